@@ -324,3 +324,43 @@ async def test_around_the_calls_of_a_client(tmp_path: Path) -> None:
         assert await work(hang=False) == 4  # the refused call never came to the server
         assert await work(hang=False) == 5
         assert breaker.state is CLOSED
+
+
+def test_it_opens_for_exactly_its_time() -> None:
+    breaker, clock = opened(reset_timeout=10)
+    assert breaker.remaining == pytest.approx(10)
+    clock.now += 9.9
+    assert breaker.state is OPEN
+    with pytest.raises(CircuitOpenError) as refused:
+        breaker.admit()
+    assert refused.value.remaining == pytest.approx(0.1)
+    clock.now += 0.1
+    assert breaker.state is HALF_OPEN
+    assert breaker.remaining == 0.0
+
+
+def test_a_breaker_is_what_a_block_is_entered_with() -> None:
+    breaker = CircuitBreaker(name="notes")
+    with breaker as entered:
+        assert entered is breaker
+
+
+def test_a_permit_counts_once() -> None:
+    breaker = CircuitBreaker(failure_threshold=2)
+    permit = breaker.admit()
+    for _ in range(3):
+        permit.ended(OSError())
+    assert breaker.metrics["failures"] == 1
+    assert breaker.state is CLOSED
+
+
+def test_a_call_that_was_entered_before_a_change_does_not_count_after_it() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(failure_threshold=1, reset_timeout=10, clock=clock)
+    with pytest.raises(OSError), breaker:
+        fail(breaker)
+        assert breaker.state is OPEN
+        clock.now += 10
+        assert breaker.state is HALF_OPEN
+        raise OSError("late")
+    assert breaker.state is HALF_OPEN, "it began before the circuit opened"

@@ -151,3 +151,50 @@ async def test_a_rate_of_zero_is_no_limit() -> None:
     limited = MCPServer("s")
     assert limited.limiter is not None
     assert limited.limiter.metrics["tokens"] == 100
+
+
+def test_how_long_a_call_has_to_wait() -> None:
+    clock = Clock()
+    limiter = RateLimiter(2, 1, {"slow": 0.5}, 1, clock=clock)
+    assert (limiter.wait(), limiter.wait("slow"), limiter.wait("other")) == (0.0, 0.0, 0.0)
+    assert limiter.allow("slow")
+    assert limiter.wait() == pytest.approx(0.5)
+    assert limiter.wait("other") == pytest.approx(0.5)
+    assert limiter.wait("slow") == pytest.approx(2.0)
+    clock.now += 1.5
+    assert limiter.wait("other") == 0.0
+    assert limiter.wait("slow") == pytest.approx(0.5)
+    assert RateLimiter(clock=clock).wait("x") == 0.0
+
+
+def test_whether_there_is_any_limit() -> None:
+    assert [
+        RateLimiter(*given).active for given in ((), (1,), (0, 0, 1), (0, 0, {"a": 1}), (0, 0, {}))
+    ] == [False, True, True, True, False]
+
+
+def test_counts_and_buckets_begin_again() -> None:
+    clock = Clock()
+    limiter = RateLimiter(1, 1, 1, 1, clock=clock)
+    assert [limiter.allow("a"), limiter.allow("a")] == [True, False]
+    assert limiter.metrics == {
+        "allowed": 1,
+        "limited": 1,
+        "limited_by_tool": {"a": 1},
+        "tokens": 0.0,
+    }
+    limiter.reset()
+    assert limiter.metrics == {"allowed": 0, "limited": 0, "limited_by_tool": {}, "tokens": 1.0}
+    assert limiter.allow("a")
+    assert RateLimiter().metrics["tokens"] is None
+
+
+def test_a_clock_that_goes_back_adds_nothing() -> None:
+    clock = Clock()
+    clock.now = 100.0
+    limiter = RateLimiter(1, 2, clock=clock)
+    assert [limiter.allow(), limiter.allow(), limiter.allow()] == [True, True, False]
+    clock.now -= 50
+    assert not limiter.allow()
+    clock.now += 1
+    assert limiter.allow()

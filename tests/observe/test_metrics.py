@@ -142,3 +142,50 @@ def test_names_that_look_like_secrets_are_not_shown() -> None:
     assert "9876543210" not in shown
     [one] = metrics.snapshot()["calls"]
     assert one["calls"] == 2
+
+
+def test_labels_have_a_hundred_characters() -> None:
+    metrics = Metrics()
+    call(metrics, "m" * 101, "n" * 101, 0.1, None)
+    (one,) = metrics.snapshot()["calls"]
+    assert (len(one["method"]), len(one["name"])) == (100, 100)
+    assert metrics.began(UP, "m" * 101, "n" * 102) is metrics.began(UP, "m" * 102, "n" * 101)
+
+
+def test_twenty_kinds_of_failures_are_told_apart() -> None:
+    metrics = Metrics()
+    for number in range(22):
+        call(metrics, "tools/call", "x", 0.1, str(number))
+    call(metrics, "tools/call", "x", 0.1, "3")
+    (one,) = metrics.snapshot()["calls"]
+    assert len(one["errors"]) == 21
+    assert (one["errors"][OTHER], one["errors"]["3"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bound"), [(0.001, 0.001), (0.0011, 0.0025), (60.0, 60.0), (60.1, None)]
+)
+def test_a_duration_belongs_to_the_bucket_it_does_not_exceed(
+    seconds: float, bound: float | None
+) -> None:
+    metrics = Metrics()
+    call(metrics, "tools/call", "x", seconds, None)
+    (one,) = metrics.snapshot()["calls"]
+    assert (one["p50"], one["p95"], one["mean"]) == (bound, bound, seconds)
+
+
+def test_servers_beyond_the_limit_are_counted_together() -> None:
+    metrics = Metrics(max_series=2)
+    for server in ("a", "b", "c", "d", "a"):
+        metrics.count("reconnects", server)
+    assert metrics.snapshot()["reconnects"] == {"a": 2, "b": 1, OTHER: 2}
+
+
+def test_gauges_are_read_when_they_are_asked_for() -> None:
+    metrics = Metrics(clock=lambda: 5.0)
+    metrics.gauge("sessions", "Open sessions.", lambda: 3)
+    now = metrics.snapshot()
+    assert (now["gauges"], now["since"], now["pending"]) == ({"sessions": 3}, 5.0, 0)
+    text = metrics.prometheus()
+    assert "# HELP fairlead_sessions Open sessions.\n# TYPE fairlead_sessions gauge\n" in text
+    assert text.endswith("fairlead_sessions 3\n")

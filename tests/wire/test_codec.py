@@ -606,3 +606,24 @@ def test_a_success_is_the_same_by_the_short_way(request_id: int | str, result: R
     assert encode(Success(request_id, result)) == frame
     assert encode_success(request_id, result) == frame
     assert encode_success(request_id, bytes(result)) == frame
+
+
+@pytest.mark.parametrize("request_id", [7, "a"])
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (b'{"a":1}', b'{"a":1}'),
+        (b'{"a":\n1}', b'{"a":1}'),
+        (b'{"a":\r1}', b'{"a":1}'),
+        (b'{"a":\r\n1}', b'{"a":1}'),
+        (b'"' + b"x" * (8 << 10) + b'"', b'"' + b"x" * (8 << 10) + b'"'),
+    ],
+)
+def test_a_result_is_put_on_one_line(request_id: int | str, result: bytes, line: bytes) -> None:
+    frame = encode_success(request_id, result, b"\n")
+    assert frame.count(b"\n") == 1
+    assert frame.endswith(b"}\n")
+    assert b"\r" not in frame
+    found = msgspec.json.decode(frame)
+    assert found == {"jsonrpc": "2.0", "id": request_id, "result": msgspec.json.decode(line)}
+    assert encode_success(request_id, result) == frame[:-1]

@@ -167,3 +167,14 @@ def test_large_and_small_pieces_keep_their_order(sizes: tuple[int, ...]) -> None
     for piece in pieces:
         assert splitter.feed(piece) == []
     assert splitter.feed(b"\n") == [b"".join(pieces)]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(20, True), (21, False)])
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_one_whole_line_has_the_same_limit(size: int, fits: bool, pieces: int) -> None:
+    line = b"{" + b" " * (size - 2) + b"}"
+    splitter = LineSplitter(20)
+    chunks = [line + b"\n"] if pieces == 1 else [line[:5], line[5:] + b"\n"]
+    found = [one for chunk in chunks for one in splitter.feed(chunk)]
+    assert found == ([line] if fits else [TooLong(size, line[:200])])
+    assert splitter.held == 0

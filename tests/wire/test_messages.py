@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead import wire
+from fairlead.limits import ERROR_DATA, ERROR_TEXT
 from fairlead.wire import Failure, Notification, Request, Success, decode, encode, failure
 from fairlead.wire import error_codes as codes
+from fairlead.wire.messages import size_of
 
 
 @pytest.mark.covers("RPC-01")
@@ -77,3 +79,36 @@ def test_messages_are_values() -> None:
     assert Request(1, "m").params is UNSET
     with pytest.raises(AttributeError):
         request.id = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (Notification("abc"), 3),
+        (Request(1, "abc", Raw(b"{}")), 5),
+        (Notification("abc", Raw(b'{"a":1}')), 10),
+    ],
+)
+def test_the_size_of_a_message_is_that_of_its_method_and_params(
+    message: Request | Notification, size: int
+) -> None:
+    assert size_of(message) == size
+
+
+def test_the_text_of_an_error_has_a_limit() -> None:
+    hits = ERROR_TEXT.hits
+    assert failure(1, -1, "x" * ERROR_TEXT.value).message == "x" * ERROR_TEXT.value
+    assert ERROR_TEXT.hits == hits
+    cut = failure(1, -1, "x" * (ERROR_TEXT.value + 1)).message
+    assert (len(cut), "…" in cut) == (ERROR_TEXT.value, True)
+    assert ERROR_TEXT.hits == hits + 1
+
+
+def test_the_data_of_an_error_has_a_limit() -> None:
+    around = len('{"code":-1,"message":"x","data":""}')
+    fits = failure(1, -1, "x", "d" * (ERROR_DATA.value - around))
+    assert len(bytes(fits.error)) == ERROR_DATA.value
+    hits = ERROR_DATA.hits
+    larger = failure(1, -1, "x", "d" * (ERROR_DATA.value - around + 1))
+    assert msgspec.json.decode(larger.error)["data"] == {"omitted": ERROR_DATA.value + 1}
+    assert ERROR_DATA.hits == hits + 1
