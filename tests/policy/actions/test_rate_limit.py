@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Exchange
+from fairlead.limits import RATE_BUCKETS
 from fairlead.policy.actions import RateLimit
 from fairlead.policy.actions import rate_limit as rate_module
 from tests.support.single_exchange import DOWN, Clock, exchange
@@ -119,3 +120,54 @@ def test_the_oldest_buckets_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(limit._full_at) == 2
     assert not allowed(limit, exchange(principal="a"))  # used last, so it was kept
     assert [allowed(limit, exchange(principal="b")) for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "shared"),
+    [
+        ("a", "A", True),
+        ("a", "b", False),
+        ("x" * 256, "y" * 256, False),
+        ("x" * 257, "y" * 257, True),
+        ("x" * 257, "x" * 256, False),
+    ],
+)
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get"])
+def test_long_names_share_a_bucket(method: str, name: str, other: str, shared: bool) -> None:
+    limit = RateLimit(1, 1, per="tool", methods=(method,), clock=Clock())
+    assert allowed(limit, exchange(method, {"name": name}))
+    assert allowed(limit, exchange(method, {"name": other})) is not shared
+
+
+def test_several_kinds_of_buckets_are_one_for_each_combination() -> None:
+    limit = RateLimit(1, 1, per=["tool", "client", "identity"], clock=Clock())
+    first = {"params": {"name": "a"}, "address": "10.0.0.1", "principal": "ann"}
+    assert allowed(limit, exchange(**first))
+    assert not allowed(limit, exchange(**first))
+    for change in ({"params": {"name": "b"}}, {"address": "10.0.0.2"}, {"principal": "bob"}):
+        assert allowed(limit, exchange(**{**first, **change}))
+
+
+@pytest.mark.parametrize(
+    ("stateless", "info", "shared"), [(True, b"2", True), (False, b"2", False), (False, b"1", True)]
+)
+def test_a_client_without_an_address_is_its_program_in_a_session(
+    stateless: bool, info: bytes, shared: bool
+) -> None:
+    limit = RateLimit(1, 1, per="client", clock=Clock())
+    assert allowed(limit, exchange(stateless=stateless, info=b"1"))
+    assert allowed(limit, exchange(stateless=stateless, info=info)) is not shared
+
+
+def test_the_bucket_that_was_used_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_module, "FEW", 2)
+    monkeypatch.setattr(rate_module, "MAX_BUCKETS", 3)
+    limit = RateLimit(1, 2, per="tool", clock=Clock())
+    hits = RATE_BUCKETS.hits
+    for name in ("a", "b", "c", "a"):
+        assert allowed(limit, exchange(params={"name": name}))
+    assert RATE_BUCKETS.hits == hits
+    assert allowed(limit, exchange(params={"name": "d"}))
+    assert RATE_BUCKETS.hits == hits + 1
+    assert not allowed(limit, exchange(params={"name": "a"})), "used twice, and not forgotten"
+    assert "b" not in limit._full_at

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.limits import DIFFERENCE_LINES
+from fairlead.limits import DIFFERENCE_LINES, DIFFERENCE_TEXT
+from fairlead.policy.tool_lock import diff
 from fairlead.policy.tool_lock.diff import compare_tools, difference_of
 from fairlead.policy.tool_lock.lock_file import LockedServer, LockedTool, digest_of
 
@@ -90,3 +91,49 @@ def test_tools_are_compared_by_name() -> None:
     ]
     assert found[1].lines == ("+ {", '+   "name": "new"', "+ }")
     assert found[2].lines == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("", "", 0),
+        ("a", "b", 0),
+        ("abc", "abd", 2),
+        ("abc", "abc", 3),
+        ("abc", "ab", 2),
+        ("a" * 1000 + "x", "a" * 1000 + "y", 1000),
+    ],
+)
+def test_how_many_characters_are_the_same_at_the_beginning(old: str, new: str, same: int) -> None:
+    assert diff._first_difference(old, new) == same
+
+
+def test_of_long_lines_the_part_around_the_difference_is_shown() -> None:
+    longest = DIFFERENCE_TEXT.value
+    short = "a" * longest
+    assert diff._around_difference(short, "b" + short[1:]) == (short, "b" + short[1:])
+    early = "b" + "a" * longest
+    assert diff._around_difference("a" * (longest + 1), early) == ("a" * (longest + 1), early)
+    begin = "a" * (2 * longest)
+    start = 2 * longest - longest // 4
+    assert diff._around_difference(begin + "x", begin + "y") == (
+        f"({start} characters) …" + "a" * (longest // 4) + "x",
+        f"({start} characters) …" + "a" * (longest // 4) + "y",
+    )
+
+
+def test_a_line_is_cut_at_its_limit() -> None:
+    longest, hits = DIFFERENCE_TEXT.value, DIFFERENCE_TEXT.hits
+    assert diff._cut("x" * longest) == "x" * longest
+    assert diff._cut("x" * (longest + 1)) == "x" * longest + f"… ({longest + 1} characters)"
+    assert DIFFERENCE_TEXT.hits == hits + 1
+
+
+def test_so_many_lines_are_shown() -> None:
+    most, hits = DIFFERENCE_LINES.value, DIFFERENCE_LINES.hits
+    few = diff._lines({}, {"a": list(range(most - 4))})
+    assert (len(few), DIFFERENCE_LINES.hits) == (most, hits)
+    many = diff._lines({}, {"a": list(range(most - 3))})
+    assert len(many) == most + 1
+    assert many[-1] == f"(more lines; 0 lines before, {most + 1} lines now)"
+    assert DIFFERENCE_LINES.hits == hits + 1

@@ -1,0 +1,49 @@
+"""Entries that some programs spell in their own way."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.config.hosts.continue_dev import CONTINUE
+from fairlead.config.hosts.cursor import CURSOR
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"url": "u"}, {"url": "u"}),
+        ({"url": "u", "auth": "x"}, {"url": "u", "auth": "x"}),
+        ({"url": "u", "auth": {}}, {"url": "u", "oauth": {}}),
+        (
+            {"auth": {"CLIENT_ID": "i", "CLIENT_SECRET": "s", "scopes": ["a"], "other": 1}},
+            {"oauth": {"clientId": "i", "clientSecret": "s", "scopes": ["a"]}},
+        ),
+    ],
+)
+def test_cursor(raw: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert CURSOR.adapt is not None
+    assert CURSOR.adapt(raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "headers"),
+    [
+        ({}, None),
+        ({"apiKey": "k"}, {"Authorization": "Bearer k"}),
+        ({"apiKey": ""}, None),
+        ({"requestOptions": {"headers": {"A": "1"}}}, {"A": "1"}),
+        ({"requestOptions": {"headers": "A"}}, None),
+        ({"requestOptions": "x", "headers": {"B": "2"}}, {"B": "2"}),
+        (
+            {"apiKey": "k", "requestOptions": {"headers": {"A": "1"}}, "headers": {"A": "2"}},
+            {"Authorization": "Bearer k", "A": "2"},
+        ),
+    ],
+)
+def test_continue(raw: dict[str, Any], headers: dict[str, str] | None) -> None:
+    assert CONTINUE.adapt is not None
+    adapted = CONTINUE.adapt(raw)
+    if headers is None:
+        assert adapted is raw
+    else:
+        assert adapted == {**raw, "headers": headers}
