@@ -1,0 +1,76 @@
+"""Words of tools and queries, and what the three tools of a search answer."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.gateway.search import search_index as search
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("create_issue", ["create", "issue"]),
+        ("createIssue", ["create", "issue", "createissue"]),
+        ("HTTPServer", ["http", "server", "httpserver"]),
+        ("create issues", ["create", "issue"]),
+        ("queries", ["query"]),
+        ("ties", ["tie"]),
+        ("class status analysis", ["class", "status", "analysis"]),
+        ("gas", ["gas"]),
+        ("cats", ["cat"]),
+        ("日本語", ["日本", "本語"]),
+        ("日", ["日"]),
+        ("", []),
+        ("--", []),
+    ],
+)
+def test_words_of_a_text(text: str, words: list[str]) -> None:
+    assert list(search._words(text)) == words
+
+
+def test_names_and_descriptions_of_properties() -> None:
+    schema = {
+        "properties": {
+            "a": {"description": "first", "properties": {"b": {}}},
+            "c": {"items": {"properties": {"d": {"description": "deep"}}}},
+            "e": 1,
+        },
+        "anyOf": [{"properties": {"f": {}}}],
+    }
+    texts = list(search._texts(Raw(json.dumps(schema).encode())))
+    assert texts == ["a", "first", "b", "", "c", "", "d", "deep", "e", "f", ""]
+    assert list(search._texts(None)) == []
+    assert list(search._texts(Raw(b"[]"))) == []
+
+
+def test_schemas_are_looked_at_to_a_depth_of_four() -> None:
+    schema: Any = {}
+    for name in "edcba":
+        schema = {"properties": {name: schema}}
+    assert [one for one in search._texts(Raw(json.dumps(schema).encode())) if one] == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "short"),
+    [
+        ("a  b\nc", 10, "a b c"),
+        ("abcdef", 6, "abcdef"),
+        ("abcdefg", 6, "abcde…"),
+        ("abcd efg", 6, "abcd…"),
+        ("ab" + " " * 30 + "cd", 6, "ab"),
+    ],
+)
+def test_a_description_on_one_line(text: str, most: int, short: str) -> None:
+    assert search._short(text, most) == short
+    assert len(search._short("x" * 500)) == 240
+
+
+def test_a_tool_that_is_not_there() -> None:
+    answer = json.loads(search.not_found_result("x" * 101))
+    assert answer["isError"] is True
+    assert answer["content"][0]["text"] == (
+        f"There is no tool {'x' * 100!r}. Use search_tools to find one."
+    )

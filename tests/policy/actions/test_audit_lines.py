@@ -1,0 +1,159 @@
+"""Lines of an audit: what became of a message, and what of it is written."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ChannelClosed, RpcError
+from fairlead.interceptor import Answer, Exchange
+from fairlead.policy.actions.audit import Audit
+from tests.support.single_exchange import Behind, exchange
+
+CALL = {"name": "add", "arguments": {"a": 1}}
+
+
+class Lines:
+    def __init__(self, **settings: Any) -> None:
+        self.raw: list[bytes] = []
+        self.audit = Audit(write=self.raw.append, **settings)
+
+    async def pass_on(self, asked: Exchange, answer: Any = b"{}") -> Any:
+        """Let a message pass, or end with an exception; return its line."""
+
+        async def behind(one: Exchange) -> Answer:
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer  # type: ignore[no-any-return]
+
+        if isinstance(answer, BaseException):
+            with pytest.raises(type(answer)):
+                await self.audit(asked, behind)
+        else:
+            assert await self.audit(asked, behind) is answer
+        return json.loads(self.raw[-1]) if self.raw else None
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision", "more"),
+    [
+        (b"{}", "passed", {}),
+        (RpcError(-32602, "no"), "refused", {"code": -32602, "reason": "no", "by": "peer"}),
+        (
+            RpcError(-32600, "no", {"source": "proxy"}),
+            "refused",
+            {"code": -32600, "reason": "no", "by": "proxy"},
+        ),
+        (RpcError(-1, "no", "proxy"), "refused", {"code": -1, "reason": "no", "by": "peer"}),
+        (ChannelClosed("secret"), "failed", {"reason": "ChannelClosed"}),
+        (asyncio.CancelledError(), "cancelled", {}),
+    ],
+    ids=str,
+)
+async def test_how_a_request_ended(answer: Any, decision: str, more: dict[str, Any]) -> None:
+    line = await Lines().pass_on(exchange(params=CALL, address="10.0.0.1", principal="ann"), answer)
+    assert line.pop("at").endswith("+00:00")
+    assert line.pop("seconds") >= 0
+    assert line == {
+        "decision": decision,
+        "direction": "client_to_server",
+        "method": "tools/call",
+        "target": "add",
+        "identity": "ann",
+        "client": "unknown",
+        "transport": "http",
+        "peer": "10.0.0.1",
+        **more,
+    }
+
+
+async def test_notifications_are_written_if_that_is_wanted() -> None:
+    told = exchange("notifications/x", request=False)
+    assert await Lines().pass_on(told, None) is None
+    assert (await Lines(notifications=True).pass_on(told, None))["decision"] == "passed"
+    dropped = exchange("notifications/x", request=False)
+    dropped.note("dropped: no")
+    line = await Lines(notifications=True).pass_on(dropped, None)
+    assert (line["decision"], line["did"]) == ("dropped", ["dropped: no"])
+
+
+@pytest.mark.parametrize(
+    ("payloads", "answer", "kept"),
+    [
+        ("never", RpcError(-32602, "no"), False),
+        ("always", b"{}", True),
+        ("offending", b"{}", False),
+        ("offending", RpcError(-32700, "no"), True),
+        ("offending", RpcError(-32600, "no"), True),
+        ("offending", RpcError(-32602, "no"), True),
+        ("offending", RpcError(-32601, "no"), False),
+        ("offending", ChannelClosed(), False),
+        ("offending", b'{"isError":true,"x":"VALIDATION_ERROR"}', True),
+    ],
+    ids=str,
+)
+async def test_params_are_kept_where_they_offend(payloads: Any, answer: Any, kept: bool) -> None:
+    line = await Lines(payloads=payloads).pass_on(exchange(params=CALL), answer)
+    assert line.get("params") == (CALL if kept else None)
+
+
+async def test_only_a_tool_says_that_its_arguments_were_no_good() -> None:
+    asked = exchange("prompts/get", {"name": "x"})
+    line = await Lines(payloads="offending").pass_on(asked, b'"VALIDATION_ERROR"')
+    assert "params" not in line
+    nothing = await Lines(payloads="offending").pass_on(exchange(params=CALL), None)
+    assert "params" not in nothing
+
+
+async def test_params_are_cut_after_their_secrets_are_gone() -> None:
+    size = len(json.dumps(CALL))
+    whole = await Lines(payloads="always", max_payload=size).pass_on(exchange(params=CALL))
+    assert whole["params"] == CALL
+    cut = await Lines(payloads="always", max_payload=size - 1).pass_on(exchange(params=CALL))
+    assert cut["params"] == f"{json.dumps(CALL)[:-1]}… ({size} bytes)"
+    secret = {"name": "x", "arguments": {"token": "abcdefgh"}}
+    line = await Lines(payloads="always").pass_on(exchange(params=secret))
+    assert "abcdefgh" not in json.dumps(line)
+    assert (await Lines(payloads="always").pass_on(exchange("ping")))["params"] is None
+    with pytest.raises(ValueError, match="^`max_payload` is not below 0$"):
+        Audit(max_payload=-1)
+
+
+async def test_texts_have_five_hundred_characters() -> None:
+    line = await Lines().pass_on(exchange(params=CALL), RpcError(-1, "x y " * 200))
+    assert len(line["reason"]) < 560
+
+
+async def test_twenty_resources_of_a_subscription_are_named() -> None:
+    uris = [f"file:///{number}" for number in range(21)]
+    asked = exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+    assert (await Lines().pass_on(asked))["targets"] == uris[:20]
+
+
+async def test_lines_go_to_the_end_of_a_file_until_it_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text("before\n")
+    audit = Audit("audit.jsonl", folder=str(tmp_path))
+    await audit(exchange(params=CALL), Behind())
+    assert path.read_text().startswith('before\n{"at":')
+    assert (path.read_text().count("\n"), audit.lost) == (2, 0)
+    audit.close()
+    audit.close()
+    assert await audit(exchange(params=CALL), Behind()) == b"{}"
+    assert (path.read_text().count("\n"), audit.lost) == (2, 1)
+
+
+async def test_a_line_that_cannot_be_written_stops_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(line: bytes) -> None:
+        raise OSError("the disk is full")
+
+    audit = Audit(write=full)
+    for _ in range(3):
+        assert await audit(exchange(params=CALL), Behind()) == b"{}"
+    assert audit.lost == 3
+    said = [one.getMessage() for one in caplog.records if "audit log" in one.getMessage()]
+    assert said == ["1 lines of the audit log are lost: the disk is full"]
