@@ -1,0 +1,119 @@
+"""Arguments held against schemas that lists have shown, one message at a time."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.limits import CHECKED_SCHEMAS_BYTES
+from fairlead.policy.actions import schema_check
+from fairlead.policy.actions.schema_check import SchemaCheck
+from tests.support.single_exchange import DOWN, Behind, exchange
+
+NUMBER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+CHANGED = "notifications/tools/list_changed"
+
+
+def tools(*names: str) -> bytes:
+    return json.dumps({"tools": [{"name": one, "inputSchema": NUMBER} for one in names]}).encode()
+
+
+async def learn(check: SchemaCheck, *names: str, params: Any = None, **about: Any) -> None:
+    answer = tools(*names)
+    asked = exchange("tools/list", params, **about)
+    assert await check(asked, Behind(answer)) is answer
+
+
+async def refused(check: SchemaCheck, name: str = "add", given: Any = None, **about: Any) -> str:
+    """Call a tool with arguments that do not fit; return why that is refused, or nothing."""
+    params = {"name": name, "arguments": {} if given is None else given}
+    behind = Behind()
+    try:
+        await check(exchange(params=params, **about), behind)
+    except RpcError as exc:
+        if behind.seen or exc.code != -32602:
+            raise
+        return exc.message
+    assert len(behind.seen) == 1
+    return ""
+
+
+async def test_arguments_have_to_fit_what_a_list_has_shown() -> None:
+    check = SchemaCheck()
+    assert await refused(check) == "", "nothing is known yet"
+    await learn(check, "add")
+    assert await refused(check) == "Arguments do not fit: a"
+    assert await refused(check, given={"a": "x"}) == "Arguments do not fit: a"
+    assert await refused(check, given={"a": 1}) == ""
+    assert await refused(check, "other") == ""
+    assert await refused(check, way=DOWN) == "", "only what goes to a server is checked"
+
+
+async def test_unknown_tools_may_be_refused() -> None:
+    check = SchemaCheck("refuse")
+    assert await refused(check) == "Unknown tool: add"
+    await learn(check, "add")
+    assert await refused(check, given={"a": 1}) == ""
+    assert await refused(check, "other", {"a": 1}) == "Unknown tool: other"
+
+
+async def test_a_list_that_has_changed_is_forgotten() -> None:
+    check = SchemaCheck()
+    await learn(check, "add")
+    told = Behind(None)
+    await check(exchange(CHANGED, way=DOWN, request=False), told)
+    assert len(told.seen) == 1
+    assert (await refused(check), check._sizes) == ("", {})
+
+
+async def test_clients_and_servers_have_lists_of_their_own() -> None:
+    check = SchemaCheck()
+    await learn(check, "add", principal="ann", server="s")
+    assert await refused(check, principal="ann", server="s") != ""
+    assert await refused(check, principal="bob", server="s") == ""
+    assert await refused(check, principal="ann", server="t") == ""
+
+
+async def test_a_later_page_adds_and_a_new_list_replaces() -> None:
+    check = SchemaCheck()
+    await learn(check, "add")
+    await learn(check, "sub", params={"cursor": "2"})
+    assert [await refused(check, one) != "" for one in ("add", "sub")] == [True, True]
+    assert sum(check._sizes.values()) == 2 * len(tools("add"))
+    await learn(check, "sub")
+    assert [await refused(check, one) != "" for one in ("add", "sub")] == [False, True]
+    assert sum(check._sizes.values()) == len(tools("sub"))
+
+
+@pytest.mark.parametrize("answer", [None, b"[]", b'{"tools":1}', b"{}"])
+async def test_what_is_no_list_teaches_nothing(answer: bytes | None) -> None:
+    check = SchemaCheck()
+    await learn(check, "add")
+    await check(exchange("tools/list"), Behind(answer))
+    assert await refused(check) != ""
+
+
+async def test_the_list_that_was_learnt_longest_ago_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schema_check, "MAX_VIEWS", 2)
+    check = SchemaCheck()
+    hits = CHECKED_SCHEMAS_BYTES.hits
+    for name in ("ann", "bob", "ann"):
+        await learn(check, "add", principal=name)
+    assert CHECKED_SCHEMAS_BYTES.hits == hits
+    await learn(check, "add", principal="cy")
+    known = [await refused(check, principal=name) != "" for name in ("ann", "bob", "cy")]
+    assert (known, CHECKED_SCHEMAS_BYTES.hits) == ([True, False, True], hits + 1)
+
+
+@pytest.mark.parametrize(("extra", "known"), [(0, [True, True]), (1, [False, True])])
+async def test_lists_have_a_limited_size(
+    monkeypatch: pytest.MonkeyPatch, extra: int, known: list[bool]
+) -> None:
+    monkeypatch.setattr(CHECKED_SCHEMAS_BYTES, "value", 2 * len(tools("add")) - extra)
+    check = SchemaCheck()
+    for name in ("ann", "bob"):
+        await learn(check, "add", principal=name)
+    assert [await refused(check, principal=name) != "" for name in ("ann", "bob")] == known
