@@ -1,0 +1,81 @@
+"""When a player goes on: as fast as it was, faster, at once, or step by step."""
+
+import asyncio
+
+import pytest
+
+from fairlead.recording.replay.pace import Pace
+from tests.support.virtual_time import VirtualTime
+
+
+async def turns() -> None:
+    """Let what is due happen."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("speed", "seconds", "took"),
+    [(None, 5, 0), (1, 5, 5), (2, 5, 2.5), (0.5, 5, 10), (1, 0, 0), (1, -1, 0)],
+)
+async def test_time_goes_by_at_a_speed(
+    virtual_time: VirtualTime, speed: float | None, seconds: float, took: float
+) -> None:
+    begun = virtual_time.now
+    await Pace(speed).wait(seconds)
+    assert virtual_time.now - begun == pytest.approx(took)
+
+
+@pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan")])
+def test_a_speed_is_above_zero(speed: float) -> None:
+    with pytest.raises(ValueError, match="^a speed is above 0: "):
+        Pace(speed)
+
+
+async def test_steps_are_taken_one_by_one() -> None:
+    pace = Pace(stepped=True)
+    tasks = [asyncio.ensure_future(pace.wait(0)) for _ in range(4)]
+    await turns()
+    assert pace.waiting == 4
+    pace.step()
+    await turns()
+    assert ([task.done() for task in tasks], pace.waiting) == ([True, False, False, False], 3)
+    pace.resume()
+    await turns()
+    assert pace.waiting == 3, "what is stepped waits for its step"
+    pace.step(5)
+    await turns()
+    assert pace.waiting == 0
+    for _ in range(2):  # two steps were left
+        await pace.wait(0)
+    last = asyncio.ensure_future(pace.wait(0))
+    await turns()
+    assert pace.waiting == 1
+    pace.step()
+    await last
+
+
+async def test_a_pause_holds_everything_but_steps() -> None:
+    pace = Pace()
+    pace.pause()
+    tasks = [asyncio.ensure_future(pace.wait(0)) for _ in range(3)]
+    await turns()
+    assert pace.waiting == 3
+    pace.step()
+    await turns()
+    assert [task.done() for task in tasks] == [True, False, False]
+    pace.resume()
+    await asyncio.gather(*tasks)
+    await pace.wait(0)
+    assert pace.waiting == 0
+
+
+async def test_one_that_was_cancelled_takes_no_step() -> None:
+    pace = Pace(stepped=True)
+    first, second = (asyncio.ensure_future(pace.wait(0)) for _ in range(2))
+    await turns()
+    first.cancel()
+    await turns()
+    assert pace.waiting == 1
+    pace.step()
+    await second
