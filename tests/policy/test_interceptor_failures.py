@@ -9,10 +9,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway import Gateway
-from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.interceptor import (
+    Answer,
+    Exchange,
+    InterceptorBase,
+    Proceed,
+    hooks_of,
+    overrides,
+)
+from fairlead.policy.actions import Redact
 from fairlead.policy.interceptor_failures import FailurePolicy, with_failure_policy
 from fairlead.policy.load_interceptor import load_interceptor
 from fairlead.wire import Notification
@@ -284,3 +293,12 @@ async def test_one_that_failed_is_left_out_for_a_minute(virtual_time: VirtualTim
         assert await guarded(exchange("tools/call"), behind) == b"{}"
         assert bad.calls == calls
     assert len(behind.seen) == 3
+
+
+def test_a_guarded_interceptor_keeps_its_hooks() -> None:
+    guarded = hooks_of(with_failure_policy(Redact()))
+    secret = {"note": Raw(b'"the token is ghp_0123456789abcdefghijABCDEFGHIJ012345"')}
+    kept = guarded.extra_members(exchange("tools/call", {"name": "t"}), secret)
+    assert b"ghp_" not in bytes(kept["note"])
+    assert overrides(guarded, InterceptorBase.extra_members)
+    assert not overrides(guarded, InterceptorBase.shown)

@@ -54,6 +54,17 @@ def with_failure_policy(
     return _Guard(interceptor, policy, timeout, rest, name or _name_of(interceptor), clock)
 
 
+# What an interceptor does besides handling messages; without them, a secret in a member beside a
+# result would pass a guarded `Redact`.
+_PASSED_ON: Final = (
+    InterceptorBase.on_malformed,
+    InterceptorBase.extra_members,
+    InterceptorBase.shown,
+    InterceptorBase.views_changed,
+    InterceptorBase.close,
+)
+
+
 class _Guard(InterceptorBase):
     def __init__(
         self,
@@ -66,8 +77,9 @@ class _Guard(InterceptorBase):
     ) -> None:
         self._inner = inner
         self._hooks = hooks_of(inner)
-        if overrides(self._hooks, InterceptorBase.on_malformed):
-            self.on_malformed = self._hooks.on_malformed  # type: ignore[method-assign]
+        for hook in _PASSED_ON:
+            if overrides(self._hooks, hook):
+                setattr(self, hook.__name__, getattr(self._hooks, hook.__name__))
         self._policy: FailurePolicy = policy
         self._timeout = timeout
         self._rest = rest
