@@ -17,7 +17,7 @@ from ..client.server_entry import (
 )
 from ..config.discovery import load_all_mcp_configs
 from ..config.edit.own_file import ConfigFile
-from ..config.found_server import FoundServer
+from ..config.found_server import FoundServer, Source
 from ..config.server_filters import Removal, ServerFilter
 from ..config.trust import NotApproved, Trust
 from ..config.validate import validate_server_config
@@ -67,6 +67,7 @@ __all__ = [
     "Removal",
     "Rules",
     "ServerFilter",
+    "Source",
     "StatusEvent",
     "ToolSession",
     "Trust",

@@ -1,1 +1,1 @@
-"""How a host program's files are read into server entries."""
+"""The reader of host programs' files, shared by all hosts; the hosts themselves are in `hosts`."""

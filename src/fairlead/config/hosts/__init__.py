@@ -1,4 +1,7 @@
-"""The host programs whose files we read, strongest first (CFG-04)."""
+"""The host programs whose configuration files are read, strongest first (CFG-04).
+
+Most are rows of `simple_hosts.py`; a program with rules of its own has its own module.
+"""
 
 from ..host_files.host import ConfigLocation, Host
 from ..host_files.read_host import find_servers

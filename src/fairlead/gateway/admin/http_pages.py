@@ -17,7 +17,7 @@ from ...wire import to_json
 from ..catalog.views import View
 from ..clients.client_views import ClientViews
 from ..operations.observability import Observability
-from .page_routes import BadRequest, PageRequest, Route
+from .route import BadRequest, PageRequest, Route
 from .status import GatewayStatus
 
 __all__ = ["GatewayPages"]

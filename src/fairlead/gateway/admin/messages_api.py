@@ -17,7 +17,7 @@ from ...recording.journal import Journal
 from ...recording.tape.reader import read_page
 from ..operations.observability import Observability
 from ..operations.tape_control import TapeControl, about_tape
-from .page_routes import BadRequest, PageRequest, Route, mistakes, number_of
+from .route import BadRequest, PageRequest, Route, mistakes, number_of
 
 __all__ = ["message_routes"]
 

@@ -13,7 +13,7 @@ from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_registry import ClientRegistry
 from ..operations.notification_log import NotificationLog
-from .page_routes import PageRequest, Route, mistakes
+from .route import PageRequest, Route, mistakes
 from .status import GatewayStatus
 
 __all__ = ["ClientSessions", "ServersApi"]

@@ -1,7 +1,7 @@
-"""What may be done to messages on their way: one behaviour per file, all of one shape.
+"""Actions of rules: one interceptor per file, entered under its name in `action_registry.py`.
 
 Each is `async (exchange, proceed) -> Answer`, for requests and notifications in both directions.
-What an answer is like, they see behind `proceed`.
+The response is what `proceed` returns.
 
 Each derives from `InterceptorBase`, whose docstring lists the hooks and flags that an action may
 define, or from `SyncInterceptor`, which a relay calls without a task.

@@ -14,7 +14,7 @@ __all__ = ["UriTemplate"]
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
 _ENDS = "/?#"  # never in the value of a simple variable: those are escaped
-_JOINTS = 3  # variables that end where only trying tells: too many to mean something
+_JOINTS = 3  # variables without a delimiter behind them: too many to have one meaning
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URIS = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 
@@ -127,7 +127,7 @@ class UriTemplate:
             self._parts.append(text)
 
     def _joints(self) -> int:
-        """How many variables end where only trying tells; each makes matching a power slower."""
+        """Return how many variables have no delimiter behind them: where they end is ambiguous."""
         joints = 0
         for part, following in zip(self._parts, [*self._parts[1:], ""], strict=True):
             if isinstance(part, str) or part[0].named:

@@ -1,4 +1,4 @@
-"""Routes of the pages and the admin API, and requests to them."""
+"""What a route of the gateway's pages is: `http_pages.py` and `*_api.py` list the routes."""
 
 import re
 from collections.abc import Callable, Iterator
