@@ -47,11 +47,11 @@ def body(text: bytes) -> dict[str, Any]:
     ],
 )
 def test_values_in_a_path(route: str, path: str, values: tuple[str, ...] | None) -> None:
-    assert Route("GET", route, lambda pages: None, lambda part, one: None).values(path) == values
+    assert Route("GET", route, lambda request: None).values(path) == values
 
 
 def test_a_route_is_shown_with_the_names_of_its_values() -> None:
-    route = Route("GET", "/a/{id}/b/{uri:path}", lambda pages: None, lambda part, one: None)
+    route = Route("GET", "/a/{id}/b/{uri:path}", lambda request: None)
     assert str(route) == "GET /a/ID/b/URI"
 
 
