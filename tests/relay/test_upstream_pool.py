@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import ConnectFailed, HttpError, RpcError
+from fairlead.errors import ConnectFailed
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay import upstream_pool
 from fairlead.relay.server_target import Way
@@ -187,19 +187,3 @@ async def test_a_refusal_is_the_answer_also_if_the_server_does_not_say_more(
         if end == "closed":
             await server.close()
         assert (await answer)["error"] == {"code": -32602, "message": "no such tenant"}
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        *((HttpError(status), True) for status in (400, 404, 405, 406, 415, 422)),
-        *((HttpError(status), False) for status in (401, 403, 416, 500, 503)),
-        *((RpcError(code, "no"), True) for code in (-32600, -32601, -32602, -32022, -32020)),
-        *((RpcError(code, "no"), False) for code in (-32603, -32700, -32002, -32021)),
-    ],
-    ids=str,
-)
-def test_a_refused_handshake_may_come_from_a_stateless_server(
-    error: HttpError | RpcError, expected: bool
-) -> None:
-    assert upstream_pool._may_be_stateless(error) is expected

@@ -24,7 +24,7 @@ __all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secre
 ABOUT: Final = "fairlead_about"  # of a record: what it is about; taken off before anybody sees it
 LOGGERS: Final = (
     *("server", "client", "peer", "transport", "process"),
-    *("interceptor", "gateway", "manager"),
+    *("interceptor", "gateway", "manager", "upstream"),
     *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
 PER_SECOND: Final = 20.0  # lines of one kind, after the first ones

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from fairlead.config.hosts.cursor import CURSOR
 
 from fairlead.config.hosts.continue_dev import CONTINUE
+from fairlead.config.hosts.simple_hosts import CURSOR
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Files:
         self.write("home/.claude.json", {"projects": {str(self.root / "project"): settings}})
 
     def why(self, name: str, place: ConfigLocation = PROJECT, raw: Any = RUNS) -> str | None:
-        return switches(self.machine, ConfigReader()).why_off(name, place, raw)
+        return switches(self.machine, ConfigReader())(name, place, raw)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class Files:
 
     def why(self, host: Host, server: str) -> str | None:
         assert host.switches is not None
-        return host.switches(self.machine, ConfigReader()).why_off(server, PLACE, {})
+        return host.switches(self.machine, ConfigReader())(server, PLACE, {})
 
 
 HOSTS = [(GEMINI, "gemini"), (QWEN, "qwen")]

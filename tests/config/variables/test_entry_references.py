@@ -133,7 +133,7 @@ def test_answers_come_before_defaults() -> None:
 
 
 def test_every_text_in_a_value_is_found() -> None:
-    assert list(texts_in({"a": ["b", 1, ("c",)], "d": None})) == ["a", "b", "c", "d"]
+    assert sorted(texts_in({"a": ["b", 1, ("c",)], "d": None})) == ["a", "b", "c", "d"]
     raw = {"command": "x", "env": {"A": "1", "B": ["2", {"c": "3"}], "D": 4}, "args": ["y"]}
     assert list(values_of(raw)) == ["1", "2", "3"]
 

@@ -14,6 +14,8 @@ import fairlead
 from fairlead import MCPClient, MCPClientConfig, MCPServer, errors
 from fairlead import client as client_folder
 from fairlead.client import Callbacks
+from fairlead import interceptor
+from fairlead.transport import channel
 
 PAGE = Path(__file__).parents[3] / "docs" / "calling.md"
 
@@ -72,7 +74,7 @@ async def test_the_page_names_nothing_that_a_client_does_not_have() -> None:
         assert len(called) > 20
         assert {name for name in (*used, *called) if not hasattr(client, name)} == set()
     for name in re.findall(r"`([A-Z]\w+)`", text):
-        assert any(hasattr(home, name) for home in (errors, client_folder, fairlead)) or (
+        assert any(hasattr(home, name) for home in (errors, client_folder, fairlead, channel, interceptor)) or (
             name == "UnknownContent"
         ), name
 

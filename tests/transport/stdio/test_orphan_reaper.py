@@ -97,7 +97,8 @@ async def test_without_descriptors_a_start_fails_clearly_and_the_next_one_works(
         await left.nothing()
         await works()
     assert outcomes == sorted(outcomes)  # first it failed, then it worked
-    assert set(outcomes) == {"Could not start `cat`: [Errno 24] Too many open files", "worked"}
+    shortage = "[Errno 24] Too many open files (out of file descriptors on this machine)"
+    assert set(outcomes) == {f"Could not start `cat`: {shortage}", "worked"}
 
 
 async def test_a_reaper_that_cannot_be_started_leaves_no_descriptors() -> None:
