@@ -135,3 +135,38 @@ async def test_a_refused_subscription_is_none() -> None:
         server.tell("notifications/tools/list_changed")
         assert (await one.read())["method"] == "notifications/tools/list_changed"
         assert (await other.read())["method"] == "notifications/tools/list_changed"
+
+
+async def test_a_level_that_the_server_refuses_changes_nothing() -> None:
+    async with scene(quiet={"logging/setLevel"}) as place:
+        client = await place.client()
+        await client.initialize()
+        server = await place.server()
+        first = client.ask("logging/setLevel", {"level": "debug"})
+        server.reply(await server.method("logging/setLevel"), {})
+        assert "result" in await client.answer_to(first)
+        second = client.ask("logging/setLevel", {"level": "emergency"})
+        server.refuse(await server.method("logging/setLevel"), -32603, "not now")
+        assert "error" in await client.answer_to(second)
+        server.tell("notifications/message", {"level": "debug", "data": "still here"})
+        message = await client.method("notifications/message")
+        assert message["params"]["data"] == "still here"
+
+
+async def test_a_subscription_that_the_server_refuses_is_not_kept() -> None:
+    async with scene(quiet={"resources/subscribe"}) as place:
+        client = await place.client()
+        await client.initialize()
+        server = await place.server()
+        for uri, accepted in (("a://1", True), ("a://2", False), ("a://1", False)):
+            request = client.ask("resources/subscribe", {"uri": uri})
+            heard = await server.method("resources/subscribe")
+            if accepted:
+                server.reply(heard, {})
+            else:
+                server.refuse(heard, -32603, "not now")
+            await client.answer_to(request)
+        [link] = place.relay.upstream.links
+        assert list(link.uris) == ["a://1"]  # a second request that fails does not end the first
+        [front] = link.fronts
+        assert sorted(front.uris) == ["a://1"]

@@ -121,6 +121,8 @@ class SameEraForwarder:
         method = exchange.method
         call = RelayedCall(exchange, front)
         passing = params_of(exchange)
+        level = None if front is None else front.level
+        watched = front is not None and exchange.target in front.uris
         if front is not None:
             local = _note_wishes(exchange, front, link, passing)
             if local is not None:
@@ -132,9 +134,11 @@ class SameEraForwarder:
         try:
             timeout = self._settings.call_timeout
             result = await link.pass_on(call, passing, timeout=timeout, turn=turn)
-        except RpcError:
-            if method == "resources/subscribe" and front is not None:
+        except BaseException:  # the server did not accept it, so the session does not have it
+            if method == "resources/subscribe" and front is not None and not watched:
                 stop_watching(exchange.target, front, link)
+            elif method == "logging/setLevel" and front is not None:
+                front.level = level
             raise
         assert link.agreement is not None
         revision = exchange.caller.revision
@@ -169,7 +173,10 @@ def stop_watching(uri: str | None, front: Front, link: Link) -> bool:
 
 
 def _note_wishes(exchange: Exchange, front: Front, link: Link, passing: RelayedParams) -> Answer:
-    """Remember the level and subscriptions of a session; return a result if that is all."""
+    """Remember the level and subscriptions of a session; return a result if that is all.
+
+    Before the server has answered, because what it sends next may be for the session already.
+    """
     match exchange.method:
         case "logging/setLevel":
             level = string_of((passing.members or {}).get("level"))
