@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import ConnectFailed
+from fairlead.errors import ConnectFailed, LocalResourceError
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay import upstream_pool
 from fairlead.relay.server_target import Way
 from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_pool import Upstream
 from fairlead.transport.channel import Channel
+from fairlead.upstream.start_limiter import StartLimiter
 from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS, Scene, Server, scene
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -187,3 +188,47 @@ async def test_a_refusal_is_the_answer_also_if_the_server_does_not_say_more(
         if end == "closed":
             await server.close()
         assert (await answer)["error"] == {"code": -32602, "message": "no such tenant"}
+
+
+async def test_starts_for_clients_wait_for_their_turn(virtual_time: VirtualTime) -> None:
+    """Sixteen servers that one client calls do not start sixteen processes at once."""
+    starts, running, most = StartLimiter(2), 0, 0
+
+    async def start() -> Channel:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.5)
+        running -= 1
+        raise ConnectFailed("no such program")
+
+    info = {"name": "x", "version": "1"}
+    upstreams = [
+        Upstream(Way(name=str(n), open=start, shared=True), RelaySettings(), info, starts)
+        for n in range(16)
+    ]
+    caller = exchange("tools/call", {"name": "t"}).caller
+    outcomes = await asyncio.gather(
+        *(upstream.for_caller(caller) for upstream in upstreams), return_exceptions=True
+    )
+    assert {type(one) for one in outcomes} == {ConnectFailed}
+    assert most == 2
+
+
+async def test_a_shortage_of_this_machine_is_no_failed_attempt(virtual_time: VirtualTime) -> None:
+    tried = list[float]()
+
+    async def start() -> Channel:
+        tried.append(virtual_time.now)
+        raise LocalResourceError("no pipe", "file descriptors")
+
+    starts, info = StartLimiter(), {"name": "x", "version": "1"}
+    way = Way(name="red", open=start, shared=True)
+    upstream = Upstream(way, RelaySettings(), info, starts)
+    caller = exchange("tools/call", {"name": "t"}).caller
+    for _ in range(3):
+        with pytest.raises(LocalResourceError):
+            await upstream.for_caller(caller)
+    assert len(tried) == 3  # each waited for the pause, none was refused because of the others
+    assert upstream.error is None
+    assert starts.shortage.error is not None

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.manager.manager import MCPManager
 from fairlead.upstream import start_limiter as slots
-from fairlead.upstream.start_limiter import StartLimiter
+from fairlead.upstream.start_limiter import StartLimiter, StartPriority
 from tests.support.managed_servers import entry
 from tests.support.virtual_time import VirtualTime
 
@@ -132,3 +132,54 @@ async def test_a_start_that_says_nothing_holds_others_up_for_two_seconds(
 
     await asyncio.gather(start(60), start(1.5), start(60), start(0))
     assert times == pytest.approx([0, 2, 3.5, 5.5])
+
+
+async def test_calls_go_first_then_reconnects_then_start_up(virtual_time: VirtualTime) -> None:
+    limiter, order = StartLimiter(1), list[str]()
+    wanted = dict.fromkeys("abcd", StartPriority.START_UP)
+    wanted["c"] = StartPriority.RECONNECT
+
+    async def start(name: str) -> None:
+        async with limiter.starting(lambda: wanted[name]):
+            order.append(name)
+            await asyncio.sleep(1)
+
+    tasks = [asyncio.create_task(start(name)) for name in "abcd"]
+    await asyncio.sleep(0.5)
+    wanted["d"] = StartPriority.CALL  # a call came for a server that waits
+    await asyncio.gather(*tasks)
+    assert order == ["a", "d", "c", "b"]
+
+
+async def test_a_start_that_is_given_up_leaves_its_place_to_others(
+    virtual_time: VirtualTime,
+) -> None:
+    limiter = StartLimiter(1)
+    async with limiter.starting():
+        waiting = asyncio.create_task(_enter(limiter))
+        granted = asyncio.create_task(_enter(limiter))
+        await asyncio.sleep(0)
+        waiting.cancel()
+    granted.cancel()  # in the same moment in which it gets its turn
+    await asyncio.gather(waiting, granted, return_exceptions=True)
+    async with asyncio.timeout(0.5), limiter.starting():
+        pass
+
+
+async def test_a_call_waits_less_than_two_seconds_behind_twenty_silent_starts(
+    virtual_time: VirtualTime,
+) -> None:
+    limiter, began = StartLimiter(4), virtual_time.now
+
+    async def silent() -> None:
+        async with limiter.starting(lambda: StartPriority.START_UP):
+            await asyncio.sleep(60)
+
+    tasks = [asyncio.create_task(silent()) for _ in range(20)]
+    await asyncio.sleep(0.1)
+    async with limiter.starting():
+        waited = virtual_time.now - began
+    assert waited <= 2.0
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -99,7 +99,7 @@ class Gateway(HttpRunnable):
         """
         self.settings = settings if settings is not None else GatewaySettings(**options)
         self._owns_manager = manager is None
-        self.manager = manager or MCPManager(on_roots=None)
+        self.manager = manager or MCPManager(on_roots=None, rules=self.settings.rules)
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
         self.reload: Callable[[], Awaitable[object]] | None = None  # set by what follows its files

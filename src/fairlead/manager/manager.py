@@ -59,11 +59,11 @@ class MCPManager(ResourcesAndPrompts):
         self._lazy = lazy
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
-        self._rules = rules or Rules()
+        self.rules = rules or Rules()
         self._config = config or MCPClientConfig()
         callbacks.setdefault("on_roots", lambda: [self.cwd])  # None: servers get none
         self._callbacks = callbacks
-        self._slots = StartLimiter(max_starts)
+        self.start_limiter = StartLimiter(max_starts)  # of all processes, those of a gateway too
         self._specs: dict[str, ServerSpec] = {}
         self._supervisors: dict[str, Supervisor] = {}
         self._gate = StartupGate()
@@ -134,8 +134,8 @@ class MCPManager(ResourcesAndPrompts):
             spec.resolve or as_it_is,
             timeout=_seconds(spec.startup_timeout or entry.timeout),
             lazy=self._lazy or entry.lazy,
-            slots=self._slots,
-            rules=self._rules,
+            slots=self.start_limiter,
+            rules=self.rules,
             config=self._config,
             callbacks=self._callbacks,
             changed=self._changed,

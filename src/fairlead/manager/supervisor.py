@@ -32,7 +32,7 @@ from ..errors import (
 from ..protocol.public_reason import public_reason
 from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
-from ..upstream.start_limiter import StartLimiter
+from ..upstream.start_limiter import StartLimiter, StartPriority
 from .connection_tasks import Attending
 from .open_connection import connect_timeout_error, open_client
 
@@ -420,9 +420,14 @@ class Supervisor:
     async def _open(self, entry: MCPServerEntry) -> MCPClient:
         self._is_process = isinstance(entry, MCPStdioServerConfig)
         if self._is_process:
-            async with self._slots.starting():
+            async with self._slots.starting(self._start_priority):
                 return await self._open_in_time(entry)
         return await self._open_in_time(entry)
+
+    def _start_priority(self) -> StartPriority:
+        if self._waiting:
+            return StartPriority.CALL
+        return StartPriority.RECONNECT if self.generation else StartPriority.START_UP
 
     async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
         """Connect; the limit counts from here, not from when a slot was asked for.

@@ -29,6 +29,7 @@ from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import HttpRunnable
 from ..transport.channel import Channel
 from ..transport.http.server.settings import HttpSettings
+from ..upstream.start_limiter import StartLimiter
 from ..wire import Notification
 from ..wire.error_codes import METHOD_NOT_FOUND
 from .bridge.handshake_to_stateless import HandshakeToStateless
@@ -70,6 +71,7 @@ class Relay(HttpRunnable):
         settings: RelaySettings | None = None,
         parked: ParkedCalls | None = None,
         quota: SubscriptionQuota | None = None,
+        starts: StartLimiter | None = None,
         **options: Any,
     ) -> None:
         """`target` is an entry of a configuration file, a server object, or a way to one.
@@ -80,7 +82,8 @@ class Relay(HttpRunnable):
         way = target if isinstance(target, Way) else target_for(target, name)
         self.name = way.name
         self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
-        self.upstream = Upstream(way, self.settings, {"name": "fairlead", "version": "0"})
+        info = {"name": "fairlead", "version": "0"}
+        self.upstream = Upstream(way, self.settings, info, starts)
         self.upstream.on_lost = self._lost
         self.handler: Handler = chain(interceptors, self._handle)
         self.upstream.interceptors = interceptors
@@ -317,7 +320,9 @@ class Relay(HttpRunnable):
     def _bridge(self, link: Link) -> HandshakeToStateless:
         bridge = self._bridges.get(link)
         if bridge is None:
-            bridge = self._bridges[link] = HandshakeToStateless(link, self.settings.call_timeout)
+            settings = self.settings
+            bridge = HandshakeToStateless(link, settings.call_timeout, settings.log_level)
+            self._bridges[link] = bridge
         return bridge
 
     # What clients tell, and their end

@@ -1,12 +1,16 @@
 """How a relay treats its clients and its servers. Durations are in seconds."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from ..limits import PARKED_CALLS
 
 __all__ = ["RelaySettings"]
+
+LogLevel: TypeAlias = Literal[
+    "off", "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
 
 
 class RelaySettings(Struct, frozen=True, kw_only=True):
@@ -16,6 +20,8 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     """Whether sessions may share one process of a server; over HTTP each has its own anyway."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """What to speak to the server; "auto" is what the client speaks, if the server does too."""
+    log_level: LogLevel = "info"
+    """What a stateless server logs for sessions that have set no level; "off" for nothing."""
     strict: bool = False
     """Whether notifications that only the other side may send are dropped; else they pass."""
     max_channels: int = 4  # connections to one server for callers who may be asked back

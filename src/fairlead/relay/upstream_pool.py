@@ -41,6 +41,7 @@ from ..protocol.public_reason import public_reason
 from ..protocol.revisions import NEWEST
 from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
+from ..upstream.start_limiter import StartLimiter
 from ..wire import Success
 from .bridge.capabilities import can_be_asked, fingerprint, for_handshake_server
 from .client_session import Front
@@ -90,9 +91,16 @@ class _FailedAttempts:
 class Upstream:
     """The connections to one server."""
 
-    def __init__(self, way: Way, settings: RelaySettings, info: dict[str, str]) -> None:
-        """`info` is how we introduce ourselves where no client does."""
+    def __init__(
+        self,
+        way: Way,
+        settings: RelaySettings,
+        info: dict[str, str],
+        starts: StartLimiter | None = None,
+    ) -> None:
+        """`info` is how we introduce ourselves where no client does; `starts` limits processes."""
         self.way = way
+        self._starts = starts or StartLimiter()
         self.name = way.name
         self.settings = settings
         # What it speaks, as far as it is known; or as far as it shall be used.
@@ -495,7 +503,7 @@ class Upstream:
             )
         link: Link | None = None
         try:
-            async with asyncio.timeout(self.settings.connect_timeout or None):
+            async with self._slot(), asyncio.timeout(self.settings.connect_timeout or None):
                 channel = await self.way.open()
                 link = Link(
                     self.name,
@@ -524,18 +532,23 @@ class Upstream:
                 error = ConnectFailed(f"{self.name} {why}", public=why)
             if isinstance(error, ChannelClosed) and error.exit_code is not None:
                 error.public = f"{public_reason(error)} during start-up"
-            if not isinstance(
-                error, asyncio.CancelledError | RpcError | HttpError | LocalResourceError
-            ):
+            if isinstance(error, LocalResourceError):
+                self._starts.shortage.report(error)
+            elif not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
                 self._failed(error, principal)
             if error is exc:
                 raise  # with its cause, which `public_reason` may need
             raise error from None
         self.error = None
+        self._starts.shortage.clear()
         self._backoffs.pop(principal, None)
         if self.on_link is not None:
             self.on_link(link)
         return link
+
+    def _slot(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return what a start has to wait for: only processes slow each other down."""
+        return self._starts.starting() if self.way.shared else contextlib.nullcontext()
 
     def _check_open(self) -> None:
         if self._closed:

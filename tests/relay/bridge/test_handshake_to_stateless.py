@@ -230,10 +230,33 @@ async def test_the_log_level_of_a_session_goes_with_each_request() -> None:
             request = await server.method("tools/call")
             levels.append(request["params"]["_meta"].get(f"{META}logLevel"))
             server.reply(request, {"resultType": "complete", "content": []})
-        assert sorted(levels, key=str) == [None, "warning"]
+        assert sorted(levels) == ["info", "warning"]
         for end, call in calls:
             await end.answer_to(call)
         assert not any(m.get("method") == "logging/setLevel" for m in server.seen)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capabilities", "level"),
+    [
+        ("info", {"logging": {}}, "info"),
+        ("error", {"logging": {}}, "error"),
+        ("off", {"logging": {}}, None),
+        ("info", {}, None),  # it does not log
+    ],
+)
+async def test_a_session_that_sets_no_level_gets_the_default_one(
+    wanted: str, capabilities: dict[str, Any], level: str | None
+) -> None:
+    offers = {"capabilities": {"tools": {}, **capabilities}}
+    async with scene("stateless", offers=offers, log_level=wanted) as place:
+        client = await opened(place)
+        call = client.ask("tools/call", {"name": "x"})
+        server = await place.server()
+        request = await server.method("tools/call")
+        assert request["params"]["_meta"].get(f"{META}logLevel") == level
+        server.reply(request, {"resultType": "complete", "content": []})
+        await client.answer_to(call)
 
 
 async def test_changes_reach_those_who_asked_for_them() -> None:

@@ -86,7 +86,9 @@ async def _serve(
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
     opened = asyncio.Event()
     async with (
-        MCPManager(plan.options.project, cache=MCPToolCache(), on_roots=None) as manager,
+        MCPManager(
+            plan.options.project, cache=MCPToolCache(), on_roots=None, rules=plan.settings.rules
+        ) as manager,
         Gateway(
             manager,
             settings=plan.settings,

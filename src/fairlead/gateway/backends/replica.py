@@ -55,7 +55,9 @@ class Replica:
         self.breaker = breaker
         self.configured = configured
         way = target_for(configured.entry, name, resolve=configured.resolve)
-        self.relay = Relay(way, settings=settings, parked=parked, quota=quota)
+        self.relay = Relay(
+            way, settings=settings, parked=parked, quota=quota, starts=manager.start_limiter
+        )
         self.relay.upstream.base = self.base
         self.relay.upstream.interceptors = interceptors
         self._interceptors = interceptors
@@ -96,6 +98,8 @@ class Replica:
             self.lost()
             self._client = client
             self._link = _borrowed(self.name, client, self._interceptors)
+            if self.relay.settings.era == "auto":  # a server that is known need not be asked again
+                self.relay.upstream.speaks_stateless = self._link.stateless
             self._link.on_unanswered = partial(self._doubt, client)
             self._follow(client)
         return self._link

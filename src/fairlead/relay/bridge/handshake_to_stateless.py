@@ -46,8 +46,11 @@ class HandshakeToStateless:
     One long request hears of all changes that the server tells of, for all of them.
     """
 
-    def __init__(self, link: "Link", call_timeout: float) -> None:
+    def __init__(self, link: "Link", call_timeout: float, default_level: str = "off") -> None:
+        """`default_level` is what the server logs for sessions that have set no level."""
         self._link = link
+        logs = default_level != "off" and _can(link, "logging")
+        self._default_level = default_level if logs else None
         self._call_timeout = call_timeout
         self._listening = ListenRequest(missed=self._missed)
         self._heard = False  # it was asked to tell
@@ -127,8 +130,9 @@ class HandshakeToStateless:
         }
         if caller.info is not None:
             stamp[CLIENT_INFO_KEY] = Raw(caller.info)
-        if front is not None and front.level is not None:
-            stamp[LOG_LEVEL_KEY] = encoded(front.level)
+        level = None if front is None else front.level or self._default_level
+        if level is not None:
+            stamp[LOG_LEVEL_KEY] = encoded(level)
         return stamp
 
     def _set_level(self, exchange: Exchange, front: "Front | None") -> bytes:

@@ -1,0 +1,64 @@
+"""Settings of a gateway that concern the connections of its manager."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fairlead import MCPClient
+from fairlead.errors import RequestTimeout
+from fairlead.gateway import Gateway, GatewaySettings, RelaySettings
+from tests.support.gateway_servers import LIMIT, joining, until
+from tests.support.scripted_stdio_server import heard, program
+
+
+def test_the_manager_has_the_limits_of_the_gateway() -> None:
+    settings = GatewaySettings(relay=RelaySettings(hang_timeout=2.0, connect_timeout=7.0))
+    assert (settings.rules.hang_timeout, settings.rules.connect_timeout) == (2.0, 7.0)
+    assert Gateway(settings=settings).manager.rules == settings.rules
+
+
+async def test_a_server_that_hangs_is_replaced_after_the_hang_timeout(tmp_path: Path) -> None:
+    source = """
+    for request in requests():
+        if request["method"] == "tools/list":
+            answer(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+        elif request["method"] == "tools/call":
+            time.sleep(60)
+        elif "id" in request:
+            refuse(request)
+    """
+    command = program(tmp_path, source, stateless=False)
+    settings = GatewaySettings(relay=RelaySettings(hang_timeout=0.2))
+    async with asyncio.timeout(LIMIT), Gateway(settings=settings) as gateway:
+        await gateway.connect({"one": {"command": command[0], "args": command[1:]}})
+        await until(lambda: gateway.is_ready)
+        async with joining(gateway) as client:
+            assert isinstance(client, MCPClient)
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("one_t", {}, 0.1)
+            await until(lambda: len(heard(tmp_path, "initialize")) == 2)
+
+
+async def test_a_server_that_is_known_to_want_a_handshake_is_not_probed_again(
+    tmp_path: Path,
+) -> None:
+    source = """
+    for request in requests():
+        if request["method"] == "tools/list":
+            answer(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+        elif request["method"] == "tools/call":
+            answer(request, {"content": text("done")})
+        elif "id" in request:
+            refuse(request)
+    """
+    command = program(tmp_path, source, stateless=False)
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"one": {"command": command[0], "args": command[1:]}})
+        await until(lambda: gateway.is_ready)
+        probes = len(heard(tmp_path, "server/discover"))
+        # A client that can be asked gets a process of its own.
+        async with joining(gateway, "2026-07-28", on_elicit=lambda _: None) as client:
+            assert (await client.call("one_t")).text == "done"
+        assert len(heard(tmp_path, "initialize")) == 2
+        assert len(heard(tmp_path, "server/discover")) == probes
