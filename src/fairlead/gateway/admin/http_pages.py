@@ -155,8 +155,8 @@ class GatewayPages:
         return _Page(page.encode(), _HTML, headers=_LOCKED)
 
     def _ready(self, request: PageRequest) -> _Page:
-        ready = self._status.is_ready
-        return _Page(to_json({"ready": ready}), status=200 if ready else 503)
+        readiness = self._status.readiness()
+        return _Page(to_json(readiness), status=200 if readiness["ready"] else 503)
 
     def _metrics(self, request: PageRequest) -> _Page:
         metrics = self._observing.collect()

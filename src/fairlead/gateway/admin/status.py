@@ -1,8 +1,9 @@
 """The state of a gateway and its servers, as plain data."""
 
 import time
-from typing import Any
+from typing import Any, Final
 
+from ...errors import LocalResourceError
 from ...manager import MCPManager
 from ...protocol.identity.principal import Principal
 from ...protocol.public_reason import owner_reason, public_reason
@@ -18,6 +19,8 @@ from ..clients.client_registry import ClientRegistry
 from ..clients.client_views import ClientViews
 
 __all__ = ["GatewayStatus"]
+
+SHORTAGE_GRACE: Final = 5.0  # seconds that a gateway short of descriptors or memory counts as ready
 
 
 class GatewayStatus:
@@ -75,10 +78,18 @@ class GatewayStatus:
             "connected": sum(name in connected for name in servers),
         }
 
-    @property
-    def is_ready(self) -> bool:
-        """True once every server has listed what it offers, or is known to be unavailable."""
-        return self._registry.is_ready
+    def readiness(self) -> dict[str, Any]:
+        """Return whether requests can be served, and what this machine lacks for serving all.
+
+        Ready is a gateway whose servers have listed what they offer, or are known to be
+        unavailable. A shortage of the machine may pass in a moment; one that lasts does not let
+        it serve.
+        """
+        shortage = self._manager.start_limiter.shortage
+        if shortage.error is None:
+            return {"ready": self._registry.is_ready}
+        ready = self._registry.is_ready and shortage.seconds < SHORTAGE_GRACE
+        return {"ready": ready, "degraded": [f"out of {shortage.error.resource}"]}
 
     def _status(self, view: View, clients: int, *, public: bool) -> dict[str, Any]:
         members = sorted(self._registry.within(view), key=lambda member: member.name)
@@ -87,6 +98,7 @@ class GatewayStatus:
             "uptime": round(time.time() - self._since, 1),
             "clients": clients,
             "parked": len(self._parked),
+            "shortage": None if (lack := self._shortage) is None else lack.resource,
             "counts": {kind.value: len(self._catalog.names(kind, view)) for kind in ListKind},
             "servers": [
                 self._server(member, replica, public)
@@ -94,6 +106,10 @@ class GatewayStatus:
                 for replica in member.replicas
             ],
         }
+
+    @property
+    def _shortage(self) -> LocalResourceError | None:
+        return self._manager.start_limiter.shortage.error
 
     def _server(self, member: Member, replica: Replica, public: bool) -> dict[str, Any]:
         supervisor = self._manager.describe().get(replica.name)
