@@ -204,8 +204,8 @@ def _run(command: list[str], folder: Path) -> None:
 
 class _Message(msgspec.Struct):
     id: int | str | None = None
-    result: Raw | None = None
-    error: Raw | None = None
+    result: Raw = Raw(b"")
+    error: Raw = Raw(b"")
 
 
 class Session:
@@ -234,7 +234,7 @@ class Session:
                 except msgspec.MsgspecError:
                     continue  # some servers print what is no message
                 if message.id == self._number and (message.result or message.error):
-                    return bytes(message.result or message.error or b"").decode()
+                    return bytes(message.result or message.error).decode()
         raise EOFError(f"the server ended instead of answering {method}")
 
     async def initialize(self) -> str:

@@ -1,17 +1,15 @@
 """One name of a gateway: its lists, and the equal servers that share its calls."""
 
 import asyncio
-import hashlib
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
 from ...client.api.list_pages import read_pages
@@ -25,9 +23,10 @@ from ...errors import (
     TransportError,
 )
 from ...interceptor import Answer, Exchange
-from ...limits import LIST_SECONDS, RELISTING, REMEMBERED_ROUNDS
+from ...limits import LIST_SECONDS, RELISTING
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...protocol.downgrade.downgrade_error import DowngradeError
+from ...protocol.identity.principal import ANONYMOUS
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error, unreachable_error
 from ...relay.relayed_call import ASKING
@@ -38,12 +37,12 @@ from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_sessions import ConnectedClient
 from .replica import LISTEN, Replica
+from .round_state import RoundStates
 from .startup_calls import StillStarting, still_starting_error
 
 __all__ = ["Member", "unavailable_error"]
 
 LIST_LIMIT: Final = 30.0  # seconds for one page of a list
-MAX_ROUNDS: Final = REMEMBERED_ROUNDS.value
 PAUSE: Final = 0.1  # seconds between two listings of a server in a row
 
 log = logging.getLogger("fairlead.gateway")
@@ -67,6 +66,7 @@ class Member:
         replicas: list[Replica],
         catalog: MergedCatalog,
         changed: Callable[[ListKind], None],
+        states: RoundStates | None = None,
     ) -> None:
         self.name = name
         self.replicas = replicas
@@ -79,10 +79,10 @@ class Member:
         self.error: BaseException | None = None  # of the last listing
         self._catalog = catalog
         self._changed = changed
+        self._states = states or RoundStates()
         self._known = False  # it has said at least once what it offers
         self._next = 0
         self._sticky: dict[ConnectedClient, Replica] = {}
-        self._rounds: OrderedDict[bytes, Replica] = OrderedDict()  # by the state of a round
         self._arrival = asyncio.Event()  # of the next replica that is connected
         self._listing: asyncio.Task[None] | None = None
         self._listed_last = -inf  # when the last list was begun
@@ -103,11 +103,14 @@ class Member:
         Raises:
             RpcError: the server said no, or none of them could be asked.
         """
+        sealed, asked_by = self._seals_states(exchange), None
+        if sealed:
+            exchange, asked_by = self._states.open(exchange, self.name)
         while True:
             failure: Exception | None = None
             if len(self.replicas) > 1:  # one alone is waited for where it is asked
                 failure = await self._first_there()
-            for replica in self._order(exchange, visitor) if failure is None else ():
+            for replica in self._order(visitor, asked_by) if failure is None else ():
                 try:
                     answer = await replica.answer(exchange, visitor)
                 except RpcError:
@@ -128,7 +131,12 @@ class Member:
                     break
                 else:
                     if len(self.replicas) > 1:
-                        self._remember_turn(exchange, visitor, replica, answer)
+                        self._remember_session(exchange, visitor, replica)
+                    if sealed:
+                        principal = exchange.caller.principal
+                        answer = self._states.seal(
+                            answer, server=self.name, replica=replica.name, principal=principal
+                        )
                     return answer
             assert failure is not None
             if exchange.method != LISTEN or not isinstance(failure, TransportError):
@@ -159,42 +167,35 @@ class Member:
                 one.cancel()
             await asyncio.gather(*coming, return_exceptions=True)
 
-    def _order(self, exchange: Exchange, visitor: ConnectedClient | None) -> list[Replica]:
-        """Who is asked first: a session stays where it is, others take turns."""
+    def _seals_states(self, exchange: Exchange) -> bool:
+        """Return True if the state of a question is for one client, or from one of several."""
+        if not exchange.caller.stateless or exchange.method not in ASKING:
+            return False
+        return exchange.caller.principal is not ANONYMOUS or len(self.replicas) > 1
+
+    def _order(self, visitor: ConnectedClient | None, asked_by: str | None) -> list[Replica]:
+        """Return the replicas in the order in which they are tried.
+
+        A session stays where it is, and answers go to the replica that asked; others take turns.
+        """
         if len(self.replicas) == 1:
             return self.replicas
         self._next = (self._next + 1) % len(self.replicas)
         order = self.replicas[self._next :] + self.replicas[: self._next]
         order.sort(key=lambda replica: replica.rank)
-        mine = self._mine(exchange, visitor)
+        mine = next((one for one in order if one.name == asked_by), None)
+        if mine is None and visitor is not None:
+            mine = self._sticky.get(visitor)
         if mine is not None and mine.rank <= order[0].rank:
             order.remove(mine)
             order.insert(0, mine)
         return order
 
-    def _mine(self, exchange: Exchange, visitor: ConnectedClient | None) -> Replica | None:
-        if not exchange.caller.stateless:
-            return None if visitor is None else self._sticky.get(visitor)
-        if exchange.method not in ASKING:
-            return None
-        state = _state(exchange.message.params)
-        return None if state is None else self._rounds.get(_digest(state))
-
-    def _remember_turn(
-        self, exchange: Exchange, visitor: ConnectedClient | None, replica: Replica, answer: Answer
+    def _remember_session(
+        self, exchange: Exchange, visitor: ConnectedClient | None, replica: Replica
     ) -> None:
-        """Who comes again with a session, or with the state of a round, gets the same server."""
-        if not exchange.caller.stateless:
-            if visitor is not None and not visitor.gone:
-                self._sticky[visitor] = replica
-            return
-        if answer is not None and exchange.method in ASKING and b"input_required" in bytes(answer):
-            state = _state(answer)
-            if state is not None:
-                self._rounds[_digest(state)] = replica
-                if len(self._rounds) > MAX_ROUNDS:
-                    REMEMBERED_ROUNDS.hit()
-                    self._rounds.popitem(last=False)
+        if not exchange.caller.stateless and visitor is not None and not visitor.gone:
+            self._sticky[visitor] = replica
 
     def left(self, visitor: ConnectedClient) -> None:
         """A client has gone."""
@@ -380,25 +381,6 @@ def _name(item: Raw) -> str:
         return msgspec.json.decode(item, type=_Named).name
     except (msgspec.DecodeError, RecursionError):
         return ""
-
-
-class _Round(Struct, rename="camel"):
-    request_state: str | None = None
-
-
-def _state(params: Any) -> str | None:
-    """The state of a round of questions, in what is asked or answered."""
-    if params is None or isinstance(params, UnsetType):
-        return None
-    try:
-        return msgspec.json.decode(params, type=_Round).request_state
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _digest(state: str) -> bytes:
-    """Return what a state is known by; a server chooses how long it is."""
-    return hashlib.blake2b(state.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 async def _all_pages(link: Link, kind: ListKind, budget: ListBudget) -> list[Raw]:

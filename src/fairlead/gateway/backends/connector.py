@@ -18,6 +18,7 @@ from ..server_endpoint import SingleServerEndpoint
 from .backend import Member
 from .registry import BackendRegistry
 from .replica_factory import ReplicaFactory
+from .round_state import RoundStates
 from .upstream_events import UpstreamEvents
 
 __all__ = ["BackendConnector", "ServerEntry"]
@@ -52,6 +53,7 @@ class BackendConnector:
         self._catalog = catalog
         self._registry = registry
         self._replicas = replicas
+        self._states = RoundStates()
         self._new_endpoint = new_endpoint
         self._added = added
         self._removed = removed
@@ -103,7 +105,7 @@ class BackendConnector:
             if not replicas:
                 raise ConfigError(f"There is no entry for {name!r}")
             changed = partial(self._events.list_changed, server=name)
-            members.append(Member(name, replicas, self._catalog, changed))
+            members.append(Member(name, replicas, self._catalog, changed, self._states))
         return members, specs
 
     def _initialize(self, member: Member) -> None:

@@ -1,0 +1,90 @@
+"""`requestState` of a server, sealed for the client that received it.
+
+A stateless client sends the state of a question back with its answers. Sealed, it is accepted from
+the client that received it and from no other, and it names the replica that asked.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Answer, Exchange
+from ...protocol.identity.principal import Principal, principal_name
+from ...protocol.json_edit import encoded, members_of
+from ...protocol.own_errors import own_error
+from ...protocol.sealed_state import BadSeal, KeyRing
+from ...relay.request_params import with_members
+from ...wire.error_codes import INVALID_PARAMS
+
+__all__ = ["RoundStates"]
+
+LIFETIME: Final = 24 * 3600.0  # seconds; servers usually give up much earlier
+
+
+class _Sealed(Struct, array_like=True):
+    server: str
+    replica: str
+    principal: str | None
+    state: str
+
+
+class _Round(Struct, rename="camel"):
+    request_state: str | None = None
+
+
+class RoundStates:
+    """Seals the states that go to clients and opens those that come back."""
+
+    def __init__(self, make_ring: Callable[[], KeyRing] = KeyRing.from_environment) -> None:
+        self._make_ring = make_ring
+
+    @cached_property
+    def _ring(self) -> KeyRing:
+        return self._make_ring()
+
+    def seal(self, answer: Answer, *, server: str, replica: str, principal: Principal) -> Answer:
+        """Return the result of a call with its state sealed, if it has one."""
+        if answer is None or b"input_required" not in bytes(answer):
+            return answer
+        state, members = _state_in(answer), members_of(answer)
+        if state is None or members is None:
+            return answer
+        content = _Sealed(server, replica, principal_name(principal), state)
+        sealed = self._ring.seal(msgspec.msgpack.encode(content), ttl=LIFETIME)
+        return encoded({**members, "requestState": encoded(sealed)})
+
+    def open(self, exchange: Exchange, server: str) -> tuple[Exchange, str | None]:
+        """Return a request with the state that the server had sent, and the replica that sent it.
+
+        Raises:
+            RpcError: -32602, the state is not one of this client at this server.
+        """
+        state = _state_in(exchange.message.params)
+        if state is None:
+            return exchange, None
+        try:
+            content = msgspec.msgpack.decode(self._ring.open(state), type=_Sealed)
+        except (BadSeal, msgspec.DecodeError) as exc:
+            raise _refused(str(exc)) from None
+        if content.principal != principal_name(exchange.caller.principal):
+            raise _refused("it was given to another client")
+        if content.server != server:
+            raise _refused("it belongs to another server")
+        return with_members(exchange, requestState=content.state), content.replica
+
+
+def _state_in(params: Any) -> str | None:
+    if params is None or isinstance(params, UnsetType):
+        return None
+    try:
+        return msgspec.json.decode(params, type=_Round).request_state
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _refused(why: str) -> RpcError:
+    return own_error(INVALID_PARAMS, f"requestState is not valid: {why}. Call again without it")

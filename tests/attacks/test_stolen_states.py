@@ -1,0 +1,56 @@
+"""A client that sends the state of another client's question."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead.gateway import Gateway
+from tests.support.gateway_servers import LIMIT, make, serving, until
+
+META = "io.modelcontextprotocol/"
+
+
+async def call(web: aiohttp.ClientSession, url: str, token: str, **params: Any) -> Any:
+    meta = {
+        f"{META}protocolVersion": "2026-07-28",
+        f"{META}clientCapabilities": {"elicitation": {"form": {}}},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, "_meta": meta}}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": params["name"],
+    }
+    async with web.post(url, json=body, headers=headers) as answer:
+        return await answer.json()
+
+
+@pytest.mark.parametrize(("path", "tool"), [("", "red_ask"), ("/red", "ask")])
+async def test_the_state_of_a_question_is_for_the_client_that_received_it(
+    path: str, tool: str
+) -> None:
+    """The server behind is stateless: without the gateway it would accept the state from anyone."""
+    server = make("red")
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(server) as behind,
+        Gateway() as gateway,
+        serving(gateway, verify_token=lambda token: token) as url,
+        aiohttp.ClientSession() as web,
+    ):
+        await gateway.connect({"red": {"type": "http", "url": behind}})
+        await until(lambda: gateway.is_ready)
+        question = (await call(web, url + path, "ada", name=tool))["result"]
+        assert question["resultType"] == "input_required"
+        [key] = question["inputRequests"]
+        answers = {key: {"action": "accept", "content": {"value": "Ada"}}}
+        returned = {"requestState": question["requestState"], "inputResponses": answers}
+        stolen = await call(web, url + path, "eve", name=tool, **returned)
+        assert stolen["error"]["code"] == -32602
+        assert "it was given to another client" in stolen["error"]["message"]
+        done = (await call(web, url + path, "ada", name=tool, **returned))["result"]
+        assert done["content"][0]["text"].startswith("Ada to red")

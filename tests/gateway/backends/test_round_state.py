@@ -1,0 +1,106 @@
+"""States of questions that travel through clients: each is for one client and one server."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import RpcError
+from fairlead.gateway.backends import round_state
+from fairlead.gateway.backends.round_state import RoundStates
+from fairlead.protocol import sealed_state
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.protocol.sealed_state import KeyRing
+from tests.support.single_exchange import exchange
+
+QUESTION = {"resultType": "input_required", "requestState": "s1", "inputRequests": {"a": 1}}
+
+
+def states() -> RoundStates:
+    ring = KeyRing()
+    return RoundStates(lambda: ring)
+
+
+def asked(state: Any, principal: Principal) -> Any:
+    params = {"name": "t", "inputResponses": {"a": 2}, "requestState": state}
+    return exchange("tools/call", params, principal=principal)
+
+
+def sealed_for(own: RoundStates, principal: Principal, state: str = "s1") -> str:
+    answer = Raw(json.dumps({**QUESTION, "requestState": state}).encode())
+    sealed = own.seal(answer, server="red", replica="red#2", principal=principal)
+    assert sealed is not None
+    found = json.loads(bytes(sealed))
+    assert {**found, "requestState": "s1"} == QUESTION
+    assert isinstance(found["requestState"], str)
+    return str(found["requestState"])
+
+
+@pytest.mark.parametrize("principal", ["ada", "", ANONYMOUS])
+def test_a_state_comes_back_as_the_server_wrote_it(principal: Principal) -> None:
+    own = states()
+    sealed = sealed_for(own, principal, 'ünï"1')
+    opened, replica = own.open(asked(sealed, principal), "red")
+    params = json.loads(bytes(opened.message.params))
+    assert params == {"name": "t", "inputResponses": {"a": 2}, "requestState": 'ünï"1'}
+    assert replica == "red#2"
+
+
+@pytest.mark.parametrize(
+    ("principal", "server", "why"),
+    [
+        ("eve", "red", "it was given to another client"),
+        (ANONYMOUS, "red", "it was given to another client"),
+        ("ada", "blue", "it belongs to another server"),
+    ],
+)
+def test_a_state_is_refused_elsewhere(principal: Principal, server: str, why: str) -> None:
+    own = states()
+    sealed = sealed_for(own, "ada")
+    with pytest.raises(RpcError, match=why) as caught:
+        own.open(asked(sealed, principal), server)
+    assert caught.value.code == -32602
+
+
+@pytest.mark.parametrize("state", ["", "s1", "v1.p.AAAA", "v1.p.", "v2.x.y"])
+def test_a_state_that_was_not_sealed_here_is_refused(state: str) -> None:
+    own = states()
+    with pytest.raises(RpcError, match="requestState is not valid: it was") as caught:
+        own.open(asked(state, "ada"), "red")
+    assert caught.value.code == -32602
+    with pytest.raises(RpcError, match="it was changed on the way"):
+        states().open(asked(sealed_for(own, "ada"), "ada"), "red")
+
+
+def test_a_state_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = states()
+    sealed = sealed_for(own, "ada")
+    now = sealed_state.time.time()
+    monkeypatch.setattr(sealed_state.time, "time", lambda: now + round_state.LIFETIME - 2)
+    own.open(asked(sealed, "ada"), "red")
+    monkeypatch.setattr(sealed_state.time, "time", lambda: now + round_state.LIFETIME + 2)
+    with pytest.raises(RpcError, match="it is too old"):
+        own.open(asked(sealed, "ada"), "red")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        b'{"content":[]}',
+        b'{"resultType":"input_required","inputRequests":{}}',
+        b'{"text":"input_required","requestState":7}',
+        b"[]",
+    ],
+)
+def test_results_without_a_state_pass_as_they_are(answer: bytes | None) -> None:
+    own = states()
+    assert own.seal(answer, server="red", replica="red", principal="ada") is answer
+
+
+def test_requests_without_a_state_pass_as_they_are() -> None:
+    plain = exchange("tools/call", {"name": "t"}, principal="ada")
+    assert states().open(plain, "red") == (plain, None)
+    nothing = exchange("tools/call", principal="ada")
+    assert states().open(nothing, "red") == (nothing, None)
