@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import MCPClient, MCPServer
-from fairlead.errors import ConnectFailed, FairleadError, ServerBusy
+from fairlead.errors import ConnectFailed, ServerBusy
 from fairlead.gateway import Gateway
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
@@ -163,8 +163,8 @@ for line in sys.stdin:
 
 @pytest.mark.attack(
     "capabilities with which a server exits, sent again and again",
-    "the loss of a client's own process does not count as a failure of the server",
-    "other clients are served",
+    "a client whose own process exits at its start shares the first one; that is no failure",
+    "all clients are served",
 )
 async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_path: Path) -> None:
     program = tmp_path / "exits.py"
@@ -179,8 +179,8 @@ async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_
         async with MCPClient.connect_inprocess(gateway) as client:
             assert (await client.call_tool("s_echo", {"text": "a"}))["content"][0]["text"] == "a"
             async with MCPClient.connect_inprocess(gateway, on_sample=sample) as attacker:
-                for _ in range(10):
-                    with pytest.raises(FairleadError):
-                        await attacker.call_tool("s_echo", {"text": "x"})
+                for _ in range(10):  # it is served by the first process, without being asked
+                    served = await attacker.call_tool("s_echo", {"text": "x"})
+                    assert served["content"][0]["text"] == "x"
                 result = await client.call_tool("s_echo", {"text": "b"})
                 assert result["content"][0]["text"] == "b"

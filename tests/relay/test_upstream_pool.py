@@ -2,12 +2,14 @@
 
 import asyncio
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fairlead.errors import ConnectFailed, LocalResourceError
+from fairlead.errors import ConnectFailed, LocalResourceError, ServerBusy
+from fairlead.gateway import Gateway
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay import upstream_pool
 from fairlead.relay.server_target import Way
@@ -15,13 +17,17 @@ from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_pool import Upstream
 from fairlead.transport.channel import Channel
 from fairlead.upstream.start_limiter import StartLimiter
+from tests.support.gateway_servers import joining, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS, Scene, Server, scene
+from tests.support.scripted_stdio_server import program
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
 
 class FakeLink(SimpleNamespace):
     """A connection of which only its use is known."""
+
+    quiet = False
 
     __hash__ = object.__hash__
 
@@ -232,3 +238,57 @@ async def test_a_shortage_of_this_machine_is_no_failed_attempt(virtual_time: Vir
     assert len(tried) == 3  # each waited for the pause, none was refused because of the others
     assert upstream.error is None
     assert starts.shortage.error is not None
+
+
+async def test_a_quiet_session_gives_its_connection_up_when_all_are_open() -> None:
+    """Sixty seconds without a call, a subscription or a listener; the longest quiet one goes."""
+    upstream = Upstream(
+        Way(name="red", open=AbsentServer, shared=True),  # type: ignore[arg-type]
+        RelaySettings(),
+        {"name": "x", "version": "1"},
+    )
+    now = asyncio.get_running_loop().time()
+    retired: list[Any] = []
+    upstream._retire = retired.append  # type: ignore[method-assign, assignment]
+
+    def link(seconds: float, *, quiet: bool = True) -> Any:
+        return FakeLink(idle=False, quiet=quiet, used=now - seconds, principal=ANONYMOUS)
+
+    for links in ([link(59)], [link(500, quiet=False)]):
+        with pytest.raises(ServerBusy):
+            upstream._retire_one(links, 32)
+    oldest = link(90)
+    upstream._retire_one([link(61), oldest, link(500, quiet=False), link(10)], 32)
+    assert retired == [oldest]
+
+
+async def test_a_server_that_cannot_run_twice_serves_all_clients(tmp_path: Path) -> None:
+    """The second process finds the lock of the first, and exits."""
+    source = """
+    try:
+        lock = os.open(LOG + ".lock", os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        sys.exit("another one is running")
+    for message in requests():
+        if message["method"] == "tools/list":
+            answer(message, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+        elif message["method"] == "tools/call":
+            answer(message, {"content": text(str(os.getpid()))})
+        elif "id" in message:
+            refuse(message)
+    """
+    command = program(tmp_path, source, stateless=False)
+
+    def on_elicit(question: Any) -> Any:
+        raise AssertionError(question)
+
+    async with asyncio.timeout(LIMIT * 4), Gateway() as gateway:
+        await gateway.connect({"one": {"command": command[0], "args": command[1:]}})
+        await until(lambda: gateway.is_ready)
+        answers = []
+        for version in (HANDSHAKE, STATELESS):
+            for callbacks in ({}, {"on_elicit": on_elicit}, {"on_elicit": on_elicit}):
+                async with joining(gateway, version, **callbacks) as client:
+                    answers.append((await client.call("one_t")).text)
+        assert len(set(answers)) == 1
+        assert gateway.manager.describe()["one"].state == "connected"

@@ -166,7 +166,7 @@ class Run:
         results.unlink(missing_ok=True)
         env = {
             **os.environ,
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join((str(HERE), str(HERE.parent / "support"))),
             "SUITE_PATH": path,
             "SUITE_ERA": era,
             "SUITE_RESULTS": str(results),

@@ -1,5 +1,7 @@
 """Connections in place of lost ones, for sessions of the handshake era."""
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -7,12 +9,16 @@ from ..errors import RpcError
 from ..protocol.caller import Caller
 from ..protocol.own_errors import own_error
 from ..wire.error_codes import INVALID_PARAMS
+from .bridge.capabilities import has_roots
 from .bridge.handshake_to_stateless import HandshakeToStateless, possibly_missed_changes
 from .client_session import Front
 from .upstream_connection import Link
 from .upstream_pool import Upstream
 
 __all__ = ["UpstreamSessionRestorer"]
+
+ROOTS_KNOWN = 2.0  # seconds that the first request waits for a server that asks for roots
+ROOTS_UNKNOWN = 0.05  # the same for a server of which that is not known
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -56,9 +62,23 @@ class UpstreamSessionRestorer:
                 if link is None or not link.alive:
                     link = await self._upstream.for_session(front, front.introduction, caller)
                     await self._restore(front, link)
+                    await self._wait_for_roots(link, caller)
                 return link
         finally:
             front.joining -= 1
+
+    async def _wait_for_roots(self, link: Link, caller: Caller) -> None:
+        """Let a server read the roots of a session before the first request of the session.
+
+        Most servers ask for them once they are initialized, and a call that overtakes the answer
+        would see other folders.
+        """
+        if link.stateless or link.borrowed or not has_roots(caller.capabilities):
+            return
+        known = self._upstream.asks_roots
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ROOTS_KNOWN if known else ROOTS_UNKNOWN):
+                await link.roots_answered.wait()
 
     async def _restore(self, front: Front, link: Link) -> None:
         if link.stateless:

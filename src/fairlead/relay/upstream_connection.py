@@ -87,6 +87,10 @@ class Link:
         self.marks: Marks | None = None  # arguments that travel in headers; None: not our business
         self.listeners = 0  # stateless clients that hear of changes through it
         self.on_unanswered: Callable[[], None] | None = None  # told when a call was given up
+        self.on_roots: Callable[[Front], None] | None = (
+            None  # told whose roots were asked for
+        )
+        self.roots_answered = asyncio.Event()
         self.now = asyncio.get_running_loop().time
         self.used = self.now()
         self.principal: Principal = ANONYMOUS  # that it was opened for
@@ -271,6 +275,11 @@ class Link:
         """Whether nobody uses it now."""
         return not (self.fronts or self.calls or self.listeners or not self.turns.free)
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way or expected on it, though sessions may use it again."""
+        return not (self.calls or self.listeners or self.uris or not self.turns.free)
+
     async def close(self) -> None:
         self.ending = True
         self.passage.close()
@@ -360,6 +369,8 @@ class Link:
         front = self._only_front() if call is None else call.front
         if front is None:
             raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
+        if exchange.method == "roots/list" and self.on_roots is not None:
+            self.on_roots(front)
         try:
             asked_in = None if call is None else call.exchange.request_id
             return await front.ask(exchange, self.outbox, asked_in)
@@ -370,6 +381,9 @@ class Link:
         except FairleadError as exc:
             why = f"{exchange.method} was not answered: the client {public_reason(exc)}"
             raise own_error(INTERNAL_ERROR, why) from exc
+        finally:
+            if exchange.method == "roots/list":
+                self.roots_answered.set()
 
     def _call_of(self, related: RequestId | None) -> RelayedCall | None:
         """The call that something belongs to, if that is certain."""

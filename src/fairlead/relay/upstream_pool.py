@@ -43,7 +43,7 @@ from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
 from ..upstream.start_limiter import StartLimiter
 from ..wire import Success
-from .bridge.capabilities import can_be_asked, fingerprint, for_handshake_server
+from .bridge.capabilities import can_be_asked, fingerprint, for_handshake_server, has_roots
 from .client_session import Front
 from .param_headers import Marks
 from .server_target import Way
@@ -58,6 +58,9 @@ FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after 
 MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
 EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
 # would otherwise start a process with each of them
+QUIET_AFTER = (
+    60.0  # seconds without a call, after which others may take the place of a session
+)
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
 log = logging.getLogger("fairlead.gateway")
@@ -106,6 +109,8 @@ class Upstream:
         # What it speaks, as far as it is known; or as far as it shall be used.
         self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
         self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
+        self.asks_roots = False  # it has asked a client for its roots
+        self._single_for: set[Hashable] = set()  # callers for whom a second process does not start
         self.wanted = False  # somebody has asked for a connection
         self.error: BaseException | None = None  # of the last attempt, while there is no connection
         self.base: Callable[[], Awaitable[Link]] | None = None  # a connection that is there anyway
@@ -151,6 +156,12 @@ class Upstream:
         Raises:
             FairleadError: the server cannot be reached.
         """
+        try:
+            return await self._for_caller(caller)
+        except (ChannelClosed, ConnectFailed) as exc:
+            return await self._first_process(exc, caller)
+
+    async def _for_caller(self, caller: Caller) -> Link:
         base = await self._base_for(caller)
         if base is not None:
             return base
@@ -182,7 +193,7 @@ class Upstream:
             except (RpcError, HttpError) as exc:
                 if not self._doubted(exc):
                     raise
-                return await self.for_caller(caller)
+                return await self._for_caller(caller)
         return link
 
     async def for_asking(self, caller: Caller) -> tuple[Link, Turn | None]:
@@ -197,6 +208,8 @@ class Upstream:
         link = await self.for_caller(caller)
         if link.stateless or link.correlates_calls:
             return link, None
+        if link.borrowed:
+            return link, await link.turns.take(object(), self.settings.turn_timeout)
         capabilities = for_handshake_server(caller.capabilities)
         key = (caller.principal, fingerprint(capabilities))
         me = object()  # each call for itself: a client without a session has nothing but calls
@@ -236,7 +249,7 @@ class Upstream:
         if self.base is None:
             return None
         link = await self.base()
-        if link.stateless:
+        if link.stateless or _single_key(caller) in self._single_for:
             return link
         # What a session changes in such a server is no other principal's business.
         return (
@@ -266,6 +279,33 @@ class Upstream:
             if self.speaks_handshake and not self._doubted(exc):
                 raise
             return self._attach(await self._without_handshake(exc, caller), front)
+        except (ChannelClosed, ConnectFailed) as exc:
+            return self._attach(await self._first_process(exc, caller), front)
+
+    async def _first_process(self, exc: ChannelClosed | ConnectFailed, caller: Caller) -> Link:
+        """Return the connection that is there anyway, if a second process exited at its start.
+
+        Some servers cannot run twice: they have a fixed port, a lock or a profile. Such a client
+        does without being asked, rather than without the server.
+
+        Raises:
+            ChannelClosed, ConnectFailed: The error; there is no other process.
+        """
+        if exc.exit_code is None or not self.way.shared or self.base is None:
+            raise exc
+        try:
+            link = await self.base()
+        except FairleadError:
+            raise exc from None
+        if not link.alive:
+            raise exc
+        log.warning(
+            "%s: a second process exited during its start (%s); the first serves all clients",
+            *(self.name, public_reason(exc)),
+        )
+        if len(self._single_for) < MOST_BACKOFFS:
+            self._single_for.add(_single_key(caller))
+        return link
 
     def _doubted(self, refusal: RpcError | HttpError) -> bool:
         """Whether a server that knows no handshake any more may have become a newer one."""
@@ -278,7 +318,7 @@ class Upstream:
 
     async def _handshake_for_session(self, introduction: Raw, caller: Caller) -> Link:
         shared = self.way.shared and self.settings.upstream == "shared"
-        if not shared:
+        if not shared or (self.asks_roots and has_roots(caller.capabilities)):
             return await self._of_its_own(introduction, caller.principal)
         version = msgspec.json.decode(introduction, type=dict[str, Raw]).get("protocolVersion")
         declared = fingerprint(caller.capabilities)
@@ -343,6 +383,27 @@ class Upstream:
         except FairleadError as exc:
             log.debug("%s: nor is it stateless: %s", self.name, exc)
             raise refusal from None
+
+    def _belongs_to(self, link: Link, front: Front) -> None:
+        """The server asks for the roots of a session: no other session may use the connection.
+
+        Servers keep the first answer, so others would work in the folders of this one.
+        """
+        caller = front.peer.conversation.peer
+        if caller is None or not has_roots(caller.capabilities):
+            return  # it has none to tell
+        if not self.asks_roots:
+            log.info("%s: it asks for roots, so sessions with roots do not share it", self.name)
+        self.asks_roots = True
+        if link in self.own or not self.way.shared:
+            return
+        self._forget(link)
+        self.own.add(link)
+        for other in [one for one in link.fronts if one is not front]:
+            del link.fronts[other]
+            other.link = None  # it gets another one with its next request
+            for watching in link.uris.values():
+                watching.discard(other)
 
     def _attach(self, link: Link, front: Front) -> Link:
         link.fronts[front] = None
@@ -454,10 +515,12 @@ class Upstream:
 
     def _retire_one(self, links: list[Link], used: int) -> None:
         """End the one of these connections that has not been used for the longest time."""
-        idle_since = asyncio.get_running_loop().time() - self.evictable_after
-        idle = [link for link in links if link.idle and link.used <= idle_since]
-        if idle:
-            self._retire(min(idle, key=lambda link: link.used))
+        now = asyncio.get_running_loop().time()
+        idle = [link for link in links if link.idle and link.used <= now - self.evictable_after]
+        # Sessions that have been quiet for long get another connection with their next request.
+        quiet = [link for link in links if link.quiet and link.used <= now - QUIET_AFTER]
+        if candidates := idle or quiet:
+            self._retire(min(candidates, key=lambda link: link.used))
             return
         why = f"is busy: {used} connections to it are in use. Try again later"
         raise ServerBusy(f"{self.name} {why}", public=why)
@@ -516,6 +579,7 @@ class Upstream:
                     on_close=self._lost,
                 )
                 link.principal = principal
+                link.on_roots = partial(self._belongs_to, link)
                 link.marks = self.marks
                 if self.way.shared:  # a process of ours, which can be ended
                     link.on_unanswered = partial(self._doubt, link)
@@ -729,6 +793,10 @@ async def _first_turn(links: list[Link], who: object, seconds: float) -> tuple[L
         for task in waiting:
             if not task.cancelled() and not task.exception() and task.result() is not chosen:
                 task.result().release()
+
+
+def _single_key(caller: Caller) -> Hashable:
+    return caller.principal, fingerprint(caller.capabilities)
 
 
 def _introduction(capabilities: bytes, caller: Caller) -> dict[str, Any]:

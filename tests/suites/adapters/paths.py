@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from line_sockets import listen_tcp  # of tests/support: `tests` is the package of the suite
 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
@@ -19,7 +20,6 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.server_target import Way
 from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.socket import connect_tcp
-from tests.support.line_sockets import listen_tcp
 
 PATH = os.environ.get("SUITE_PATH", "direct")
 NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters

@@ -10,7 +10,13 @@ from ...protocol.json_edit import encoded, members_of
 from ...protocol.methods import has_capability
 from ...protocol.revisions import NEWEST_HANDSHAKE
 
-__all__ = ["can_be_asked", "fingerprint", "for_handshake_server", "for_stateless_server"]
+__all__ = [
+    "can_be_asked",
+    "fingerprint",
+    "for_handshake_server",
+    "for_stateless_server",
+    "has_roots",
+]
 
 # Extensions whose messages pass as they are, whatever the era.
 _PASSED = ("io.modelcontextprotocol/ui",)
@@ -24,12 +30,21 @@ def can_be_asked(capabilities: bytes) -> bool:
     return _remembered(capabilities) if short else _asks_back(capabilities)
 
 
+def has_roots(capabilities: bytes) -> bool:
+    """Return True if a server may ask a client with these capabilities for its roots."""
+    return _declares(capabilities, ("roots",))
+
+
 def _asks_back(capabilities: bytes) -> bool:
+    return _declares(capabilities, _ASKED_BACK)
+
+
+def _declares(capabilities: bytes, names: tuple[str, ...]) -> bool:
     try:
         declared = msgspec.json.decode(capabilities)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return isinstance(declared, dict) and any(has_capability(declared, c) for c in _ASKED_BACK)
+    return isinstance(declared, dict) and any(has_capability(declared, name) for name in names)
 
 
 _remembered = lru_cache(maxsize=256)(_asks_back)  # looked up with every call
