@@ -87,9 +87,7 @@ class Link:
         self.marks: Marks | None = None  # arguments that travel in headers; None: not our business
         self.listeners = 0  # stateless clients that hear of changes through it
         self.on_unanswered: Callable[[], None] | None = None  # told when a call was given up
-        self.on_roots: Callable[[Front], None] | None = (
-            None  # told whose roots were asked for
-        )
+        self.on_roots: Callable[[Front], None] | None = None  # told whose roots were asked for
         self.roots_answered = asyncio.Event()
         self.now = asyncio.get_running_loop().time
         self.used = self.now()
@@ -279,6 +277,11 @@ class Link:
     def quiet(self) -> bool:
         """Whether nothing is under way or expected on it, though sessions may use it again."""
         return not (self.calls or self.listeners or self.uris or not self.turns.free)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its sessions neither use it nor could receive anything from it."""
+        return self.quiet and not any(front.peer.channel.has_stream for front in self.fronts)
 
     async def close(self) -> None:
         self.ending = True

@@ -58,9 +58,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after 
 MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
 EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
 # would otherwise start a process with each of them
-QUIET_AFTER = (
-    60.0  # seconds without a call, after which others may take the place of a session
-)
+QUIET_AFTER = 60.0  # seconds without a call, after which others may take the place of a session
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
 log = logging.getLogger("fairlead.gateway")
@@ -343,6 +341,7 @@ class Upstream:
         if link.stateless:
             return await self._made(principal, lambda: _at_once(link), lambda _: _STATELESS)
         self.own.add(link)
+        self._look_after(link)
         return link
 
     async def _stateless_for_session(self, caller: Caller) -> Link:
@@ -399,6 +398,7 @@ class Upstream:
             return
         self._forget(link)
         self.own.add(link)
+        self._look_after(link)
         for other in [one for one in link.fronts if one is not front]:
             del link.fronts[other]
             other.link = None  # it gets another one with its next request
@@ -526,14 +526,17 @@ class Upstream:
         raise ServerBusy(f"{self.name} {why}", public=why)
 
     def _look_after(self, link: Link) -> None:
-        """End a connection that nobody has used for a while."""
+        """End a connection that was not used for a while.
+
+        Sessions of clients that vanished may still have it: one that comes back gets another.
+        """
         linger, loop = self.settings.linger, asyncio.get_running_loop()
         if not linger or link.stateless:
             return
 
         def look() -> None:
             left = link.used + linger - loop.time()
-            if link.idle and left <= 0 and link.alive:
+            if left <= 0 and link.alive and (link.idle or link.abandoned):
                 self._retire(link)
             elif link.alive:
                 self._timers[link] = loop.call_later(left if left > 0 else linger, look)

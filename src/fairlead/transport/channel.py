@@ -51,6 +51,10 @@ class HttpCapabilities(Protocol):
         """The id of the client's session, on the server's side."""
 
     @property
+    def has_stream(self) -> bool:
+        """Whether the peer receives messages that belong to no request of its own now."""
+
+    @property
     def carries_headers(self) -> bool:
         """Whether each request of ours has headers, to which `add_headers` adds."""
 
@@ -135,6 +139,7 @@ class SharedStream:
     for those has a default that does nothing."""
 
     id: str | None = None
+    has_stream: bool = True
     carries_headers: bool = False
     correlates_calls: bool = False
     related_request_id: RequestId | None = None

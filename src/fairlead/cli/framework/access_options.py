@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from .errors import UsageError
-from .parser import flag, option, repeated
+from .parser import flag, option, repeated, seconds
 
 __all__ = ["ACCESS", "require_network"]
 
@@ -27,6 +27,12 @@ ACCESS = (
         metavar="FILE",
         help="keep sessions of clients with a handshake in this file (SQLite), so that they go on "
         "after a restart",
+    ),
+    option(
+        "--session-idle",
+        metavar="SECONDS",
+        type=seconds,
+        help="end a session of a handshake client that was not used for so long (default: 1800)",
     ),
 )
 

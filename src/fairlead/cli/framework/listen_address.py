@@ -60,6 +60,7 @@ class ListenAddress:
     insecure: bool = False
     workers: int = 1
     sessions: str | None = None  # the file where they are kept
+    session_idle: float | None = None  # seconds
     is_generated: bool = False  # the token, which is shown then
 
     @classmethod
@@ -95,6 +96,7 @@ class ListenAddress:
             insecure=options.insecure,
             workers=options.workers,
             sessions=options.sessions,
+            session_idle=options.session_idle,
             is_generated=is_generated,
         )
 
@@ -111,6 +113,8 @@ class ListenAddress:
             **more,
         )
         settings.auth_token = self.token or settings.auth_token
+        if self.session_idle is not None:
+            settings.session_idle = self.session_idle
         if self.workers > 1:  # nobody knows which of them gets the next request
             settings.sessions = False
             settings.sse_path = None

@@ -162,7 +162,7 @@ async def test_a_session_is_for_one_client_at_one_endpoint_for_some_time(make: M
         assert (await web.post(asked, {**name, **ann})).text == "3"
     async with serving(make_server(), session_store=make(), path="/other", **options) as web:
         assert (await web.post(asked, {**name, **ann})).status == 404
-    async with serving(make_server(), session_store=make(), session_idle=0.01, **options) as web:
+    async with serving(make_server(), session_store=make(), session_kept=0.01, **options) as web:
         await asyncio.sleep(0.02)
         assert (await web.post(asked, {**name, **ann})).status == 404
 

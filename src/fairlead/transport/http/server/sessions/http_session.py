@@ -104,6 +104,10 @@ class HttpSession(StreamedChannel):
             self._finished(stream)
 
     @property
+    def has_stream(self) -> bool:  # type: ignore[override]
+        return self.standalone.carrier is not None
+
+    @property
     def congested(self) -> bool:
         if self._queued <= HIGH_WATER:
             return False

@@ -46,8 +46,8 @@ class SessionManager:
         self.restorer: SessionRestorer | None = None
         self._touched = 0.0  # when the store last heard which of them are in use
         if settings.session_store is not None:
-            store, idle = settings.session_store, settings.session_idle
-            self.restorer = SessionRestorer(store, idle, self._made, self._add, self.end)
+            store, kept = settings.session_store, settings.session_kept
+            self.restorer = SessionRestorer(store, kept, self._made, self._add, self.end)
         self._sweep: asyncio.TimerHandle | None = None
         self.closing = False
 
@@ -150,9 +150,9 @@ class SessionManager:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def _end_soon(self, session: HttpSession) -> None:
+    def _end_soon(self, session: HttpSession, *, for_good: bool = True) -> None:
         self._remove(session)
-        self._begin(self.end(session))
+        self._begin(self.end(session, for_good))
 
     def _remove(self, session: HttpSession) -> None:
         self._sessions.pop(session.id, None)
@@ -172,7 +172,7 @@ class SessionManager:
         for session in list(self._sessions.values()):
             if session.used <= oldest and not session.busy:
                 log.debug("session %s… was idle for too long", session.id[:6])
-                self._end_soon(session)
+                self._end_soon(session, for_good=self.restorer is None)
         if self.restorer is not None:
             self._begin(self._touch())
         if self._sessions:
