@@ -12,6 +12,8 @@ from fairlead import MCPClient, MCPClientConfig
 from fairlead.protocol.caller import CAPABILITIES_KEY, CLIENT_INFO_KEY, SERVER_INFO_KEY, VERSION_KEY
 from fairlead.protocol.envelope import Direction
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from fairlead.recording.replay import load_script
+from fairlead.recording.replay.synthetic_introduction import synthetic_discover_result
 from fairlead.recording.tape import TapeWriter
 
 ABOUT = {"capabilities": {"tools": {}}, "serverInfo": {"name": "notes", "version": "1"}}
@@ -97,3 +99,70 @@ async def test_a_client_that_asked_elsewhere_what_there_is_can_come_back(
             "resources": {"subscribe": True},
         }
         assert (await client.call("add")).content == []
+
+
+def meta(version: object = NEWEST.value) -> dict[str, Any]:
+    return {"_meta": {VERSION_KEY: version}}
+
+
+def introduction(path: Path, *said: dict[str, Any]) -> dict[str, Any] | None:
+    write(path / "one", list(said))
+    result = synthetic_discover_result(load_script(path / "one.tape.jsonl"))
+    return None if result is None else dict(json.loads(bytes(result)))
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "capabilities"),
+    [
+        ("tools/call", {}, {"tools": {}}),
+        ("prompts/list", {}, {"prompts": {}}),
+        ("completion/complete", {}, {"completions": {}}),
+        ("vendor/x", {"notifications": {"toolsListChanged": True}}, {}),
+        ("subscriptions/listen", {"notifications": 5}, {}),
+        (
+            "subscriptions/listen",
+            {"notifications": {"promptsListChanged": True, "toolsListChanged": False, "x": True}},
+            {"prompts": {"listChanged": True}},
+        ),
+        (
+            "subscriptions/listen",
+            {"notifications": {"resourcesListChanged": True, "resourceSubscriptions": ["a"]}},
+            {"resources": {"listChanged": True, "subscribe": True}},
+        ),
+    ],
+)
+def test_what_was_asked_tells_what_a_server_offers(
+    tmp_path: Path, method: str, more: dict[str, Any], capabilities: dict[str, Any]
+) -> None:
+    found = introduction(tmp_path, {"id": 1, "method": method, "params": {**meta(), **more}})
+    assert found is not None
+    assert found["capabilities"] == capabilities
+    assert found["supportedVersions"] == [NEWEST.value]
+    assert found["_meta"][SERVER_INFO_KEY] == {"name": "tape", "version": "0"}
+
+
+def test_what_a_server_told_tells_what_it_offers_and_who_it_is(tmp_path: Path) -> None:
+    server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}
+    found = introduction(
+        tmp_path,
+        {"id": 1, "method": "vendor/x", "params": meta()},
+        {"id": 1, "result": {}},
+        {"id": 2, "method": "vendor/y", "params": meta("later")},
+        {"id": 2, "result": {"_meta": server}},
+    )
+    assert found is not None
+    assert found["supportedVersions"] == [NEWEST.value, "later"]
+    assert found["_meta"] == server
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"id": 1, "method": "tools/call", "params": ADD},
+        {"id": 1, "method": "tools/call", "params": meta(5)},
+        {"method": "notifications/x", "params": meta()},
+    ],
+    ids=["handshake", "no version", "notification"],
+)
+def test_a_tape_of_the_other_era_has_no_introduction(tmp_path: Path, said: dict[str, Any]) -> None:
+    assert introduction(tmp_path, said) is None

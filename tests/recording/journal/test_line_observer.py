@@ -1,0 +1,178 @@
+"""A conversation that passes as lines: which answer belongs to which request."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.protocol.envelope import Direction
+from fairlead.recording.journal import Journal, LineObserver
+from fairlead.recording.journal import line_observer as observers
+from fairlead.recording.journal.journal_record import (
+    IN_USE,
+    NO_MESSAGE,
+    NOBODY_ASKED,
+    TOO_LONG,
+)
+
+UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
+
+
+def observe(*said: tuple[Direction, dict[str, Any]]) -> Journal:
+    journal = Journal()
+    observer = LineObserver(journal, "s1")
+    for way, message in said:
+        assert observer.receive_bytes(json.dumps(message).encode(), way)
+    return journal
+
+
+def states(journal: Journal) -> list[tuple[str, str]]:
+    return [(one.kind, one.state) for one in journal.records()]
+
+
+ASK = {"id": 1, "method": "tools/call", "params": {"name": "add"}}
+
+
+GONE = "notifications/cancelled"
+
+
+@pytest.mark.parametrize(
+    ("way", "answer", "state", "code", "error"),
+    [
+        (DOWN, {"id": 1, "result": {}}, "ok", None, None),
+        (DOWN, {"id": 1, "error": {"code": 5, "message": "no"}}, "refused", 5, "no"),
+        (DOWN, {"id": 1, "error": {"message": "no"}}, "refused", None, "no"),
+        (DOWN, {"id": 1, "error": 7}, "refused", None, "an error that cannot be read"),
+        (DOWN, {"id": 1, "result": {"isError": True}}, "failed", None, None),
+        (UP, {"method": GONE, "params": {"requestId": 1}}, "cancelled", None, None),
+        (UP, {"method": GONE, "params": {"requestId": 2}}, "pending", None, None),
+        (UP, {"method": GONE, "params": 5}, "pending", None, None),
+        (UP, {"method": GONE}, "pending", None, None),
+        (UP, {"method": "notifications/x", "params": {"requestId": 1}}, "pending", None, None),
+        (DOWN, {"method": GONE, "params": {"requestId": 1}}, "pending", None, None),
+    ],
+)
+def test_a_request_ends_as_the_other_side_says(
+    way: Direction, answer: dict[str, Any], state: str, code: int | None, error: str | None
+) -> None:
+    first, *rest = observe((UP, ASK), (way, answer)).records()
+    assert (first.state, first.code, first.error) == (state, code, error)
+    assert (first.kind, first.method, first.target, first.session, first.request_id) == (
+        *("request", "tools/call", "add", "s1", 1),
+    )
+    assert [(one.kind, one.state, one.request_id) for one in rest] == (
+        [("notification", "passed", None)] if "method" in answer else []
+    )
+
+
+def test_a_late_answer_to_what_was_cancelled_is_not_odd() -> None:
+    gone = {"method": GONE, "params": {"requestId": 1}}
+    journal = observe((UP, ASK), (UP, gone), (DOWN, {"id": 1, "result": {}}))
+    assert states(journal) == [("request", "cancelled"), ("notification", "passed")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "shown"),
+    [
+        ({"id": 2, "result": {}}, "ok", 2),
+        ({"id": "1", "result": {}}, "ok", "1"),
+        ({"id": None, "error": {"code": 1, "message": "x"}}, "refused", None),
+        ({"result": {}}, "ok", None),
+    ],
+)
+def test_an_answer_to_an_id_that_is_not_waited_for_stands_alone(
+    answer: dict[str, Any], state: str, shown: Any
+) -> None:
+    asked, stray = observe((UP, ASK), (DOWN, answer)).records()
+    assert asked.state == "pending"
+    assert (stray.kind, stray.state, stray.flags) == ("answer", state, (NOBODY_ASKED,))
+    assert (stray.dir, stray.request_id, stray.session) == (DOWN, shown, "s1")
+
+
+def test_both_sides_have_ids_of_their_own() -> None:
+    journal = observe((UP, ASK), (DOWN, {"id": 1, "method": "ping"}), (UP, {"id": 1, "result": {}}))
+    assert [(one.dir, one.state) for one in journal.records()] == [(UP, "pending"), (DOWN, "ok")]
+
+
+def test_requests_under_one_id_are_answered_in_turn() -> None:
+    journal = observe(
+        (UP, {"id": 1, "method": "a"}),
+        (UP, {"id": 1, "method": "b"}),
+        (DOWN, {"id": 1, "error": {"code": 1, "message": "x"}}),
+        (DOWN, {"id": 1, "result": {}}),
+    )
+    assert [(one.method, one.state, one.flags) for one in journal.records()] == [
+        ("a", "refused", ()),
+        ("b", "ok", (IN_USE,)),
+    ]
+
+
+def test_ids_that_are_neither_number_nor_text_are_one_too() -> None:
+    journal = observe((UP, {"id": [1], "method": "a"}), (DOWN, {"id": [1], "result": {}}))
+    assert states(journal) == [("request", "ok")]
+
+
+@pytest.mark.parametrize(("asked", "lost"), [(3, []), (4, [0]), (5, [0, 1])])
+def test_so_many_requests_are_waited_for_and_the_oldest_is_lost(
+    monkeypatch: pytest.MonkeyPatch, asked: int, lost: list[int]
+) -> None:
+    monkeypatch.setattr(observers, "MAX_ASKED", 3)
+    journal = observe(*[(UP, {"id": n, "method": "a"}) for n in range(asked)])
+    assert [one.request_id for one in journal.records() if one.state == "lost"] == lost
+
+
+@pytest.mark.parametrize(("asked", "lost"), [(2, 0), (3, 3)])
+def test_so_many_requests_under_one_id_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, asked: int, lost: int
+) -> None:
+    monkeypatch.setattr(observers, "MAX_SAME", 2)
+    other = (UP, {"id": "other", "method": "a"})
+    journal = observe(other, *[(UP, {"id": 1, "method": "a"}) for _ in range(asked)])
+    assert [one.request_id for one in journal.records() if one.state == "lost"] == [1] * lost
+
+
+def test_what_is_left_at_the_end_is_lost_once() -> None:
+    journal = Journal()
+    observer = LineObserver(journal)
+    observer.receive_bytes(b'{"id":1,"method":"a"}', UP)
+    observer.receive_bytes(b'{"id":1,"method":"b"}', DOWN)
+    observer.ended()
+    assert [(one.state, one.error) for one in journal.records()] == [
+        ("lost", "the conversation ended before an answer")
+    ] * 2
+    observer.receive_bytes(b'{"id":1,"result":{}}', DOWN)
+    assert journal.records()[-1].flags == (NOBODY_ASKED,)
+
+
+@pytest.mark.parametrize(
+    ("line", "good", "kinds"),
+    [
+        (b'[{"id":1,"method":"a"},{"method":"b"}]', True, ["request", "notification"]),
+        (b'[{"id":1,"method":"a"},{"x":1}]', False, ["request", "stray"]),
+        (b"[1]", False, ["stray"]),
+        (b"[", False, ["stray"]),
+        (b'{"level":"info"}', False, ["stray"]),
+        (b"{", False, ["stray"]),
+        (b"", False, ["stray"]),
+    ],
+)
+def test_a_batch_is_its_messages_and_other_lines_are_none(
+    line: bytes, good: bool, kinds: list[str]
+) -> None:
+    journal = Journal()
+    assert LineObserver(journal, "s1").receive_bytes(line, DOWN) is good
+    records = journal.records()
+    assert [one.kind for one in records] == kinds
+    strays = [one for one in records if one.kind == "stray"]
+    assert all(
+        (one.flags, one.state, one.session) == ((NO_MESSAGE,), "passed", "s1") for one in strays
+    )
+    if len(kinds) == 1:
+        assert (strays[0].text, strays[0].size) == (line.decode(), len(line))
+
+
+def test_of_a_line_that_is_too_long_only_the_size_is_kept() -> None:
+    journal = Journal()
+    LineObserver(journal).too_long(5000, UP)
+    (record,) = journal.records()
+    assert (record.size, record.text, record.flags) == (5000, "", (TOO_LONG,))
