@@ -10,8 +10,10 @@ import pytest
 
 from fairlead.errors import ConfigError
 from fairlead.interceptor import Exchange
+from fairlead.limits import HELD_MESSAGES
 from fairlead.policy.actions.pause import Pause
-from fairlead.policy.hold_desk import HeldMessage, HoldDesk
+from fairlead.policy.hold_desk import SHOWN, HeldMessage, HoldDecision, HoldDesk, NotHeld
+from fairlead.protocol.envelope import Direction
 from tests.support.raw_relay import ASKED, LIMIT, Client, Scene, Server, scene
 
 CALL = {"name": "add", "arguments": {"a": 1}}
@@ -217,3 +219,125 @@ def test_a_limit_is_above_zero() -> None:
         HoldDesk(limit=0)
     with pytest.raises(ValueError):
         Pause(HoldDesk(), limit=-1)
+
+
+UP = Direction.CLIENT_TO_SERVER
+
+
+@contextlib.asynccontextmanager
+async def holding(
+    desk: HoldDesk, phase: Any = "request", **about: Any
+) -> AsyncIterator[tuple[HeldMessage, "asyncio.Task[HoldDecision]"]]:
+    """One message at the desk."""
+    task = asyncio.create_task(desk.hold(phase, UP, "m", **about))
+    async with asyncio.timeout(LIMIT):
+        await asyncio.sleep(0)
+        held = desk.list()[-1]
+        yield held, task
+        task.cancel()
+        await asyncio.wait([task])
+    assert held not in desk.list()
+
+
+@pytest.mark.parametrize(
+    ("phase", "question", "change", "why"),
+    [
+        ("request", False, {}, "either `params` or `result` is given"),
+        ("request", False, {"params": {}, "result": {}}, "either `params` or `result` is given"),
+        ("request", True, {"params": {}}, "1 is a question: resume it, or block it"),
+        ("answer", False, {"params": {}}, "1 is an answer: it has a `result`"),
+        ("error", False, {"params": {}}, "1 is an answer: it has a `result`"),
+        ("notification", False, {"result": {}}, "1 is a notification, which has no result"),
+        ("request", False, {"params": [1]}, "params and results are JSON objects"),
+        ("request", False, {"result": msgspec.Raw(b"1")}, "params and results are JSON objects"),
+        ("request", False, {"params": {"a": 1}}, None),
+        ("request", False, {"result": msgspec.Raw(b' {"a":1}')}, None),
+        ("answer", False, {"result": {"a": 1}}, None),
+        ("notification", False, {"params": {"a": 1}}, None),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+async def test_what_is_held_can_be_changed_where_that_makes_sense(
+    phase: Any, question: bool, change: dict[str, Any], why: str | None
+) -> None:
+    desk = HoldDesk()
+    async with holding(desk, phase, question=question) as (held, task):
+        assert (held.id, held.question) == (1, question)
+        if why is not None:
+            with pytest.raises(ConfigError, match=why):
+                desk.change(held.id, **change)
+            assert desk.list() == [held]
+            return
+        desk.change(held.id, **change)
+        decided = await task
+        (changed,) = [one for one in (decided.params, decided.result) if one is not None]
+        assert (decided.action, msgspec.json.decode(changed)) == ("change", {"a": 1})
+        assert (decided.params is None) is ("result" in change)
+
+
+async def test_numbers_count_up_and_what_was_decided_is_not_held_any_more() -> None:
+    desk = HoldDesk()
+    async with holding(desk) as (first, task), holding(desk) as (second, _):
+        assert await desk.wait() is first  # the oldest
+        assert desk.list() == [first, second]
+        assert (first.id, second.id) == (1, 2)
+        desk.block(1)
+        assert [one.id for one in desk.list()] == [2]
+        with pytest.raises(NotHeld, match="nothing is held under 1: it was decided, or has gone"):
+            desk.block(1, "again")
+        with pytest.raises(NotHeld, match="nothing is held under 3"):
+            desk.resume(3)
+        assert await task == HoldDecision("block", "refused by whoever watches")
+
+
+async def test_everything_is_refused_at_the_end_but_what_was_decided() -> None:
+    desk = HoldDesk()
+    async with holding(desk) as (_, one), holding(desk) as (_, other):
+        desk.resume(1)
+        desk.block_all("the end")
+        assert (await one).action == "resume"
+        assert await other == HoldDecision("block", "the end")
+
+
+@pytest.mark.parametrize(("size", "shown"), [(0, False), (SHOWN, True), (SHOWN + 1, False)])
+async def test_of_a_long_message_only_its_size_is_shown(size: int, shown: bool) -> None:
+    message = b'"' + b"x" * (size - 2) + b'"' if size else None
+    async with holding(HoldDesk(), message=message) as (held, _):
+        assert held.size == size
+        assert (held.message is not msgspec.UNSET) is shown
+
+
+async def test_what_is_held_is_shown_without_secrets_and_until_when() -> None:
+    about = {"target": "x?token=abcdef123456", "reason": "password=hunter2-hunter2"}
+    async with holding(HoldDesk(limit=7, otherwise="resume"), **about) as (held, _):
+        assert held.until - held.at == pytest.approx(7)
+        assert held.otherwise == "resume"
+        assert "abcdef123456" not in (held.target or "abcdef123456")
+        assert "hunter2" not in (held.reason or "hunter2")
+    async with holding(HoldDesk(), limit=3, otherwise="resume") as (held, _):
+        assert held.until - held.at == pytest.approx(3)
+        assert (held.otherwise, held.target, held.reason) == ("resume", None, None)
+
+
+@pytest.mark.parametrize(("room", "held"), [(1, False), (2, True)])
+async def test_a_desk_has_room_for_so_many(room: int, held: bool) -> None:
+    desk, hits = HoldDesk(max_held=room), HELD_MESSAGES.hits
+    async with holding(desk) as (_, _):
+        task = asyncio.create_task(desk.hold("request", UP, "m"))
+        await asyncio.sleep(0)
+        assert len(desk.list()) == room
+        assert HELD_MESSAGES.hits - hits == (not held)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_who_stops_waiting_for_news_is_forgotten() -> None:
+    desk = HoldDesk()
+    waiting = [asyncio.create_task(desk.wait()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert len(desk._news) == 2
+    waiting[0].cancel()
+    await asyncio.wait([waiting[0]])
+    async with holding(desk) as (held, _):
+        assert await waiting[1] is held
+        assert len(desk._news) == 0

@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead.errors import ChannelClosed, RpcError
-from fairlead.interceptor import Answer, Exchange
+from fairlead.interceptor import Answer, Exchange, MalformedFrame
 from fairlead.policy.actions.audit import Audit
-from tests.support.single_exchange import Behind, exchange
+from fairlead.protocol.envelope import TransportContext
+from fairlead.redaction.redact_text import REDACTED
+from tests.support.single_exchange import UP, Behind, exchange
+from tests.support.virtual_time import VirtualTime
 
 CALL = {"name": "add", "arguments": {"a": 1}}
 
@@ -157,3 +161,75 @@ async def test_a_line_that_cannot_be_written_stops_nothing(
     assert audit.lost == 3
     said = [one.getMessage() for one in caplog.records if "audit log" in one.getMessage()]
     assert said == ["1 lines of the audit log are lost: the disk is full"]
+
+
+def frame(raw: bytes, **about: Any) -> MalformedFrame:
+    where = TransportContext(transport_type="stdio", peer_address=about.get("address"))
+    return MalformedFrame(
+        frame=raw, size=len(raw), kind="refused", why="odd", direction=UP, transport=where
+    )
+
+
+@pytest.mark.parametrize(
+    ("payloads", "kept"), [("never", False), ("offending", True), ("always", True)]
+)
+def test_a_frame_that_is_no_message_is_a_line(payloads: Any, kept: bool) -> None:
+    lines = Lines(payloads=payloads)
+    lines.audit.on_malformed(frame(b"nonsense", address="10.0.0.1"))
+    line = json.loads(lines.raw[-1])
+    assert line.pop("at").endswith("+00:00")
+    assert line.pop("frame", None) == ("nonsense" if kept else None)
+    assert line == {
+        "decision": "offence",
+        "direction": "client_to_server",
+        "transport": "stdio",
+        "peer": "10.0.0.1",
+        "kind": "refused",
+        "reason": "odd",
+        "bytes": 8,
+    }
+    lines.audit.on_malformed(frame(b"nonsense"))
+    assert "peer" not in json.loads(lines.raw[-1])
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (b'{"password":"a b"}', f'{{"password":"{REDACTED}"}}'),  # by its name, which JSON has
+        (b"12345678901", "1234567890…"),
+        (b"1234567890", "1234567890"),
+        (b"x\xff", "x\ufffd"),
+    ],
+)
+def test_a_frame_is_kept_without_its_secrets_and_cut(raw: bytes, shown: str) -> None:
+    lines = Lines(payloads="always", max_payload=40 if raw.startswith(b"{") else 10)
+    lines.audit.on_malformed(frame(raw))
+    assert json.loads(lines.raw[-1])["frame"] == shown
+
+
+async def test_a_file_that_is_closed_is_not_held_open(tmp_path: Path) -> None:
+    audit = Audit("audit.jsonl", folder=str(tmp_path))
+    number = audit._file
+    assert number is not None
+    os.fstat(number)
+    assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
+    audit.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+
+
+async def test_lost_lines_are_complained_of_once_a_minute(
+    virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(line: bytes) -> None:
+        raise OSError("full")
+
+    audit = Audit(write=full)
+    for after in (0, 60.0, 0.5):
+        virtual_time.now += after
+        await audit(exchange(params=CALL), Behind())
+    said = [one.getMessage() for one in caplog.records if "audit log" in one.getMessage()]
+    assert said == [
+        "1 lines of the audit log are lost: full",
+        "3 lines of the audit log are lost: full",
+    ]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.interceptor import Answer, Exchange
 from fairlead.policy.actions import Cache
 from tests.support.single_exchange import DOWN, Behind, Clock, exchange
 
@@ -119,4 +120,69 @@ async def test_no_answer_is_kept_for_more_than_a_day() -> None:
     clock.now += 24 * 3600 - 1
     assert not await asks(cache, behind)
     clock.now += 1
+    assert await asks(cache, behind)
+
+
+async def test_what_comes_from_the_cache_is_noted() -> None:
+    cache, behind = Cache(clock=Clock()), Behind(answered(ttlMs=1000))
+    first, second = exchange("tools/list", {}), exchange("tools/list", {})
+    await cache(first, behind)
+    await cache(second, behind)
+    assert (first.did, second.did) == (None, ["from the cache"])
+
+
+@pytest.mark.parametrize(("room", "kept"), [(0, 2), (-1, 1)])
+async def test_a_cache_counts_answers_and_questions(room: int, kept: int) -> None:
+    answer = answered(ttlMs=1000)
+    probe = Cache(clock=Clock())
+    await asks(probe, Behind(answer), params={"cursor": "1"})
+    each = probe._size
+    assert each > len(answer)
+    cache = Cache(max_bytes=2 * each + room, clock=Clock())
+    for cursor in ("1", "2"):
+        await asks(cache, Behind(answer), params={"cursor": cursor})
+    assert (len(cache), cache._size) == (kept, kept * each)
+
+
+async def test_what_goes_makes_room() -> None:
+    clock, behind = Clock(), Behind(answered(ttlMs=1000))
+    cache = Cache(clock=clock)
+    changed = exchange("notifications/tools/list_changed", way=DOWN, request=False)
+    await asks(cache, behind)
+    size = cache._size
+    clock.now += 2
+    await asks(cache, behind)  # instead of the old one
+    assert (len(cache), cache._size) == (1, size)
+    await cache(changed, Behind(None))
+    assert (len(cache), cache._size) == (0, 0)
+    await asks(cache, behind)
+    cache.views_changed()
+    assert (len(cache), cache._size) == (0, 0)
+    assert await asks(cache, behind)
+
+
+async def test_an_answer_that_was_under_way_when_views_changed_is_not_kept() -> None:
+    cache = Cache(clock=Clock())
+
+    async def behind(asked: Exchange) -> Answer:
+        cache.views_changed()
+        return answered(ttlMs=1000)
+
+    await cache(exchange("tools/list", {}), behind)
+    assert len(cache) == 0
+
+
+async def test_the_time_of_an_answer_begins_when_it_was_asked_for() -> None:
+    clock = Clock()
+    cache = Cache(clock=clock)
+
+    async def slow(asked: Exchange) -> Answer:
+        clock.now += 0.6
+        return answered(ttlMs=1000)
+
+    await cache(exchange("tools/list", {}), slow)
+    behind = Behind(answered())
+    clock.now += 0.39
+    assert not await asks(cache, behind)
+    clock.now += 0.02
     assert await asks(cache, behind)

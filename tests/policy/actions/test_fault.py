@@ -1,12 +1,16 @@
 """Faults, one exchange at a time."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from fairlead.errors import RpcError
+from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.policy.actions import Fault
+from fairlead.protocol.identity.principal import ANONYMOUS
 from tests.support.single_exchange import Behind, exchange
+from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.parametrize("settings", [{"chance": -0.1}, {"chance": 1.1}, {"seconds": -0.1}])
@@ -32,3 +36,61 @@ async def test_faults_change_what_passes() -> None:
     assert bytes(behind.seen[0].message.params) == b'{"corrupt":true}'  # type: ignore[arg-type]
     assert await Fault("drop")(exchange(request=False), Behind()) is None
     assert await Fault("slow", seconds=0)(exchange(), Behind()) == b"{}"
+
+
+@pytest.mark.parametrize("kind", ["duplicate", "corrupt", "error", "slow", "cut"])
+async def test_a_fault_is_noted(kind: Any) -> None:
+    asked = exchange()
+    if kind in ("error", "cut"):
+        with pytest.raises(RpcError, match="A fault on purpose") as refused:
+            await Fault(kind)(asked, Behind())
+        assert refused.value.code == -32603
+    else:
+        await Fault(kind, seconds=0)(asked, Behind())
+    assert (asked.did or [])[0] == f"fault: {kind}"
+
+
+async def test_an_answer_waits_so_many_seconds(virtual_time: VirtualTime) -> None:
+    began = virtual_time.now
+    assert await Fault("slow")(exchange(), Behind()) == b"{}"
+    assert virtual_time.now == began + 5.0
+    assert await Fault("slow", seconds=2)(exchange(), Behind()) == b"{}"
+    assert virtual_time.now == began + 7.0
+
+
+async def test_what_is_dropped_is_never_answered_nor_passed_on(virtual_time: VirtualTime) -> None:
+    behind = Behind()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1000):
+            await Fault("drop")(exchange(), behind)
+    assert await Fault("drop")(exchange(request=False), behind) is None
+    assert behind.seen == []
+
+
+async def test_a_seed_gives_the_same_faults_again() -> None:
+    async def pattern() -> list[int]:
+        fault, behind, seen = Fault("duplicate", 0.5, seed=3), Behind(), []
+        for _ in range(30):
+            await fault(exchange(), behind)
+            seen.append(len(behind.seen))
+            behind.seen.clear()
+        return seen
+
+    first = await pattern()
+    assert first == await pattern()
+    assert set(first) == {1, 2}
+
+
+async def test_a_cut_closes_the_connection_to_who_asked() -> None:
+    closed = asyncio.Event()
+
+    class Edge(NullReplyPath):
+        async def close(self) -> None:
+            closed.set()
+
+    asked = exchange()
+    asked.edge = Edge(ANONYMOUS)
+    with pytest.raises(RpcError):
+        await Fault("cut")(asked, Behind())
+    async with asyncio.timeout(5):
+        await closed.wait()

@@ -59,3 +59,28 @@ async def test_lists_show_the_new_names() -> None:
     assert asked.did == ["renamed in the list"]
     for unchanged in (b'{"tools":[{"name":"other"}]}', b"{}", b"[]", b'{"tools":5}'):
         assert await rename(exchange("tools/list", {}), Behind(unchanged)) is unchanged
+
+
+@pytest.mark.parametrize(("method", "what"), [("tools/call", "tool"), ("prompts/get", "prompt")])
+async def test_an_old_name_is_unknown_and_a_new_one_is_noted(method: str, what: str) -> None:
+    rename = Rename({"old": "new"})
+    for spelled in ("old", "OLD"):
+        with pytest.raises(RpcError, match=f": Unknown {what}: {spelled}$") as refused:
+            await rename(exchange(method, {"name": spelled}), Behind())
+        assert refused.value.code == -32602
+    asked = exchange(method, {"name": "new"})
+    behind = Behind()
+    await rename(asked, behind)
+    assert asked.did == ["renamed to old"]
+    assert (behind.seen[0].target, behind.seen[0].displayed) == ("old", "new")
+    other = exchange(method, {"name": "other"})
+    await rename(other, behind)
+    assert other.did is None
+    assert behind.seen[-1] is other
+
+
+async def test_a_renamed_list_is_noted() -> None:
+    asked = exchange("tools/list", {})
+    answer = await Rename({"old": "new"})(asked, Behind(b'{"tools":[{"name":"old"},1]}'))
+    assert bytes(answer or b"") == b'{"tools":[{"name":"new"},1]}'
+    assert asked.did == ["renamed in the list"]

@@ -4,11 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlead.errors import RpcError
 from fairlead.limits import CHECKED_SCHEMAS_BYTES
 from fairlead.policy.actions import schema_check
 from fairlead.policy.actions.schema_check import SchemaCheck
+from fairlead.policy.edit_message import with_whole_params
 from tests.support.single_exchange import DOWN, Behind, exchange
 
 NUMBER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -117,3 +119,46 @@ async def test_lists_have_a_limited_size(
     for name in ("ann", "bob"):
         await learn(check, "add", principal=name)
     assert [await refused(check, principal=name) != "" for name in ("ann", "bob")] == known
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "why", "note"),
+    [
+        ("add", b'{"a":"x"}', "Arguments do not fit: a", "blocked: arguments do not fit"),
+        ("other", b"{}", "Unknown tool: other", "blocked: unknown tool"),
+        (
+            "add",
+            b'{"a":1,"a":2}',
+            "A name is there twice in the arguments",
+            "blocked: a name is there twice",
+        ),
+    ],
+    ids=["no fit", "unknown", "twice"],
+)
+async def test_a_refusal_is_noted(name: str, arguments: bytes, why: str, note: str) -> None:
+    check = SchemaCheck("refuse")
+    await learn(check, "add")
+    asked = with_whole_params(
+        exchange(params={}), Raw(b'{"name":"%b","arguments":%b}' % (name.encode(), arguments))
+    )
+    with pytest.raises(RpcError, match=f": {why}$"):
+        await check(asked, Behind())
+    assert asked.did == [note]
+
+
+@pytest.mark.parametrize("spelled", ["ADD", "add"])
+async def test_another_spelling_is_held_against_the_same_schema(spelled: str) -> None:
+    check = SchemaCheck("refuse")
+    await learn(check, "add")
+    assert await refused(check, spelled, {"a": "x"}) == "Arguments do not fit: a"
+    assert await refused(check, spelled, {"a": 1}) == ""
+
+
+async def test_what_is_no_schema_stops_nothing() -> None:
+    check = SchemaCheck("refuse")
+    odd = json.dumps(
+        {"tools": [{"name": "a", "inputSchema": 5}, {"name": "b"}, 7, {"inputSchema": {}}]}
+    ).encode()
+    await check(exchange("tools/list"), Behind(odd))
+    assert await refused(check, "a") == ""
+    assert await refused(check, "b") == "Unknown tool: b"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.policy.rules import DryRunResult, RulesError, dry_run_tape
+from fairlead.policy.rules import DryRunResult, RulesError, dry_run, dry_run_tape
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape import TapeEntry, TapeReader, TapeWriter
 from fairlead.recording.tape.tape_interceptor import Recorder
@@ -165,3 +165,101 @@ async def test_who_somebody_was_is_on_the_tape(tmp_path: Path) -> None:
     )
     calls = [one.outcome for one in judged if one.method == "tools/call"]
     assert calls == ["passed", "passed", "blocked", "blocked"]
+
+
+def test_messages_wait_for_their_answers_in_order_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
+    call = {"method": "tools/call", "params": {"name": "x"}}
+    tape = [
+        entry(1, 0, {"id": 1, **call}),
+        entry(2, 0, {"id": 2, **call}),
+        entry(3, 0, {"id": 2, "result": {"n": 1}}, DOWN),
+        entry(4, 0, {"id": 1, "result": {"n": 1}}, DOWN),
+    ]
+    judged = [(1, "changed"), (2, "changed")]
+    assert [(one.seq, one.outcome) for one in dry_run_tape(file, tape)] == judged
+    monkeypatch.setattr(dry_run, "MAX_WAITING", 1)
+    # The first one has to go before its answer is known.
+    assert [(one.seq, one.outcome) for one in dry_run_tape(file, tape)] == [
+        (1, "passed"),
+        (2, "changed"),
+    ]
+
+
+@pytest.mark.parametrize(("room", "outcome"), [(0, "changed"), (-1, "passed")])
+def test_messages_that_wait_have_a_limited_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, outcome: str
+) -> None:
+    file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
+    call = {"method": "tools/call", "params": {"name": "x"}}
+    done = [
+        part
+        for n in range(3)
+        for part in (
+            entry(2 * n, 0, {"id": n, **call}),
+            entry(2 * n + 1, 0, {"id": n, "result": {"n": 2}}, DOWN),
+        )
+    ]
+    tape = [
+        *done,  # has passed, so it takes no room
+        entry(7, 0, {"id": 7, **call}),
+        entry(8, 0, {"id": 8, **call}),
+        entry(9, 0, {"id": 7, "result": {"n": 1}}, DOWN),
+    ]
+    size = sum(len(bytes(one.message)) for one in tape[-3:-1])
+    monkeypatch.setattr(dry_run, "MAX_BYTES", size + room)
+    found = {one.seq: one.outcome for one in dry_run_tape(file, tape)}
+    assert found[7] == outcome
+
+
+@pytest.mark.parametrize(
+    ("do", "message", "answer", "outcome", "reason"),
+    [
+        ("block", {"id": 1}, {"result": {}}, "blocked", "Not allowed here"),
+        ("block", {}, None, "dropped", None),
+        ({"mock": "x"}, {"id": 1}, {"result": {}}, "answered", None),
+        ({"inject": {"arguments": {"a": 1}}}, {"id": 1}, {"result": {}}, "changed", None),
+        ({"delay": 5}, {"id": 1}, {"result": {}}, "passed", None),
+        ({"delay": 5}, {"id": 1}, {"error": {"code": 1, "message": "no"}}, "passed", None),
+        ({"delay": 5}, {"id": 1}, None, "passed", None),
+    ],
+)
+def test_what_would_have_become_of_a_message(
+    tmp_path: Path, do: Any, message: Any, answer: Any, outcome: str, reason: str | None
+) -> None:
+    file = rules(tmp_path, {"name": "one", "do": do})
+    call = {"method": "tools/call", "params": {"name": "x"}}
+    tape = [entry(1, 0, {**call, **message})]
+    if answer is not None:
+        tape.append(entry(2, 0, {"id": 1, **answer}, DOWN))
+    (found,) = dry_run_tape(file, tape)
+    assert (found.outcome, found.reason, found.rules) == (outcome, reason, ["one"])
+    assert (found.seq, found.method, found.target) == (1, "tools/call", "x")
+    if do == {"delay": 5}:
+        assert found.did == ["would delay (seconds: 5.0)"]
+
+
+def test_the_oldest_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_run, "MAX_SESSIONS", 2)
+    several: dict[str, int] = {}
+    for name in ("a", "b", "b"):
+        assert dry_run._keep(several, name, 1) == 1
+    assert list(several) == ["a", "b"]
+    dry_run._keep(several, "c", 2)
+    assert several == {"b": 1, "c": 2}
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "address"),
+    [
+        ({}, "tape", None),
+        ({"type": "stdio"}, "stdio", None),
+        ({"transport_type": "http", "peer_address": "10.0.0.1", "other": 1}, "http", "10.0.0.1"),
+        ({"transport_type": "http", "peer_address": 5}, "tape", None),
+    ],
+)
+def test_how_a_message_came_is_on_the_tape(said: Any, kind: str, address: str | None) -> None:
+    found = dry_run._transport(said)
+    assert (found.transport_type, found.peer_address) == (kind, address)

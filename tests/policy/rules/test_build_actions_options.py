@@ -1,0 +1,195 @@
+"""Options of actions: what is expected is said in words, and what is needed is asked for."""
+
+from typing import Any, Literal
+
+import pytest
+
+from fairlead.interceptor import InterceptorBase
+from fairlead.policy.rules.build_actions import (
+    Action,
+    ActionBuilder,
+    ActionContext,
+    canonical_json,
+    parse_actions,
+)
+
+Place = tuple[Any, ...]
+
+
+class Thing(InterceptorBase):
+    """Takes one of everything."""
+
+    def __init__(
+        self,
+        text: str,
+        count: int = 1,
+        *,
+        share: float = 0.5,
+        on: bool = False,
+        kind: Literal["a", "b"] = "a",
+        names: list[str] | None = None,
+        numbers: list[int] | None = None,
+        either: int | str | None = None,
+        table: dict[str, int] | None = None,
+        folder: str = "",
+        clock: Any = None,
+        known: Any = None,
+        answers: bool = False,
+    ) -> None:
+        self.given = {name: value for name, value in locals().items() if name[0] not in "_s"}
+        self.share = share
+
+
+class Plain(InterceptorBase):
+    """Takes nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def make(
+    name: str, given: Any, *, answers: bool = False, **about: Any
+) -> tuple[Action | None, list[tuple[Place, str]]]:
+    told: list[tuple[Place, str]] = []
+    context = ActionContext(actions={"thing": Thing, "plain": Plain, "cache": Plain}, **about)
+    builder = ActionBuilder(context, lambda where, why: told.append((where, why)), answers=answers)
+    return builder.make(name, given, ("do",)), told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("text", 1, "a text, not a number"),
+        ("count", 1.5, "a whole number, not a number"),
+        ("count", True, "a whole number, not true or false"),
+        ("share", "y", "a number, not a text"),
+        ("share", float("inf"), "a number, not inf"),
+        ("on", {}, "true or false, not a map"),
+        ("kind", "c", '"a" or "b"'),
+        ("names", "y", "a list of texts, not a text"),
+        ("numbers", ["y"], "a list of a whole number, not a list"),
+        ("either", [], "a whole number or a text, not a list"),
+        ("table", 1, "a map, not a number"),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_is_expected(name: str, value: Any, expected: str) -> None:
+    told = [(("do", name), f"`{name}` of `thing` is {expected}")]
+    assert make("thing", {"text": "x", name: value}) == (None, told)
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "why"),
+    [
+        (5, ("do",), "`text` of `thing` is a text, not a number"),
+        ([], ("do",), "`text` of `thing` is a text, not a list"),
+        ({"count": 1}, ("do",), "`thing` needs `text`"),
+        (None, ("do",), "`thing` needs `text`"),
+        (True, ("do",), "`thing` needs `text`"),
+        (
+            {"text": "x", "cuont": 1},
+            ("do", "cuont"),
+            'there is no option of `thing` "cuont"; did you mean "count"?',
+        ),
+    ],
+)
+def test_an_option_that_is_missing_or_unknown_is_told(given: Any, where: Place, why: str) -> None:
+    assert make("thing", given) == (None, [(where, why)])
+
+
+def test_every_wrong_option_is_told() -> None:
+    made, told = make("thing", {"nothing": 1, "count": "x", "on": 3})
+    assert made is None
+    assert [where for where, _ in told] == [("do", "nothing"), ("do", "count"), ("do", "on")]
+
+
+@pytest.mark.parametrize(
+    ("given", "where"), [(5, ("do",)), ({"x": 1}, ("do", "x"))], ids=["short", "map"]
+)
+def test_an_action_without_options_takes_none(given: Any, where: Place) -> None:
+    assert make("plain", given) == (None, [(where, "`plain` takes no options")])
+    for nothing in (None, True, {}):
+        made, told = make("plain", nothing)
+        assert (str(made), told) == ("plain", [])
+
+
+def test_an_action_that_is_not_there_or_comes_too_late_is_told() -> None:
+    assert make("thng", {}) == (
+        *(None, [(("do",), 'there is no action "thng"; did you mean "thing"?')]),
+    )
+    late = "`cache` comes too late: the rule is about answers"
+    assert make("cache", {}, answers=True) == (None, [(("do",), late)])
+    assert make("cache", {})[1] == []
+
+
+def test_what_no_file_says_is_given_to_who_wants_it() -> None:
+    def clock() -> float:
+        return 1.0
+
+    made, _ = make("thing", "x", answers=True, folder="here", clock=clock)
+    assert made is not None
+    assert isinstance(made.bare, Thing)
+    given = made.bare.given
+    assert (given["text"], given["folder"], given["clock"], given["answers"], given["known"]) == (
+        *("x", "here", clock, True, None),
+    )
+    assert made.options == {"text": "x"}
+    assert made.interceptor is made.bare
+
+
+@pytest.mark.parametrize(
+    ("error", "why"), [(ValueError("odd"), "`bad`: odd"), (OSError("full"), "`bad`: full")]
+)
+def test_what_an_action_refuses_is_told(error: Exception, why: str) -> None:
+    def bad() -> InterceptorBase:
+        raise error
+
+    told: list[Any] = []
+    builder = ActionBuilder(ActionContext(actions={"bad": bad}), lambda *one: told.append(one))
+    assert builder.make("bad", None, ("do", 1)) is None
+    assert told == [(("do", 1), why)]
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        ("block", [("block", None, ("do",))]),
+        ({"a": 1, "b": None}, [("a", 1, ("do", "a")), ("b", None, ("do", "b"))]),
+        (["a", {"b": 2}], [("a", None, ("do", 0)), ("b", 2, ("do", 1, "b"))]),
+        ([["a"]], [("a", None, ("do", 0, 0))]),
+    ],
+)
+def test_actions_are_one_a_map_or_a_list(raw: Any, found: Any) -> None:
+    told: list[Any] = []
+    assert parse_actions(raw, ("do",), lambda *one: told.append(one)) == found
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "where"),
+    [({}, ("do",)), ([], ("do",)), (5, ("do",)), (None, ("do",)), (["a", 5], ("do", 1))],
+)
+def test_what_is_no_action_is_told(raw: Any, where: Place) -> None:
+    told: list[Any] = []
+    parse_actions(raw, ("do",), lambda *one: told.append(one))
+    assert told == [(where, 'an action is expected, like "block" or { delay = 2 }')]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, "x"),
+        ({"a": "text", "b": [1, True]}, "x (a: text, b: [1,true])"),
+        ({"a": "y" * 60}, f"x (a: {'y' * 60})"),
+        ({"a": "y" * 61}, f"x (a: {'y' * 60}…)"),
+    ],
+)
+def test_an_action_is_shown_with_its_options(options: dict[str, Any], shown: str) -> None:
+    plain = Plain()
+    assert str(Action("x", options, plain, plain, plain)) == shown
+
+
+def test_the_same_value_has_the_same_bytes() -> None:
+    assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
+    assert canonical_json({"a": 1}) != canonical_json({"a": 2})
+    odd = object()
+    assert canonical_json(odd) == repr(odd).encode()
