@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.gateway import RelaySettings
+from fairlead.relay.bridge.parked_calls import ParkedCalls
+from fairlead.relay.relay import Relay
 from tests.support.raw_relay import (
     HANDSHAKE,
     META,
@@ -225,3 +227,25 @@ async def test_a_notification_against_the_table(strict: bool) -> None:
         first = await client.until(lambda said: said.get("method") in (DOWN, VENDOR))
         assert first["method"] == (VENDOR if strict else DOWN)
         assert first["params"] == {"n": 4 if strict else 3}
+
+
+class Parked(ParkedCalls):
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
+async def test_calls_that_wait_elsewhere_are_not_ended_with_a_relay() -> None:
+    usual = RelaySettings()
+    theirs = Parked(usual)
+    relay = Relay({"command": "true"}, settings=usual, parked=theirs)
+    await relay.close()
+    assert relay.parked is theirs
+    assert not theirs.closed
+    relay = Relay({"command": "true"}, settings=usual)
+    relay.parked = ours = Parked(usual)
+    async with relay.running():
+        assert not ours.closed
+    assert ours.closed

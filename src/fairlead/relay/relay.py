@@ -90,7 +90,7 @@ class Relay(HttpRunnable):
         self._interceptors = interceptors
         self.on_malformed = malformed_frame_hook(interceptors)
         self._alone = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        self.parked = parked or ParkedCalls(self.settings)
+        self.parked = ParkedCalls(self.settings) if parked is None else parked  # it may be empty
         self._owns_parked = parked is None
         self.quota = quota or SubscriptionQuota()
         self._same_era = SameEraForwarder(self.settings, self.quota)
