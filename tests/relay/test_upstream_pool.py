@@ -10,10 +10,12 @@ import pytest
 
 from fairlead.errors import ConnectFailed, LocalResourceError, ServerBusy
 from fairlead.gateway import Gateway
+from fairlead.limits import CONNECTIONS_PER_CLIENT
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay import upstream_pool
 from fairlead.relay.server_target import Way
 from fairlead.relay.settings import RelaySettings
+from fairlead.relay.turn_lock import Turns
 from fairlead.relay.upstream_pool import Upstream
 from fairlead.transport.channel import Channel
 from fairlead.upstream.start_limiter import StartLimiter
@@ -292,3 +294,210 @@ async def test_a_server_that_cannot_run_twice_serves_all_clients(tmp_path: Path)
                     answers.append((await client.call("one_t")).text)
         assert len(set(answers)) == 1
         assert gateway.manager.describe()["one"].state == "connected"
+
+
+# Room for connections
+
+
+def pool(clock: VirtualTime, **settings: Any) -> Upstream:
+    way = Way(name="red", open=AbsentServer(clock)._open, shared=True)
+    return Upstream(way, RelaySettings(**settings), {"name": "x", "version": "1"})
+
+
+def used_by(principal: Principal, clock: VirtualTime, *, unused: float = 10.0) -> Any:
+    async def close() -> None:
+        link.closed = True
+
+    link = FakeLink(
+        principal=principal,
+        stateless=False,
+        borrowed=False,
+        idle=True,
+        alive=True,
+        closed=False,
+        used=clock.now - unused,
+        now=clock,
+        fronts={},
+        close=close,
+    )
+    return link
+
+
+ADA, BOB = principal_from("ada"), principal_from("bob")
+
+
+@pytest.mark.parametrize(
+    ("principal", "held", "reserved", "ended"),
+    [
+        (ADA, 2, 0, 0),
+        (ADA, 3, 0, 1),  # half of six
+        (ADA, 2, 1, 1),
+        (BOB, 3, 0, 0),
+        (ANONYMOUS, 5, 0, 0),
+        (ANONYMOUS, 6, 0, 1),
+        (ANONYMOUS, 5, 1, 1),
+    ],
+)
+async def test_a_principal_has_half_of_the_connections_and_all_together_have_a_limit(
+    virtual_time: VirtualTime, principal: Principal, held: int, reserved: int, ended: int
+) -> None:
+    upstream = pool(virtual_time, max_connections=6)
+    owner = ADA if principal is BOB else principal
+    links = [used_by(owner, virtual_time, unused=10 + n) for n in range(held)]
+    upstream.own.update(links)
+    upstream._reserved[principal] += reserved
+    hits = CONNECTIONS_PER_CLIENT.hits
+    with upstream._reserve(principal):
+        assert upstream._reserved[principal] == reserved + 1
+        await asyncio.sleep(0)
+    assert upstream._reserved[principal] == reserved
+    assert [one.closed for one in links] == [False] * (held - ended) + [True] * ended
+    assert len(upstream.own) == held - ended
+    assert CONNECTIONS_PER_CLIENT.hits - hits == (ended if principal is ADA else 0)
+    if not reserved:
+        assert principal not in dict(upstream._reserved)
+
+
+async def test_room_is_made_at_the_cost_of_who_has_the_most(virtual_time: VirtualTime) -> None:
+    upstream = pool(virtual_time, max_connections=4)
+    few = used_by(BOB, virtual_time, unused=100)
+    many = [used_by(ANONYMOUS, virtual_time, unused=n) for n in (20, 30, 10)]
+    upstream.own.update([few, *many])
+    upstream._make_room(principal_from("cy"))
+    await asyncio.sleep(0)
+    assert [one.closed for one in (few, *many)] == [False, False, True, False]
+
+
+async def test_a_connection_that_nobody_uses_is_ended_after_its_time(
+    virtual_time: VirtualTime,
+) -> None:
+    upstream = pool(virtual_time, linger=100.0)
+    link = used_by(ANONYMOUS, virtual_time, unused=0)
+    upstream._links["key"] = [link]
+    upstream._look_after(link)
+    began = virtual_time.now
+    await asyncio.sleep(60)
+    link.used = virtual_time.now
+    await asyncio.sleep(99)
+    assert not link.closed
+    link.idle = False
+    await asyncio.sleep(30)  # it is looked at, and in use
+    assert not link.closed
+    link.idle = True
+    await asyncio.sleep(100)
+    assert link.closed
+    assert virtual_time.now == began + 289
+    assert (upstream.links, upstream._timers) == ([], {})
+
+
+@pytest.mark.parametrize(("linger", "stateless"), [(0, False), (100, True)])
+async def test_some_connections_stay_for_ever(
+    virtual_time: VirtualTime, linger: float, stateless: bool
+) -> None:
+    upstream = pool(virtual_time, linger=linger)
+    link = used_by(ANONYMOUS, virtual_time)
+    link.stateless = stateless
+    upstream._look_after(link)
+    assert upstream._timers == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "about", "closed"),
+    [
+        ("own", {}, True),
+        ("first", {}, False),  # stays for the next one
+        ("second", {}, True),
+        ("second", {"idle": False}, False),
+        ("second", {"stateless": True}, False),
+        ("second", {"borrowed": True}, False),
+    ],
+)
+async def test_a_connection_ends_with_its_session_unless_it_is_needed(
+    virtual_time: VirtualTime, place: str, about: dict[str, Any], closed: bool
+) -> None:
+    upstream = pool(virtual_time)
+    link, other = used_by(ANONYMOUS, virtual_time), used_by(ANONYMOUS, virtual_time)
+    vars(link).update(about)
+    if place == "own":
+        upstream.own.add(link)
+    else:
+        upstream._links["key"] = [link, other] if place == "first" else [other, link]
+    front: Any = SimpleNamespace(link=None)
+    await upstream.leave(front)  # it has none
+    front = FakeLink(link=link)
+    link.fronts[front] = None
+    await upstream.leave(front)
+    assert (front.link, link.fronts, link.closed) == (None, {}, closed)
+    assert (link in upstream.links) is not closed
+    assert (link.used == virtual_time.now) is not closed
+
+
+async def test_what_is_forgotten_leaves_no_timer_and_no_empty_list(
+    virtual_time: VirtualTime,
+) -> None:
+    upstream = pool(virtual_time)
+    one, other = used_by(ANONYMOUS, virtual_time), used_by(ANONYMOUS, virtual_time)
+    upstream._links.update(a=[one, other], b=[one])
+    upstream._look_after(one)
+    timer = upstream._timers[one]
+    upstream._forget(one)
+    assert (upstream._links, upstream._timers, timer.cancelled()) == ({"a": [other]}, {}, True)
+    other.alive = False
+    assert upstream._shared("a") is None
+    assert upstream._shared("b") is None
+
+
+async def test_the_first_turn_on_any_connection_is_taken_and_no_other_is_kept(
+    virtual_time: VirtualTime,
+) -> None:
+    links: list[Any] = [FakeLink(turns=Turns()) for _ in range(3)]
+    busy = [link.turns.try_take("other") for link in links]
+    waiting = asyncio.create_task(upstream_pool._first_turn(links, "me", 5.0))
+    await asyncio.sleep(1)
+    for turn in busy[1:]:
+        turn.release()
+    link, turn = await waiting
+    assert link in links[1:]
+    assert sum(one.turns.free for one in links) == 1  # the other one was given back
+    turn.release()
+    assert [one.turns.free for one in links] == [False, True, True]
+    for one in links[1:]:
+        one.turns.try_take("other")
+    began = virtual_time.now
+    with pytest.raises(TimeoutError):
+        await upstream_pool._first_turn(links, "me", 5.0)
+    assert virtual_time.now == began + 5.0
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        (b'{"name":"a","version":"2"}', {"name": "a", "version": "2"}),
+        (None, {"name": "fairlead", "version": "0"}),
+        (b"5", {"name": "fairlead", "version": "0"}),
+    ],
+)
+def test_we_introduce_ourselves_as_the_caller_or_as_us(info: bytes | None, shown: Any) -> None:
+    found = upstream_pool._introduction(b'{"roots":{}}', exchange(info=info).caller)
+    assert found == {"capabilities": {"roots": {}}, "clientInfo": shown}
+
+
+async def test_a_pool_that_is_closed_opens_nothing(virtual_time: VirtualTime) -> None:
+    server = AbsentServer(virtual_time)
+    assert not server.upstream.wanted
+    await server.upstream.close()
+    with pytest.raises(ConnectFailed, match="the gateway ends") as refused:
+        await server.upstream.for_caller(exchange().caller)
+    assert refused.value.public == "is not served any more: the gateway ends"
+    assert server.tried == []
+
+
+async def test_the_last_error_is_kept_while_there_is_no_connection(
+    virtual_time: VirtualTime,
+) -> None:
+    server = AbsentServer(virtual_time)
+    await server.ask()
+    assert server.upstream.wanted
+    assert str(server.upstream.error) == "no such program"
+    with pytest.raises(ConnectFailed, match="red is not there: no such program"):
+        await server.upstream.for_caller(exchange().caller)

@@ -1,0 +1,243 @@
+"""What a bridge between the eras reads from messages and makes of them."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Raw
+
+from fairlead.errors import RpcError
+from fairlead.protocol.conversation.conversation import Agreement
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from fairlead.relay import upstream_connection
+from fairlead.relay.bridge import handshake_to_stateless, input_rounds, stateless_to_handshake
+from fairlead.relay.bridge.handshake_to_stateless import possibly_missed_changes
+from fairlead.relay.bridge.input_rounds import kind_of
+from fairlead.wire import Notification
+from tests.support.single_exchange import exchange
+
+META = "io.modelcontextprotocol/"
+CURSOR = "fairlead:empty-cursor"
+
+
+class Connection:
+    """A connection, as far as it is known what its server said."""
+
+    def __init__(self, **about: Any) -> None:
+        capabilities = json.dumps(about.pop("capabilities", {})).encode()
+        revision = about.pop("revision", NEWEST_HANDSHAKE)
+        self.agreement = Agreement(revision=revision, capabilities=capabilities, **about)
+        self.name = "raw"
+        self.server_info = self.agreement.server_info
+
+
+@pytest.mark.parametrize(
+    ("params", "granted"),
+    [
+        ({"notifications": {"resourceSubscriptions": ["a", "b"]}}, {"a", "b"}),
+        ({"notifications": {}}, set()),
+        ({}, None),
+        ({"notifications": 5}, None),
+    ],
+)
+def test_the_resources_that_a_server_will_tell_of(params: Any, granted: set[str] | None) -> None:
+    assert handshake_to_stateless._granted(json.dumps(params).encode()) == granted
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ({"nextCursor": ""}, {"nextCursor": CURSOR}),
+        ({"nextCursor": "x"}, {"nextCursor": "x"}),
+        ({"tools": []}, {"tools": []}),
+        (["nextCursor"], ["nextCursor"]),
+    ],
+)
+def test_an_empty_cursor_is_replaced_by_one_that_can_be_seen(result: Any, shown: Any) -> None:
+    raw = Raw(json.dumps(result).encode())
+    assert json.loads(bytes(handshake_to_stateless._with_visible_cursor(raw))) == shown
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "uris", "notes"),
+    [
+        ({}, [], []),
+        ({"tools": {"listChanged": False}, "prompts": {}}, [], []),
+        (
+            {"tools": {"listChanged": True}, "resources": {"listChanged": True}},
+            ["b", "a"],
+            [
+                ("notifications/tools/list_changed", None),
+                ("notifications/resources/list_changed", None),
+                ("notifications/resources/updated", {"uri": "a"}),
+                ("notifications/resources/updated", {"uri": "b"}),
+            ],
+        ),
+    ],
+)
+def test_everything_that_may_have_changed_is_told(
+    capabilities: Any, uris: list[str], notes: list[Any]
+) -> None:
+    class Session:
+        def __init__(self) -> None:
+            self.uris = set(uris)
+
+    link: Any = Connection(capabilities=capabilities)
+    front: Any = Session()
+    found = [
+        (one.method, json.loads(bytes(one.params)) if isinstance(one.params, Raw) else None)
+        for one in possibly_missed_changes(link, front)
+    ]
+    assert found == notes
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "instructions"),
+    [({"tools": {}, "tasks": {"list": {}}}, "read this"), ({}, None)],
+)
+def test_a_server_with_a_handshake_is_discovered(
+    capabilities: dict[str, Any], instructions: str | None
+) -> None:
+    info = b'{"name":"raw","version":"1"}'
+    link: Any = Connection(capabilities=capabilities, instructions=instructions, server_info=info)
+    found = json.loads(bytes(stateless_to_handshake._discovered(link)))
+    capabilities.pop("tasks", None)  # another thing in that era
+    assert found["capabilities"] == capabilities
+    assert found["supportedVersions"] == [revision.value for revision in reversed(Revision)]
+    assert found.get("instructions") == instructions
+    assert found["resultType"] == "complete"
+    assert found["_meta"][f"{META}serverInfo"] == json.loads(info)
+
+
+@pytest.mark.parametrize(
+    ("agreed", "expected"),
+    [
+        (
+            {"instructions": "read this", "server_info": b'{"name":"x","version":"2"}'},
+            {"serverInfo": {"name": "x", "version": "2"}, "instructions": "read this"},
+        ),
+        ({}, {"serverInfo": {"name": "raw", "version": "0"}}),
+    ],
+    ids=["all", "nothing"],
+)
+def test_a_server_without_a_handshake_is_introduced(
+    agreed: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    link: Any = Connection(revision=NEWEST, capabilities={"tools": {}}, **agreed)
+    bridge = handshake_to_stateless.HandshakeToStateless(link, 1.0)
+    asked = exchange("initialize", {}, stateless=False)
+    assert json.loads(bridge.initialized(asked)) == {
+        "protocolVersion": NEWEST_HANDSHAKE.value,
+        "capabilities": {"tools": {}},
+        **expected,
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "uris"),
+    [
+        ({"notifications": {"resourceSubscriptions": ["a", "b", "a"]}}, ["a", "b"]),
+        ({"notifications": {}}, []),
+        ({}, []),
+        (None, []),
+    ],
+)
+def test_the_resources_that_a_client_listens_to(params: Any, uris: list[str]) -> None:
+    assert stateless_to_handshake._uris(exchange("subscriptions/listen", params)) == uris
+
+
+def test_what_is_no_list_of_resources_is_refused() -> None:
+    asked = exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": 1}})
+    with pytest.raises(RpcError, match="Invalid params: ") as refused:
+        stateless_to_handshake._uris(asked)
+    assert refused.value.code == -32602
+
+
+@pytest.mark.parametrize(
+    ("params", "refused", "left"),
+    [
+        ({"notifications": {"resourceSubscriptions": ["a", "b"], "x": 1}}, {"a"}, ["b"]),
+        ({"notifications": {"resourceSubscriptions": ["a"]}}, {"a"}, []),
+    ],
+)
+def test_resources_that_a_server_does_not_tell_of_are_left_out(
+    params: Any, refused: set[str], left: list[str]
+) -> None:
+    asked = exchange("subscriptions/listen", params)
+    found = stateless_to_handshake._without(asked, refused)
+    told = json.loads(bytes(found.message.params))  # type: ignore[arg-type]
+    assert told["notifications"] == {**params["notifications"], "resourceSubscriptions": left}
+    assert stateless_to_handshake._without(asked, set()) is asked
+    for odd in (None, {}, {"notifications": 5}):
+        plain = exchange("subscriptions/listen", odd)
+        assert stateless_to_handshake._without(plain, {"a"}) is plain
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (b"{}", "complete"),
+        (b'{"resultType":"complete"}', "complete"),
+        (b'{"resultType":"input_required"}', "input_required"),
+        (b'{"resultType":"odd"}', "odd"),
+        (b'{"resultType":5}', "malformed"),
+        (b'{"a":{"resultType":"odd"}}', "complete"),
+        (b'["resultType"]', "malformed"),
+        (b'{"resultType"', "complete"),
+    ],
+)
+def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
+    assert kind_of(Raw(result)) == kind
+
+
+@pytest.mark.parametrize(
+    ("question", "url"),
+    [
+        ({"params": {"mode": "url", "url": "https://x.example"}}, "https://x.example"),
+        ({"params": {"mode": "form", "url": "https://x.example"}}, None),
+        ({"params": {"url": "https://x.example"}}, None),
+        ({"params": {"mode": "url"}}, None),
+        ({}, None),
+        (5, None),
+    ],
+)
+def test_the_page_that_a_question_is_about(question: Any, url: str | None) -> None:
+    assert input_rounds._url(Raw(json.dumps(question).encode())) == url
+
+
+def test_each_visit_has_an_id_of_its_own() -> None:
+    params, visit = input_rounds._with_id(Raw(b'{"a":1}'))
+    assert json.loads(bytes(params)) == {"a": 1, "elicitationId": visit}
+    again, other = input_rounds._with_id(Raw(b"[]"))
+    assert json.loads(bytes(again)) == {"elicitationId": other}
+    assert len(visit) == len(other) == 32
+    assert visit != other
+
+
+def test_a_capability_that_is_missing_is_named_as_it_is_declared() -> None:
+    asked = exchange("tools/call", {})
+    error = input_rounds._cannot(asked, "elicitation/create", "elicitation.url")
+    assert error.data == {
+        "source": "proxy",
+        "requiredCapabilities": {"elicitation": {"url": {}}},
+    }
+    assert "tools/call needs an answer to elicitation/create" in error.message
+    assert "'elicitation.url'" in error.message
+
+
+@pytest.mark.parametrize(
+    ("params", "subscription", "uri"),
+    [
+        (b'{"_meta":{"%bsubscriptionId":7},"uri":"a"}' % META.encode(), 7, "a"),
+        (b'{"_meta":{}}', None, None),
+        (b'{"_meta":5,"uri":6}', None, None),
+        (b"{}", None, None),
+        (None, None, None),
+    ],
+)
+def test_what_a_notification_is_about(
+    params: bytes | None, subscription: int | None, uri: str | None
+) -> None:
+    note = Notification("x", UNSET if params is None else Raw(params))
+    assert upstream_connection._subscription(note) == subscription
+    assert upstream_connection._uri(note) == uri
