@@ -1,0 +1,459 @@
+"""One name of a gateway and its replicas: who is asked, and what a failure means."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Raw
+
+from fairlead.errors import (
+    ChannelClosed,
+    CircuitOpenError,
+    ConnectFailed,
+    LocalProtocolError,
+    RpcError,
+)
+from fairlead.gateway.backends import backend
+from fairlead.gateway.backends.backend import Member, unavailable_error
+from fairlead.gateway.backends.registry import BackendRegistry
+from fairlead.gateway.backends.startup_calls import StartupWait, StillStarting
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.catalog.views import View
+from fairlead.limits import REMEMBERED_ROUNDS
+from fairlead.protocol.caller import SUBSCRIPTION_KEY
+from fairlead.protocol.downgrade.downgrade_error import DowngradeError
+from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
+
+Outcome = bytes | Exception
+
+
+class FakeReplica:
+    """A server that answers as it is told to."""
+
+    def __init__(self, name: str, *outcomes: Outcome, rank: int = 0) -> None:
+        self.name = name
+        self.rank = rank
+        self.outcomes = list(outcomes)
+        self.asked = 0
+        self.closed = 0
+        self.based = 0
+        self.followed: set[str] = set()
+        self.patience = StartupWait(5.0, 0.0)
+        self.changed: Callable[[], object] = lambda: None
+        self.relay = self
+        self.left: list[object] = []
+        self.connecting: asyncio.Future[None] | None = None
+
+    async def answer(self, exchange: Any, visitor: Any) -> bytes:
+        self.asked += 1
+        outcome = self.outcomes.pop(0) if self.outcomes else self.name.encode()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def base(self) -> None:
+        self.based += 1
+        if self.connecting is not None:
+            await self.connecting
+        if self.outcomes and isinstance(self.outcomes[0], Exception):
+            raise self.outcomes[0]
+
+    def leave(self, front: object) -> None:
+        self.left.append(front)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self.gone = False
+        self.fronts: dict[object, object] = {}
+
+
+def member(*replicas: FakeReplica, changed: Callable[[ListKind], None] = lambda _: None) -> Member:
+    given: Any = list(replicas)
+    return Member("red", given, MergedCatalog(), changed)
+
+
+def lost(*, delivered: bool) -> ChannelClosed:
+    return ChannelClosed("lost", delivered=delivered)
+
+
+STARTING = StillStarting(StartupWait(5.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text", "data"),
+    [
+        (
+            CircuitOpenError(5.0, "red"),
+            -32603,
+            "red failed too often",
+            {"retryAfter": 5.0, "server": "red"},
+        ),
+        (STARTING, -32603, "red is still starting, after 5 s", {"starting": True, "server": "red"}),
+        (DowngradeError("no words"), -32601, "no words", {}),
+        (LocalProtocolError("not now", code=-32602), -32602, "not now", {}),
+        (ConnectFailed("secret", public="is not there"), -32603, "is not there", {}),
+    ],
+    ids=["circuit", "starting", "downgrade", "protocol", "connect"],
+)
+def test_what_a_client_hears_if_a_server_could_not_be_asked(
+    error: Exception, code: int, text: str, data: dict[str, Any]
+) -> None:
+    refused = unavailable_error("red", error)
+    assert refused.code == code
+    assert text in refused.message
+    assert "secret" not in refused.message
+    assert isinstance(refused.data, dict)
+    assert {**refused.data, **data, "source": "proxy"} == refused.data
+
+
+@pytest.mark.parametrize(
+    ("first", "asked", "refused"),
+    [
+        (b"{}", (1, 0), False),
+        (lost(delivered=False), (1, 1), False),
+        (lost(delivered=True), (1, 0), True),
+        (CircuitOpenError(5.0, "red"), (1, 1), False),
+        (STARTING, (1, 0), True),
+        (LocalProtocolError("not now", code=-32602), (1, 0), True),
+        (RpcError(5, "its own"), (1, 0), True),
+    ],
+    ids=["answered", "not sent", "sent", "circuit", "starting", "protocol", "refused"],
+)
+async def test_another_is_asked_if_the_first_certainly_was_not(
+    first: Outcome, asked: tuple[int, int], refused: bool
+) -> None:
+    one, other = FakeReplica("one", first), FakeReplica("other", rank=2)
+    both = member(one, other)
+    if refused:
+        with pytest.raises(RpcError) as error:
+            await both.answer(exchange(), None)
+        assert (error.value.message == "its own") is isinstance(first, RpcError)
+    else:
+        assert await both.answer(exchange(), None) in (b"{}", b"other")
+    assert (one.asked, other.asked) == asked
+
+
+async def test_if_none_could_be_asked_the_last_reason_counts_but_for_open_circuits() -> None:
+    one = FakeReplica("one", lost(delivered=False))
+    other = FakeReplica("other", CircuitOpenError(5.0, "red"), rank=3)
+    with pytest.raises(RpcError) as refused:
+        await member(one, other).answer(exchange(), None)
+    assert isinstance(refused.value.data, dict)
+    assert "retryAfter" not in refused.value.data
+
+
+async def test_requests_take_turns_among_the_best() -> None:
+    replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c", rank=2)]
+    several = member(*replicas)
+    found = [await several.answer(exchange(), None) for _ in range(6)]
+    assert {b"a", b"b"} == set(found)
+    assert [one.asked for one in replicas][2] == 0
+    alone = FakeReplica("x", rank=3)
+    assert await member(alone).answer(exchange(), None) == b"x"
+
+
+async def test_a_session_stays_where_it_is_until_that_server_is_worse() -> None:
+    one, other = FakeReplica("one"), FakeReplica("other")
+    both, client = member(one, other), FakeClient()
+    visitor: Any = client
+    asked = exchange(stateless=False)
+    first = await both.answer(asked, visitor)
+    assert {await both.answer(asked, visitor) for _ in range(4)} == {first}
+    assert list(both._sticky) == [visitor]
+    mine = one if first == b"one" else other
+    mine.rank = 1
+    assert await both.answer(asked, visitor) != first
+    client.fronts = {one: "front"}
+    both.left(visitor)
+    assert (both._sticky, one.left, other.left, client.fronts) == ({}, ["front"], [], {})
+    client.gone = True
+    await both.answer(asked, visitor)
+    assert both._sticky == {}
+
+
+def round_of(state: str) -> bytes:
+    return json.dumps({"resultType": "input_required", "requestState": state}).encode()
+
+
+async def test_the_state_of_a_round_leads_to_the_server_that_gave_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backend, "MAX_ROUNDS", 2)
+    hits = REMEMBERED_ROUNDS.hits
+    one, other = FakeReplica("one"), FakeReplica("other")
+    both = member(one, other)
+    states = ["a", "b", "c"]
+    whose = {}
+    for state in states:
+        one.outcomes = other.outcomes = [round_of(state)]
+        before = one.asked
+        await both.answer(exchange(params={}), None)
+        whose[state] = b"one" if one.asked > before else b"other"
+    assert (len(both._rounds), REMEMBERED_ROUNDS.hits - hits) == (2, 1)
+    for state in states[1:]:
+        for _ in range(3):
+            again = exchange(params={"requestState": state})
+            assert await both.answer(again, None) == whose[state]
+    assert both._mine(exchange(params={"requestState": "a"}), None) is None  # the oldest
+    assert both._mine(exchange("tools/list", {"requestState": "b"}), None) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "state"),
+    [
+        (Raw(b'{"requestState":"x"}'), "x"),
+        (b'{"requestState":"x"}', "x"),
+        (b"{}", None),
+        (b'{"requestState":5}', None),
+        (b"[]", None),
+        (None, None),
+        (UNSET, None),
+    ],
+)
+def test_the_state_of_a_round_is_read(params: Any, state: str | None) -> None:
+    assert backend._state(params) == state
+
+
+def test_a_state_is_known_by_a_few_bytes() -> None:
+    assert len(backend._digest("x" * 100_000)) == 16
+    assert backend._digest("a") != backend._digest("b")
+    assert backend._digest("\ud800")
+
+
+@pytest.mark.parametrize(
+    ("item", "name"), [(b'{"name":"a"}', "a"), (b"{}", ""), (b'{"name":5}', ""), (b"5", "")]
+)
+def test_the_name_of_an_item(item: bytes, name: str) -> None:
+    assert backend._name(Raw(item)) == name
+
+
+async def test_who_listens_waits_for_a_server_to_come_back_or_to_be_taken_away() -> None:
+    one = FakeReplica("one", lost(delivered=False), lost(delivered=False))
+    alone = member(one)
+    listening = asyncio.create_task(alone.answer(exchange("subscriptions/listen", {}), None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (one.asked, listening.done()) == (1, False)
+    arrival, alone._arrival = alone._arrival, asyncio.Event()
+    arrival.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (one.asked, listening.done()) == (2, False)
+    alone.retire()
+    async with asyncio.timeout(5):
+        over = json.loads(bytes(await listening or b""))
+    assert over == {"resultType": "complete", "_meta": {SUBSCRIPTION_KEY: 1}}
+    assert one.asked == 2
+
+
+async def test_a_subscription_ends_with_its_server() -> None:
+    one = FakeReplica("one", lost(delivered=True))
+    answer = await member(one).answer(exchange("subscriptions/listen", {}), None)
+    assert json.loads(bytes(answer or b""))["resultType"] == "complete"
+
+
+async def test_of_several_that_start_the_first_is_asked(virtual_time: VirtualTime) -> None:
+    slow, fast = FakeReplica("slow", rank=1), FakeReplica("fast", rank=1)
+    loop = asyncio.get_running_loop()
+    slow.connecting, fast.connecting = loop.create_future(), loop.create_future()
+    waiting = asyncio.create_task(member(slow, fast)._first_there())
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    fast.connecting.set_result(None)
+    assert await waiting is None
+    assert slow.connecting.cancelled()  # nobody waits for it any more
+
+
+@pytest.mark.parametrize(
+    ("ranks", "based"), [((0, 1), (0, 0)), ((2, 3), (0, 0)), ((1, 2), (1, 0)), ((1, 1), (1, 1))]
+)
+async def test_only_those_that_start_are_waited_for(
+    ranks: tuple[int, int], based: tuple[int, int]
+) -> None:
+    replicas = [FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)]
+    assert await member(*replicas)._first_there() is None
+    assert tuple(one.based for one in replicas) == based
+
+
+async def test_if_all_start_too_slowly_that_is_said() -> None:
+    replicas = [
+        FakeReplica("a", STARTING, rank=1),
+        FakeReplica("b", ConnectFailed("no"), rank=1),
+    ]
+    both = member(*replicas)
+    assert await both._first_there() is STARTING
+    with pytest.raises(RpcError, match="is still starting"):
+        await both.answer(exchange(), None)
+    assert [one.asked for one in replicas] == [0, 0]
+    failed = member(*[FakeReplica(name, ConnectFailed("no"), rank=1) for name in "ab"])
+    assert await failed._first_there() is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "known", "cleared"),
+    [((1, 2), False, True), ((0, 1), False, False), ((1, 1), True, False)],
+)
+async def test_a_server_that_starts_may_be_about_to_speak(
+    ranks: tuple[int, int], known: bool, cleared: bool
+) -> None:
+    one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
+    one.introduced.set()
+    one._known = known
+    one.begins()
+    assert one.introduced.is_set() is not cleared
+
+
+@pytest.mark.parametrize(
+    ("ranks", "over"), [((2, 3), True), ((1, 2), False), ((0, 2), False), ((2, 2), True)]
+)
+async def test_nobody_waits_for_servers_that_all_failed(ranks: tuple[int, int], over: bool) -> None:
+    one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
+    one.failed()
+    assert (one.listed.is_set(), one.introduced.is_set()) == (over, over)
+
+
+async def test_an_introduction_is_waited_for_as_long_as_a_start_may_take(
+    virtual_time: VirtualTime,
+) -> None:
+    short, long = FakeReplica("short", rank=1), FakeReplica("long", rank=1)
+    short.patience, long.patience = StartupWait(5.0, 0.0), StartupWait(20.0, 0.0)
+    both = member(short, long)
+    began = virtual_time.now
+    refused = await both.introduction()
+    assert virtual_time.now == began + 20.0
+    assert refused is not None
+    assert "red is still starting, after 20 s" in refused.message
+    both.introduced.set()
+    assert await both.introduction() is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "age", "refreshed"),
+    [
+        ((0, 2), 10.0, True),
+        ((0, 2), 9.9, False),
+        ((2, 0), 10.0, True),
+        ((2, 1), 10.0, False),
+    ],
+)
+async def test_lists_are_read_again_if_they_are_old_and_the_server_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+    virtual_time: VirtualTime,
+    ranks: tuple[int, int],
+    age: float,
+    refreshed: bool,
+) -> None:
+    one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
+    one.listed_at = virtual_time.now - age
+    count: list[int] = []
+    monkeypatch.setattr(one, "refresh", lambda: count.append(1))
+    one.refresh_if_older(10.0)
+    assert bool(count) is refreshed
+
+
+async def test_changes_that_are_followed_are_not_heard_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = FakeReplica("red"), FakeReplica("red#2")
+    one.followed = {"tools"}
+    both = member(one, other)
+    count: list[int] = []
+    monkeypatch.setattr(both, "refresh", lambda: count.append(1))
+    both.heard("red", "notifications/tools/list_changed")
+    assert count == []
+    both.heard("red", "notifications/prompts/list_changed")
+    both.heard("red#2", "notifications/tools/list_changed")
+    assert count == [1, 1]
+
+
+async def test_one_that_is_taken_away_lists_nothing_and_closes_its_servers() -> None:
+    replicas = [FakeReplica("a"), FakeReplica("b")]
+    both = member(*replicas)
+    both._listing = listing = asyncio.create_task(asyncio.Event().wait())  # type: ignore[assignment]
+    await both.close()
+    assert listing.cancelled()
+    assert [one.closed for one in replicas] == [1, 1]
+    assert both.listed.is_set()
+    assert both.introduced.is_set()
+    both._listing = None
+    both.refresh()
+    assert both._listing is None
+
+
+async def test_one_listing_at_a_time() -> None:
+    one = member(FakeReplica("a"))
+    one._listing = listing = asyncio.create_task(asyncio.Event().wait())  # type: ignore[assignment]
+    one.refresh()
+    assert one._again
+    assert one._listing is listing
+    listing.cancel()
+    await asyncio.wait([listing])
+
+
+async def test_each_listing_waits_longer_if_changes_never_end(virtual_time: VirtualTime) -> None:
+    one = member(FakeReplica("a"))
+    waits = []
+    for _ in range(5):
+        began = virtual_time.now
+        await one._take_time()
+        waits.append(round(virtual_time.now - began, 3))
+        one._listed_last = virtual_time.now
+    assert waits == [0, 0.1, 0.2, 0.4, 0.8]
+    virtual_time.now += 2 * one._pause
+    began = virtual_time.now
+    await one._take_time()
+    one._listed_last = virtual_time.now
+    await one._take_time()
+    assert virtual_time.now - began == pytest.approx(0.1)
+
+
+# The registry
+
+
+def registered(*names: str) -> tuple[BackendRegistry, list[Member]]:
+    registry, members = BackendRegistry(), []
+    for name in names:
+        replicas: Any = [FakeReplica(name), FakeReplica(f"{name}#2")]
+        one = Member(name, replicas, MergedCatalog(), lambda _: None)
+        endpoint: Any = f"endpoint of {name}"
+        registry.add(one, endpoint)
+        members.append(one)
+    return registry, members
+
+
+async def test_members_are_found_by_the_names_of_their_servers() -> None:
+    registry, (red, blue) = registered("red", "blue")
+    assert registry.servers == ["red", "red#2", "blue", "blue#2"]
+    assert (registry.owner("red#2"), registry.owner("green")) == (red, None)
+    assert registry.within(View(servers=("blue",))) == [blue]
+    assert registry.within(View.everything()) == [red, blue]
+    assert registry.remove("green") is None
+    assert registry.remove("red") == (red, "endpoint of red")
+    assert (registry.owner("red"), registry.owner("red#2")) == (None, None)
+    assert (list(registry.members), list(registry.endpoints)) == (["blue"], ["blue"])
+    registry.clear()
+    assert (registry.members, registry.endpoints, registry.servers) == ({}, {}, [])
+
+
+async def test_a_gateway_is_ready_when_each_server_has_spoken() -> None:
+    registry, (red, blue) = registered("red", "blue")
+    assert not registry.is_ready
+    red.listed.set()
+    assert not registry.is_ready
+    blue.listed.set()
+    assert registry.is_ready
+    assert BackendRegistry().is_ready
+
+
+async def test_members_are_arranged_and_others_follow() -> None:
+    registry, _ = registered("a", "b", "c", "d")
+    registry.arrange(["c", "x", "a"])
+    assert list(registry.members) == ["c", "a", "b", "d"]

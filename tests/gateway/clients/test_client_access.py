@@ -1,0 +1,294 @@
+"""Tokens, levels and connections of clients: what changes while a gateway runs."""
+
+import asyncio
+from collections.abc import Container, Mapping
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConfigError, RpcError
+from fairlead.gateway.background_tasks import BackgroundTasks
+from fairlead.gateway.catalog.views import View
+from fairlead.gateway.clients.admission import ClientAccess
+from fairlead.gateway.clients.client_disconnector import ClientDisconnector
+from fairlead.gateway.clients.log_levels import LogLevels
+from fairlead.gateway.gateway_file import ClientEntry, GatewayFile
+from fairlead.gateway.settings import GatewaySettings
+from fairlead.interceptor import Answer
+from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED, Principal, principal_from
+from tests.support.single_exchange import exchange
+
+PART = View(servers=("red",))
+
+
+def file(*clients: tuple[str, str, str | None], token: str | None = None) -> GatewayFile:
+    return GatewayFile(
+        path="gateway.toml",
+        settings=GatewaySettings(),
+        named_views={"part": PART},
+        clients=tuple(ClientEntry(*one) for one in clients),
+        token=token,
+    )
+
+
+class Host:
+    """A gateway, as far as it hears of changes."""
+
+    def __init__(self) -> None:
+        self.shown: list[Mapping[str, View]] = []
+        self.gone: list[Container[Principal]] = []
+
+    def show(self, views: Mapping[str, View], view: View) -> None:
+        self.shown.append(views)
+
+    async def disconnect_clients(self, principals: Container[Principal]) -> None:
+        self.gone.append(principals)
+
+
+ADA, BOB = ("ada", "token-a", None), ("bob", "token-b", "part")
+
+
+@pytest.mark.parametrize(
+    ("names_only", "token", "whose"),
+    [
+        (False, "token-a", "ada"),
+        (False, "token-b", "bob"),
+        (False, "shared", UNNAMED),
+        (True, "shared", None),
+        (True, "token-a", "ada"),
+        (False, "token-c", None),
+        (False, "", None),
+    ],
+)
+def test_a_token_says_who_it_is(names_only: bool, token: str, whose: str | None) -> None:
+    access = ClientAccess(file(ADA, BOB, token="shared"), names_only=names_only)
+    assert access.guards
+    assert access.verify(token) == whose
+
+
+def test_without_tokens_none_is_needed() -> None:
+    assert not ClientAccess(file()).guards
+    assert not ClientAccess(file(token="shared"), names_only=True).guards
+    assert ClientAccess(file(token="shared")).guards
+
+
+@pytest.mark.parametrize(
+    ("after", "changed", "gone", "shown"),
+    [
+        (file(ADA, BOB), False, None, False),
+        (file(BOB, ADA), True, None, False),
+        (file(ADA), True, {"bob"}, True),
+        (file(ADA, ("bob", "other", "part")), True, {"bob"}, False),
+        (file(ADA, ("bob", "token-b", None)), True, None, True),
+        (file(ADA, BOB, ("cy", "token-c", None)), True, None, False),
+    ],
+    ids=["same", "order", "removed", "new token", "new view", "added"],
+)
+async def test_a_file_that_changes_is_followed(
+    after: GatewayFile, changed: bool, gone: set[str] | None, shown: bool
+) -> None:
+    access, host = ClientAccess(file(ADA, BOB)), Host()
+    assert await access.follow(after, host) is changed
+    assert host.gone == ([] if gone is None else [gone])
+    assert bool(host.shown) is shown
+    assert access.verify("token-a") == "ada"
+    assert not await access.follow(after, host)  # nothing more
+
+
+async def test_who_was_removed_sees_nothing_until_it_comes_back() -> None:
+    access, host = ClientAccess(file(ADA, BOB)), Host()
+    await access.follow(file(ADA), host)
+    assert host.shown[-1] == {"bob": View.nothing()}
+    assert access.verify("token-b") is None
+    await access.follow(file(ADA, BOB), host)
+    assert host.shown[-1] == {"bob": PART}
+    assert access.verify("token-b") == "bob"
+
+
+async def test_a_gateway_for_everybody_cannot_get_tokens_while_it_runs() -> None:
+    access, host = ClientAccess(file()), Host()
+    with pytest.raises(ConfigError, match="it was started for everybody; start it again") as why:
+        await access.follow(file(ADA), host)
+    assert why.value.path == "gateway.toml"
+    assert (host.shown, host.gone, access.verify("token-a")) == ([], [], None)
+
+
+# Connections that end
+
+
+class Ended:
+    """Something that is told to end."""
+
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal
+        self.edge = self.peer = self
+        self.reasons: list[str] = []
+
+    async def close(self, why: str) -> None:
+        self.reasons.append(why)
+
+
+class Endpoint:
+    def __init__(self) -> None:
+        self.ended: list[object] = []
+        self.endpoints = {"red": self}
+
+    def end_listen_streams(self, principals: object) -> None:
+        self.ended.append(principals)
+
+
+class Changes:
+    def __init__(self) -> None:
+        self.stopped: list[object] = []
+
+    def stop(self, edge: object) -> None:
+        self.stopped.append(edge)
+
+
+class Listeners:
+    def __init__(self, *several: Ended) -> None:
+        self.listeners = set(several)
+
+
+async def test_all_that_a_principal_has_open_ends_and_nothing_else() -> None:
+    ada, bob, listens = (Ended(principal_from(name)) for name in ("ada", "bob", "ada"))
+    endpoint, changes = Endpoint(), Changes()
+    parts: Any = ([ada, bob], endpoint, Listeners(listens), changes)
+    disconnector = ClientDisconnector(*parts)
+    asked = exchange(principal=principal_from("ada"))
+    other = exchange(principal=principal_from("bob"))
+    answered = asyncio.get_running_loop().create_future()
+
+    async def answer() -> Answer:
+        return await asyncio.shield(answered)  # type: ignore[no-any-return]
+
+    calls = [
+        asyncio.ensure_future(disconnector.until_disconnected(one, answer()))
+        for one in (asked, other)
+    ]
+    await asyncio.sleep(0)
+    assert len(disconnector._calls) == 2
+    await disconnector.disconnect({principal_from("ada")})
+    with pytest.raises(RpcError, match="the token is not valid any more") as refused:
+        await calls[0]
+    assert refused.value.code == -32600
+    assert ada.reasons == ["the token is not valid any more"]
+    assert (bob.reasons, changes.stopped) == ([], [listens])
+    assert endpoint.ended == [{principal_from("ada")}]
+    answered.set_result(b"{}")
+    assert await calls[1] == b"{}"
+    assert disconnector._calls == set()
+
+
+@pytest.mark.parametrize(
+    ("principal", "method"),
+    [(ANONYMOUS, "tools/call"), (principal_from("ada"), "subscriptions/listen")],
+    ids=["anonymous", "listening"],
+)
+async def test_some_calls_are_not_followed(principal: Principal, method: str) -> None:
+    parts: Any = ([], Endpoint(), Listeners(), Changes())
+    disconnector = ClientDisconnector(*parts)
+
+    async def answer() -> Answer:
+        return b"{}"
+
+    work = answer()
+    asked = exchange(method, {}, principal=principal)
+    assert disconnector.until_disconnected(asked, work) is work
+    assert await work == b"{}"
+
+
+async def test_who_cancels_a_call_itself_is_not_told_of_a_token() -> None:
+    parts: Any = ([], Endpoint(), Listeners(), Changes())
+    disconnector = ClientDisconnector(*parts)
+
+    async def never() -> Answer:
+        await asyncio.Event().wait()
+        return None
+
+    asked = exchange(principal=principal_from("ada"))
+    call = asyncio.ensure_future(disconnector.until_disconnected(asked, never()))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert disconnector._calls == set()
+
+
+# Levels
+
+
+class Levels:
+    """A manager with servers, and what they were asked to log."""
+
+    def __init__(self, *servers: str) -> None:
+        self.servers = list(servers)
+        self.asked: list[tuple[str, str]] = []
+
+    def describe(self) -> dict[str, Any]:
+        return {name: Supervisor(self, name) for name in self.servers if name != "gone"}
+
+
+class Supervisor:
+    def __init__(self, levels: Levels, name: str) -> None:
+        self.levels, self.name = levels, name
+
+    async def set_log_level(self, level: str) -> None:
+        self.levels.asked.append((self.name, level))
+
+
+class Session:
+    """A session with a server, on a connection that several may share."""
+
+    stateless = borrowed = False
+
+    def __init__(self, level: str | None, *others: str | None, **about: bool) -> None:
+        self.level = level
+        self.link = self.peer = self
+        self.fronts = {self: None, **{Session(one): None for one in others}}
+        self.requested: list[Any] = []
+        vars(self).update(about)
+
+    async def request(self, method: str, params: Any) -> None:
+        self.requested.append((method, params))
+
+
+class Client:
+    def __init__(self, level: str | None, *fronts: Session) -> None:
+        self.level = level
+        self.fronts = dict(enumerate(fronts))
+
+
+async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
+    known, tasks = Levels("red", "blue", "gone"), BackgroundTasks()
+    shared, stateless = Session(None, "debug", None), Session(None, stateless=True)
+    mine, other, silent = Client(None, shared, stateless), Client("warning"), Client(None)
+    parts: Any = (known, known, {1: mine, 2: other, 3: silent}, tasks)
+    levels = LogLevels(*parts)
+    client: Any = mine
+    asked = exchange("logging/setLevel", {"level": "error"})
+    assert await levels.set(asked, client) == b"{}"
+    assert asked.edge.log_level == "error"
+    assert (mine.level, shared.level, stateless.level) == ("error", "error", "error")
+    await asyncio.sleep(0)
+    assert known.asked == [("red", "warning"), ("blue", "warning")]
+    assert shared.requested == [("logging/setLevel", {"level": "debug"})]
+    assert stateless.requested == []
+    known.asked.clear()
+    levels.apply_to(["blue"])
+    await asyncio.sleep(0)
+    assert known.asked == [("blue", "warning")]
+    other.level = mine.level = None
+    levels.apply_to(["blue"])
+    await asyncio.sleep(0)
+    assert known.asked == [("blue", "warning")]
+    await levels.set(exchange("logging/setLevel", {"level": "info"}), None)
+    await asyncio.sleep(0)
+    assert known.asked[1:] == [("red", "info"), ("blue", "info")]
+
+
+async def test_there_is_no_such_level() -> None:
+    parts: Any = (Levels(), Levels(), {}, BackgroundTasks())
+    with pytest.raises(RpcError, match="No log level 'loud'; there are debug, info, ") as why:
+        await LogLevels(*parts).set(exchange("logging/setLevel", {"level": "loud"}), None)
+    assert why.value.code == -32602

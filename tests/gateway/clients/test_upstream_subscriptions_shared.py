@@ -1,0 +1,184 @@
+"""Subscriptions at servers, shared by all who watch a resource."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConnectFailed, RpcError
+from fairlead.gateway.background_tasks import BackgroundTasks
+from fairlead.gateway.clients.upstream_subscriptions import UpstreamSubscriptions
+from tests.support.virtual_time import VirtualTime
+
+
+class FakeServer:
+    """What the manager knows of a server."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.error: Exception | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def subscribe(self, uri: str) -> None:
+        self.said.append(f"+{uri}")
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+
+    async def unsubscribe(self, uri: str) -> None:
+        self.said.append(f"-{uri}")
+
+
+class Named:
+    def __init__(self, name: str, *replicas: str) -> None:
+        self.name = name
+        self.replicas = [Named(one) for one in replicas]
+
+
+class Place:
+    def __init__(self, *replicas: str) -> None:
+        self.member: Any = Named("red", *(replicas or ("red",)))
+        self.servers = {one.name: FakeServer() for one in self.member.replicas}
+        self.tasks = BackgroundTasks()
+        manager: Any = self
+        self.shared = UpstreamSubscriptions(manager, {"red": self.member}, self.tasks)
+
+    def describe(self) -> dict[str, FakeServer]:
+        return self.servers
+
+    async def add(self, uri: str, watcher: object = "me", deadline: float = 5.0) -> bool:
+        return await self.shared.add(self.member, uri, watcher, deadline)
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(5):
+            while self.tasks._tasks:
+                await asyncio.sleep(0)
+
+
+async def test_a_server_is_asked_once_for_all_who_watch_a_resource() -> None:
+    place = Place()
+    server = place.servers["red"]
+    assert await place.add("a:1", "one")
+    assert await place.add("a:1", "other")
+    assert (server.said, len(place.shared)) == (["+a:1"], 1)
+    place.shared.remove("red", "a:1", "one")
+    await place.idle()
+    assert place.shared.wants(place.member, "a:1")
+    assert server.said == ["+a:1"]
+    place.shared.remove("red", "a:1", "other")
+    place.shared.remove("red", "a:1", "other")  # is none any more
+    await place.idle()
+    assert (server.said, len(place.shared)) == (["+a:1", "-a:1"], 0)
+    assert not place.shared.wants(place.member, "a:1")
+    assert place.shared._by_member == {}
+    assert place.shared._asked == set()
+
+
+async def test_a_refusal_is_heard_and_nobody_watches_then() -> None:
+    place = Place()
+    place.servers["red"].error = RpcError(-32601, "no")
+    assert not await place.add("a:1")
+    await place.idle()
+    assert (len(place.shared), place.shared._asking) == (0, {})
+
+
+async def test_a_server_that_is_away_is_asked_once_it_is_connected() -> None:
+    place = Place()
+    server = place.servers["red"]
+    server.error = ConnectFailed("away")
+    assert await place.add("a:1")
+    server.error = None
+    place.shared.connected(place.member, "red")
+    await place.idle()
+    assert server.said == ["+a:1", "+a:1"]
+    place.shared.connected(place.member, "red")  # it knows
+    await place.idle()
+    assert server.said == ["+a:1", "+a:1"]
+    place.shared.forget(place.member)  # another of that name does not
+    place.shared.connected(place.member, "red")
+    await place.idle()
+    assert server.said == ["+a:1"] * 3
+
+
+@pytest.mark.parametrize(("refusing", "granted"), [((), True), (("a",), True), (("a", "b"), False)])
+async def test_of_several_servers_one_that_tells_is_enough(
+    refusing: tuple[str, ...], granted: bool
+) -> None:
+    place = Place("a", "b")
+    for name in refusing:
+        place.servers[name].error = RpcError(-32601, "no")
+    assert await place.add("x:1") is granted
+    assert all(one.said == ["+x:1"] for one in place.servers.values())
+    await place.idle()
+
+
+async def test_a_slow_server_is_not_waited_for_beyond_the_deadline(
+    virtual_time: VirtualTime,
+) -> None:
+    place = Place()
+    server = place.servers["red"]
+    server.open.clear()
+    began = virtual_time.now
+    assert await place.add("a:1", deadline=3.0)
+    assert virtual_time.now == began + 3.0
+    place.shared.remove("red", "a:1", "me")  # while it is being asked
+    assert server.said == ["+a:1"]
+    server.open.set()
+    await place.idle()
+    assert server.said == ["+a:1", "-a:1"]
+
+
+async def test_who_gives_up_waiting_does_not_watch() -> None:
+    place = Place()
+    place.servers["red"].open.clear()
+    waiting = asyncio.create_task(place.add("a:1"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(place.shared) == 1
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert len(place.shared) == 0
+    place.servers["red"].open.set()
+    await place.idle()
+
+
+async def test_several_resources_are_asked_for_at_once() -> None:
+    place = Place()
+    wanted = {f"a:{n}": place.member for n in range(40)}
+    assert await place.shared.add_all(wanted, "me", 5.0) == list(wanted)
+    assert sorted(place.servers["red"].said) == sorted(f"+{uri}" for uri in wanted)
+
+
+async def test_a_server_that_is_not_known_counts_as_one_that_agrees() -> None:
+    place = Place()
+    place.servers.clear()
+    assert await place.add("a:1")
+    place.shared.remove("red", "a:1", "me")
+    await place.idle()
+    assert len(place.shared) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        (None, ["a:1", "a:1/x", "b:2"]),
+        ("a:1", ["a:1"]),
+        ("a:1/x", ["a:1/x"]),
+        ("a:1/x/y", ["a:1", "a:1/x"]),
+        ("a:1/z", ["a:1"]),
+        ("a", []),
+        ("c:1", []),
+    ],
+)
+@pytest.mark.parametrize("more", [0, 50], ids=["few", "many"])
+async def test_a_change_of_a_part_is_a_change_of_the_whole(
+    changed: str | None, found: list[str], more: int
+) -> None:
+    place = Place()
+    for uri in ("a:1", "a:1/x", "b:2", *(f"z:{n}" for n in range(more))):
+        await place.add(uri)
+    uris = place.shared.uris(place.member, changed)
+    assert [uri for uri in uris if not uri.startswith("z:")] == found
+    other: Any = Named("green", "green")
+    assert place.shared.uris(other) == []

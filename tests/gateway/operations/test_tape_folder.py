@@ -1,0 +1,110 @@
+"""The folder of a gateway's tapes: names, what is there already, and what may be deleted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ConfigError
+from fairlead.gateway.operations.tape_control import TapeControl
+from fairlead.protocol.envelope import Direction
+from tests.support.single_exchange import Behind, exchange
+
+UP = Direction.CLIENT_TO_SERVER
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("a", True),
+        ("A_b-c.9", True),
+        ("_a", True),
+        ("x" * 100, True),
+        ("x" * 101, False),
+        ("", False),
+        (".a", False),
+        ("-a", False),
+        ("../a", False),
+        ("a/b", False),
+        ("a b", False),
+        ("a.tape.json", False),
+        ("a.tape.jsonl", False),
+    ],
+)
+def test_names_of_tapes(tmp_path: Path, name: str, good: bool) -> None:
+    tapes = TapeControl(tmp_path)
+    if good:
+        assert tapes.place_of(name) == tmp_path / name
+    else:
+        with pytest.raises(ConfigError, match="is no name for a tape: up to 100 letters"):
+            tapes.place_of(name)
+
+
+def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
+    tapes = TapeControl(tmp_path, about={"command": "x"})
+    assert (tapes.recording, tapes.last, tapes.stop()) == (None, None, None)
+    tape = tapes.start("one", tags=["t"])
+    assert (tapes.recording, tapes.last) == (tape, tape)
+    assert (tape.info.tags, tape.info.about, tape.info.redacted) == (["t"], {"command": "x"}, True)
+    with pytest.raises(ConfigError, match="one is being recorded: stop that first"):
+        tapes.start("two")
+    with pytest.raises(ConfigError, match="one is being recorded"):
+        tapes.delete("one")
+    info = tapes.stop()
+    assert info is not None
+    assert (info.status, tapes.recording, tapes.last) == ("complete", None, tape)
+    with pytest.raises(ConfigError, match="There is a tape one already"):
+        tapes.start("one")
+    assert tapes.start("one", overwrite=True, redact=False).info.redacted is False
+    tapes.stop()
+    tapes.delete("one")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match="There is no tape"):
+        tapes.delete("one")
+
+
+def test_a_tape_without_a_name_has_one_of_its_time(tmp_path: Path) -> None:
+    tapes = TapeControl(tmp_path)
+    assert tapes.start().info.name.startswith("gateway-2")
+    tapes.stop()
+    elsewhere = tapes.start(place=tmp_path / "deep" / "x")
+    assert elsewhere.path == tmp_path / "deep" / "x.tape.jsonl"
+    tapes.stop()
+
+
+def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    tapes = TapeControl(tmp_path / "file")
+    with pytest.raises(ConfigError, match=r"file/one cannot be recorded: (Not a dir|File exists)"):
+        tapes.start("one")
+    assert tapes.recording is None
+
+
+def test_tapes_are_listed_with_what_is_known_of_them(tmp_path: Path) -> None:
+    tapes = TapeControl(tmp_path)
+    tape = tapes.start("one")
+    tape.write(b'{"method":"x"}', UP, "s1")
+    (listed,) = tapes.list()
+    assert (listed["name"], listed["status"], listed["entries"]) == ("one", "recording", None)
+    tapes.stop()
+    (listed,) = tapes.list()
+    assert (listed["status"], listed["entries"], listed["lost"]) == ("complete", 1, 0)
+    assert (listed["parts"], listed["tags"], listed["size"] > 10) == (1, [], True)
+    (tmp_path / "odd.tape.jsonl").touch()
+    (tmp_path / "odd.tape.json").write_text(json.dumps({"version": 99}))
+    assert [one["name"] for one in tapes.list()] == ["one"]
+
+
+async def test_messages_are_recorded_only_while_that_is_wanted(tmp_path: Path) -> None:
+    tapes, behind = TapeControl(tmp_path, secrets=["hunter2-hunter2"]), Behind()
+    await tapes(exchange("x", {"n": 1}), behind)
+    tape = tapes.start("one")
+    await tapes(exchange("x", {"n": 2, "text": "hunter2-hunter2"}), behind)
+    tapes.stop()
+    await tapes(exchange("x", {"n": 3}), behind)
+    text = tape.path.read_text()
+    found: list[Any] = [json.loads(line)["message"] for line in text.splitlines()]
+    assert [one["params"]["n"] for one in found if "params" in one] == [2]
+    assert "hunter2" not in text
+    assert len(behind.seen) == 3
