@@ -1,0 +1,114 @@
+"""How long a call waits for a server that starts, and for which ones."""
+
+import asyncio
+from math import inf
+
+import pytest
+
+from fairlead.errors import RpcError
+from fairlead.gateway.backends.startup_calls import (
+    StartupWait,
+    StillStarting,
+    still_starting_error,
+    wait_until_found,
+)
+
+ENTRY, CALL = "`timeout` (milliseconds) in its entry", "`call_timeout` (seconds)"
+
+
+@pytest.mark.parametrize(
+    ("connect", "call", "limit", "setting"),
+    [
+        (30.0, 0.0, 30.0, ENTRY),
+        (30.0, 10.0, 10.0, CALL),
+        (30.0, 30.0, 30.0, ENTRY),
+        (30.0, 60.0, 30.0, ENTRY),
+        (0.0, 10.0, 10.0, CALL),
+        (0.0, 0.0, inf, ENTRY),
+    ],
+)
+def test_a_call_waits_as_long_as_a_start_may_take_but_no_longer_than_itself(
+    connect: float, call: float, limit: float, setting: str
+) -> None:
+    wait = StartupWait(connect, call)
+    assert (wait.limit, wait.setting) == (limit, setting)
+    assert wait.seconds == (None if limit == inf else limit)
+
+
+def test_who_waited_too_long_hears_which_setting_to_raise() -> None:
+    error = StillStarting(StartupWait(2.5, 0.0))
+    refused = still_starting_error("red", error)
+    assert refused.message == (
+        "red is still starting, after 2.5 s. Try again in a moment; if it always takes so long, "
+        f"raise {ENTRY}"
+    )
+    assert refused.code == -32603
+    assert isinstance(refused.data, dict)
+    assert (refused.data["starting"], refused.data["server"]) == (True, "red")
+    assert str(error).startswith("it is still starting")
+
+
+class Starting:
+    """A server that says what it offers when it is told to."""
+
+    def __init__(self, *, introduced: bool = False) -> None:
+        self.introduced = asyncio.Event()
+        self.refusal: RpcError | None = None
+        self.waited = 0
+        self.given_up = False
+        if introduced:
+            self.introduced.set()
+
+    async def introduction(self) -> RpcError | None:
+        self.waited += 1
+        try:
+            await self.introduced.wait()
+        except asyncio.CancelledError:
+            self.given_up = True
+            raise
+        return self.refusal
+
+
+async def test_what_is_there_is_not_waited_for() -> None:
+    one = Starting()
+    assert await wait_until_found(lambda: "x", [one]) == "x"  # type: ignore[list-item]
+    assert one.waited == 0
+    known = Starting(introduced=True)
+    assert await wait_until_found(lambda: None, [known]) is None  # type: ignore[list-item]
+    assert known.waited == 0
+
+
+async def test_the_first_that_has_it_ends_the_wait_for_others() -> None:
+    one, other = Starting(), Starting()
+    found: list[str] = []
+    waiting = asyncio.create_task(
+        wait_until_found(lambda: found[0] if found else None, [one, other])  # type: ignore[list-item]
+    )
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    found.append("x")
+    one.introduced.set()
+    async with asyncio.timeout(5):
+        assert await waiting == "x"
+        await asyncio.sleep(0)
+    assert other.given_up
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_if_nobody_has_it_a_server_that_is_late_is_the_reason(late: bool) -> None:
+    one, other = Starting(), Starting()
+    refusal = RpcError(-32603, "still starting")
+    one.refusal = refusal if late else None
+    waiting = asyncio.create_task(wait_until_found(lambda: None, [one, other]))  # type: ignore[list-item]
+    await asyncio.sleep(0)
+    one.introduced.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    other.introduced.set()
+    async with asyncio.timeout(5):
+        if late:
+            with pytest.raises(RpcError, match="still starting"):
+                await waiting
+        else:
+            assert await waiting is None

@@ -1,0 +1,208 @@
+"""Clients of a gateway: what of a server's news each hears, and what changes with its view."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Raw
+
+from fairlead.gateway.catalog.views import View
+from fairlead.gateway.clients.client_sessions import ConnectedClient, SingleServerClient
+from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.clients.view_changes import ViewUpdater
+from fairlead.peer import Peer
+from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.protocol.outgoing_params import Identity
+from fairlead.relay.client_session import Front
+from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Notification
+
+UPDATED = "notifications/resources/updated"
+
+
+def peer() -> Peer:
+    near, _ = memory_pair()
+    identity = Identity({"name": "x", "version": "1"})
+    conversation = Conversation(ConversationRole.SERVER, identity, principal=ANONYMOUS)
+    return Peer(near, conversation)
+
+
+def note(method: str, params: Any = None) -> Notification:
+    return Notification(method, UNSET if params is None else Raw(json.dumps(params).encode()))
+
+
+def told(front: Front, one: Notification, monkeypatch: pytest.MonkeyPatch) -> bool:
+    heard: list[Notification] = []
+    monkeypatch.setattr(Front, "tell", lambda self, note, link: heard.append(note))
+    link: Any = None
+    front.tell(one, link)
+    return bool(heard)
+
+
+@pytest.mark.parametrize(
+    ("method", "merged"),
+    [
+        ("notifications/tools/list_changed", False),
+        (UPDATED, False),
+        ("notifications/message", True),
+        ("notifications/progress", True),
+    ],
+)
+async def test_a_gateway_tells_of_changes_itself(
+    monkeypatch: pytest.MonkeyPatch, method: str, merged: bool
+) -> None:
+    client = ConnectedClient(ANONYMOUS, 1.0)
+    client.connect(peer())
+    front = client.front("relay")
+    assert front.takes(note(method)) is merged
+    assert told(front, note(method), monkeypatch) is merged
+    alone = SingleServerClient(ANONYMOUS, 1.0)
+    alone.connect(peer())
+    one = alone.front("relay")
+    assert one.takes(note(method))
+    assert told(one, note(method, {"uri": "a:1"}), monkeypatch)
+
+
+@pytest.mark.parametrize(("uri", "heard"), [("a:1", True), ("b:1", False)])
+async def test_a_client_hears_only_of_resources_in_its_view(
+    monkeypatch: pytest.MonkeyPatch, uri: str, heard: bool
+) -> None:
+    client = SingleServerClient(ANONYMOUS, 1.0, permits=lambda one: one.startswith("a:"))
+    client.connect(peer())
+    front = client.front("relay")
+    assert told(front, note(UPDATED, {"uri": uri}), monkeypatch) is heard
+    assert told(front, note("notifications/message"), monkeypatch)
+
+
+async def test_a_client_has_one_session_with_each_server() -> None:
+    client = ConnectedClient(ANONYMOUS, 1.0)
+    client.connect(connection := peer())
+    client.introduction, client.level = Raw(b"{}"), "debug"
+    front = client.front("relay")
+    assert client.front("relay") is front
+    assert client.front("other") is not front
+    assert (front.peer, front.introduction, front.level) == (connection, Raw(b"{}"), "debug")
+    client.level = "error"
+    assert client.front("relay").level == "error"
+    client.close()
+    assert client.gone
+    late = client.front("late")  # of a call that was under way
+    assert "late" not in client.fronts
+    assert client.front("late") is not late
+
+
+async def test_the_sessions_of_a_client_share_what_it_watches() -> None:
+    quota = SubscriptionQuota()
+    client = SingleServerClient(ANONYMOUS, 1.0, quota=quota)
+    client.connect(peer())
+    one, other = client.front("one"), client.front("other")
+    one.uris.add("a:1")
+    assert other.uris is one.uris is client.watched
+    assert quota.uris.total == 1
+    merged = ConnectedClient(ANONYMOUS, 1.0, quota=quota)
+    merged.connect(peer())
+    assert merged.front("one").uris is not merged.front("other").uris
+
+
+async def test_members_beside_an_answer_reach_whoever_asked() -> None:
+    client = ConnectedClient(ANONYMOUS, 1.0)
+    client.connect(connection := peer())
+    came: list[Any] = []
+    for name in ("one", "other"):
+        front = client.front(name)
+        front.members_came = lambda *of, name=name: came.append((name, *of))  # type: ignore[method-assign]
+    assert connection.on_extra_members is not None
+    connection.on_extra_members(7, {"x": Raw(b"1")})
+    assert came == [("one", 7, {"x": Raw(b"1")}), ("other", 7, {"x": Raw(b"1")})]
+
+
+# Views that change
+
+ADA, BOB = principal_from("ada"), principal_from("bob")
+PART = View(servers=("red",), deny=("b:*",))
+
+
+class Changes:
+    def __init__(self) -> None:
+        self.changed: list[set[Any]] = []
+        self.stopped: list[Any] = []
+
+    def all_lists_changed(self, edges: Any) -> None:
+        self.changed.append(set(edges))
+
+    def stop(self, edge: Any) -> None:
+        self.stopped.append(edge)
+
+
+class Place:
+    """Clients at a gateway with two servers."""
+
+    def __init__(self) -> None:
+        self.views = ClientViews({}, View.everything())
+        self.merged = {n: self._client(n, whose) for n, whose in (("a", ADA), ("b", BOB))}
+        self.listeners = [self._listener("la", ADA, "a:1", "b:1"), self._listener("lb", BOB, "b:1")]
+        self.narrowed: list[tuple[str, list[bool]]] = []
+        self.left: list[tuple[str, str]] = []
+        self.seen: list[set[Principal]] = []
+        self.changes = Changes()
+        endpoint = SimpleNamespace(listeners={1: ("e", ADA)}, views_changed=self.seen.append)
+        self.members = {name: self._member(name) for name in ("red", "blue")}
+        self.endpoints = {"red": endpoint}
+        parts: Any = (self, self, self, self.changes)
+        self.updater = ViewUpdater(self.views, *parts)
+
+    def __iter__(self) -> Any:
+        return iter(self.merged.values())
+
+    def _client(self, peer: str, principal: Principal) -> Any:
+        return SimpleNamespace(peer=peer, principal=principal)
+
+    def _listener(self, edge: str, principal: Principal, *uris: str) -> Any:
+        return SimpleNamespace(edge=edge, principal=principal, uris=list(uris))
+
+    def _member(self, name: str) -> Any:
+        return SimpleNamespace(name=name, left=lambda client: self.left.append((name, client.peer)))
+
+    def narrow(self, client: Any, permits: Callable[[str, str], bool]) -> None:
+        asked = [("red", "a:1"), ("red", "b:1"), ("blue", "a:1")]
+        self.narrowed.append((client.peer, [permits(*one) for one in asked]))
+
+
+def test_who_has_another_view_is_told_and_loses_what_is_outside_of_it() -> None:
+    place = Place()
+    place.updater.show({"ada": PART}, View.everything())
+    assert place.changes.changed == [{"a", "la"}]
+    assert place.changes.stopped == ["la"]  # it listened to what it may not hear of
+    assert place.narrowed == [("a", [True, False, False])]
+    assert place.left == [("blue", "a")]
+    assert place.seen == [{ADA}]
+
+
+def test_who_listens_to_what_it_may_still_see_goes_on() -> None:
+    place = Place()
+    place.updater.show({"bob": View(deny=("c:*",))}, View.everything())
+    assert place.changes.changed == [{"b", "lb"}]
+    assert place.changes.stopped == []
+    assert place.left == []
+
+
+def test_the_same_views_change_nothing() -> None:
+    place = Place()
+    place.updater.show({}, View.everything())
+    assert place.changes.changed == [set()]
+    assert (place.narrowed, place.seen) == ([], [set()])
+    place.updater.show({}, PART)
+    assert place.changes.changed[-1] == {"a", "b", "la", "lb"}
+    assert place.seen[-1] == {ADA, BOB, ANONYMOUS}
+
+
+def test_news_of_a_server_are_for_those_whose_view_has_it() -> None:
+    place = Place()
+    assert place.updater.audience_of("blue") is None  # everybody
+    place.views.replace({"ada": PART}, View.everything())
+    assert place.updater.audience_of("blue") == {"b", "lb"}
+    assert place.updater.audience_of("red") is None

@@ -1,0 +1,162 @@
+"""What is said of an interceptor that fails, and whose time it was."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import RpcError
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.policy.interceptor_failures import with_failure_policy
+from tests.support.single_exchange import Behind, exchange
+from tests.support.virtual_time import VirtualTime
+
+LOG = "fairlead.gateway.interceptors"
+
+
+async def breaks(exchange: Exchange, proceed: Proceed) -> Answer:
+    raise ZeroDivisionError("a secret")
+
+
+@pytest.mark.parametrize(
+    ("policy", "fate"),
+    [
+        ("fail_closed", "the message is refused"),
+        ("fail_open", "the message passes"),
+        ("skip", "the message passes, and it is left out for 7 s"),
+    ],
+)
+async def test_the_log_says_what_becomes_of_the_message(
+    policy: Any, fate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, LOG)
+    guard = with_failure_policy(breaks, policy, rest=7.0)
+    asked = exchange("x/y")
+    if policy == "fail_closed":
+        with pytest.raises(RpcError, match="breaks failed, so nothing passes") as refused:
+            await guard(asked, Behind())
+        assert refused.value.code == -32603
+    else:
+        assert await guard(asked, Behind()) == b"{}"
+    (said,) = [one.getMessage() for one in caplog.records]
+    assert said == f"the interceptor breaks failed on x/y (ZeroDivisionError): {fate}"
+    assert asked.did == ["breaks failed"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "the answer is of type NoneType"),
+        ("text", "the answer is of type str"),
+        (b"[1]", "the answer is no JSON object"),
+        (Raw(b"5"), "the answer is no JSON object"),
+    ],
+    ids=["nothing", "text", "list", "number"],
+)
+async def test_an_answer_that_is_none_is_told(
+    answer: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, LOG)
+
+    async def nonsense(exchange: Exchange, proceed: Proceed) -> Any:
+        return answer
+
+    guard = with_failure_policy(nonsense, "fail_open", name="mine")
+    behind = Behind()
+    assert await guard(exchange(), behind) == b"{}"
+    assert len(behind.seen) == 1
+    assert f"mine failed on tools/call ({why})" in caplog.text
+    assert await guard(exchange(request=False), Behind(None)) is None  # nobody reads that
+
+
+async def test_what_a_server_answered_is_passed_on_whatever_it_is() -> None:
+    async def passes(exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+    odd = b"[1]"
+    assert await with_failure_policy(passes)(exchange(), Behind(odd)) is odd
+
+
+async def test_something_else_is_not_passed_on() -> None:
+    async def changes_kind(asked: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange(request=False))
+
+    behind = Behind()
+    with pytest.raises(RpcError, match="changes_kind failed"):
+        await with_failure_policy(changes_kind)(exchange(), behind)
+    assert behind.seen == []
+
+
+@pytest.mark.parametrize(("own", "late"), [(9.9, False), (10.1, True)])
+async def test_only_the_time_of_the_interceptor_counts(
+    virtual_time: VirtualTime, own: float, late: bool
+) -> None:
+    async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
+        await asyncio.sleep(own / 2)
+        answer = await proceed(exchange)
+        await asyncio.sleep(own / 2)
+        return answer
+
+    async def behind(exchange: Exchange) -> Answer:
+        await asyncio.sleep(1000)
+        return b"{}"
+
+    guard = with_failure_policy(slow, "fail_closed", timeout=10.0)
+    if late:
+        with pytest.raises(RpcError, match="slow failed, so nothing passes"):
+            await guard(exchange(), behind)
+    else:
+        assert await guard(exchange(), behind) == b"{}"
+
+
+async def test_a_time_limit_of_its_own_is_a_failure_like_any_other(
+    virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, LOG)
+
+    async def impatient(exchange: Exchange, proceed: Proceed) -> Answer:
+        async with asyncio.timeout(1):
+            await asyncio.Event().wait()
+        return None
+
+    guard = with_failure_policy(impatient, "fail_open", timeout=10.0)
+    assert await guard(exchange(), Behind()) == b"{}"
+    assert "(TimeoutError)" in caplog.text
+    hangs = with_failure_policy(impatient, "fail_open", timeout=0.5)
+    assert await hangs(exchange(), Behind()) == b"{}"
+    assert "(it took more than 0.5 s)" in caplog.text
+
+
+async def test_what_fails_behind_is_raised_as_it_is_also_if_it_fails_itself() -> None:
+    error = ConnectionError("behind")
+
+    async def fails(exchange: Exchange) -> Answer:
+        raise error
+
+    async def swallows(exchange: Exchange, proceed: Proceed) -> Answer:
+        try:
+            return await proceed(exchange)
+        except ConnectionError:
+            raise ZeroDivisionError from None
+
+    async def passes(exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+    for one in (swallows, passes):
+        with pytest.raises(ConnectionError, match="behind"):
+            await with_failure_policy(one, "fail_open")(exchange(), fails)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, GeneratorExit])
+async def test_the_end_of_a_program_is_no_failure(end: type[BaseException]) -> None:
+    async def ends(exchange: Exchange, proceed: Proceed) -> Answer:
+        raise end
+
+    guard: Any = with_failure_policy(ends, "fail_open")
+    work = guard(exchange(), Behind())
+    with pytest.raises(end):
+        work.send(None)
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        work.send(None)
