@@ -1,0 +1,498 @@
+"""Requests that pass without a task: which ones, what becomes of them, and what is left."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
+from fairlead.interceptor import After, Answer, Exchange, Outcome, Proceed, SyncInterceptor
+from fairlead.protocol.envelope import SessionState
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from fairlead.relay.fastpath.taskless_forwarder import TasklessForwarder
+from tests.support.single_exchange import exchange
+
+ASKED = b'{"sampling":{}}'
+
+
+class FakeOutbound:
+    """The requests that were sent, and how they are settled."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any, dict[str, Any]]] = []
+        self.settle: Callable[[Any], None] = lambda outcome: None
+        self.cancelled: list[tuple[Any, str]] = []
+        self.error: Exception | None = None
+
+    def forward_nowait(self, method: str, fill: Any, settled: Any, **about: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        self.sent.append((method, fill, about))
+        self.settle = settled
+        return 70 + len(self.sent)
+
+    def cancel_forwarded(self, number: Any, reason: str) -> None:
+        self.cancelled.append((number, reason))
+
+
+class FakePassage:
+    """Notifications that interceptors still look at."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.free = asyncio.Event()
+        self.put_in: list[Any] = []
+
+    async def passed(self) -> None:
+        await self.free.wait()
+        self.busy = False
+
+    def put(self, *of: Any) -> None:
+        self.put_in.append(of)
+
+
+class FakeLink:
+    """A connection to a server of one era."""
+
+    def __init__(self, *, stateless: bool = True) -> None:
+        self.agreement: Any = SimpleNamespace(revision=NEWEST if stateless else NEWEST_HANDSHAKE)
+        self.outbound = FakeOutbound()
+        self.channel = SimpleNamespace(carries_headers=False)
+        self.conversation = SimpleNamespace(state=SessionState.ACTIVE)
+        self.connected, self.congested = True, False
+        self.peer = self
+        self.ending = False
+        self.marks: Any = None
+        self.correlates_calls = False
+        self.calls: dict[Any, Any] = {}
+        self.passage = FakePassage()
+        self.used = 0.0
+        self.given_up = 0
+
+    def now(self) -> float:
+        return 5.0
+
+    def unanswered(self) -> None:
+        self.given_up += 1
+
+
+class FakeFront:
+    """A client's connection, and what it got."""
+
+    def __init__(self, link: Any = None) -> None:
+        self.link = link
+        self.joining = 0
+        self.channel = SimpleNamespace(congested=False)
+        self.passage = FakePassage()
+        self.peer = self.delegated = self
+        self.answers: list[tuple[Any, Any]] = []
+        self.again: list[Any] = []
+        self.ordered = 0
+        self.outbox = SimpleNamespace(empty=True, flushed=self._flushed)
+        self.flushes = 0
+
+    async def _flushed(self) -> None:
+        self.flushes += 1
+        self.outbox.empty = True
+
+    def answer(self, taken: Any, request_id: Any, outcome: Any) -> None:
+        self.answers.append((request_id, outcome))
+
+    def undelegate(self, taken: Any, asked: Any) -> None:
+        self.again.append(asked)
+
+    def preserve_order(self) -> None:
+        self.ordered += 1
+
+
+class Place:
+    def __init__(self, *interceptors: Any, stateless: bool = True) -> None:
+        self.name = "red"
+        self.link = FakeLink(stateless=stateless)
+        self.front = FakeFront(None if stateless else self.link)
+        self.stateless_link = self.link if stateless else None
+        self.bridged: Any = None
+        self.usual: list[Exchange] = []
+        parts: Any = (self, self)
+        self.forwarder = TasklessForwarder(*parts, 3.0, interceptors, self._usual)
+
+    async def _usual(self, asked: Exchange) -> Answer:
+        self.usual.append(asked)
+        return b'{"usual":1}'
+
+    def plain(self, asked: Exchange) -> Any:
+        return self.bridged
+
+    def plain_outcome(self, method: str, link: Any, outcome: Any) -> Any:
+        return Raw(b'{"bridged":1}') if isinstance(outcome, Raw) else outcome
+
+    def take(self, asked: Exchange) -> Any:
+        front: Any = self.front
+        return self.forwarder.take(front, asked)
+
+    @property
+    def outbound(self) -> FakeOutbound:
+        return self.link.outbound
+
+
+def asked(method: str = "tools/call", params: Any = None, **about: Any) -> Exchange:
+    return exchange(method, {"name": "x"} if params is None else params, **about)
+
+
+@pytest.mark.parametrize(
+    ("stateless", "method", "capabilities", "taken"),
+    [
+        (True, "tools/call", b"{}", True),
+        (True, "tools/call", ASKED, True),
+        (True, "x/y", b"{}", True),
+        (True, "server/discover", b"{}", False),
+        (True, "subscriptions/listen", b"{}", False),
+        (False, "tools/call", b"{}", True),
+        (False, "tools/call", ASKED, False),  # it may be asked on a shared line
+        (False, "tools/list", ASKED, True),
+        (False, "initialize", b"{}", False),
+        (False, "logging/setLevel", b"{}", False),
+        (False, "resources/subscribe", b"{}", False),
+        (False, "resources/unsubscribe", b"{}", False),
+    ],
+)
+async def test_requests_that_only_have_to_be_passed_on_need_no_task(
+    stateless: bool, method: str, capabilities: bytes, taken: bool
+) -> None:
+    place = Place(stateless=stateless)
+    one = asked(method, stateless=stateless, capabilities=capabilities)
+    assert (place.take(one) is not None) is taken
+    assert [sent[0] for sent in place.outbound.sent] == ([method] if taken else [])
+
+
+def change(place: Place, what: str) -> None:
+    link, front = place.link, place.front
+    match what:
+        case "client congested":
+            front.channel.congested = True
+        case "server congested":
+            link.congested = True
+        case "server gone":
+            link.connected = False
+        case "ending":
+            link.ending = True
+        case "no agreement":
+            link.agreement = None
+        case "other revision":
+            link.agreement = SimpleNamespace(revision=NEWEST_HANDSHAKE)
+        case "initializing":
+            link.conversation.state = SessionState.INITIALIZING
+        case "headers":
+            link.channel.carries_headers = True
+        case "refused":
+            link.outbound.error = ChannelClosed("gone")
+        case "no link":
+            place.stateless_link = None
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("client congested", "server congested", "server gone", "ending", "no agreement"),
+        *("other revision", "initializing", "headers", "refused", "no link"),
+    ],
+)
+async def test_what_stands_in_the_way_leads_to_the_usual_way(what: str) -> None:
+    place = Place()
+    change(place, what)
+    assert place.take(asked()) is None
+    assert (place.outbound.sent, place.link.calls) == ([], {})
+
+
+async def test_a_session_that_is_joining_waits() -> None:
+    place = Place(stateless=False)
+    place.front.joining = 1
+    assert place.take(asked(stateless=False)) is None
+    place.front.joining = 0
+    place.link.correlates_calls = True
+    assert place.take(asked(stateless=False, capabilities=ASKED)) is not None
+
+
+async def test_lists_that_are_learnt_from_take_the_usual_way() -> None:
+    place = Place()
+    place.link.marks = object()
+    assert place.take(asked("tools/list")) is None
+    assert place.take(asked("prompts/list")) is not None
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [
+        (Raw(b'{"n":1}'), b'{"n":1}'),
+        (RpcError(5, "no"), "no"),
+        (ChannelClosed("lost", delivered=True), "red"),
+        (ChannelClosed("lost", delivered=False), None),
+    ],
+    ids=["result", "refused", "lost", "not sent"],
+)
+async def test_a_client_gets_the_outcome_once(outcome: Any, answer: Any, again: bool) -> None:
+    place = Place()
+    one = asked()
+    place.take(one)
+    assert (list(place.link.calls), place.link.used) == ([71], 0.0)
+    place.outbound.settle(outcome)
+    if again:
+        place.outbound.settle(Raw(b"{}"))
+    assert (place.link.calls, place.link.used) == ({}, 5.0)
+    if answer is None:
+        assert (place.front.answers, place.front.again) == ([], [one])
+        return
+    ((request_id, got),) = place.front.answers
+    assert request_id == 1
+    assert (answer in got.message) if isinstance(got, RpcError) else bytes(got) == answer
+    assert place.front.again == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "given_up"), [(RequestTimeout(3.0, "x"), 1), (Raw(b"{}"), 0), (RpcError(1, ""), 0)]
+)
+async def test_a_call_that_was_not_answered_in_time_is_a_reason_to_look(
+    outcome: Any, given_up: int
+) -> None:
+    place = Place()
+    place.take(asked())
+    place.outbound.settle(outcome)
+    assert place.link.given_up == given_up
+
+
+async def test_a_call_has_its_limits() -> None:
+    place = Place()
+    place.take(asked())
+    _, _, about = place.outbound.sent[0]
+    assert (about["timeout"], about["max_total"], about["overhear"]) == (3.0, 72.0, None)
+
+
+async def test_progress_passes_under_the_token_of_the_client() -> None:
+    place = Place()
+    place.take(asked(params={"name": "x", "_meta": {"progressToken": "mine"}}))
+    _, fill, about = place.outbound.sent[0]
+    assert json.loads(bytes(fill(71)))["_meta"]["progressToken"] == 71
+    about["overhear"]("note")
+    ((note, peer, _, related),) = place.link.passage.put_in
+    assert (note, peer, related) == ("note", place.link, 71)
+
+
+async def test_who_does_not_wait_any_more_is_told_nothing() -> None:
+    place = Place()
+    taken = place.take(asked())
+    taken.cancel("enough")
+    assert place.outbound.cancelled == [(71, "enough")]
+    assert (place.link.calls, place.link.used, place.link.given_up) == ({}, 5.0, 1)
+    place.outbound.settle(Raw(b"{}"))
+    taken.cancel("again")
+    assert (place.front.answers, len(place.outbound.cancelled)) == ([], 1)
+
+
+@pytest.mark.parametrize("what", ["client reads slowly", "somebody looks"])
+async def test_what_was_told_comes_before_the_answer(what: str) -> None:
+    place = Place()
+    place.take(asked())
+    if what == "client reads slowly":
+        place.front.outbox.empty = False
+        place.link.passage.free.set()
+    else:
+        place.link.passage.busy = True
+    place.outbound.settle(Raw(b"{}"))
+    assert (place.front.answers, list(place.link.calls)) == ([], [71])
+    place.link.passage.free.set()
+    async with asyncio.timeout(5):
+        while not place.front.answers:
+            await asyncio.sleep(0)
+    assert place.link.calls == {}
+    assert place.front.flushes == (what == "client reads slowly")
+    await asyncio.sleep(0)
+    assert place.forwarder._flushing == set()
+
+
+# Requests that stand alone
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [
+        (Raw(b'{"n":1}'), b'{"n":1}'),
+        (RpcError(5, "no"), RpcError),
+        (ChannelClosed("lost", delivered=True), RpcError),
+        (ChannelClosed("lost", delivered=False), ChannelClosed),  # is tried again
+    ],
+    ids=["result", "refused", "lost", "not sent"],
+)
+async def test_a_request_that_stands_alone_gets_its_outcome(outcome: Any, answer: Any) -> None:
+    place, got = Place(), []
+    cancel = place.forwarder.delegate_post(asked(), got.append)
+    assert cancel is not None
+    place.outbound.settle(outcome)
+    (one,) = got
+    assert isinstance(one, answer) if isinstance(answer, type) else bytes(one) == answer
+
+
+async def test_a_request_that_stands_alone_is_cancelled() -> None:
+    place, got = Place(), []
+    cancel = place.forwarder.delegate_post(asked(), got.append)
+    assert cancel is not None
+    cancel("enough")
+    place.outbound.settle(Raw(b"{}"))
+    assert (got, place.outbound.cancelled) == ([], [(71, "enough")])
+
+
+async def test_a_server_of_the_other_era_is_asked_in_its_words() -> None:
+    place, got = Place(), []
+    place.stateless_link = None
+    params = SimpleNamespace(fill=lambda number: Raw(b"{}"), tracked=False)
+    place.bridged = place.link, params
+    assert place.forwarder.delegate_post(asked(), got.append) is not None
+    place.outbound.settle(Raw(b"{}"))
+    assert [bytes(one) for one in got] == [b'{"bridged":1}']
+
+
+# With interceptors
+
+
+class Half(SyncInterceptor):
+    """Notes what passes it, both ways."""
+
+    def __init__(self, name: str, log: list[str], error: Exception | None = None) -> None:
+        self.name, self.log, self.error = name, log, error
+
+    def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+        self.log.append(f"{self.name} in")
+        if self.error is not None:
+            raise self.error
+        return exchange, self._after
+
+    def _after(self, outcome: Outcome) -> Outcome:
+        kind = type(outcome).__name__
+        self.log.append(f"{self.name} out: {kind}")
+        return outcome
+
+
+async def pausing(exchange: Exchange, proceed: Proceed) -> Answer:
+    await asyncio.sleep(0)
+    return await proceed(exchange)
+
+
+async def answered(place: Place) -> Any:
+    async with asyncio.timeout(5):
+        while not place.front.answers:
+            await asyncio.sleep(0)
+    return place.front.answers[0][1]
+
+
+async def test_halves_are_passed_without_a_task_last_one_first() -> None:
+    log: list[str] = []
+    place = Place(Half("a", log), Half("b", log))
+    place.take(asked())
+    place.outbound.settle(Raw(b'{"n":1}'))
+    assert place.front.answers == [(1, b'{"n":1}')]
+    assert log == ["a in", "b in", "b out: bytes", "a out: bytes"]
+    assert place.usual == []
+
+
+async def test_a_half_that_refuses_ends_it_there() -> None:
+    log: list[str] = []
+    place = Place(Half("a", log), Half("b", log, RpcError(5, "no")))
+    assert place.take(asked()) is not None
+    assert place.front.answers == []  # not before it counts as taken over
+    got = await answered(place)
+    assert got.message == "no"
+    assert log == ["a in", "b in", "a out: RpcError"]
+    assert place.outbound.sent == []
+
+
+async def test_what_cannot_be_forwarded_goes_on_in_a_task_in_order() -> None:
+    log: list[str] = []
+    place = Place(Half("a", log))
+    place.link.connected = False
+    assert place.take(asked()) is not None
+    assert place.front.ordered == 1
+    assert bytes(await answered(place)) == b'{"usual":1}'
+    assert log == ["a in", "a out: bytes"]
+    assert len(place.usual) == 1
+
+
+async def test_one_that_waits_behind_halves_needs_a_task() -> None:
+    log: list[str] = []
+
+    class Looking:
+        def passes(self, exchange: Exchange) -> bool:
+            return exchange.method != "tools/call"
+
+        async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+            log.append("looked")
+            return await proceed(exchange)
+
+    place = Place(Half("a", log), Looking())
+    place.take(asked("x/y"))
+    assert len(place.outbound.sent) == 1
+    place.take(asked())
+    assert bytes(await answered(place)) == b'{"usual":1}'
+    assert log == ["a in", "a in", "looked", "a out: bytes"]
+    assert Place(pausing).take(asked()) is None
+
+
+async def test_a_request_that_was_not_sent_is_tried_again_behind_the_halves() -> None:
+    log: list[str] = []
+    place = Place(Half("a", log))
+    place.take(asked())
+    place.outbound.settle(ChannelClosed("lost", delivered=False))
+    assert bytes(await answered(place)) == b'{"usual":1}'
+    assert log == ["a in", "a out: bytes"]
+
+
+async def test_a_cancelled_request_is_so_for_its_halves() -> None:
+    log: list[str] = []
+    place = Place(Half("a", log))
+    place.take(asked()).cancel("enough")
+    assert log == ["a in", "a out: CancelledError"]
+    again = Place(Half("a", log))
+    taken = again.take(asked())
+    again.outbound.settle(ChannelClosed("lost", delivered=False))
+    taken.cancel("enough")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert again.front.answers == []
+    assert log[2:] == ["a in", "a out: CancelledError"]
+
+
+@pytest.mark.parametrize("whose", ["client", "server"])
+async def test_interceptors_see_first_what_came_first(whose: str) -> None:
+    place = Place(Half("a", []))
+    passage = place.front.passage if whose == "client" else place.link.passage
+    passage.busy = True
+    assert place.take(asked()) is None
+    passage.busy = False
+    assert place.take(asked()) is not None
+    assert place.take(asked("server/discover")) is None
+    bare = Place()
+    bare.link.passage.busy = True
+    assert bare.take(asked()) is not None  # nobody looks
+
+
+async def test_alone_with_halves() -> None:
+    log: list[str] = []
+    place, got = Place(Half("a", log)), []
+    cancel = place.forwarder.delegate_post(asked(), got.append)
+    assert cancel is not None
+    place.outbound.settle(RpcError(5, "no"))
+    assert [one.message for one in got] == ["no"]
+    assert log == ["a in", "a out: RpcError"]
+    place.link.passage.busy = True
+    assert place.forwarder.delegate_post(asked(), got.append) is None
+    place.link.passage.busy = False
+    assert place.forwarder.delegate_post(asked("server/discover"), got.append) is None
+    place.link.connected = False
+    assert place.forwarder.delegate_post(asked(), got.append) is not None
+    async with asyncio.timeout(5):
+        while len(got) < 2:
+            await asyncio.sleep(0)
+    assert bytes(got[1]) == b'{"usual":1}'
