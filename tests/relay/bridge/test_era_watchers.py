@@ -1,0 +1,409 @@
+"""Bridges between eras: who watches what, at which level a server logs, and what passes plainly."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Raw
+
+from fairlead.errors import ChannelClosed, RpcError
+from fairlead.limits import PARKED_CALLS
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.conversation.conversation import Agreement
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from fairlead.relay.bridge import parked_calls, stateless_to_handshake
+from fairlead.relay.bridge.handshake_to_stateless import HandshakeToStateless
+from fairlead.relay.bridge.parked_calls import ParkedCalls
+from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
+from fairlead.relay.settings import RelaySettings
+from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.wire import Notification
+from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
+
+UPDATED = "notifications/resources/updated"
+ALL = {
+    "logging": {},
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+}
+
+
+class FakeLink:
+    """A connection, and what its server was asked."""
+
+    def __init__(self, capabilities: Any = None, *, stateless: bool = False) -> None:
+        declared = json.dumps(ALL if capabilities is None else capabilities).encode()
+        revision = NEWEST if stateless else NEWEST_HANDSHAKE
+        self.agreement = Agreement(revision=revision, capabilities=declared)
+        self.server_info = None
+        self.name = "raw"
+        self.uris: dict[str, set[object]] = {}
+        self.level: str | None = None
+        self.peer = self
+        self.alive = True
+        self.asked: list[tuple[str, Any]] = []
+        self.refuses = False
+        self.fronts: dict[Any, None] = {}
+        self.on_news: Any = None
+
+    async def request(self, method: str, params: Any) -> None:
+        self.asked.append((method, *params.values()))
+        if self.refuses:
+            raise RpcError(-32601, "no")
+
+    def background(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: done.exception())
+
+
+async def test_a_server_is_asked_once_for_a_resource_and_until_the_last_one_goes() -> None:
+    link: Any = FakeLink()
+    assert await stateless_to_handshake._watch(link, "a:1", "one")
+    assert await stateless_to_handshake._watch(link, "a:1", "other")
+    assert link.asked == [("resources/subscribe", "a:1")]
+    stateless_to_handshake._unwatch(link, "a:1", "one")
+    assert link.uris == {"a:1": {"other"}}
+    stateless_to_handshake._unwatch(link, "a:1", "other")
+    stateless_to_handshake._unwatch(link, "a:1", "other")
+    await asyncio.sleep(0)
+    assert link.uris == {}
+    assert link.asked[1:] == [("resources/unsubscribe", "a:1")]
+    assert await stateless_to_handshake._watch(link, "a:2", "one")
+    link.alive = False
+    stateless_to_handshake._unwatch(link, "a:2", "one")
+    await asyncio.sleep(0)
+    assert (link.uris, len(link.asked)) == ({}, 3)
+
+
+async def test_a_refused_subscription_leaves_no_watcher() -> None:
+    link: Any = FakeLink()
+    link.refuses = True
+    assert not await stateless_to_handshake._watch(link, "a:1", "one")
+    assert link.uris == {}
+    link.uris = {"a:1": set()}
+    watching = link.uris["a:1"]
+    waits = asyncio.create_task(stateless_to_handshake._watch(link, "a:1", "one"))
+    await asyncio.sleep(0)
+    watching.add("other")
+    assert not await waits or watching == {"other"}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "levels", "asked"),
+    [
+        (ALL, ["error", "debug", "info", "debug"], ["error", "debug"]),
+        (ALL, ["odd"], []),
+        ({}, ["debug"], []),
+    ],
+)
+async def test_a_server_logs_at_the_least_severe_level_that_anybody_wants(
+    capabilities: Any, levels: list[str], asked: list[str]
+) -> None:
+    link: Any = FakeLink(capabilities)
+    for level in levels:
+        await stateless_to_handshake._set_level(link, level)
+    assert link.asked == [("logging/setLevel", level) for level in asked]
+    assert link.level == (asked[-1] if asked else None)
+    link.refuses, link.level = True, None
+    await stateless_to_handshake._set_level(link, "debug")  # then there are no logs
+
+
+class Upstream:
+    def __init__(self, link: Any) -> None:
+        self.settings = RelaySettings()
+        self.link = link
+
+    def handshake_link(self, caller: Caller) -> Any:
+        return self.link
+
+
+def bridge(link: Any) -> StatelessToHandshake:
+    upstream: Any = Upstream(link)
+    return StatelessToHandshake(upstream, ParkedCalls(RelaySettings()), SubscriptionQuota())
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "capabilities", "plain"),
+    [
+        ("tools/call", {"name": "x"}, b"{}", True),
+        ("vendor/x", None, b"{}", True),
+        ("tools/call", {"name": "x"}, b'{"sampling":{}}', False),
+        ("tools/call", {"requestState": "s"}, b"{}", False),
+        ("tools/call", {"inputResponses": {}}, b"{}", False),
+        ("tools/call", [1], b"{}", False),
+        *((method, {}, b"{}", False) for method in sorted(stateless_to_handshake._OURS)),
+    ],
+)
+def test_nearly_all_requests_pass_plainly(
+    method: str, params: Any, capabilities: bytes, plain: bool
+) -> None:
+    link: Any = FakeLink()
+    asked = exchange(method, params, capabilities=capabilities)
+    found = bridge(link).plain(asked)
+    assert (found is not None) is plain
+    if found is not None:
+        assert found[0] is link
+    assert bridge(None).plain(asked) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Raw(b'{"tools":[]}'), {"resultType": "complete", "tools": []}),
+        (RpcError(-32002, "gone"), -32602),
+        (RpcError(-32601, "no"), -32601),
+    ],
+    ids=["result", "code of the other era", "refused"],
+)
+def test_an_outcome_is_in_the_words_of_the_client(outcome: Any, expected: Any) -> None:
+    link: Any = FakeLink()
+    found = bridge(link).plain_outcome("tools/list", link, outcome)
+    if isinstance(found, RpcError):
+        assert found.code == expected
+    else:
+        assert isinstance(found, Raw)
+        shown = json.loads(bytes(found))
+        assert {**shown, **expected} == shown
+    lost = ChannelClosed("lost")
+    assert bridge(link).plain_outcome("tools/list", link, lost) is lost
+
+
+# Sessions in front of a stateless server
+
+
+class FakeListening:
+    """The one long request that hears of changes."""
+
+    def __init__(self) -> None:
+        self.lists: set[str] = set()
+        self.uris: dict[str, None] = {}
+        self.listened = 0
+        self.error: BaseException | None = None
+        self.heard_of: list[str] = []
+        self.closed = 0
+
+    def set_lists(self, lists: set[str]) -> None:
+        self.lists = lists
+
+    def set_uris(self, uris: dict[str, None]) -> None:
+        self.uris = dict(uris)
+
+    async def listen(self, peer: Any, limit: float) -> None:
+        self.listened += 1
+        assert limit == 10.0
+        if self.error is not None:
+            raise self.error
+
+    def heard(self, method: str, params: Any) -> None:
+        self.heard_of.append(method)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Session:
+    def __init__(self) -> None:
+        self.uris = SubscriptionQuota().held("key")
+        self.level: str | None = None
+        self.told: list[Notification] = []
+
+    def tell(self, note: Notification, link: Any) -> None:
+        self.told.append(note)
+
+
+class Sessions:
+    def __init__(self, capabilities: Any = None, count: int = 1) -> None:
+        self.link: Any = FakeLink(capabilities, stateless=True)
+        self.bridge = HandshakeToStateless(self.link, 1.0)
+        self.listening = FakeListening()
+        self.bridge._listening = self.listening  # type: ignore[assignment]
+        self.sessions = [Session() for _ in range(count)]
+        self.link.fronts = dict.fromkeys(self.sessions)
+
+    async def ask(self, method: str, params: Any, front: Any = "first") -> Any:
+        whose: Any = self.sessions[0] if front == "first" else front
+        answer = await self.bridge.answer(exchange(method, params, stateless=False), whose)
+        return json.loads(bytes(answer or b""))
+
+
+async def test_a_session_subscribes_and_unsubscribes() -> None:
+    place = Sessions()
+    (one,) = place.sessions
+    assert await place.ask("ping", {}) == {}
+    assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
+    assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
+    assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
+    assert place.listening.listened == 1  # it is told of it already
+    assert await place.ask("resources/unsubscribe", {"uri": "a:1"}) == {}
+    assert (place.listening.uris, set(one.uris), place.listening.listened) == ({}, set(), 2)
+    assert await place.ask("resources/subscribe", {"uri": "a:1"}, None) == {}
+    assert place.listening.listened == 2  # there is nobody to tell
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "params", "code", "message"),
+    [
+        (ALL, {}, -32602, "params.uri is required: the URI of a resource"),
+        ({}, {"uri": "a:1"}, -32601, "Method not found: resources/subscribe"),
+    ],
+)
+async def test_a_subscription_that_cannot_be_is_refused(
+    capabilities: Any, params: Any, code: int, message: str
+) -> None:
+    with pytest.raises(RpcError) as refused:
+        await Sessions(capabilities).ask("resources/subscribe", params)
+    assert (refused.value.code, refused.value.message) == (code, message)
+
+
+async def test_a_server_that_refuses_to_tell_is_as_before() -> None:
+    place = Sessions()
+    (one,) = place.sessions
+    await place.ask("resources/subscribe", {"uri": "a:1"})
+    place.listening.error = RpcError(-32601, "no")
+    with pytest.raises(RpcError, match="The server does not tell of changes of a:2") as refused:
+        await place.ask("resources/subscribe", {"uri": "a:2"})
+    assert refused.value.code == -32603
+    assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
+    place.listening.error = None
+    assert await place.bridge.follow()
+    assert place.listening.listened == 3  # it has to be asked again
+    place.listening.error = ChannelClosed("lost")
+    one.uris.add("a:3")
+    with pytest.raises(ChannelClosed):
+        await place.bridge.follow()
+    place.listening.error = None
+    assert await place.bridge.follow()
+    assert place.listening.listened == 5
+
+
+async def test_a_resource_that_the_server_left_out_is_refused() -> None:
+    place = Sessions()
+    place.bridge._granted = {"a:1"}
+    assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
+    with pytest.raises(RpcError, match="does not tell of changes of a:2"):
+        await place.ask("resources/subscribe", {"uri": "a:2"})
+    assert set(place.sessions[0].uris) == {"a:1"}
+
+
+async def test_the_lists_that_a_server_tells_of_are_followed_once() -> None:
+    place = Sessions()
+    await place.bridge.joined()
+    await place.bridge.joined()
+    assert (place.listening.lists, place.listening.listened) == ({"tools", "resources"}, 1)
+    silent = Sessions({"tools": {}})
+    await silent.bridge.joined()
+    assert silent.listening.listened == 0
+
+
+async def test_news_reach_the_sessions_that_want_them() -> None:
+    place = Sessions(count=2)
+    one, other = place.sessions
+    one.uris.add("a:1")
+    tag = {"io.modelcontextprotocol/subscriptionId": 5}
+    updated = Raw(json.dumps({"uri": "a:1", "_meta": tag}).encode())
+    place.link.on_news(Notification(UPDATED, updated))
+    place.link.on_news(Notification(UPDATED, UNSET))
+    assert [note.method for note in one.told] == [UPDATED]
+    assert bytes(one.told[0].params) == b'{"uri":"a:1"}'  # type: ignore[arg-type]
+    assert other.told == []
+    place.link.on_news(Notification("notifications/tools/list_changed"))
+    assert [len(one.told), len(other.told)] == [2, 1]
+    acknowledged = "notifications/subscriptions/acknowledged"
+    granted = {"notifications": {"resourceSubscriptions": ["a:1"]}}
+    place.link.on_news(Notification(acknowledged, Raw(json.dumps(granted).encode())))
+    assert place.bridge._granted == {"a:1"}
+    place.link.on_news(Notification("notifications/cancelled", UNSET))
+    assert place.bridge._granted == {"a:1"}
+    assert place.listening.heard_of == [acknowledged, "notifications/cancelled"]
+    assert [len(one.told), len(other.told)] == [2, 1]
+    await place.bridge.close()
+    assert place.listening.closed == 1
+
+
+async def test_everybody_looks_again_when_nobody_could_tell() -> None:
+    place = Sessions(count=2)
+    place.sessions[0].uris.add("a:1")
+    place.bridge._missed()
+    assert [len(one.told) for one in place.sessions] == [3, 2]
+
+
+@pytest.mark.parametrize("level", ["debug", "emergency"])
+async def test_a_level_is_kept_for_each_request(level: str) -> None:
+    place = Sessions()
+    assert await place.ask("logging/setLevel", {"level": level}) == {}
+    assert place.sessions[0].level == level
+    for wrong in ({"level": "loud"}, {}, [1]):
+        with pytest.raises(RpcError, match="There is no such log level; there are debug, ") as why:
+            await place.ask("logging/setLevel", wrong)
+        assert why.value.code == -32602
+    assert place.sessions[0].level == level
+    assert await place.ask("logging/setLevel", {"level": "info"}, None) == {}
+
+
+# Calls that wait for their clients
+
+
+async def outcomes(lot: ParkedCalls, *sizes: int, until: float) -> list[str]:
+    for number, size in enumerate(sizes):
+        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        future.set_result(Raw(b"x" * size))
+        lot._recent[str(number), 1] = until, future
+    lot._drop_old()
+    return [key for key, _ in lot._recent]
+
+
+@pytest.mark.parametrize(
+    ("most", "most_bytes", "kept"),
+    [
+        (3, 100, ["0", "1", "2"]),
+        (2, 100, ["1", "2"]),
+        (3, 30, ["0", "1", "2"]),
+        (3, 29, ["1", "2"]),
+        (3, 9, []),
+    ],
+)
+async def test_the_latest_outcomes_are_kept_within_bounds(
+    virtual_time: VirtualTime,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    most_bytes: int,
+    kept: list[str],
+) -> None:
+    monkeypatch.setattr(parked_calls, "MAX_KEPT", most)
+    monkeypatch.setattr(parked_calls, "MAX_KEPT_BYTES", most_bytes)
+    lot = ParkedCalls(RelaySettings())
+    assert await outcomes(lot, 10, 10, 10, until=virtual_time.now + 1) == kept
+    assert await outcomes(ParkedCalls(RelaySettings()), 1, until=virtual_time.now) == []
+
+
+async def test_errors_take_no_room_and_what_is_under_way_stays(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parked_calls, "MAX_KEPT_BYTES", 10)
+    lot = ParkedCalls(RelaySettings())
+    loop = asyncio.get_running_loop()
+    pending, failed = loop.create_future(), loop.create_future()
+    failed.set_exception(RpcError(5, "no"))
+    lot._recent["pending", 1] = 0.0, pending
+    lot._recent["failed", 1] = virtual_time.now + 1, failed
+    assert await outcomes(lot, 10, until=virtual_time.now + 1) == ["pending", "failed", "0"]
+    lot.close()
+    assert lot._recent == {}
+
+
+@pytest.mark.parametrize(("others", "full"), [(1, False), (2, True)])
+def test_calls_of_one_principal_that_wait_are_limited(others: int, full: bool) -> None:
+    lot, hits = ParkedCalls(RelaySettings(max_parked=2)), PARKED_CALLS.hits
+
+    def call(principal: str, *, heard: bool = False) -> Any:
+        return SimpleNamespace(principal=principal, heard=heard)
+
+    mine = call("ada")
+    several = [mine, call("bob"), call("ada", heard=True), *(call("ada") for _ in range(others))]
+    lot._parked.update({str(n): one for n, one in enumerate(several)})
+    assert lot.full(mine) is full
+    assert PARKED_CALLS.hits - hits == full
+    assert len(lot) == 3 + others
