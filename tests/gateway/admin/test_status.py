@@ -1,18 +1,170 @@
-"""The state of a gateway that is short of something itself."""
+"""The state of a gateway as plain data: all of it for its owner, a part for clients."""
 
 import asyncio
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
 
+from fairlead.config.found_server import Source
 from fairlead.errors import ConnectFailed, LocalResourceError
 from fairlead.gateway import Gateway
-from fairlead.gateway.admin.status import SHORTAGE_GRACE
+from fairlead.gateway.admin import status
+from fairlead.gateway.admin.status import SHORTAGE_GRACE, GatewayStatus
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.catalog.views import View
+from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.protocol.identity.principal import ANONYMOUS, principal_from
+from fairlead.upstream.start_limiter import StartLimiter
+from tests.support.catalog_items import tools
 from tests.support.gateway_servers import LIMIT, joining, program, serving, until
 from tests.support.virtual_time import VirtualTime
+
+ADA = principal_from("ada")
+PART = View(servers=("red",), deny=("red_secret",))
+
+
+class Manager:
+    """What a manager knows of two servers."""
+
+    def __init__(self) -> None:
+        self.start_limiter = StartLimiter()
+        client = SimpleNamespace(protocol_version="2026-07-28")
+        self.known: dict[str, Any] = {
+            "red": SimpleNamespace(state="connected", client=client, error=None, latency=0.01234),
+            "blue": SimpleNamespace(
+                state="failed",
+                client=None,
+                error=ConnectFailed("no /secret/file", public="is not there"),
+                latency=None,
+            ),
+        }
+
+    def describe(self) -> dict[str, Any]:
+        return self.known
+
+    def get_source(self, name: str) -> Source | None:
+        return Source(provider="p", provider_name="Program", path="f") if name == "red" else None
+
+    def get_server_config(self, name: str) -> Any:
+        return SimpleNamespace(type="stdio") if name == "red" else None
+
+    def get_connected_servers(self) -> list[str]:
+        return ["red"]
+
+
+class Registry:
+    is_ready = False
+
+    def __init__(self) -> None:
+        self.members = [self._member("red", "red", "red#2"), self._member("blue", "blue")]
+
+    def _member(self, name: str, *names: str) -> Any:
+        replicas = [
+            SimpleNamespace(
+                name=own,
+                latency=0.5,
+                calls=7,
+                errors=2,
+                breaker=SimpleNamespace(state="closed"),
+            )
+            for own in names
+        ]
+        return SimpleNamespace(name=name, names=list(names), replicas=replicas, error=None)
+
+    def within(self, view: View) -> list[Any]:
+        return [one for one in self.members if view.includes(one.name)]
+
+
+def gateway(**views: View) -> tuple[GatewayStatus, Registry, Manager]:
+    catalog = MergedCatalog()
+    catalog.put("red", ListKind.TOOLS, tools("log", "secret"))
+    registry, manager = Registry(), Manager()
+    clients = [SimpleNamespace(principal=one) for one in (ADA, ADA, ANONYMOUS)]
+    parts: Any = {"manager": manager, "registry": registry, "clients": clients, "parked": [1, 2]}
+    shown = GatewayStatus(
+        {"name": "x"}, catalog=catalog, views=ClientViews(views, View.everything()), **parts
+    )
+    return shown, registry, manager
+
+
+def test_the_owner_sees_everything() -> None:
+    found = gateway()[0].full()
+    assert (found["name"], found["clients"], found["parked"]) == ("x", 3, 2)
+    assert found["uptime"] >= 0
+    assert found["counts"]["tools"] == 2
+    blue, red, second = found["servers"]
+    assert [one["name"] for one in found["servers"]] == ["blue", "red", "red#2"]
+    assert red == {
+        "name": "red",
+        "server": "red",
+        "status": "connected",
+        "transport": "stdio",
+        "revision": "2026-07-28",
+        "era": "stateless",
+        "tools": 2,
+        "latency_ms": 500.0,
+        "connect_ms": 12.3,
+        "calls": 7,
+        "errors": 2,
+        "breaker": "closed",
+        "source": "Program",
+        "path": "f",
+        "error": None,
+    }
+    assert (blue["status"], blue["transport"], blue["revision"]) == ("failed", None, None)
+    assert (blue["era"], blue["source"], blue["path"], blue["connect_ms"]) == (None,) * 4
+    assert "/secret/file" in blue["error"]
+    assert (second["status"], second["error"], second["connect_ms"]) == ("unknown", None, None)
+
+
+def test_a_server_that_could_not_be_listed_says_why() -> None:
+    shown, registry, _ = gateway()
+    for member in registry.members:
+        member.error = ConnectFailed("x", public="said no list")
+    errors = {one["name"]: one["error"] for one in shown.public(ANONYMOUS)["servers"]}
+    assert errors == {"red": "said no list", "red#2": None, "blue": "is not there"}
+
+
+def test_a_client_that_sees_everything_does_not_see_what_is_the_owners() -> None:
+    found = gateway()[0].public(ADA)
+    assert (found["clients"], found["parked"]) == (3, 2)
+    blue, red, _ = found["servers"]
+    assert (blue["error"], red["path"], red["calls"]) == ("is not there", None, 7)
+
+
+def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
+    found = gateway(ada=PART)[0].public(ADA)
+    assert (found["clients"], found["parked"], found["counts"]["tools"]) == (2, None, 1)
+    assert [one["name"] for one in found["servers"]] == ["red", "red#2"]
+    for one in found["servers"]:
+        assert (one["tools"], one["calls"], one["errors"], one["latency_ms"]) == (
+            *(1, None, None, None),
+        )
+
+
+@pytest.mark.parametrize(
+    ("view", "servers"), [(View.everything(), 3), (PART, 2), (View(servers=("blue",)), 1)]
+)
+def test_health_counts_the_servers_that_a_client_sees(view: View, servers: int) -> None:
+    shown, registry, _ = gateway(ada=view)
+    connected = 0 if view.servers == ("blue",) else 1
+    assert shown.health(ADA) == {"status": "ok", "servers": servers, "connected": connected}
+    assert shown.readiness() == {"ready": False}
+    registry.is_ready = True
+    assert shown.readiness() == {"ready": True}
+
+
+@pytest.mark.parametrize(
+    ("version", "era"),
+    [(None, None), ("2026-07-28", "stateless"), ("2025-11-25", "handshake")],
+)
+def test_the_era_of_a_version(version: str | None, era: str | None) -> None:
+    assert status._era(version) == era
 
 
 def status_of(gateway: Gateway) -> Any:
