@@ -1,0 +1,332 @@
+"""A tape asked of a live server: what is sent, compared and answered, one message at a time."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.errors import ChannelClosed, ConnectFailed, HttpError, RequestTimeout
+from fairlead.recording.compare.json_diff import aligned, same_ends
+from fairlead.recording.replay import ComparedCall, ReplayReport, replay_tape
+from fairlead.recording.replay import replay_against as replaying
+from fairlead.relay.server_target import Way
+from fairlead.transport.channel import SharedStream
+from fairlead.wire import Failure, Notification, Request, Success, encode
+from tests.support.virtual_time import VirtualTime
+
+UP, DOWN = "client_to_server", "server_to_client"
+
+
+class FakeServer(SharedStream):
+    """A server that answers what it is told to, or something of its own."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.got: list[Any] = []
+        self.closed = 0
+        self.deliver: Any = None
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def run(self, deliver: Any) -> None:
+        self.deliver = deliver
+        while (message := await self._queue.get()) is not None:
+            if not isinstance(message, Request):
+                continue
+            answer = self.answers.get(message.method.replace("/", "_"), {})
+            if callable(answer):
+                answer = answer(self, message)
+            if answer is not None:
+                deliver(Success(message.id, msgspec.Raw(json.dumps(answer).encode())))
+
+    def send(self, message: Any, **_: Any) -> None:
+        self.got.append(json.loads(encode(message)))
+        self._queue.put_nowait(message)
+
+    def end(self) -> None:
+        self._queue.put_nowait(None)
+
+    async def close(self) -> None:
+        self.closed += 1
+        self.end()
+
+
+def tape(path: Path, *lines: tuple[str, dict[str, Any]]) -> Path:
+    place = path / "one.tape.jsonl"
+    each = [
+        {
+            "seq": n,
+            "at": 0.0,
+            "dir": way,
+            "session": "s",
+            "message": {"jsonrpc": "2.0", **message},
+        }
+        for n, (way, message) in enumerate(lines, 1)
+    ]
+    place.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in each))
+    return place
+
+
+async def replay(path: Path, server: FakeServer, **options: Any) -> ReplayReport:
+    async def opened() -> Any:
+        return server
+
+    return await replay_tape(path, Way(name="x", open=opened, shared=True), **options)
+
+
+def ask(number: int, method: str, **params: Any) -> tuple[str, dict[str, Any]]:
+    return UP, {"id": number, "method": method} | ({"params": params} if params else {})
+
+
+def answer(number: int, **result: Any) -> tuple[str, dict[str, Any]]:
+    return DOWN, {"id": number, "result": result}
+
+
+async def test_requests_are_sent_as_they_were_with_ids_and_tokens_of_ours(tmp_path: Path) -> None:
+    server, heard = FakeServer(a={"n": 1}), []
+    place = tape(
+        tmp_path,
+        ask(70, "a", x=1, _meta={"progressToken": "old", "y": 2}),
+        answer(70, n=1),
+        (UP, {"method": "notifications/x", "params": {"_meta": {"progressToken": "old"}}}),
+        (UP, {"id": 71, "method": "b", "params": [1]}),
+        answer(71),
+    )
+    report = await replay(place, server, on_compared=heard.append)
+    assert report.same
+    assert [one.seq for one in report.compared] == [1, 4]
+    assert heard == report.compared
+    first, note, second = server.got
+    assert (first["id"], first["params"]) == (1, {"x": 1, "_meta": {"progressToken": 1, "y": 2}})
+    assert note["params"] == {"_meta": {"progressToken": "old"}}
+    assert (second["id"], second["params"]) == (3, [1])
+    assert server.closed == 1
+
+
+async def test_what_a_server_made_for_itself_is_given_back_as_it_is_now(tmp_path: Path) -> None:
+    place = tape(
+        tmp_path,
+        ask(1, "tools/list"),
+        answer(1, nextCursor="old", requestState="state"),
+        ask(2, "tools/list", cursor="old", requestState="state", other="old"),
+        answer(2),
+    )
+    pages = iter([{"nextCursor": "new", "requestState": "now"}, {}])
+    server = FakeServer(tools_list=lambda *_: next(pages))
+    report = await replay(place, server)
+    assert report.same
+    assert server.got[1]["params"] == {"cursor": "new", "requestState": "now", "other": "old"}
+
+
+async def test_an_answer_that_differs_is_told_with_its_places(tmp_path: Path) -> None:
+    place = tape(tmp_path, ask(1, "a"), answer(1, n=1, m=2))
+    report = await replay(place, FakeServer(a={"n": 5, "m": 2}))
+    ((one,), (found,)) = report.compared, report.compared[0].differences
+    assert (one.seq, one.what, one.error, one.same) == (1, "a", None, False)
+    assert (found.path, found.recorded, found.given) == ("result.n", 1, 5)
+    assert str(report).splitlines() == [
+        "1 compared, 1 differ",
+        "1 a: another answer",
+        "    result.n: 1 -> 5",
+    ]
+    assert (await replay(place, FakeServer(a={"n": 5, "m": 2}), ignore=["result.n"])).same
+
+
+async def test_an_answer_that_does_not_come_is_given_up(
+    tmp_path: Path, virtual_time: VirtualTime
+) -> None:
+    place = tape(tmp_path, ask(1, "a"), answer(1), ask(2, "b"), answer(2))
+    server = FakeServer(a=lambda *_: None)
+    began = virtual_time.now
+    report = await replay(place, server, timeout=7.0)
+    assert virtual_time.now == began + 7.0
+    assert [one.error for one in report.compared] == ["no answer within 7 s", None]
+
+
+async def test_what_had_its_answer_before_has_it_now_too(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def said(server: FakeServer, request: Request) -> dict[str, Any]:
+        order.append(request.method)
+        return {}
+
+    place = tape(tmp_path, ask(1, "a"), ask(2, "b"), answer(2), answer(1), ask(3, "c"), answer(3))
+    await replay(place, FakeServer(a=said, b=said, c=said))
+    assert order == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("notifications", "place_of_it"), [(False, 1), (True, 3)])
+async def test_what_was_cancelled_is_so_again(
+    tmp_path: Path, notifications: bool, place_of_it: int
+) -> None:
+    place = tape(
+        tmp_path,
+        ask(1, "slow"),
+        (UP, {"method": "notifications/cancelled", "params": {"requestId": 1}}),
+        ask(2, "a"),
+        answer(2),
+        ask(3, "b"),
+        answer(3),
+    )
+    server = FakeServer(slow=lambda *_: None)
+    report = await replay(place, server, notifications=notifications)
+    assert [one.seq for one in report.compared] == [3, 5]
+    methods = [one["method"] for one in server.got]
+    assert methods.index("notifications/cancelled") == place_of_it
+    (gone,) = [one for one in server.got if one["method"] == "notifications/cancelled"]
+    assert gone["params"] == {"requestId": 1, "reason": "cancelled on the tape"}
+
+
+async def test_notifications_are_compared_in_any_order(
+    tmp_path: Path, virtual_time: VirtualTime
+) -> None:
+    place = tape(
+        tmp_path,
+        ask(1, "a"),
+        (DOWN, {"method": "notifications/x", "params": {"n": 1, "progressToken": 5}}),
+        (DOWN, {"method": "notifications/x", "params": {"n": 2}}),
+        (DOWN, {"method": "notifications/y"}),
+        answer(1),
+    )
+
+    def said(server: FakeServer, request: Request) -> dict[str, Any]:
+        for params in (b'{"n":2}', b'{"n":1,"progressToken":9}'):
+            server.deliver(Notification("notifications/x", msgspec.Raw(params)))
+        return {}
+
+    began = virtual_time.now
+    report = await replay(place, FakeServer(a=said), notifications=True, timeout=4.0)
+    assert virtual_time.now == began + 4.0  # one does not come
+    assert [(one.seq, one.error) for one in report.compared] == [
+        *((1, None), (2, None), (3, None), (4, "it was not told")),
+    ]
+    assert (await replay(place, FakeServer(a=said), timeout=4.0)).same
+
+
+async def test_questions_of_the_server_are_answered_as_they_were(tmp_path: Path) -> None:
+    place = tape(
+        tmp_path,
+        ask(1, "a"),
+        (DOWN, {"id": 8, "method": "ask", "params": {"n": 1}}),
+        (DOWN, {"id": 9, "method": "ask", "params": {"n": 2}}),
+        (UP, {"id": 8, "result": {"of": 1}}),
+        (UP, {"id": 9, "error": {"code": 7, "message": "no"}}),
+        answer(1),
+    )
+
+    def asks(server: FakeServer, request: Request) -> dict[str, Any]:
+        for number, method, params in (
+            (20, "ask", b'{"n":2}'),
+            (21, "ask", b'{"n":1}'),
+            (22, "ask", b'{"n":3}'),
+            (23, "ping", b"{}"),
+            (24, "other", b"{}"),
+        ):
+            server.deliver(Request(number, method, msgspec.Raw(params)))
+        return {}
+
+    server = FakeServer(a=asks)
+    assert (await replay(place, server)).same
+    answers = {one["id"]: one.get("result", one.get("error")) for one in server.got[1:]}
+    assert answers == {
+        20: {"code": 7, "message": "no"},  # the same question
+        21: {"of": 1},
+        22: {"of": 1},  # the last one of its kind serves again
+        23: {},
+        24: {"code": -32601, "message": "Method not found: other"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (HttpError(401), True),
+        (HttpError(404), True),
+        (HttpError(500), False),
+        (ConnectFailed("x"), True),
+        (ChannelClosed("x"), True),
+        (RequestTimeout(1.0, "x"), False),
+    ],
+    ids=["401", "404", "500", "connect", "closed", "timeout"],
+)
+def test_some_errors_say_that_there_is_no_server(error: Any, away: bool) -> None:
+    assert replaying._is_away(error) is away
+
+
+async def test_a_server_that_goes_is_told_of_once(tmp_path: Path) -> None:
+    place = tape(tmp_path, ask(1, "a"), ask(2, "b"), ask(3, "c"), answer(1), answer(2), answer(3))
+
+    def ends(server: FakeServer, request: Request) -> None:
+        server.end()
+
+    report = await replay(place, FakeServer(b=lambda *_: None, c=ends))
+    errors = [one.error for one in report.compared]
+    assert errors[0] is None
+    assert errors[1] is not None
+    assert errors[1] != "the server had gone"
+    assert errors[2] == "the server had gone"
+    assert not report.same
+
+
+def test_a_report_is_the_same_if_every_call_is() -> None:
+    assert ReplayReport().same
+    good, bad = ComparedCall(1, "a"), ComparedCall(2, "b", error="no")
+    assert (good.same, bad.same) == (True, False)
+    assert ReplayReport([good]).same
+    assert not ReplayReport([good, bad]).same
+    assert str(ReplayReport([good, bad])) == "2 compared, 1 differ\n2 b: no"
+
+
+def test_a_refusal_of_the_tape_is_given_again() -> None:
+    class Step:
+        def __init__(self, **members: Any) -> None:
+            self._members = {
+                name: msgspec.Raw(json.dumps(value).encode()) for name, value in members.items()
+            }
+
+        def members(self) -> Any:
+            return self._members
+
+    def again(**members: Any) -> Any:
+        step: Any = Step(**members)
+        return replaying._again(Request(5, "x"), step)
+
+    assert isinstance(again(result={}), Success)
+    kept = again(error={"code": 7, "message": "no", "data": 1})
+    assert isinstance(kept, Failure)
+    assert json.loads(encode(kept))["error"] == {"code": 7, "message": "no", "data": 1}
+    odd = json.loads(encode(again(error=5)))["error"]
+    assert odd["code"] == -32603
+
+
+# What belongs together
+
+
+@pytest.mark.parametrize(("effort", "found"), [(12, True), (11, False)])
+def test_what_takes_too_long_is_not_aligned(effort: int, found: bool) -> None:
+    # Two items, of which one has four equal ones: 2 * (2 + 4) steps.
+    assert (aligned("ab", "aaaa", effort) is not None) is found
+
+
+def test_many_equal_items_are_aligned_all_the_same() -> None:
+    first, second = "x" * 300 + "a", "x" * 300 + "b"
+    opcodes = aligned(first, second, 10**9)
+    assert opcodes is not None
+    assert opcodes[0] == ("equal", 0, 300, 0, 300)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ends"),
+    [
+        ("abc", "abc", (3, 0)),
+        ("abxc", "abyc", (2, 1)),
+        ("aa", "aaa", (2, 0)),
+        ("xaa", "aa", (0, 2)),
+        ("", "a", (0, 0)),
+        ("ab", "cd", (0, 0)),
+    ],
+)
+def test_what_is_the_same_at_both_ends(first: str, second: str, ends: tuple[int, int]) -> None:
+    assert same_ends(first, second) == ends
