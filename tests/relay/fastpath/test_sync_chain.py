@@ -398,3 +398,75 @@ async def test_what_is_asked_behind_initialize_stays_in_order(
             assert request["params"] == {"n": n}
             server.reply(request, {})
             await client.answer_to(request_id)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (b"{}", bytes),
+        (Raw(b"{}"), Raw),
+        (None, type(None)),
+        (RpcError(5, "no"), RpcError),
+        (asyncio.CancelledError(), RuntimeError),
+        ("text", TypeError),
+    ],
+    ids=["bytes", "raw", "nothing", "error", "cancelled", "text"],
+)
+def test_what_a_half_makes_of_an_outcome_is_one(outcome: Any, kind: type) -> None:
+    log: list[str] = []
+
+    def first(found: Outcome) -> Outcome:
+        log.append(type(found).__name__)
+        return found
+
+    def last(found: Outcome) -> Outcome:
+        return outcome  # type: ignore[no-any-return]
+
+    found = unwind([first, last], b"{}")
+    assert type(found) is kind
+    assert log == [kind.__name__]
+    assert type(without_stray_cancellation(outcome)) is kind
+
+    def raises(found: Outcome) -> Outcome:
+        raise ZeroDivisionError
+
+    assert isinstance(unwind([raises], b"{}"), ZeroDivisionError)
+    cancelled = asyncio.CancelledError("enough")
+    assert unwind([first], cancelled) is cancelled  # type: ignore[comparison-overlap]
+
+
+class Look:
+    """Says whether it is concerned, or fails to."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def passes(self, exchange: Exchange) -> bool:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+@pytest.mark.parametrize(
+    ("answers", "passes"),
+    [
+        ([True], True),
+        ([True, True], True),
+        ([True, False], False),
+        ([False], False),
+        ([RpcError(5, "no")], False),
+        ([ZeroDivisionError()], False),
+        ([], False),
+    ],
+    ids=["one", "two", "not the second", "no", "refuses", "fails", "nobody"],
+)
+def test_a_request_passes_if_nobody_is_concerned(answers: list[Any], passes: bool) -> None:
+    found = SyncChain([Look(answer) for answer in answers], forever)
+    assert found.passes(exchange()) is passes
+    assert len(found.looks) == len(answers)
+    assert found.only_halves is (not answers)
+    assert found.rest_passes(exchange()) is (passes or not answers)
+    assert found.possible
