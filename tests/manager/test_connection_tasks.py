@@ -1,7 +1,9 @@
 """Tasks beside the calls on a connection: when they ask, and when they give up."""
 
 import asyncio
+import contextlib
 import random
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -154,3 +156,168 @@ async def test_a_list_that_never_comes_is_given_up_after_a_minute(
     assert isinstance(supervisor.tools_error, RequestTimeout)
     assert supervisor.tools_error.args == RequestTimeout(60.0, "tools/list").args
     await tasks.end()
+
+
+# What was asked for before, and changes that are followed
+
+
+class Following(FakeClient):
+    """A server that tells of changes, and may refuse what it is asked for."""
+
+    def __init__(self, clock: VirtualTime, *kinds: str) -> None:
+        super().__init__(clock)
+        self.server = {"capabilities": {kind: {"listChanged": True} for kind in kinds}}
+        self.asked: list[tuple[str, str]] = []
+        self.refusals: dict[str, Exception] = {}
+        self.followed: list[tuple[str, ...]] = []
+        self.news: asyncio.Queue[str] = asyncio.Queue()
+        self.quiet = False
+        self.restored = 0
+
+    async def set_log_level(self, level: str) -> None:
+        await self._asked("level", level)
+
+    async def subscribe(self, uri: str) -> None:
+        await self._asked("subscribe", uri)
+
+    async def _asked(self, what: str, about: str) -> None:
+        self.asked.append((what, about))
+        if about in self.refusals:
+            raise self.refusals[about]
+
+    @contextlib.asynccontextmanager
+    async def changes(self, *kinds: str) -> AsyncIterator[Any]:
+        self.followed.append(kinds)
+        if self.quiet:
+            await asyncio.Event().wait()
+        yield self._changes()
+
+    async def _changes(self) -> AsyncIterator[Any]:
+        while True:
+            kind = await self.news.get()
+            if kind == "end":
+                raise RpcError(-32601, "no more")
+            yield SimpleNamespace(kind=kind)
+
+    async def restore(self) -> None:
+        self.restored += 1
+
+
+WANTS = Wants(uris={"a:1": None, "a:2": None}, log_level="debug")
+
+
+def attending(client: Any, supervisor: Any, **rules: float) -> Attending:
+    return Attending(supervisor, client, Rules(health_interval=0, **rules))
+
+
+async def test_all_that_was_asked_for_is_asked_again_each_by_itself(
+    virtual_time: VirtualTime,
+) -> None:
+    client, supervisor = Following(virtual_time), FakeSupervisor()
+    client.refusals["a:1"] = RpcError(5, "no")
+    tasks = attending(client, supervisor)
+    await tasks.begin(WANTS, 30.0)
+    assert client.asked == [("level", "debug"), ("subscribe", "a:1"), ("subscribe", "a:2")]
+    assert supervisor.lists == [[{"name": "who"}]]
+    await tasks.end()
+    assert tasks._tasks == set()
+
+
+@pytest.mark.parametrize("error", [ConnectFailed("gone"), ZeroDivisionError("bug")])
+async def test_a_server_that_goes_meanwhile_is_gone(
+    virtual_time: VirtualTime, error: Exception
+) -> None:
+    client = Following(virtual_time)
+    client.refusals["a:2"] = error
+    tasks = attending(client, FakeSupervisor())
+    with pytest.raises(type(error)):
+        await tasks.begin(WANTS, 30.0)
+    await tasks.end()
+
+
+async def test_a_list_that_takes_too_long_is_known_as_such(virtual_time: VirtualTime) -> None:
+    client, supervisor = Following(virtual_time), FakeSupervisor()
+    client.hangs = True
+    tasks = attending(client, supervisor)
+    began = virtual_time.now
+    await tasks.begin(WANTS, 7.0)
+    assert virtual_time.now == began + 7.0
+    assert isinstance(supervisor.tools_error, RequestTimeout)
+    await tasks.end()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "followed"),
+    [(("tools",), [("tools",)]), (("prompts", "tools"), [("tools", "prompts")]), ((), [])],
+)
+async def test_changes_that_a_server_tells_of_are_followed(
+    virtual_time: VirtualTime, kinds: tuple[str, ...], followed: list[Any]
+) -> None:
+    client, supervisor = Following(virtual_time, *kinds), FakeSupervisor()
+    tasks = attending(client, supervisor)
+    await tasks.begin(Wants(), 30.0)
+    assert client.followed == followed
+    await asyncio.sleep(10)
+    if kinds:
+        client.news.put_nowait("prompts")
+        await asyncio.sleep(10)
+        assert len(client.listings) == 1  # nothing of tools
+        client.news.put_nowait("tools")
+        tasks.heard("notifications/tools/list_changed")  # the same, told otherwise
+        await asyncio.sleep(10)
+        assert len(client.listings) == 2
+    else:
+        tasks.heard("notifications/prompts/list_changed")
+        await asyncio.sleep(10)
+        assert len(client.listings) == 1
+        tasks.heard("notifications/tools/list_changed")
+        await asyncio.sleep(10)
+        assert len(client.listings) == 2
+    await tasks.end()
+
+
+async def test_a_stream_of_changes_is_waited_for_a_second(virtual_time: VirtualTime) -> None:
+    client = Following(virtual_time, "tools")
+    client.quiet = True
+    tasks = attending(client, FakeSupervisor())
+    began = virtual_time.now
+    await tasks.begin(Wants(), 30.0)
+    assert client.listings == [began + 1.0]
+    await tasks.end()
+    refused = Following(virtual_time, "tools")
+    refused.news.put_nowait("end")
+    tasks, began = attending(refused, FakeSupervisor()), virtual_time.now
+    await tasks.begin(Wants(), 30.0)
+    await asyncio.sleep(5)
+    assert refused.listings == [began]  # it is used all the same
+    await tasks.end()
+
+
+async def test_a_new_session_is_asked_for_everything_again(virtual_time: VirtualTime) -> None:
+    client, supervisor = Following(virtual_time), FakeSupervisor()
+    tasks = attending(client, supervisor)
+    await tasks.begin(Wants(), 30.0)
+    await asyncio.sleep(10)
+    channel = client.transport.peer.channel
+    assert channel.on_renewed is not None
+    channel.on_renewed()
+    await asyncio.sleep(10)
+    assert (client.restored, len(client.listings)) == (1, 2)
+    await tasks.end()
+
+
+async def test_a_task_that_fails_ends_the_connection(virtual_time: VirtualTime) -> None:
+    client, supervisor = Following(virtual_time), FakeSupervisor()
+    tasks = attending(client, supervisor)
+    await tasks.begin(Wants(), 30.0)
+    client.failure = ZeroDivisionError()
+    tasks.heard("notifications/tools/list_changed")
+    assert isinstance(await supervisor.lost, ZeroDivisionError)
+    await tasks.end()
+
+
+async def test_a_busy_server_is_not_asked_whether_it_is_there(virtual_time: VirtualTime) -> None:
+    client, supervisor = FakeClient(virtual_time), FakeSupervisor()
+    supervisor.busy = True  # type: ignore[misc]
+    await attended(client, supervisor, 500, health_interval=60)
+    assert client.pings == []
