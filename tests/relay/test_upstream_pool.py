@@ -11,6 +11,7 @@ import pytest
 from fairlead.errors import ConnectFailed, LocalResourceError, ServerBusy
 from fairlead.gateway import Gateway
 from fairlead.limits import CONNECTIONS_PER_CLIENT
+from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay import upstream_pool
 from fairlead.relay.server_target import Way
@@ -501,3 +502,154 @@ async def test_the_last_error_is_kept_while_there_is_no_connection(
     assert str(server.upstream.error) == "no such program"
     with pytest.raises(ConnectFailed, match="red is not there: no such program"):
         await server.upstream.for_caller(exchange().caller)
+
+
+# Connections for requests that stand alone
+
+
+def caller(principal: Principal = ANONYMOUS, capabilities: bytes = b"{}") -> Caller:
+    return exchange(principal=principal, capabilities=capabilities).caller
+
+
+@pytest.mark.parametrize(
+    ("base", "stateless", "found"),
+    [(False, False, True), (False, True, False), (False, None, False), (True, False, False)],
+)
+async def test_a_request_goes_to_a_server_that_is_known_to_want_a_handshake(
+    virtual_time: VirtualTime, base: bool, stateless: bool | None, found: bool
+) -> None:
+    upstream, link = pool(virtual_time), used_by(ANONYMOUS, virtual_time)
+    upstream._links[ANONYMOUS, b"{}"] = [link]
+    upstream._links["stateless"] = [link]
+    upstream.speaks_stateless = stateless
+    if base:
+        upstream.base = lambda: None  # type: ignore[assignment,return-value]
+    assert (upstream.handshake_link(caller()) is link) is found
+    assert upstream.handshake_link(caller(ADA)) is None
+    assert (upstream.stateless_link is link) is not base
+    link.alive = False
+    assert upstream.stateless_link is None
+
+
+@pytest.mark.parametrize(
+    ("stateless", "principal", "capabilities", "shared"),
+    [
+        (True, ADA, b'{"roots":{}}', True),
+        (False, ANONYMOUS, b"{}", True),
+        (False, ANONYMOUS, b'{"roots":{}}', False),
+        (False, ADA, b"{}", False),
+    ],
+)
+async def test_a_connection_that_is_there_anyway_is_for_those_it_cannot_confuse(
+    virtual_time: VirtualTime,
+    stateless: bool,
+    principal: Principal,
+    capabilities: bytes,
+    shared: bool,
+) -> None:
+    upstream, link = pool(virtual_time), used_by(ANONYMOUS, virtual_time)
+    assert await upstream._base_for(caller()) is None
+    link.stateless = stateless
+
+    async def base() -> Any:
+        return link
+
+    upstream.base = base
+    assert (await upstream._base_for(caller(principal, capabilities)) is link) is shared
+
+
+class AskedBack:
+    """A pool whose connections have turns, and that opens more of them."""
+
+    def __init__(self, clock: VirtualTime, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        self.upstream = pool(clock, max_channels=3, turn_timeout=5.0)
+        self.clock = clock
+        self.opened = 0
+        self.error: Exception | None = None
+        self.caller = caller(ADA, b'{"roots":{}}')
+        self.key = (ADA, b'{"roots":{}}')
+        self.links = [self._link() for _ in range(count)]
+        self.upstream._links[self.key] = list(self.links)
+        monkeypatch.setattr(self.upstream, "for_caller", self._first)
+        monkeypatch.setattr(self.upstream, "_one_more", self._more)
+
+    def _link(self) -> Any:
+        link = used_by(ADA, self.clock)
+        link.turns, link.correlates_calls = Turns(), False
+        return link
+
+    async def _first(self, caller: Caller) -> Any:
+        return self.links[0]
+
+    async def _more(self, key: Any, number: int, *_: Any) -> None:
+        self.opened += 1
+        assert number == len([one for one in self.upstream._links[self.key] if one.alive])
+        if self.error is not None:
+            raise self.error
+        self.upstream._links[self.key].append(self._link())
+
+    async def take(self) -> tuple[Any, Any]:
+        return await self.upstream.for_asking(self.caller)
+
+
+@pytest.mark.parametrize("about", ["stateless", "correlates_calls"])
+async def test_where_calls_are_told_apart_no_turn_is_needed(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, about: str
+) -> None:
+    place = AskedBack(virtual_time, monkeypatch, 1)
+    setattr(place.links[0], about, True)
+    assert await place.take() == (place.links[0], None)
+    assert place.links[0].turns.free
+
+
+async def test_each_call_has_a_connection_alone_and_more_are_opened_up_to_a_limit(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(virtual_time, monkeypatch, 1)
+    taken = [await place.take() for _ in range(3)]
+    assert len({link for link, _ in taken}) == 3
+    assert place.opened == 2
+    began = virtual_time.now
+    with pytest.raises(TimeoutError):
+        await place.take()
+    assert virtual_time.now == began + 5.0
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(1)
+    taken[1][1].release()
+    link, turn = await waiting
+    assert link is taken[1][0]
+    assert (place.opened, link.turns.free) == (2, False)
+    turn.release()
+
+
+async def test_if_no_more_can_be_opened_those_that_there_are_have_to_do(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(virtual_time, monkeypatch, 1)
+    place.error = ConnectFailed("busy")
+    link, turn = await place.take()
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(1)
+    assert (place.opened, waiting.done()) == (1, False)
+    turn.release()
+    assert (await waiting)[0] is link
+    for one in place.links:
+        one.alive = False
+    with pytest.raises(ConnectFailed, match="busy"):
+        await place.take()
+
+
+async def test_a_turn_on_a_connection_that_was_lost_meanwhile_is_given_back(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(virtual_time, monkeypatch, 3)
+    taken = [await place.take() for _ in range(3)]
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(1)
+    lost, turn = taken[0]
+    lost.alive = False
+    turn.release()
+    link, _ = await waiting
+    assert link.alive
+    assert lost.turns.free
+    assert place.opened == 1
