@@ -265,3 +265,23 @@ async def test_a_failure_while_it_is_played_withdraws_what_was_asked(tmp_path: P
     assert playing._asked == {}
     await asyncio.sleep(0)
     assert "end roots/list" not in edge.asked
+
+
+async def test_a_question_that_is_waited_for_is_withdrawn_with_its_request(tmp_path: Path) -> None:
+    (cue,) = script(
+        tmp_path,
+        up(id=1, method="a"),
+        down(1, id=9, method="roots/list"),
+        up(id=9, result={}),
+        down(id=1, result={}),
+    )
+    playing, edge = player(cue)
+    task = asyncio.create_task(playing.play_until_response())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert edge.asked == ["begin roots/list"]
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert edge.asked[1:] == ["withdrawn roots/list"]
+    assert playing._asked == {}

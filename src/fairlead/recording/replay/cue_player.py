@@ -84,10 +84,11 @@ class CuePlayer:
             await self._pace.wait(step.after)
             work = self._ask(step)
             self._asked[step.name] = asyncio.get_running_loop().create_task(work)
-        elif (task := self._asked.pop(step.name, None)) is not None:
+        elif (task := self._asked.get(step.name)) is not None:
             if step.kind == "withdraw":
                 task.cancel()
             await asyncio.wait((task,))
+            self._asked.pop(step.name, None)  # not before: a cancellation withdraws it
 
     async def _tell(self, step: ScriptedStep) -> None:
         exchange, related = self._exchange, step.related
