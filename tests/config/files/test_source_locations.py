@@ -67,3 +67,101 @@ def test_keys_in_yaml(where: tuple[str, ...], line: int | None) -> None:
 def test_keys_in_json_with_tabs() -> None:
     text = '{\n\t"servers": {\n\t\t"one": {}\n\t}\n}'
     assert location_of(Document("f", {}, text, "json"), ("servers", "one")) == (3, 3)
+
+
+LISTS = """\
+# [no.header]
+top = [1, [2, 3], { a = "]" }, "x,y", 5]
+many = [
+  "a",  # , not a separator
+  "b",
+]
+empty = []
+text = \"\"\"
+[not.a.header]
+\"\"\"
+
+[[rules]]
+name = "first"
+
+  [[rules.steps]]
+  run = 1
+
+  [[rules.steps]]
+  run = 2
+
+[[rules]]
+name = "second"
+
+[rules.limits]
+calls = [10,  20]
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [
+        (("top",), (2, 1)),
+        (("top", 0), (2, 8)),
+        (("top", 1), (2, 11)),
+        (("top", 2), (2, 19)),
+        (("top", 3), (2, 32)),
+        (("top", 4), (2, 39)),
+        (("top", 5), (2, 1)),
+        (("many", 0), (4, 3)),
+        (("many", 1), (5, 3)),
+        (("many", 2), (3, 1)),
+        (("many", 0, "key"), (4, 3)),
+        (("empty", 0), (7, 1)),
+        (("not",), None),
+        (("no",), None),
+        (("rules",), (12, 1)),
+        (("rules", 0), (12, 1)),
+        (("rules", 0, "name"), (13, 1)),
+        (("rules", 0, "steps", 0), (15, 3)),
+        (("rules", 0, "steps", 0, "run"), (16, 3)),
+        (("rules", 0, "steps", 1, "run"), (19, 3)),
+        (("rules", 1), (21, 1)),
+        (("rules", 1, "name"), (22, 1)),
+        (("rules", 1, "limits"), (24, 1)),
+        (("rules", 1, "limits", "calls", 1), (25, 15)),
+        (("rules", 1, "limits", "calls", 2), (25, 1)),
+    ],
+)
+def test_items_of_lists_and_tables_in_toml(
+    where: tuple[str | int, ...], place: tuple[int, int] | None
+) -> None:
+    assert location_of(Document("f", {}, LISTS, "toml"), where) == place
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [
+        (("a", 0), (2, 5)),
+        (("a", 1), (3, 5)),
+        (("a", 1, "b"), (3, 5)),
+        (("a", 2), (1, 1)),
+        (("a", "b"), (1, 1)),
+        (("c", 0), (4, 1)),
+        ((0,), None),
+    ],
+)
+def test_items_of_lists_in_yaml(
+    where: tuple[str | int, ...], place: tuple[int, int] | None
+) -> None:
+    text = "a:\n  - x\n  - b: 1\nc: {d: e}\n"
+    assert location_of(Document("f", {}, text, "yaml"), where) == place
+
+
+def test_a_file_that_cannot_be_parsed_has_no_places() -> None:
+    assert location_of(Document("f", {}, "a: [", "yaml"), ("a",)) is None
+    assert location_of(Document("f", {}, "a:\n\t- b", "yaml"), ("a",)) is None
+
+
+def test_comments_in_toml_are_neither_headers_nor_items() -> None:
+    text = "a = [  # first\n  1,  # second\n  2,\n]\n\n[b]  # of [c]\nd = 1\n"
+    document = Document("f", {}, text, "toml")
+    assert location_of(document, ("a", 0)) == (2, 3)
+    assert location_of(document, ("a", 1)) == (3, 3)
+    assert location_of(document, ("b", "d")) == (7, 1)
+    assert location_of(document, ("c",)) is None

@@ -149,5 +149,6 @@ def _item(plain: str, start: int, end: int, number: int) -> int | None:
 
 
 def _blank(found: str) -> str:
-    """Strings and comments say nothing about the structure; headers may need what is in quotes."""
-    return "".join("\n" if sign == "\n" else "~" for sign in found)
+    """Return a string as one word and a comment as spaces, both of the same length and lines."""
+    filler = " " if found.startswith("#") else "~"
+    return "".join("\n" if sign == "\n" else filler for sign in found)
