@@ -39,6 +39,8 @@ STDIO = MCPStdioServerConfig(
 HTTP = MCPHttpServerConfig(
     url="https://x.example/mcp", headers={"Authorization": "Bearer ${TOKEN}", "X-A": "1"}
 )
+SSE = MCPSseServerConfig(url="https://x.example/sse", headers={"A": "${TENANT}/${TENANT}"})
+WEBSOCKET = MCPWebSocketServerConfig(url="wss://x.example/ws")
 LITERAL = ("claude-desktop", "zed")  # these programs have no variables
 
 
@@ -107,7 +109,13 @@ def test_the_shapes_that_differ() -> None:
         (STDIO, "emacs", "unknown program 'emacs'"),
         (HTTP, "claude-desktop", "as connectors"),
         (MCPSseServerConfig(url="https://x"), "goose", "no longer"),
-        (MCPWebSocketServerConfig(url="wss://x"), "cursor", "WebSocket"),
+        (WEBSOCKET, "codex", "Codex has no servers over WebSocket"),
+        (WEBSOCKET, "cursor", "Cursor has no servers over WebSocket"),
+        (WEBSOCKET, "goose", "Goose has no servers over WebSocket"),
+        (WEBSOCKET, "opencode", "opencode has no servers over WebSocket"),
+        (WEBSOCKET, "vscode", "VS Code has no servers over WebSocket"),
+        (WEBSOCKET, "windsurf", "Windsurf has no servers over WebSocket"),
+        (WEBSOCKET, "zed", "Zed has no servers over WebSocket"),
     ],
 )
 def test_what_a_program_has_no_word_for(entry: MCPServerEntry, host: str, reason: str) -> None:
@@ -125,3 +133,112 @@ def test_several_servers_are_one_text_that_its_program_understands(
     found = find_servers(next(h for h in HOSTS if h.id == host), machine_in(tmp_path), files)
     assert {one.name: one.entry for one in found} == entries
     assert files.problems == []
+
+
+LOCAL = MCPStdioServerConfig(
+    command="ü",
+    args=["${A:-b}"],
+    env={"SAME": "${SAME}", "OTHER": "${A}", "PLAIN": "\x7f"},
+    cwd="${DIR}",
+    timeout=2000,
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "host", "fields"),
+    [
+        (SSE, "claude", {"type": "sse", "url": SSE.url, "headers": SSE.headers}),
+        (SSE, "cursor", {"url": SSE.url, "headers": {"A": "${env:TENANT}/${env:TENANT}"}}),
+        (SSE, "gemini", {"url": SSE.url, "headers": SSE.headers, "type": "sse"}),
+        (WEBSOCKET, "gemini", {"tcp": "wss://x.example/ws"}),
+        (MCPStdioServerConfig(command="x"), "gemini", {"command": "x"}),
+        (MCPStdioServerConfig(command="x"), "windsurf", {"command": "x"}),
+        (SSE, "zed", {"url": SSE.url, "headers": SSE.headers}),
+        (
+            LOCAL,
+            "zed",
+            {"command": "ü", "args": ["${A:-b}"], "env": LOCAL.env, "timeout": 2},
+        ),
+        (
+            LOCAL,
+            "opencode",
+            {
+                "type": "local",
+                "command": ["ü", "{env:A}"],
+                "environment": {"SAME": "{env:SAME}", "OTHER": "{env:A}", "PLAIN": "\x7f"},
+                "cwd": "{env:DIR}",
+                "enabled": True,
+            },
+        ),
+        (
+            SSE,
+            "opencode",
+            {
+                "type": "remote",
+                "url": SSE.url,
+                "headers": {"A": "{env:TENANT}/{env:TENANT}"},
+                "enabled": True,
+            },
+        ),
+        (
+            LOCAL,
+            "vscode",
+            {
+                "type": "stdio",
+                "command": "ü",
+                "args": ["${env:A}"],
+                "env": {"SAME": "${env:SAME}", "OTHER": "${env:A}", "PLAIN": "\x7f"},
+                "cwd": "${env:DIR}",
+            },
+        ),
+    ],
+)
+def test_the_fields_of_an_entry_in_each_program(
+    entry: MCPServerEntry, host: str, fields: dict[str, object]
+) -> None:
+    [servers] = json.loads(export(entry, host)).values()
+    assert servers == {"server": fields}
+
+
+def test_the_text_for_codex() -> None:
+    assert export(LOCAL, "codex", name="a b") == (
+        '[mcp_servers."a b"]\n'
+        'command = "ü"\n'
+        'args = ["${A:-b}"]\n'
+        'cwd = "${DIR}"\n'
+        'env_vars = ["SAME"]\n'
+        "tool_timeout_sec = 2\n"
+        'env = { PLAIN = "\\u007f", OTHER = "${A}" }\n'
+    )
+    named = MCPHttpServerConfig(url="https://x", headers={"A": "${B}", "Authorization": "Basic x"})
+    assert export(named, "codex") == (
+        "[mcp_servers.server]\n"
+        'url = "https://x"\n'
+        'http_headers = { Authorization = "Basic x" }\n'
+        'env_http_headers = { A = "B" }\n'
+    )
+    assert export(MCPHttpServerConfig(url="u"), "codex") == '[mcp_servers.server]\nurl = "u"\n'
+
+
+def test_the_text_for_goose() -> None:
+    assert export(LOCAL, "goose", name="ö") == (
+        "extensions:\n"
+        '  "\\u00f6":\n'
+        '    name: "ö"\n'
+        "    enabled: true\n"
+        '    type: "stdio"\n'
+        '    cmd: "ü"\n'
+        '    args: ["${A:-b}"]\n'
+        '    envs: {"PLAIN": "\x7f"}\n'
+        '    env_keys: ["SAME", "OTHER"]\n'
+        "    timeout: 2\n"
+    )
+    remote = MCPHttpServerConfig(url="https://${TENANT}.x", headers={"A": "${TENANT} ${B}"})
+    assert yaml.safe_load(export(remote, "goose"))["extensions"]["server"] == {
+        "name": "server",
+        "enabled": True,
+        "type": "streamable_http",
+        "uri": "https://${TENANT}.x",
+        "headers": {"A": "${TENANT} ${B}"},
+        "env_keys": ["TENANT", "B"],
+    }

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.client.server_entry import MCPStdioServerConfig
+from fairlead.client.server_entry import MCPStdioServerConfig, read_entry
 from fairlead.config.discovery import load_all_mcp_configs
 from fairlead.config.edit.import_entry import import_entry
 from fairlead.config.edit.own_file import ConfigFile
 from fairlead.config.files.reader import ConfigReader
-from fairlead.config.found_server import FoundServer
+from fairlead.config.found_server import EnvironmentReference, FoundServer
 from fairlead.config.hosts import HOSTS, find_servers
 from fairlead.config.trust import Trust
 from fairlead.config.variables.resolve import resolve
@@ -79,3 +79,114 @@ def test_our_own_entries_stay_as_they_are(tmp_path: Path) -> None:
     raw = {"command": "x", "env": {"A": "!pass show a"}, "note": "kept"}
     found = one(tmp_path, "fairlead", ".config/fairlead/mcp.json", {"mcpServers": {"a": raw}})
     assert import_entry(found).fields == raw
+
+
+def found_server(entry: dict[str, Any], **more: Any) -> FoundServer:
+    fields: dict[str, Any] = {"dialect": "vscode", "level": "user", "workspace": "/p", **more}
+    return FoundServer(
+        name="a",
+        host="x",
+        host_title="X",
+        path="/x",
+        line=1,
+        raw=entry,
+        entry=read_entry(entry),
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text", "ours", "notes"),
+    [
+        ("vscode", "${env:A}b", "${A}b", ()),
+        ("vscode", "${userHome}/x", "${HOME}/x", ()),
+        ("vscode", "a${/}b", "a/b", ()),
+        ("vscode", "a${pathSeparator}b", "a/b", ()),
+        ("vscode", "${other}", "${other}", ("args looks like a variable, and is one here",)),
+        (
+            "vscode",
+            "${input:api-key}",
+            "${API_KEY}",
+            ("args was asked of a person; set API_KEY in the environment",),
+        ),
+        ("claude", "${A:-b}", "${A:-b}", ()),
+        ("gemini", "$A/${B}", "${A}/${B}", ()),
+        ("continue", "${{ secrets.KEY }}", "${KEY}", ()),
+        ("goose", "${A}", "${A}", ("args looks like a variable, and is one here",)),
+        ("literal", "${A}", "${A}", ("args looks like a variable, and is one here",)),
+        ("literal", "$A", "$A", ()),
+    ],
+)
+def test_variables_are_written_our_way(
+    dialect: str, text: str, ours: str, notes: tuple[str, ...]
+) -> None:
+    adopted = import_entry(found_server({"command": "c", "args": [text]}, dialect=dialect), {})
+    assert adopted.fields == {"type": "stdio", "command": "c", "args": [ours]}
+    assert adopted.notes == notes
+
+
+@pytest.mark.parametrize("text", ["${workspaceFolder}", "${command:x}", "${env:1-a}"])
+def test_a_variable_without_a_counterpart_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        import_entry(found_server({"command": "c", "args": [text]}), {})
+    assert refused.value.args[0] == f"args holds {text}, for which we have no word"
+
+
+def test_what_stands_beside_the_entry_is_kept() -> None:
+    found = found_server(
+        {"url": "https://x", "type": "http", "headers": {"A": "1", "B": "2"}},
+        lookups=(EnvironmentReference("headers", "C", "TOKEN", "Bearer {}"),),
+        env_file=".env",
+        headers_helper="helper",
+        startup_timeout=5.0,
+        only_tools=(),
+        without_tools=("x",),
+    )
+    assert import_entry(found, {}).fields == {
+        "type": "http",
+        "url": "https://x",
+        "headers": {"C": "Bearer ${TOKEN}", "A": "1", "B": "2"},
+        "envFile": ".env",
+        "headersHelper": "helper",
+        "startup_timeout_ms": 5.0,
+        "includeTools": [],
+        "excludeTools": ["x"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"command": "x"}, {"command": "x", "cwd": "/p"}),
+        ({"command": "./x"}, {"command": "/p/x", "cwd": "/p"}),
+        ({"command": "./x", "cwd": "sub"}, {"command": "/p/sub/x", "cwd": "/p/sub"}),
+        ({"command": "/b/x", "cwd": "/c"}, {"command": "/b/x", "cwd": "/c"}),
+        ({"command": "~/x", "cwd": "$HOME"}, {"command": "~/x", "cwd": "$HOME"}),
+    ],
+)
+def test_paths_of_a_project_are_anchored_in_its_folder(
+    entry: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    for level in ("project", "local"):
+        found = found_server(entry, dialect="fairlead", level=level)
+        assert import_entry(found).fields == expected
+        assert import_entry(found, anchored=False).fields == entry
+    assert import_entry(found_server(entry, dialect="fairlead")).fields == entry
+
+
+@pytest.mark.parametrize(
+    ("level", "notes"),
+    [("project", ("/p/.env stays a file of the project, which may change",)), ("local", ())],
+)
+def test_the_environment_file_of_a_project_is_anchored(level: str, notes: tuple[str, ...]) -> None:
+    entry = {"url": "https://x", "type": "http"}
+    adopted = import_entry(found_server(entry, level=level, env_file=".env"), {})
+    assert adopted.fields == {**entry, "envFile": "/p/.env"}
+    assert adopted.notes == notes
+
+
+def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SET_HERE", "1")
+    found = found_server({"command": "c", "env": {"A": "SET_HERE"}}, dialect="claude")
+    assert len(import_entry(found).notes) == 1
+    assert import_entry(found, {}).notes == ()
