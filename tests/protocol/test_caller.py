@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
-from fairlead.protocol.caller import Caller, Meta, ParamsHead, read_params_head, stateless_caller
+from fairlead.limits import DECLARATION_BYTES
+from fairlead.protocol.caller import (
+    Caller,
+    Meta,
+    ParamsHead,
+    check_declaration,
+    read_params_head,
+    stateless_caller,
+)
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import to_json
@@ -86,6 +94,18 @@ def test_one_wrong_member_does_not_hide_the_others() -> None:
     assert meta == Meta(UNSET, NEWEST.value, Raw(b"{}"), Raw(b'{"a":1}'), UNSET)
     meta = meta_of({"progressToken": 3, VERSION: NEWEST, CAPABILITIES: {}, LEVEL: None})
     assert meta == Meta(3, NEWEST.value, Raw(b"{}"))
+
+
+@pytest.mark.parametrize("odd", [{}, {"progressToken": 1.5}], ids=["quick", "careful"])
+def test_the_trace_of_a_request_is_read(odd: dict[str, Any]) -> None:
+    trace = {"traceparent": "00-1", "tracestate": "a=b", "baggage": "c=d"}
+    meta = meta_of({**trace, **odd})
+    assert (meta.traceparent, meta.tracestate, meta.baggage) == ("00-1", "a=b", "c=d")
+    assert meta.names_trace
+    assert meta_of({"traceparent": "00-1", **odd}).names_trace
+    assert meta_of({"baggage": "c=d", **odd}).names_trace
+    assert not meta_of({"tracestate": "a=b", **odd}).names_trace
+    assert meta_of({"traceparent": 5, "tracestate": 5, "baggage": None}) == Meta()
 
 
 def test_arguments_stay_what_they_were() -> None:
@@ -195,6 +215,31 @@ def test_a_version_that_needs_a_handshake_or_is_unknown_is_refused_with_a_choice
     assert error.data["requested"] == version
     assert set(error.data["supported"]) == {revision.value for revision in Revision}
     assert error.data["supported"][0] == NEWEST.value
+
+
+def test_a_refused_version_is_named_with_those_that_are_served() -> None:
+    error = refusal({VERSION: "1999", CAPABILITIES: {}})
+    assert error.message == (
+        "Protocol version '1999' is not served without a handshake; supported: 2026-07-28"
+    )
+
+
+@pytest.mark.parametrize("has_info", [True, False], ids=["with info", "without info"])
+def test_a_declaration_has_a_limited_size(has_info: bool) -> None:
+    info = Raw(b'{"name":"c"}') if has_info else UNSET
+    room = DECLARATION_BYTES.value - (len(b'{"name":"c"}') if has_info else 0)
+    check_declaration(Raw(b'{"a":"%b"}' % (b"x" * (room - 8))), info)
+    hits = DECLARATION_BYTES.hits
+    with pytest.raises(RpcError) as refused:
+        check_declaration(Raw(b'{"a":"%b"}' % (b"x" * (room - 7))), info)
+    assert refused.value.code == -32602
+    assert refused.value.message == (
+        f"capabilities and clientInfo have more than {DECLARATION_BYTES.value} bytes"
+    )
+    assert DECLARATION_BYTES.hits == hits + 1
+    meta = Meta(UNSET, NEWEST.value, Raw(b'{"a":"%b"}' % (b"x" * (room - 7))), info)
+    with pytest.raises(RpcError):
+        stateless_caller(meta, ANONYMOUS)
 
 
 def test_only_the_two_keys_make_a_request_stateless() -> None:

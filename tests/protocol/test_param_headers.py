@@ -3,7 +3,7 @@
 from msgspec import Raw
 
 from fairlead.protocol.headers import ParamHeader
-from fairlead.protocol.param_headers import ParamHeaderIndex
+from fairlead.protocol.param_headers import ParamHeaderIndex, read_param_headers
 
 REGION = ParamHeader("Region", ("region",), "string")
 ONE = '{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}'
@@ -11,6 +11,12 @@ ONE = '{"properties":{"region":{"type":"string","x-mcp-header":"Region"}}}'
 
 def tool(name: str, schema: str = "{}") -> Raw:
     return Raw(f'{{"name":"{name}","inputSchema":{schema}}}'.encode())
+
+
+def test_the_marks_of_a_definition() -> None:
+    assert read_param_headers(tool("a")) == ()
+    assert read_param_headers(tool("a", ONE)) == (REGION,)
+    assert read_param_headers(Raw(b'{"name":"x-mcp-header"}')) == ()
 
 
 def test_the_last_definition_of_a_tool_counts() -> None:

@@ -62,6 +62,8 @@ def test_what_came_with_which_revision() -> None:
 def test_what_one_revision_had_and_the_next_took_back() -> None:
     assert having("core_tasks") == ["2025-11-25"]
     assert having("elicitation_ids") == ["2025-11-25"]
+    assert having("polling") == ["2025-11-25"]
+    assert having("resumable") == ["2025-03-26", "2025-06-18", "2025-11-25"]
     assert having("null_error_id") == [revision.value for revision in HANDSHAKE]
 
 

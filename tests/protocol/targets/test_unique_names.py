@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.protocol.targets.unique_names import MAX_NAME, merge_names
+from fairlead.protocol.targets.unique_names import (
+    MAX_NAME,
+    assign_names,
+    may_belong_to,
+    merge_names,
+    tool_names,
+)
 
 TAILED = re.compile(r"a_b_c_[0-9a-f]{8}")
 
@@ -74,3 +80,56 @@ def test_all_names_differ_and_no_order_changes_them(
     assert all(len(name) <= MAX_NAME for name in names.values())
     random.Random(seed).shuffle(pairs)
     assert merge_names(pairs) == names
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "name"),
+    [
+        ("a", "b", "mcp_a_b"),
+        ("git", "git_log", "mcp_git_log"),
+        ("Git", "gIT-log", "mcp_Git_log"),
+        ("git", "git_", "mcp_git_git"),
+        ("git", "gitlog", "mcp_git_gitlog"),
+        ("git", "gat_log", "mcp_git_gat_log"),
+        ("_a b_", "c.d", "mcp_a_b_c_d"),
+        ("é", "__", "mcp____"),
+        ("a", "b" * 58, "mcp_a_" + "b" * 58),
+    ],
+)
+def test_a_name_for_models(server: str, tool: str, name: str) -> None:
+    assert tool_names(server, [tool]) == [name]
+
+
+def test_a_long_name_for_models_has_a_tail() -> None:
+    [name] = tool_names("a", ["b" * 59])
+    assert len(name) == MAX_NAME
+    assert re.fullmatch("mcp_a_b+_[0-9a-f]{8}", name)
+
+
+def test_one_of_several_keeps_a_name_and_the_others_get_tails() -> None:
+    rivals = [("a b", "c"), ("a.b", "c"), ("a_b", "c")]
+    names = assign_names({"n": rivals, "m": [("x", "m")]})
+    assert (names["x", "m"], names["a_b", "c"]) == ("m", "n")
+    tails = [names["a b", "c"], names["a.b", "c"]]
+    assert all(re.fullmatch("n_[0-9a-f]{8}", tail) for tail in tails)
+    assert len(set(tails)) == 2
+    for refused in ({"taken": {tails[0]}}, {}):
+        wanted = {"n": rivals, **({} if refused else {tails[0]: [("y", "z")]})}
+        again = assign_names(wanted, **refused)
+        assert tails[0] not in (again["a b", "c"], again["a.b", "c"])
+        assert again["a.b", "c"] == tails[1]
+
+
+@pytest.mark.parametrize(
+    ("server", "merged", "expected"),
+    [
+        ("a", "a_b", True),
+        ("a", "a", False),
+        ("a", "ab", False),
+        ("a b", "a_b_c", True),
+        ("s" * 40, "s" * 31, True),
+        ("s" * 40, "s" * 30, False),
+    ],
+)
+def test_a_merged_name_may_belong_to_a_server(server: str, merged: str, expected: bool) -> None:
+    assert may_belong_to(server, merged) is expected
