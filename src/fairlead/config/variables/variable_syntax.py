@@ -75,7 +75,7 @@ DIALECTS: dict[str, VariableSyntax] = {
     ),
 }
 
-_LOOKS = re.compile(r"\$\{[^}]+\}|\$[A-Z_][A-Z0-9_]+|\{env:[^}]+\}")
+_LOOKS = re.compile(r"\$\{[^}]+\}|\$(?:env:)?[A-Z_][A-Z0-9_]+|\{env:[^}]+\}")
 
 
 def looks_like_variables(raw: Any) -> bool:
