@@ -158,6 +158,33 @@ def test_one_server_under_two_names_is_connected_once(tmp_path: Path) -> None:
     assert 'it is the server "github"' in loaded.places["gh"][0][1]
 
 
+@pytest.mark.parametrize(
+    ("file", "key", "spelled"),
+    [
+        (".cursor/mcp.json", "mcpServers", "a ${env:GH_KEY}"),
+        (".config/opencode/opencode.json", "mcp", "a {env:GH_KEY}"),
+        (".gemini/settings.json", "mcpServers", "a $GH_KEY"),
+        (".mcporter/mcporter.json", "mcpServers", "a $env:GH_KEY"),
+    ],
+)
+def test_a_variable_is_the_same_in_every_spelling(
+    tmp_path: Path, file: str, key: str, spelled: str
+) -> None:
+    for value, same in ((spelled, True), (spelled.replace("GH_KEY", "OTHER"), False)):
+        theirs = {"url": "https://x.example/", "headers": {"k": value}, "type": "http"}
+        if key == "mcp":
+            theirs["type"] = "remote"
+        ours = {"url": "https://x.example", "headers": {"K": "a ${GH_KEY}"}, "type": "http"}
+        write(
+            tmp_path / HOME,
+            {
+                ".config/fairlead/mcp.json": {"mcpServers": {"ours": ours}},
+                file: {key: {"theirs": theirs}},
+            },
+        )
+        assert load(tmp_path).duplicates == ({"theirs": "ours"} if same else {})
+
+
 def test_a_project_takes_no_server_of_the_user_under_another_name(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".fairlead/mcp.json": servers(theirs="x")})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(mine="x")})
@@ -354,7 +381,12 @@ def test_a_name_that_is_none_is_reported_and_used(tmp_path: Path) -> None:
     write(tmp_path / HOME, {".cursor/mcp.json": servers(**{"my server": "a", "": "b"})})
     loaded = load(tmp_path)
     assert loaded.configs.keys() == {"my server", ""}
-    assert len(loaded.warnings) == 2
+    path = str(tmp_path / HOME / ".cursor/mcp.json")
+    reason = "only letters, digits, _ - . : belong into a name; it is used all the same"
+    assert loaded.warnings == [
+        Problem(path, 1, f"Server 'my server': {reason}", harmless=True),
+        Problem(path, 1, f"Server '': {reason}", harmless=True),
+    ]
 
 
 def test_a_reader_that_stumbles_costs_its_program_only(tmp_path: Path) -> None:
@@ -367,7 +399,9 @@ def test_a_reader_that_stumbles_costs_its_program_only(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".fairlead/mcp.json": servers(a="a"), ".mcp.json": servers(b="b")})
     loaded = load(tmp_path, hosts=[broken, *HOSTS[1:]])
     assert loaded.configs.keys() == {"b"}
-    assert [warning.path for warning in loaded.warnings] == ["Fairlead (project)"]
+    assert loaded.warnings == [
+        Problem("Fairlead (project)", 1, "its files could not be read (RuntimeError)")
+    ]
 
 
 def test_reading_everything_is_fast(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.found_server import FoundServer
+from fairlead.config.found_server import FoundServer, Level
 from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.server_filters import ExaFilter, Removal
 
@@ -13,19 +13,21 @@ pytestmark = pytest.mark.covers("CFG-12")
 ENV = {"EXA": "from-env"}
 
 
-def verdict(name: str, raw: dict[str, Any], dialect: str = "fairlead") -> Removal | None:
+def verdict(
+    name: str, raw: dict[str, Any], dialect: str = "fairlead", level: Level = "user"
+) -> Removal | None:
     found = FoundServer(
         name=name,
         host="x",
         host_title="X",
         path="/x",
         line=1,
-        level="user",
+        level=level,
         raw=raw,
         entry=normalize_entry(raw).entry,
         dialect=dialect,
     )
-    return ExaFilter()(found, ENV)
+    return ExaFilter()(found, {**ENV, "OTHER": "private"})
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,19 @@ def test_others_are_kept(name: str, raw: dict[str, Any]) -> None:
 
 def test_keys_are_not_shown() -> None:
     assert "k1" not in repr(verdict("exa", {"url": "https://mcp.exa.ai/mcp?exaApiKey=k1"}))
+
+
+def test_a_project_gets_no_other_variables_of_the_user() -> None:
+    url = "https://mcp.exa.ai/mcp?exaApiKey="
+    for level in ("project", "user"):
+        assert verdict("s", {"url": f"{url}${{EXA}}"}, level=level) == Removal(
+            "Exa is built in", ("from-env",)
+        )
+    other = {"url": f"{url}${{OTHER}}"}
+    assert verdict("s", other) == Removal("Exa is built in", ("private",))
+    assert verdict("s", other, level="project") == Removal("Exa is built in", ())
+
+
+def test_a_variable_that_is_not_set_hides_no_other_key() -> None:
+    args = ["exa-mcp-server", "--api-key", "${UNSET}", "--exa-api-key=k", "--apikey"]
+    assert verdict("s", {"command": "npx", "args": args}) == Removal("Exa is built in", ("k",))

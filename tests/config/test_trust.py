@@ -184,3 +184,10 @@ def test_what_a_remote_server_reaches_is_recorded(tmp_path: Path) -> None:
     Trust(path).approve(found(entry=MCPHttpServerConfig(url="https://h/mcp")))
     (record,) = json.loads(path.read_text())["approved"].values()
     assert (record["reaches"], "runs" in record) == ("https://h/mcp", False)
+
+
+def test_the_folder_of_approvals_is_made_for_the_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "approvals.json"
+    Trust(path).approve(found())
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert Trust(path).trusts(found())

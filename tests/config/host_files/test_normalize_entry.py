@@ -111,6 +111,8 @@ def test_what_a_kind_has_no_use_for_is_dropped() -> None:
     assert (local.cwd, local.inherit_env, local.lazy) == ("/w", "safe", True)
     remote: Any = normalize_entry({**HTTP, **more}).entry
     assert (remote.url, remote.lazy, remote.auth) == ("http://h", True, None)
+    unusable = {"cwd": 5, "inheritEnv": 5, "dialect": 5}
+    assert normalize_entry({**HTTP, **unusable}).entry == normalize_entry(HTTP).entry
     socket: Any = normalize_entry({"url": "ws://h", **more}).entry
     assert socket.dialect == "toolcall"
 

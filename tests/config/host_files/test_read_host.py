@@ -13,7 +13,8 @@ from fairlead.client.server_entry import (
     MCPWebSocketServerConfig,
 )
 from fairlead.config.files.reader import ConfigReader
-from fairlead.config.found_server import EnvironmentReference, FoundServer, Input
+from fairlead.config.found_server import EnvironmentReference, FoundServer, Input, Problem
+from fairlead.config.host_files.host import ConfigLocation, named_items
 from fairlead.config.hosts import HOSTS, Host, find_servers
 from fairlead.config.paths import HostPaths
 from tests.support.home_directory import (
@@ -406,6 +407,50 @@ def test_opencode_with_a_server_that_is_called_servers(tmp_path: Path) -> None:
     entry = {"type": "local", "command": ["a"]}
     write(tmp_path / HOME, {".config/opencode/opencode.json": {"mcp": {"servers": entry}}})
     assert [one.name for one in read("opencode", machine)] == ["servers"]
+
+
+def test_a_list_of_servers_names_them_or_counts_them() -> None:
+    items = [{"name": "a"}, {"name": ""}, {}, "x", None]
+    named = [("a", items[0]), ("k[1]", items[1]), ("k[2]", {}), ("k[3]", "x"), ("k[4]", None)]
+    assert list(named_items("k", items)) == named
+    assert list(named_items("k", {"a": 1})) == [("a", 1)]
+    assert list(named_items("k", 5)) == [("k", 5)]
+
+
+def test_the_file_that_is_named_twice_is_read_once_and_the_next_one_too(tmp_path: Path) -> None:
+    entry = {"command": "a"}
+    write(
+        tmp_path, {"a.json": {"mcpServers": {"a": entry}}, "b.json": {"mcpServers": {"b": entry}}}
+    )
+    first, second = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    places = [
+        ConfigLocation(first, "project"),
+        ConfigLocation(first, "user"),
+        ConfigLocation(first, "user"),
+        ConfigLocation(str(tmp_path / "gone.json"), "user"),
+        ConfigLocation(second, "user"),
+    ]
+    host = Host(id="x", title="X", places=lambda *_: places)
+    found = list(find_servers(host, machine_in(tmp_path), ConfigReader()))
+    assert [(one.name, one.level) for one in found] == [("a", "user"), ("b", "user")]
+
+
+def test_an_entry_that_cannot_be_read_costs_itself_only(tmp_path: Path) -> None:
+    write(tmp_path, {"a.json": {"mcpServers": {"a": {"x": 1}, "b": 5, "c": {"command": "c"}}}})
+    path = str(tmp_path / "a.json")
+
+    def adapt(raw: dict[str, Any]) -> dict[str, Any]:
+        if "x" in raw:
+            raise RuntimeError
+        return raw
+
+    host = Host(id="x", title="X", places=lambda *_: [ConfigLocation(path, "user")], adapt=adapt)
+    files = ConfigReader()
+    assert [one.name for one in find_servers(host, machine_in(tmp_path), files)] == ["c"]
+    assert files.problems == [
+        Problem(path, 1, 'Server "a": it cannot be read (RuntimeError)'),
+        Problem(path, 1, 'Server "b": the entry is not a map'),
+    ]
 
 
 def test_in_the_home_directory_the_users_file_is_not_the_projects(tmp_path: Path) -> None:

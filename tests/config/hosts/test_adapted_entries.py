@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.config.hosts.continue_dev import CONTINUE
-from fairlead.config.hosts.simple_hosts import CURSOR
+from fairlead.config.hosts.simple_hosts import CURSOR, MCPORTER
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,18 @@ def test_continue(raw: dict[str, Any], headers: dict[str, str] | None) -> None:
         assert adapted is raw
     else:
         assert adapted == {**raw, "headers": headers}
+
+
+@pytest.mark.parametrize(
+    ("raw", "variable"),
+    [
+        ({"url": "u"}, None),
+        ({"url": "u", "bearerTokenEnv": "A"}, "A"),
+        ({"url": "u", "bearer_token_env": "B"}, "B"),
+        ({"url": "u", "bearerTokenEnv": "A", "bearer_token_env": "B"}, "A"),
+    ],
+)
+def test_mcporter(raw: dict[str, Any], variable: str | None) -> None:
+    assert MCPORTER.adapt is not None
+    named = {} if variable is None else {"bearer_token_env_var": variable}
+    assert MCPORTER.adapt(raw) == {**raw, **named}

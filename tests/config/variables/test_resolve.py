@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.config.found_server import Input
+from fairlead.client.server_entry import MCPStdioServerConfig
+from fairlead.config.found_server import EnvironmentReference, Input
 from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.hosts import HOSTS
 from fairlead.config.variables.resolve import Resolved, resolve, resolve_in_thread
@@ -417,3 +419,82 @@ def test_long_texts_of_openings_take_no_longer_than_they_should() -> None:
         for dialect in DIALECTS:
             value = piece * 20_000
             assert substitute(value, dialect, VariableScope(env={}), "url")
+
+
+def test_a_remembered_value_is_only_for_those_who_are_trusted(tmp_path: Path) -> None:
+    entry, env = {"command": "x"}, {"PATH": os.environ["PATH"]}
+    one = found(entry, level="project")
+    trusted, other = Trust(tmp_path / "a"), Trust(tmp_path / "b")
+    trusted.approve(one)
+    assert SecretCommands(trusted).value(one, "echo remembered", env) == "remembered"
+    with pytest.raises(NotApproved):
+        SecretCommands(other).value(one, "echo remembered", env)
+    with pytest.raises(NotApproved):
+        SecretCommands(other).headers(one, "echo '{}'", "https://x")
+
+
+def test_a_file_of_a_project_is_used_as_it_was_approved(tmp_path: Path) -> None:
+    path = str(tmp_path / ".env")
+    entry = {"command": "x", "envFile": path}
+    trust = Trust(tmp_path / "t")
+    for contents, expected in (({path: b"A=1"}, {"A": "1"}), ({path: None}, {})):
+        one = found(entry, level="project", env_file=path, contents=contents)
+        trust.approve(one)
+        made = resolve(one, ENV, trust=trust)
+        assert made.entry.env == expected  # type: ignore[union-attr]
+    other = found(entry, level="project", env_file=path, contents={})
+    trust.approve(other)
+    with pytest.raises(ConfigError) as refused:
+        resolve(other, ENV, trust=trust)
+    assert refused.value.args[0] == (
+        f'Server "srv": the path of {path} depends on an answer or on a variable that has changed, '
+        "so no approval covers the file"
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"lookups": (EnvironmentReference("env", "K", "TOKEN"),)},
+        {"entry": MCPStdioServerConfig(command="x", env={"K": "s3cret"})},
+        {"entry": MCPStdioServerConfig(command="x", env={"K": "TOKEN"})},
+    ],
+    ids=["looked up", "as it is", "by its name"],
+)
+def test_values_are_not_shown_in_warnings(more: dict[str, Any]) -> None:
+    one = found({"command": "x"}, env_file="/none/${TOKEN}/env", **more)
+    [warning] = resolve(one, ENV).warnings
+    assert "s3cret" not in warning
+    assert warning.endswith("of `envFile` does not exist")
+
+
+class SeenBy(dict[str, str]):
+    """An environment that notes which thread asks for a variable."""
+
+    def __init__(self) -> None:
+        super().__init__(A="1")
+        self.threads: set[threading.Thread] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.threads.add(threading.current_thread())
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize(
+    ("entry", "host", "waits"),
+    [
+        ({"command": "${A}"}, "fairlead", False),
+        ({"command": "${A}", "env": {"B": "c!"}}, "fairlead", False),
+        ({"command": "${A}", "env": {"B": "!true"}}, "fairlead", True),
+        ({"command": "${A}", "envFile": "/none"}, "fairlead", True),
+        ({"url": "https://${A}"}, "fairlead", False),
+        ({"url": "https://${A}", "headersHelper": "true"}, "claude-code", True),
+        ({"type": "local", "command": ["{env:A}"]}, "opencode", False),
+    ],
+)
+async def test_only_what_may_wait_is_resolved_in_a_thread(
+    entry: dict[str, Any], host: str, waits: bool
+) -> None:
+    env = SeenBy()
+    await resolve_in_thread(found(entry, host), env)
+    assert (env.threads == {threading.current_thread()}) is not waits
