@@ -114,8 +114,31 @@ async def test_closed_deadlines_never_expire(virtual_time: VirtualTime) -> None:
     deadlines: Deadlines[str] = Deadlines(asyncio.get_running_loop())
     expired: list[str] = []
     deadlines.add("a", 1, expired.append)
+    timer = deadlines._timer
+    assert timer is not None
     deadlines.close()
     deadlines.close()
+    assert timer.cancelled()
     await asyncio.sleep(5)
     assert (expired, len(deadlines)) == ([], 0)
+    assert deadlines._timer is None
+
+
+async def test_there_is_one_timer_for_the_earliest_limit(virtual_time: VirtualTime) -> None:
+    loop = asyncio.get_running_loop()
+    deadlines: Deadlines[str] = Deadlines(loop)
+    timers = []
+    for key, seconds in (("a", 5), ("b", 7), ("c", 5), ("d", 3)):
+        deadlines.add(key, seconds, lambda _: None)
+        assert deadlines._timer is not None
+        timers.append(deadlines._timer)
+    assert timers[0] is timers[1] is timers[2] is not timers[3]
+    assert timers[0].cancelled()
+    assert timers[3].when() == loop.time() + 3
+    deadlines.pause()
+    assert timers[3].cancelled()
+    assert deadlines._timer is None
+    deadlines.resume()
+    await asyncio.sleep(7)
+    assert len(deadlines) == 0
     assert deadlines._timer is None

@@ -10,6 +10,7 @@ from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.wire import Failure, Notification, Request, Success
 from tests.peer.test_peer import bare_server, talking
+from tests.support.virtual_time import VirtualTime
 
 LIMIT = 5.0
 
@@ -136,3 +137,98 @@ async def test_what_is_handed_on_has_one_outcome_also_if_that_is_its_time() -> N
             assert await outcomes.get() == Raw(b'{"third":true}')
         await server.close()
         assert outcomes.empty()
+
+
+@pytest.mark.parametrize("passed_on", [True, False], ids=["passed on", "held back"])
+async def test_what_was_taken_is_cancelled_once(passed_on: bool) -> None:
+    taker = Taker()
+    held: asyncio.Queue[Any] = asyncio.Queue()
+
+    def on_cancelled(note: Notification, cancel: Any) -> None:
+        if passed_on:
+            cancel("tea")
+        held.put_nowait(cancel)
+
+    async with bare_server(handler=never, take=taker, on_cancelled=on_cancelled) as (
+        channel,
+        _,
+        server,
+    ):
+        channel.send(call(1))
+        await taker.next()
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        async with asyncio.timeout(LIMIT):
+            await held.get()
+        channel.send(call(2))
+        await taker.next()
+        await server.close()
+        reasons = sorted(taker.cancelled.get_nowait() for _ in range(taker.cancelled.qsize()))
+        assert reasons == sorted(
+            ["tea" if passed_on else "the client has gone", "the client has gone"]
+        )
+
+
+async def test_a_cancellation_without_a_reason_has_one() -> None:
+    taker = Taker()
+    async with bare_server(handler=never, take=taker) as (channel, _, _server):
+        channel.send(call(1))
+        await taker.next()
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        async with asyncio.timeout(LIMIT):
+            assert await taker.cancelled.get() == "cancelled by the caller"
+
+
+async def test_one_given_back_at_the_end_of_input_is_waited_for_as_a_task(
+    virtual_time: VirtualTime,
+) -> None:
+    taker = Taker()
+
+    async def handler(exchange: Exchange) -> Answer:
+        return b"{}"
+
+    async with bare_server(handler=handler, take=taker) as (channel, frames, server):
+        channel.send(call(1))
+        exchange = await taker.next()
+        await channel.close_sink()
+        begun = virtual_time.now
+        asyncio.get_running_loop().call_later(1, server.delegated.undelegate, taker, exchange)
+        await server.wait_closed()
+        assert virtual_time.now - begun == pytest.approx(1)
+        assert frames.got.qsize() == 1
+
+
+async def test_an_answer_at_the_end_of_input_ends_the_connection(
+    virtual_time: VirtualTime,
+) -> None:
+    taker = Taker()
+    async with bare_server(handler=never, take=taker) as (channel, frames, server):
+        channel.send(call(1))
+        await taker.next()
+        await channel.close_sink()
+        begun = virtual_time.now
+        asyncio.get_running_loop().call_later(1, server.delegated.answer, taker, 1, b"{}")
+        await server.wait_closed()
+        assert virtual_time.now - begun == pytest.approx(1)
+        assert frames.got.qsize() == 1
+
+
+async def test_a_request_behind_one_with_a_task_has_a_task_too() -> None:
+    taker, begun = Taker(), list[str]()
+
+    def take(exchange: Exchange) -> Taker | None:
+        return None if exchange.method == "x" else taker(exchange)
+
+    async def handler(exchange: Exchange) -> Answer:
+        begun.append(exchange.method)
+        return b"{}"
+
+    async with bare_server(handler=handler, take=take) as (channel, frames, server):
+        channel.send(Request(1, "x"))
+        channel.send(Request(2, "y"))
+        assert [(await frames.next()).id for _ in range(2)] == [1, 2]
+        assert begun == ["x", "y"]
+        assert server.delegated.behind == 0
+        channel.send(Request(3, "y"))
+        assert (await taker.next()).request_id == 3
+        server.delegated.answer(taker, 3, b"{}")
+        assert (await frames.next()).id == 3

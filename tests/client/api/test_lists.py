@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
-from fairlead import MCPClient, MCPClientConfig
-from fairlead.client.api.lists import read_object
+from fairlead import MCPClient, MCPClientConfig, MCPServer
+from fairlead.client.api.lists import read_object, read_result
 from fairlead.client.api.typed_results import read_list
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import RemoteProtocolError
+from tests.support.in_memory_client import client_of
 from tests.support.scripted_stdio_server import program
 
 CONFIG = MCPClientConfig(protocol_version="latest")
@@ -65,3 +67,30 @@ def test_a_member_is_a_list_or_absent() -> None:
     assert read_list([1], "tools") == [1]
     with pytest.raises(RemoteProtocolError, match="tools is no list"):
         read_list({}, "tools")
+
+
+async def test_the_last_hundred_problems_are_kept() -> None:
+    async with client_of(MCPServer("s")) as client:
+        for number in range(101):
+            client._skip("tools/list", f"item {number}")
+        assert client.skipped == [f"tools/list: item {number}" for number in range(1, 101)]
+        assert client._offers("server/discover")
+        assert not client._offers("prompts/list")
+        client._agreement = None
+        assert client._offers("prompts/list")
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (b'{"resultType":"odd"}', "unknown resultType"),
+        (b"[]", "The result is malformed"),
+        (b"{", "The result is malformed"),
+    ],
+)
+def test_a_result_of_another_type_is_invalid(raw: bytes, problem: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=problem) as refused:
+        read_result(Raw(raw))
+    assert refused.value.code == -32600
+    for good in (b"{}", b'{"resultType":"complete"}', b'{"resultType":"input_required"}'):
+        assert isinstance(read_result(Raw(good)), dict)

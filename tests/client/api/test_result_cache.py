@@ -423,3 +423,25 @@ async def test_no_result_is_kept_for_more_than_a_day() -> None:
         now[0] = moment
         await cache.get("tools/list", None, source.fetch)
         assert source.asked == asked
+
+
+async def test_an_old_result_is_dropped_before_it_is_read_again() -> None:
+    now = 0.0
+    cache = ResultCache(lambda: now)
+    kept: list[int] = []
+
+    async def fetch() -> Raw:
+        kept.append(len(cache))
+        if len(kept) > 1:
+            raise OSError
+        return Raw(b'{"ttlMs":1000}')
+
+    await cache.get("tools/list", None, fetch)
+    assert cache._size == len(b'{"ttlMs":1000}')
+    now = 0.999
+    await cache.get("tools/list", {}, fetch)
+    now = 1.0
+    with pytest.raises(OSError):
+        await cache.get("tools/list", {}, fetch)
+    assert (kept, len(cache), cache._size) == ([0, 0], 0, 0)
+    assert cache._reading == {}

@@ -195,3 +195,143 @@ def test_a_form_has_the_defaults_of_its_schema() -> None:
     assert question.defaults == {"name": "Ada", "happy": False}
     assert Question(message="Go", mode="url", url="https://a.example/").defaults == {}
     assert Question(message="Who?", schema={"properties": []}).defaults == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "said", "given"),
+    [
+        ("form", accept({"a": 1}), {"action": "accept", "content": {"a": 1}}),
+        ("form", accept(), {"action": "accept", "content": {}}),
+        ("url", accept(), {"action": "accept"}),
+        ("form", decline(), {"action": "decline"}),
+        ("form", {**decline(), "content": {"a": 1}}, {"action": "decline"}),
+        ("form", cancel(), {"action": "cancel"}),
+    ],
+)
+async def test_the_answer_of_a_user(mode: str, said: Any, given: dict[str, Any]) -> None:
+    answers = InputCallbacks(on_elicit=lambda question: said, elicit_url=True)
+    params = {"message": "Who?", "mode": mode, "url": "https://a.example/"}
+    assert await answers.answer("elicitation/create", params) == given
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "why"),
+    [
+        (None, -32603, "on_elicit returns accept(content), decline() or cancel()"),
+        ({"action": "maybe"}, -32603, "on_elicit returns accept(content), decline() or cancel()"),
+        (accept(5), -32603, "on_elicit accepts with a dict: a value for each field"),  # type: ignore[arg-type]
+    ],
+)
+async def test_the_answer_of_a_callback_that_is_none(said: Any, code: int, why: str) -> None:
+    answers = InputCallbacks(on_elicit=lambda question: said)
+    with pytest.raises(RpcError) as refused:
+        await answers.answer("elicitation/create", {"message": "Who?"})
+    assert (refused.value.code, refused.value.message) == (code, why)
+
+
+@pytest.mark.parametrize(
+    ("settings", "method", "params", "why"),
+    [
+        (
+            {},
+            "elicitation/create",
+            {"message": "Go", "mode": "url"},
+            "This client does not open pages (elicitation.url)",
+        ),
+        ({}, "sampling/createMessage", {"tools": []}, "samples without tools (sampling.tools)"),
+        (
+            {},
+            "sampling/createMessage",
+            {"toolChoice": {}},
+            "samples without tools (sampling.tools)",
+        ),
+        ({"elicit_url": True}, "elicitation/create", {"message": "Go", "mode": "url"}, None),
+        ({"sample_tools": True}, "sampling/createMessage", {"tools": []}, None),
+        ({}, "sampling/createMessage", {}, None),
+    ],
+)
+async def test_what_was_not_declared_is_refused(
+    settings: dict[str, bool], method: str, params: dict[str, Any], why: str | None
+) -> None:
+    answers = InputCallbacks(
+        on_elicit=lambda question: decline(), on_sample=lambda params: "said", **settings
+    )
+    if why is None:
+        assert await answers.answer(method, params)
+        return
+    with pytest.raises(RpcError) as refused:
+        await answers.answer(method, params)
+    assert refused.value.code == -32602
+    assert refused.value.message.endswith(why)
+
+
+async def test_a_text_of_a_model_becomes_a_message() -> None:
+    assert await InputCallbacks(on_sample=lambda params: "hi").answer(
+        "sampling/createMessage", {}
+    ) == {
+        "role": "assistant",
+        "content": {"type": "text", "text": "hi"},
+        "model": "unknown",
+        "stopReason": "endTurn",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "roots"),
+    [
+        ([], []),
+        (["/a/b"], [{"uri": "file:///a/b", "name": "b"}]),
+        ([Path("/a")], [{"uri": "file:///a", "name": "a"}]),
+        (["/"], [{"uri": "file:///", "name": "/"}]),
+        (["https://x/y"], [{"uri": "https://x/y"}]),
+        ([{"uri": "file:///a", "name": "n"}], [{"uri": "file:///a", "name": "n"}]),
+    ],
+)
+async def test_roots_are_uris(given: list[Any], roots: list[dict[str, str]]) -> None:
+    answers = InputCallbacks(on_roots=lambda: given)
+    assert await answers.answer("roots/list", {}) == {"roots": roots}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("/a", "on_roots returns a list of paths, URIs or roots"),
+        (5, "on_roots returns a list of paths, URIs or roots"),
+        ({"uri": "x"}, "on_roots returns a list of paths, URIs or roots"),
+        ([5], "on_roots names folders, and 5 is none"),
+    ],
+)
+async def test_roots_that_are_none_are_refused(given: Any, why: str) -> None:
+    with pytest.raises(RpcError) as refused:
+        await InputCallbacks(on_roots=lambda: given).answer("roots/list", {})
+    assert (refused.value.code, refused.value.message) == (-32603, why)
+
+
+@pytest.mark.parametrize(
+    ("settings", "declared"),
+    [
+        ({}, {"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": True}}),
+        (
+            {"elicit_url": True, "sample_tools": True},
+            {
+                "elicitation": {"form": {}, "url": {}},
+                "sampling": {"tools": {}},
+                "roots": {"listChanged": True},
+            },
+        ),
+    ],
+)
+def test_what_there_are_callbacks_for_is_declared(
+    settings: dict[str, bool], declared: dict[str, Any]
+) -> None:
+    answers = InputCallbacks(
+        on_elicit=lambda question: decline(),
+        on_sample=lambda params: "",
+        on_roots=list,
+        **settings,
+    )
+    assert answers.capabilities == declared
+    assert InputCallbacks(**settings).capabilities == {}
+    for method in ("elicitation/create", "sampling/createMessage", "roots/list"):
+        assert answers.missing(method) is None
+    assert answers.missing("x") == "x"
