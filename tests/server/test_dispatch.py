@@ -3,6 +3,8 @@
 import pytest
 
 from fairlead import MCPServer
+from fairlead.interceptor import Answer, Exchange
+from fairlead.server.dispatch import MethodRoute, RequestDispatcher
 from tests.support.in_memory_client import META, ask, client_of
 
 
@@ -93,3 +95,23 @@ async def test_stateless_callers_may_only_ask_for_what_is_declared() -> None:
         "id": 1,
         "result": {"prompts": []},
     }
+
+
+def test_methods_without_a_task_are_answered_inline_unless_there_are_interceptors() -> None:
+    async def later(exchange: Exchange) -> Answer:
+        return b"{}"
+
+    def now(exchange: Exchange) -> Answer:
+        return b"{}"
+
+    routes = {
+        "ping": MethodRoute(now),
+        "tools/list": MethodRoute(now, later),
+        "tools/call": MethodRoute(None, later),
+    }
+    for inline, expected in ((True, {"ping"}), (False, set())):
+        dispatcher = RequestDispatcher(inline=inline)
+        dispatcher.register(routes)
+        assert dispatcher.inline_methods == expected
+        dispatcher.allow_inline("tools/call")
+        assert dispatcher.inline_methods == (expected | {"tools/call"} if inline else set())

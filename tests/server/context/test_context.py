@@ -9,6 +9,7 @@ import pytest
 from fairlead import Context, MCPServer
 from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.server.features.resources import file_resource
+from fairlead.transport.line_channel import LineChannel
 from tests.support.raw_server_client import META, wire_to
 
 KEY = "io.modelcontextprotocol/"
@@ -105,3 +106,89 @@ async def test_a_file_is_text_or_bytes(tmp_path: Path) -> None:
         }
     assert (read["a.txt"]["text"], read["b.bin"]["blob"]) == ("text", "YQBi")
     assert (read["c.txt"]["blob"], read["d.unknown"]["text"]) == ("//4=", "x")
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error", None])
+async def test_log_messages_have_the_level_of_their_function(level: str | None) -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def talk(ctx: Context) -> str:
+        await ctx.debug("d")
+        await ctx.info("i")
+        await ctx.warning("w")
+        await ctx.error("e")
+        await ctx.log("error", {"x": 1}, logger="l")
+        with pytest.raises(ValueError, match="no log level 'loud'; there are debug, info, notice"):
+            await ctx.log("loud", "")
+        return "1"
+
+    wanted = {} if level is None else {f"{KEY}logLevel": level}
+    told = [
+        {"level": "debug", "data": "d"},
+        {"level": "info", "data": "i"},
+        {"level": "warning", "data": "w"},
+        {"level": "error", "data": "e"},
+        {"level": "error", "data": {"x": 1}, "logger": "l"},
+    ]
+    levels = [one["level"] for one in told]
+    expected = told[levels.index(level) :] if level else []
+    async with wire_to(server) as wire:
+        wire.send("tools/call", {"name": "talk", "_meta": {**META, **wanted}}, id=1)
+        frames = [await wire.next() for _ in range(len(expected) + 1)]
+    assert [frame["params"] for frame in frames[:-1]] == expected
+    assert "result" in frames[-1]
+
+
+async def test_progress_that_does_not_grow_is_not_told() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def work(ctx: Context) -> str:
+        await ctx.progress(1)
+        await ctx.progress(1, message="again")
+        await ctx.progress(0.5)
+        await ctx.progress(2, total=3, message="m")
+        return "1"
+
+    async with wire_to(server) as wire:
+        wire.send("tools/call", {"name": "work", "_meta": {**META, "progressToken": "t"}}, id=1)
+        frames = [await wire.next() for _ in range(3)]
+        assert [frame["params"] for frame in frames[:-1]] == [
+            {"progressToken": "t", "progress": 1},
+            {"progressToken": "t", "progress": 2, "total": 3, "message": "m"},
+        ]
+        await wire.ask("tools/call", {"name": "work", "_meta": META}, id=2)
+
+
+async def test_a_handler_may_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    detached: list[Any] = []
+    monkeypatch.setattr(
+        LineChannel, "detach", lambda _, request_id: detached.append(request_id), raising=False
+    )
+    server = MCPServer("s")
+
+    @server.tool()
+    async def work(ctx: Context) -> int:
+        ctx.close_stream()
+        return 1
+
+    assert await call(server, "work") == 1
+    assert detached == [1]
+
+
+async def test_a_synchronous_handler_waits_for_the_loop() -> None:
+    server = MCPServer("s")
+    waits: list[int] = []
+
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @server.tool()
+    def work(ctx: Context) -> int:
+        value: int = ctx.wait(double(3))
+        waits.append(len(ctx._waits))
+        return value
+
+    assert await call(server, "work") == 6
+    assert waits == [0]
