@@ -94,3 +94,38 @@ async def test_a_message_over_the_limit_is_told_as_too_long() -> None:
     assert right.methods() == ["z"]
     assert len(right.heard) == 2
     await closed(left, right)
+
+
+async def test_an_aborted_end_drops_what_is_queued() -> None:
+    left, right = map(End, memory_pair())
+    left.run()
+    await turns()
+    left.channel.send(Notification("lost"))
+    sink = left.channel._sink
+    assert sink is not None
+    assert sink.get_write_buffer_size() > 0
+    sink.abort()
+    assert sink.get_write_buffer_size() == 0
+    right.run()
+    async with asyncio.timeout(5):
+        assert right.running is not None
+        await right.running
+    assert right.heard == []
+    await closed(left, right)
+
+
+async def test_the_size_of_what_is_queued_is_known() -> None:
+    left, right = map(End, memory_pair())
+    sink = left.channel._sink
+    assert sink is not None
+    for _ in range(2):
+        left.channel.write(b"12345\n")
+    assert sink.get_write_buffer_size() == 12
+    right.run()
+    await turns()
+    assert sink.get_write_buffer_size() == 0
+    left.channel.write(b"x" * (HIGH_WATER - 1) + b"\n")
+    assert not left.channel.congested
+    left.channel.write(b"x")
+    assert left.channel.congested
+    await closed(left, right)

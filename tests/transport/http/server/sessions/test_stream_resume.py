@@ -52,6 +52,13 @@ async def test_an_event_nobody_knows_cannot_be_resumed() -> None:
         for last in ("nonsense", "p99_1", "p1_99999999999999999999999"):
             async with session.stream(**{"Last-Event-ID": last}) as response:
                 assert response.status == 400
+        for last, said in (
+            ("x" * 60, f"Last-Event-ID '{'x' * 50}' is none of ours"),
+            ("p99_1", "The stream of event 'p99_1' is over"),
+        ):
+            async with session.stream(**{"Last-Event-ID": last}) as response:
+                error = (await response.json(content_type=None))["error"]
+                assert (error["code"], error["message"]) == (-32600, said)
 
 
 @pytest.mark.covers("SSE-10")

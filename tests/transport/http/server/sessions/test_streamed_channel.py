@@ -35,6 +35,7 @@ async def test_the_answer_is_json_unless_something_comes_before_it(
         answer = await web.stateless(
             "tools/call", {"name": "steps", "arguments": {}}, progressToken="t"
         )
+        assert (plain.status, answer.status) == (200, 200)
         assert answer.kind == "text/event-stream"
         assert answer.headers["cache-control"] == "no-cache, no-transform"
         assert answer.headers["x-accel-buffering"] == "no"
