@@ -104,3 +104,36 @@ async def test_a_cleared_timer_goes_off_at_the_time_it_is_set_to_again(
     due = virtual_time.now + 5
     await bell.wait()
     assert (bell.at, timer.is_set) == (due, False)
+
+
+async def test_a_stopped_timer_lets_go_of_the_loop(virtual_time: VirtualTime) -> None:
+    bell = Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.stop()
+    timer.set(5)
+    handle = timer._handle
+    assert handle is not None
+    timer.stop()
+    assert handle.cancelled()
+    assert timer._handle is None
+    assert not timer.is_set
+    timer.set(3)
+    await asyncio.sleep(10)
+    assert (bell.times, bell.at) == (1, 1003.0)
+
+
+async def test_one_handle_serves_many_settings(virtual_time: VirtualTime) -> None:
+    bell = Bell()
+    timer = LazyTimer(bell.loop, bell.ring)
+    timer.set(5)
+    first = timer._handle
+    timer.set(5)
+    timer.set(7)
+    assert timer._handle is first
+    timer.set(4)
+    assert timer._handle is not first
+    assert first is not None
+    assert first.cancelled()
+    timer.set(8)
+    await asyncio.sleep(20)
+    assert (bell.times, bell.at) == (1, 1008.0)

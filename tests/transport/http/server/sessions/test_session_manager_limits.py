@@ -1,0 +1,285 @@
+"""Sessions of an endpoint: shares of clients, idle ones, and those that are restored."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.protocol.envelope import SessionContext, SessionState, TransportContext
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.transport.http.server.sessions.http_session import HttpSession
+from fairlead.transport.http.server.sessions.session_manager import SessionManager, TooManySessions
+from fairlead.transport.http.server.sessions.session_store import MemorySessionStore, StoredSession
+from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.wire import Request, decode
+from tests.support.virtual_time import VirtualTime
+
+HELLO = decode(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}')
+
+
+class Server:
+    """Accepts sessions, and answers `initialize` with a version."""
+
+    def __init__(self, version: str | None = "2025-11-25") -> None:
+        self.version = version  # None: it says nothing
+        self.peers: list[ServedSession] = []
+
+    def __call__(self, channel: Any, principal: Principal) -> "ServedSession":
+        peer = ServedSession(channel, self.version)
+        self.peers.append(peer)
+        return peer
+
+
+class ServedSession:
+    def __init__(self, channel: HttpSession, version: str | None) -> None:
+        self.session = SessionContext(state=SessionState.ACTIVE, protocol_version=version)
+        self.heard: list[str] = []
+        self.closed = False
+        self._channel = channel
+        self._answers = version is not None
+        self._running = asyncio.ensure_future(channel.run(self._hear))
+
+    def _hear(self, item: Any) -> None:
+        self.heard.append(item.method)
+        if isinstance(item, Request) and self._answers:
+            self._channel.send_success(item.id, b"{}")
+
+    async def close(self) -> None:
+        self.closed = True
+        await self._channel.close()
+        await self._running
+
+
+def at(address: str, path: str = "/mcp") -> TransportContext:
+    return TransportContext(transport_type="http", peer_address=address, path=path)
+
+
+async def test_a_session_is_found_by_those_it_was_made_for(virtual_time: VirtualTime) -> None:
+    manager = SessionManager(HttpSettings(), Server())
+    one = manager.open(at("10.0.0.1"), "ada")
+    other = manager.open(at("10.0.0.1"), ANONYMOUS)
+    assert len(one.id) == 32
+    assert one.id != other.id
+    assert len(manager) == 2
+    virtual_time.now += 5
+    assert manager.get(one.id, "ada") is one
+    assert (one.used, other.used) == (virtual_time.now, virtual_time.now - 5)
+    for name, principal in ((one.id, "bob"), (one.id, ANONYMOUS), (other.id, "ada"), ("x", "ada")):
+        assert manager.get(name, principal) is None
+    await one.close()
+    assert manager.get(one.id, "ada") is None
+    await manager.close()
+    assert len(manager) == 0
+    assert manager.closing
+
+
+async def test_a_client_that_has_its_share_loses_an_idle_session() -> None:
+    server = Server()
+    manager = SessionManager(HttpSettings(max_sessions_per_client=2), server)
+    first, second = (manager.open(at("10.0.0.1"), ANONYMOUS) for _ in range(2))
+    first.open_stream([Request(1, "x")])
+    third = manager.open(at("10.0.0.1"), ANONYMOUS)
+    assert manager.get(second.id, ANONYMOUS) is None
+    assert manager.get(first.id, ANONYMOUS) is first
+    third.open_stream([Request(1, "x")])
+    with pytest.raises(TooManySessions):
+        manager.open(at("10.0.0.1"), ANONYMOUS)
+    assert manager.open(at("10.0.0.2"), ANONYMOUS)
+    assert manager.open(at("10.0.0.1"), "ada")
+    await manager.close()
+    assert all(peer.closed for peer in server.peers)
+    assert not manager._ending
+
+
+@pytest.mark.parametrize(
+    ("idle", "busy", "left"), [(99, False, 1), (125, False, 0), (125, True, 1)]
+)
+async def test_a_session_that_is_not_used_ends(
+    virtual_time: VirtualTime, idle: float, busy: bool, left: int
+) -> None:
+    server = Server()
+    manager = SessionManager(HttpSettings(session_idle=100), server)
+    one = manager.open(at("10.0.0.1"), ANONYMOUS)
+    if busy:
+        one.open_stream([Request(1, "x")])
+    await asyncio.sleep(idle)
+    assert len(manager) == left
+    assert server.peers[0].closed is not bool(left)
+    assert (manager._sweep is None) is not bool(left)
+    await manager.close()
+    assert manager._sweep is None
+
+
+async def test_sessions_may_be_idle_for_ever(virtual_time: VirtualTime) -> None:
+    manager = SessionManager(HttpSettings(session_idle=0), Server())
+    manager.open(at("10.0.0.1"), ANONYMOUS)
+    await asyncio.sleep(100_000)
+    assert len(manager) == 1
+    await manager.close()
+
+
+async def test_the_events_of_a_session_end_with_it() -> None:
+    manager = SessionManager(HttpSettings(), Server())
+    one = manager.open(at("10.0.0.1"), ANONYMOUS)
+    one.keep(one.standalone)
+    one.standalone.put(b"1")
+    one.standalone.put(b"2")
+    assert await manager.after(one, "g", 1) == [(2, b"2")]
+    assert manager._client_of(one.id) == one.client != ""
+    assert manager._client_of("x") == ""
+    await manager.end(one)
+    assert await manager.after(one, "g", 1) is None
+    await manager.close()
+
+
+class Restoring:
+    """An endpoint that keeps its sessions, and one that takes its place."""
+
+    def __init__(self, version: str | None = "2025-11-25", **settings: Any) -> None:
+        self.store = MemorySessionStore()
+        self.settings = HttpSettings(session_store=self.store, **settings)
+        self.old = SessionManager(self.settings, Server())
+        self.server = Server(version)
+        self.new = SessionManager(self.settings, self.server)
+
+    async def keep(self, principal: Principal = "ada") -> HttpSession:
+        session = self.old.open(at("10.0.0.1"), principal)
+        assert session.settle_revision()
+        assert self.old.restorer is not None
+        assert isinstance(HELLO, Request)
+        await self.old.restorer.keep(session, HELLO)
+        return session
+
+    async def restore(self, session_id: str, **more: Any) -> HttpSession | None:
+        context = at("10.0.0.1", more.pop("path", "/mcp"))
+        return await self.new.restore_session(session_id, context, more.pop("principal", "ada"))
+
+    async def stored(self, session: HttpSession) -> StoredSession | None:
+        assert session.key is not None
+        return await self.store.load(session.key)
+
+
+async def test_a_session_is_restored_once_for_all_who_ask() -> None:
+    both = Restoring()
+    kept = await both.keep()
+    stored = await both.stored(kept)
+    assert stored is not None
+    assert (stored.principal, stored.revision) == ("ada", "2025-11-25")
+    assert time.time() - stored.used < 60
+    await both.old.close()
+    first, second = await asyncio.gather(both.restore(kept.id), both.restore(kept.id))
+    assert first is second is not None
+    assert (first.id, first.key, first.revision) == (kept.id, kept.key, kept.revision)
+    assert both.new.get(kept.id, "ada") is first
+    [peer] = both.server.peers
+    assert peer.heard == ["initialize", "notifications/initialized"]
+    assert await both.restore(kept.id) is None  # it is there
+    assert not first.busy
+    await both.new.close()
+    assert await both.stored(kept) is not None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"principal": "bob"}, {"principal": ANONYMOUS}, {"path": "/other"}],
+    ids=["another principal", "anonymous", "another path"],
+)
+async def test_a_session_is_not_restored_for_others(asked: dict[str, Any]) -> None:
+    both = Restoring()
+    kept = await both.keep()
+    await both.old.close()
+    assert await both.restore(kept.id, **asked) is None
+    assert await both.restore("x") is None
+    assert both.server.peers == []
+    await both.new.close()
+
+
+@pytest.mark.parametrize(("age", "found"), [(99, True), (101, False)])
+async def test_a_session_is_restored_until_it_was_idle_for_too_long(
+    age: float, found: bool
+) -> None:
+    both = Restoring(session_idle=100)
+    kept = await both.keep()
+    await both.old.close()
+    assert kept.key is not None
+    await both.store.touch([kept.key], time.time() - age)
+    assert (await both.restore(kept.id) is not None) is found
+    await both.new.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "remains"), [("2025-06-18", False), ("1999", False), (None, True)]
+)
+async def test_a_server_that_does_not_agree_is_begun_anew(
+    virtual_time: VirtualTime, version: str | None, remains: bool
+) -> None:
+    both = Restoring(version)
+    kept = await both.keep()
+    await both.old.close()
+    begun = virtual_time.now
+    assert await both.restore(kept.id) is None
+    assert virtual_time.now - begun == (30 if version is None else 0)
+    assert both.server.peers[0].closed
+    assert (await both.stored(kept) is not None) is remains
+    assert len(both.new) == 0
+    await both.new.close()
+
+
+async def test_a_session_that_ends_for_good_is_not_kept() -> None:
+    both = Restoring()
+    one, other, third = [await both.keep() for _ in range(3)]
+    await both.old.end(one)
+    await other.close()  # by its server
+    await both.old.close()
+    assert [await both.stored(s) is not None for s in (one, other, third)] == [False, False, True]
+    assert both.new.restorer is not None
+    assert not await both.new.restorer.drop(third.id, "/mcp", "bob")
+    assert not await both.new.restorer.drop(third.id, "/other", "ada")
+    assert await both.new.restorer.drop(third.id, "/mcp", "ada")
+    assert not await both.new.restorer.drop(third.id, "/mcp", "ada")
+    await both.new.close()
+
+
+async def test_what_is_kept_must_be_a_request() -> None:
+    both = Restoring()
+    kept = await both.keep()
+    await both.old.close()
+    stored = await both.stored(kept)
+    assert stored is not None
+    for opening in (b"odd", b'{"jsonrpc":"2.0","method":"x"}'):
+        fields = {name: getattr(stored, name) for name in StoredSession.__struct_fields__}
+        await both.store.save(StoredSession(**{**fields, "opening": opening}))
+        assert await both.restore(kept.id) is None
+    assert both.server.peers == []
+    await both.new.close()
+
+
+async def test_closing_ends_a_restore_under_way_and_keeps_the_session() -> None:
+    both = Restoring(None)
+    kept = await both.keep()
+    await both.old.close()
+    restoring = asyncio.create_task(both.restore(kept.id))
+    async with asyncio.timeout(5):
+        while not both.server.peers:
+            await asyncio.sleep(0)
+        await both.new.close()
+        assert await restoring is None
+    assert both.server.peers[0].closed
+    assert await both.stored(kept) is not None
+
+
+async def test_a_store_that_fails_costs_its_sessions_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    both = Restoring()
+    kept = await both.keep()
+
+    async def fail(*_: Any) -> Any:
+        raise OSError("disk full")
+
+    both.store.load = fail  # type: ignore[method-assign]
+    assert await both.restore(kept.id) is None
+    assert "the store of sessions failed: OSError: disk full" in caplog.text
+    await both.old.close()
+    await both.new.close()
