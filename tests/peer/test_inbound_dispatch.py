@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from fairlead.errors import RemoteProtocolError, RpcError
+from fairlead.errors import ChannelClosed, RemoteProtocolError, RpcError
 from fairlead.interceptor import Answer, Exchange, MalformedFrame
 from fairlead.limits import BATCH_QUEUE
 from fairlead.peer import Peer
@@ -311,3 +311,47 @@ async def test_a_request_behind_initialize_waits_for_it_unless_it_is_a_ping() ->
     await server.close()
     await left.close()
     await frames.task
+
+
+async def test_a_channel_that_fails_ends_the_connection_and_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(self: LineChannel, deliver: Any) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(LineChannel, "run", fail)
+    left, _right = memory_pair()
+    errors: list[Exception] = []
+    ends: list[ChannelClosed] = []
+    conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
+    client = Peer(left, conversation, on_error=errors.append, on_close=ends.append)
+    client.start()
+    end = await client.wait_closed()
+    assert end.reason == "odd"
+    assert [str(error) for error in errors] == ["odd"]
+    assert ends == [end]
+
+
+async def test_members_of_an_answer_are_dropped_with_a_cancelled_request() -> None:
+    gate, exchanges = asyncio.Event(), list[Exchange]()
+
+    async def handler(exchange: Exchange) -> Answer:
+        exchanges.append(exchange)
+        exchange.edge.add_extra_members(exchange.request_id, {"more": Raw(b"1")})
+        await gate.wait()
+        return b"{}"
+
+    async with bare_server(handler=handler) as (channel, frames, server), asyncio.timeout(5):
+        members = server._inbound_requests.responses.members
+        channel.send(Request(1, "x"))
+        while not members:
+            await asyncio.sleep(0)
+        channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
+        while members:
+            await asyncio.sleep(0)
+        server.add_extra_members(9, {"more": Raw(b"1")})
+        assert members == {}
+        channel.send(Request(2, "x"))
+        gate.set()
+        assert await frames.next() == Success(2, Raw(b"{}"), {"more": Raw(b"1")})
+        assert members == {}

@@ -12,9 +12,11 @@ from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
 from fairlead.peer import Peer
 from fairlead.peer import notification_pipeline as passage_module
 from fairlead.peer.notification_pipeline import NotificationPipeline
+from fairlead.protocol.caller import Caller
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
-from fairlead.protocol.envelope import Direction
+from fairlead.protocol.envelope import Direction, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.revisions import NEWEST
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification
 
@@ -178,3 +180,45 @@ async def test_slow_interceptors_lose_the_oldest_notifications(
             passage.put(note(number), peer, delivered.append)
         await passage.passed()
         assert methods(delivered) == ["0", "3", "4", "5", "6"]
+
+
+async def test_a_notification_outside_of_any_connection_passes_too() -> None:
+    seen: list[Exchange] = []
+
+    async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(exchange)
+        return await proceed(exchange)
+
+    caller = Caller(NEWEST, True, "ada")
+    context = TransportContext(transport_type="http", path="/mcp")
+    for interceptors in ([watch], []):
+        delivered: list[Notification] = []
+        pipeline = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
+        pipeline.put_stateless(note(1), caller, context, delivered.append)
+        async with asyncio.timeout(5):
+            await pipeline.passed()
+        assert delivered == [note(1)]
+    [exchange] = seen
+    assert (exchange.caller, exchange.transport) == (caller, context)
+    assert exchange.direction is Direction.CLIENT_TO_SERVER
+
+
+async def test_what_a_delivery_begins_may_wait_for_the_pipeline() -> None:
+    """Only an interceptor must not wait for what waits for it."""
+
+    async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
+        await pipeline.passed()  # at once, for this is what it would wait for
+        answer = await proceed(exchange)
+        await pipeline.passed()
+        return answer
+
+    async with passing(watch) as (pipeline, peer), asyncio.timeout(5):
+        tasks: list[asyncio.Task[None]] = []
+
+        def deliver(_: Notification) -> None:
+            tasks.append(asyncio.create_task(pipeline.passed()))
+
+        pipeline.put(note(1), peer, deliver)
+        await pipeline.passed()
+        await asyncio.gather(*tasks)
+        assert len(tasks) == 1

@@ -284,3 +284,23 @@ async def test_a_request_that_cannot_be_written_is_forgotten() -> None:
         assert client.outbound.pending == {}
         assert client.conversation._waiting == set()
         await closing
+
+
+async def test_the_total_of_a_request_does_not_run_while_a_question_is_open(
+    virtual_time: VirtualTime,
+) -> None:
+    async with bare_client() as (channel, frames, client):
+        begun = virtual_time.now
+        waiting = asyncio.create_task(
+            client.request("x", timeout=4, max_total=6, on_progress=lambda *_: None)
+        )
+        asked = await frames.next()
+        question = asyncio.create_task(asyncio.sleep(10))
+        client.outbound.pause_deadlines(question)
+        await question
+        await asyncio.sleep(3)
+        said = Raw(b'{"progressToken":%d,"progress":1}' % asked.id)
+        channel.send(Notification("notifications/progress", said))
+        with pytest.raises(RequestTimeout):
+            await waiting
+        assert virtual_time.now - begun == pytest.approx(16)
