@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead import MCPClient, MCPClientConfig
+from fairlead.client.connection.connect import _is_refusal, _lost
 from fairlead.client.mcp_transport.channel_transport import ChannelTransport
-from fairlead.errors import ChannelClosed
+from fairlead.errors import ChannelClosed, HttpError, RemoteProtocolError, RpcError
 from fairlead.transport.channel import Channel
 from fairlead.transport.socket import connect_tcp
 
@@ -75,3 +76,29 @@ async def test_who_is_cancelled_while_closing_has_closed_all_the_same() -> None:
             await closing
         assert not client.connected
         await book.left.wait()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (HttpError(400), True),
+        (HttpError(499), True),
+        (HttpError(500), False),
+        (RpcError(-1, "no"), True),
+        (RemoteProtocolError("odd", code=-32700), True),
+        (ChannelClosed(), False),
+        (None, False),
+    ],
+    ids=["400", "499", "500", "rpc", "unreadable", "closed", "none"],
+)
+def test_a_server_that_has_moved_on_refuses_the_handshake(
+    error: BaseException | None, expected: bool
+) -> None:
+    assert _is_refusal(error) is expected
+
+
+def test_a_server_that_went_away_leaves_its_last_words() -> None:
+    lost = _lost(ChannelClosed("it crashed", exit_code=3, stderr=("a",), public="crashed"))
+    assert str(lost).startswith("Could not connect: it crashed before the handshake was done")
+    assert (lost.exit_code, lost.stderr, lost.public) == (3, ("a",), "crashed")
+    assert "the connection closed" in str(_lost(ChannelClosed()))

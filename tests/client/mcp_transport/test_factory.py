@@ -227,3 +227,8 @@ def test_which_timeout_counts(
 async def test_a_factory_cleans_up_when_connecting_fails() -> None:
     with pytest.raises(ConnectFailed):
         await create_stdio_transport({"command": "no-such-program-at-all"})
+
+
+def test_a_remote_server_is_no_child_process() -> None:
+    with pytest.raises(ConfigError, match="a server of type 'http' is no child process"):
+        StdioTransport({"type": "http", "url": "http://x"})
