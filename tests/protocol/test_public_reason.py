@@ -17,7 +17,7 @@ from fairlead.errors import (
     RpcError,
     TransportError,
 )
-from fairlead.protocol.public_reason import public_reason
+from fairlead.protocol.public_reason import owner_reason, public_reason
 
 
 def caused(error: BaseException, *causes: BaseException) -> BaseException:
@@ -78,3 +78,10 @@ def test_a_cause_is_told_where_it_knows_more() -> None:
 def test_eight_failures_that_wrap_each_other_are_looked_at(depth: int, reason: str) -> None:
     wrapped = [ConnectFailed("x") for _ in range(depth)]
     assert public_reason(caused(*wrapped, ConnectionRefusedError())) == reason
+
+
+def test_the_owner_of_a_server_is_told_its_message_without_what_it_printed() -> None:
+    error = ChannelClosed("it crashed", exit_code=3, stderr=("trace",))
+    assert "it crashed" in owner_reason(error)
+    assert "trace" not in owner_reason(error)
+    assert owner_reason(ValueError("odd")) == "odd"

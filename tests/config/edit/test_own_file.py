@@ -153,3 +153,45 @@ def test_the_users_file_is_where_discovery_looks(tmp_path: Path) -> None:
     assert file.path == tmp_path / ".config/fairlead/mcp.json"
     moved = HostPaths(platform="linux", home="/h", env={"FAIRLEAD_HOME": str(tmp_path)}, cwd="/")
     assert ConfigFile.of_user(moved).path == tmp_path / "mcp.json"
+
+
+@pytest.mark.parametrize("change", ["update", "remove"])
+def test_a_change_that_fails_makes_no_folder(tmp_path: Path, change: str) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    arguments = ("a", {"command": "a"}) if change == "update" else ("a",)
+    with pytest.raises(ConfigError, match='Server "a": is not in this file'):
+        getattr(file, change)(*arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_removing_an_entry_removes_it_from_the_switches(tmp_path: Path) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.add("a", {"command": "a"})
+    data = {**read(file.path), "disabledServers": ["a", "b"], "enabledServers": ["b", "a"]}
+    file.path.write_text(json.dumps(data))
+    file.remove("a")
+    assert read(file.path) == {
+        "mcpServers": {},
+        "disabledServers": ["b"],
+        "enabledServers": ["b"],
+    }
+
+
+def test_the_file_of_the_nearest_project(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    machine = HostPaths(platform="linux", home="/nowhere", cwd=str(inner), env={})
+    assert ConfigFile.of_nearest_project(machine).path == inner / ".fairlead" / "mcp.json"
+    ConfigFile.of_project(tmp_path / "a").add("x", {"command": "x"})
+    assert ConfigFile.of_nearest_project(machine).path == tmp_path / "a/.fairlead/mcp.json"
+
+
+def test_servers_that_are_no_map_are_refused(tmp_path: Path) -> None:
+    file = ConfigFile.of_project(tmp_path)
+    file.path.parent.mkdir()
+    file.path.write_text('{"mcpServers": []}')
+    with pytest.raises(ConfigError) as refused:
+        file.entries()
+    assert refused.value.args[0] == "`mcpServers` is not a map"
+    assert (refused.value.path, refused.value.line) == (str(file.path), 1)

@@ -44,3 +44,28 @@ def test_a_folder_is_held_by_one_process_until_it_ends(
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), lock_folder(tmp_path / "none"):
         pass
+
+
+def test_a_lock_is_waited_for_until_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two descriptors of one process exclude each other as well; the clock is ours."""
+    now, waits = 1000.0, list[float]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        waits.append(seconds)
+        now += 1.0
+
+    monkeypatch.setattr(locking.time, "monotonic", lambda: now)
+    monkeypatch.setattr(locking.time, "sleep", sleep)
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(TimeoutError, match="another program has been changing"),
+        lock_folder(tmp_path),
+    ):
+        pytest.fail("it is held")
+    assert len(waits) == locking.LIMIT + 1
+    waits.clear()
+    with lock_folder(tmp_path):
+        assert waits == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.config.files.reader import MAX_SIZE, ConfigReader, read_file, stamp_of
+from fairlead.config.files.reader import MAX_SIZE, ConfigReader, _why, read_file, stamp_of
 from fairlead.errors import ConfigError
 from fairlead.limits import CONFIG_FILE_BYTES
 
@@ -95,3 +95,18 @@ def test_contents_and_folders_are_remembered(tmp_path: Path) -> None:
         str(path),
         "x\0",
     ]
+
+
+def test_nothing_stays_open(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"content")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        read_file(str(path))
+        why(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_error_without_a_text_has_the_name_of_its_type() -> None:
+    assert _why(OSError(13, "no")) == "cannot be read: no"
+    assert _why(PermissionError()) == "cannot be read: PermissionError"

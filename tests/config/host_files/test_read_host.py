@@ -453,6 +453,39 @@ def test_an_entry_that_cannot_be_read_costs_itself_only(tmp_path: Path) -> None:
     ]
 
 
+def test_an_entry_is_noted_as_switched_off_and_inputs_are_read(tmp_path: Path) -> None:
+    inputs = [
+        {"id": "a", "description": "A", "password": True, "default": "x", "options": ["x", 1]},
+        {"id": "b", "password": "yes", "default": 5, "options": "x"},
+        {"id": 7},
+        "odd",
+    ]
+    entry = {"command": "c", "args": ["${input:a} ${input:b} ${input:c}"], "enabled": False}
+    write(
+        tmp_path / HOME, {".config/Code/User/mcp.json": {"servers": {"s": entry}, "inputs": inputs}}
+    )
+    [one] = read("vscode", machine_in(tmp_path))
+    assert one.notes == ("switched off in the entry",)
+    assert not one.enabled
+    assert one.needs_input == (
+        Input("a", "A", True, ("x", "1"), "x"),
+        Input("b"),
+        Input("c"),
+    )
+
+
+def test_files_are_read_for_entries_of_a_project_only(tmp_path: Path) -> None:
+    entry = {"mcpServers": {"s": {"command": "c", "envFile": "/none/.env"}}}
+    write(tmp_path, {"a.json": entry, "b.json": entry})
+    places = [
+        ConfigLocation(str(tmp_path / "a.json"), "project"),
+        ConfigLocation(str(tmp_path / "b.json"), "user"),
+    ]
+    host = Host(id="x", title="X", places=lambda *_: places)
+    project, user = find_servers(host, machine_in(tmp_path), ConfigReader())
+    assert (project.contents, user.contents) == ({"/none/.env": None}, {})
+
+
 def test_in_the_home_directory_the_users_file_is_not_the_projects(tmp_path: Path) -> None:
     write(tmp_path, {".cursor/mcp.json": {"mcpServers": {"a": {"command": "a"}}}})
     machine = HostPaths(platform="linux", home=str(tmp_path), cwd=str(tmp_path), env={})

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec import UNSET, Raw
 
 from fairlead.errors import LocalProtocolError, RemoteProtocolError
+from fairlead.limits import DECLARATION_BYTES
 from fairlead.protocol.caller import Caller, Meta, ParamsHead
 from fairlead.protocol.conversation.conversation import Agreement, Conversation, ConversationRole
 from fairlead.protocol.conversation.conversation_events import (
@@ -1023,3 +1024,18 @@ class Talk(RuleBasedStateMachine):
 
 TestTalk = pytest.mark.covers("RPC-12", "PRO-18")(Talk.TestCase)
 TestTalk.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)
+
+
+def test_a_client_that_declares_too_much_is_refused() -> None:
+    server = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
+    large = "x" * DECLARATION_BYTES.value
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"experimental": {"a": large}},
+        "clientInfo": {"name": "c", "version": "1"},
+    }
+    event = server.receive(Request(1, "initialize", Raw(to_json(hello))))
+    assert isinstance(event, RequestRejected)
+    assert event.answer.code == -32602
+    assert event.answer.message.startswith("capabilities and clientInfo have more than")
+    assert server.agreement is None

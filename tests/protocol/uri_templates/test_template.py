@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import Context, MCPServer
+from fairlead.limits import TEMPLATE_VARIABLES
 from fairlead.protocol.uri_templates.template import UriTemplate
 from tests.support.raw_server_client import META, wire_to
 
@@ -303,3 +304,23 @@ async def test_a_resource_and_a_prompt_may_ask_before_they_answer() -> None:
             done = (await wire.ask(method, {**target, **again, "_meta": meta}))["result"]
             assert done["resultType"] == "complete"
             assert str(value) in str(done)
+
+
+def test_a_template_has_a_limited_number_of_variables() -> None:
+    most, hits = TEMPLATE_VARIABLES.value, TEMPLATE_VARIABLES.hits
+    text = "x:" + "".join(f"/{{v{number}}}" for number in range(most))
+    assert len(UriTemplate(text).variables) == most
+    assert TEMPLATE_VARIABLES.hits == hits
+    with pytest.raises(ValueError, match=f"has more than {most} variables"):
+        UriTemplate(text + "/{more}")
+    assert TEMPLATE_VARIABLES.hits == hits + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "specificity"),
+    [("x://a", (5, 0, 0)), ("x://{a}/b", (6, 0, -1)), ("x://{+a}/{b}", (5, -1, -2))],
+)
+def test_the_more_a_template_says_the_more_specific_it_is(
+    text: str, specificity: tuple[int, int, int]
+) -> None:
+    assert UriTemplate(text).specificity == specificity
