@@ -2,14 +2,22 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead import MCPServer
-from fairlead.server.features.tool_modules import Skipped, load_modules, mcp_tool
+from fairlead.server.features.tool_modules import (
+    Skipped,
+    load_modules,
+    mcp_tool,
+    stdout_to_stderr,
+)
 from fairlead.server.features.tool_registry import MCPToolRegistry
 
 GOOD = """
@@ -128,3 +136,42 @@ server.run()
     (line,) = done.stdout.splitlines()
     assert len(json.loads(line)["result"]["tools"]) == 4
     assert b"hello from fd 1" in done.stderr
+
+
+def test_stdout_is_given_back(capfd: pytest.CaptureFixture[str]) -> None:
+    with stdout_to_stderr():
+        print("printed")
+        os.write(1, b"written\n")
+    os.write(1, b"again\n")
+    out, err = capfd.readouterr()
+    assert out == "again\n"
+    assert sorted(err.split()) == ["printed", "written"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "description", "expected"),
+    [
+        ({"type": "object"}, "Said.", "Said."),
+        ({"inputSchema": {"type": "object"}, "description": "Own."}, "Said.", "Own."),
+        ({"type": "object"}, None, "From the docstring."),
+        ({"type": "object"}, "", "From the docstring."),
+    ],
+    ids=["given", "in the schema", "docstring", "empty"],
+)
+def test_a_tool_with_a_schema_has_a_description(
+    schema: dict[str, Any], description: str | None, expected: str
+) -> None:
+    module = types.ModuleType("tools_for_this_test")
+
+    @mcp_tool("t", description, schema=schema)
+    def function() -> int:
+        """From the docstring."""
+        return 1
+
+    module.function = function  # type: ignore[attr-defined]
+    registry = MCPToolRegistry()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        assert load_modules(registry, [module.__name__]) == []
+    definition = registry.listing.get("t").definition  # type: ignore[union-attr]
+    assert definition.description == expected

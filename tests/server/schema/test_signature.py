@@ -18,11 +18,11 @@ import pydantic
 import pydantic.dataclasses
 import pytest
 
-from fairlead import MCPServer
+from fairlead import Context, MCPServer
 from fairlead.protocol.schema.validation import FieldError, InvalidArguments
 from fairlead.server.schema.docstrings import parameter_texts
 from fairlead.server.schema.param_headers import Header
-from fairlead.server.schema.signature import Signature
+from fairlead.server.schema.signature import Signature, _unresolved, context_parameter
 
 
 class Color(enum.Enum):
@@ -652,3 +652,44 @@ def test_nothing_big_is_imported_for_a_signature() -> None:
 
 def test_a_field_error_is_a_plain_value() -> None:
     assert InvalidArguments([FieldError("a", "b")]).args == ("a: b",)
+
+
+def test_definitions_of_one_name_are_counted() -> None:
+    def function(a: Any, b: Any, c: Any) -> None: ...
+
+    for name, field in (("a", "x"), ("b", "y"), ("c", "z")):
+        inner = pydantic.create_model("Inner", **{field: (int, ...)})
+        outer = pydantic.create_model(f"Outer{name}", held=(inner, ...))
+        function.__annotations__[name] = outer
+    assert Signature(function).schema["$defs"].keys() == {"Inner", "Inner_2", "Inner_3"}
+
+
+def test_a_tuple_has_as_many_items_as_its_type() -> None:
+    def function(pair: tuple[int, str]) -> None: ...
+
+    assert Signature(function).schema["properties"]["pair"] == {
+        "type": "array",
+        "prefixItems": [{"type": "integer"}, {"type": "string"}],
+        "items": False,
+        "minItems": 2,
+        "maxItems": 2,
+    }
+
+
+def test_the_context_is_found_by_its_annotation() -> None:
+    for kind in (Context, Context | None, None | Context, Annotated[Context, "x"]):
+        assert context_parameter({"a": int, "b": kind, "return": Context}, Context) == "b"
+    for kind in (int, int | None, "Context"):
+        assert context_parameter({"a": kind, "return": Context}, Context) is None
+
+
+def test_an_annotation_that_is_unknown_is_named() -> None:
+    def function(a: int, b: "Unknown | int") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def returning() -> "Unknown": ...  # type: ignore[name-defined]  # noqa: F821
+
+    error = NameError("name 'Unknown' is not defined", name="Unknown")
+    assert _unresolved(function, error) == "the annotation 'Unknown | int' of parameter 'b'"
+    assert _unresolved(returning, error) == "the annotation 'Unknown' of what it returns"
+    other = NameError("name 'Other' is not defined", name="Other")
+    assert _unresolved(function, other) == "an annotation"
