@@ -179,8 +179,14 @@ async def test_closing_ends_streams_and_the_session() -> None:
                 await peer.close()
             with pytest.raises(ChannelClosed, match="Transport closed"):
                 await asking
-            with pytest.raises(ChannelClosed):
+            with pytest.raises(ChannelClosed) as refused:
                 channel.send(Notification("x"))
+            assert refused.value.delivered is False
+            with pytest.raises(ChannelClosed) as refused:
+                channel.send_success(1, b"{}")
+            assert refused.value.delivered is False
+            assert channel._tasks == set()
+            assert channel._receiver.pending == {}
         assert server.of("DELETE")[0].headers["mcp-session-id"] == SESSION
         assert len(host.ends) == 1
 

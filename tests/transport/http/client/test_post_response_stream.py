@@ -9,6 +9,7 @@ import pytest
 from fairlead.errors import (
     NoAnswer,
     RemoteProtocolError,
+    RpcError,
     TransportError,
 )
 from tests.support.scripted_http_server import (
@@ -206,3 +207,54 @@ async def test_a_stream_that_unpacks_to_too_much_is_refused() -> None:
     ):
         with pytest.raises(RemoteProtocolError, match="over the limit of 1000000"):
             await peer.request("tools/list")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "method": "notifications/x"},
+        {"jsonrpc": "2.0", "id": 99, "result": {}},
+    ],
+    ids=["notification", "another answer"],
+)
+async def test_a_body_that_is_no_answer_loses_the_request(message: dict[str, object]) -> None:
+    async def rest(call: Call) -> None:
+        await call.answer(200, json.dumps(message), Content_Type="application/json")
+
+    async with (
+        raw_server(handshake_server(rest)) as server,
+        connected(server.url) as (peer, _),
+    ):
+        with pytest.raises(NoAnswer, match="No response received for request ID 2"):
+            await peer.request("tools/list")
+        assert peer.connected
+
+
+async def test_an_error_without_an_id_is_the_answer() -> None:
+    async def rest(call: Call) -> None:
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": -5, "message": "no"}}
+        await call.answer(200, json.dumps(error), Content_Type="application/json")
+
+    async with (
+        raw_server(handshake_server(rest)) as server,
+        connected(server.url) as (peer, _),
+    ):
+        with pytest.raises(RpcError) as refused:
+            await peer.request("tools/list")
+        assert (refused.value.code, refused.value.message) == (-5, "no")
+
+
+async def test_a_body_that_cannot_be_read_is_kept_with_the_error() -> None:
+    body = b"x" * 300
+
+    async def rest(call: Call) -> None:
+        await call.answer(200, body, Content_Type="application/json")
+
+    async with (
+        raw_server(handshake_server(rest)) as server,
+        connected(server.url) as (peer, _),
+    ):
+        with pytest.raises(RemoteProtocolError) as failed:
+            await peer.request("tools/list")
+    error = failed.value
+    assert (error.excerpt, error.size, error.frame) == (repr(body[:200]), 300, body)
