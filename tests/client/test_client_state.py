@@ -166,3 +166,20 @@ async def test_a_request_ends_with_its_signal() -> None:
     signal = AbortSignal()
     assert await abortable(done(), signal) == Raw(b"{}")
     assert len(signal._callbacks) == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "cache", "kept"),
+    [
+        ("auto", True, True),
+        ("auto", False, False),
+        ("2025-11-25", True, False),
+        ("2025-11-25", False, False),
+    ],
+)
+async def test_results_are_kept_in_the_stateless_era_if_that_is_wanted(
+    version: str, cache: bool, kept: bool
+) -> None:
+    config = MCPClientConfig(protocol_version=version, cache=cache)
+    async with MCPClient.connect_inprocess(server_with_levels(), config) as client:
+        assert (client._cache is not None) is kept

@@ -281,6 +281,9 @@ async def test_a_request_that_cannot_be_written_is_forgotten() -> None:
             client.outbound.forward_nowait("x", Raw(b"{}"), lambda _: pytest.fail("twice"))
         with pytest.raises(ChannelClosed):
             client.outbound.forward_nowait("x", lambda _: Raw(b"{}"), lambda _: None)
+        asking = asyncio.create_task(client.request("x"))
+        with pytest.raises(ChannelClosed):
+            await asking
         assert client.outbound.pending == {}
         assert client.conversation._waiting == set()
         await closing

@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
 from fairlead.interceptor import Answer, Exchange
+from fairlead.peer.connection_state import FEW
 from fairlead.wire import Failure, Notification, Request, Success
 from tests.peer.test_peer import bare_server, talking
 from tests.support.virtual_time import VirtualTime
@@ -232,3 +233,22 @@ async def test_a_request_behind_one_with_a_task_has_a_task_too() -> None:
         assert (await taker.next()).request_id == 3
         server.delegated.answer(taker, 3, b"{}")
         assert (await frames.next()).id == 3
+
+
+async def test_answers_are_written_together_while_many_are_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taker, joined = Taker(), list[int]()
+    async with bare_server(handler=never, take=taker) as (channel, frames, server):
+        for number in range(FEW + 3):
+            channel.send(call(number))
+            await taker.next()
+        taken = server._work.taken
+        monkeypatch.setattr(
+            type(server.channel), "join_writes", lambda _: joined.append(len(taken))
+        )
+        for number in range(FEW + 3):
+            server.delegated.answer(taker, number, b"{}")
+        monkeypatch.undo()
+        assert joined == [FEW + 2, FEW + 1]
+        assert [(await frames.next()).id for _ in range(FEW + 3)] == list(range(FEW + 3))

@@ -10,6 +10,8 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.client.connection.listen_request import _is_final
+from fairlead.errors import FairleadError, HttpError, TransportError
 from tests.support.scripted_stdio_server import heard, program
 
 
@@ -300,3 +302,25 @@ async def test_news_of_our_own_server_comes_through_again_after_it_ended_the_sub
             server.resource_updated("memo://a")
             async with asyncio.timeout(5):
                 await updated.wait()
+
+
+@pytest.mark.parametrize(
+    ("error", "final"),
+    [
+        (HttpError(400), True),
+        (HttpError(404), True),
+        (HttpError(429), False),
+        (HttpError(499), True),
+        (HttpError(500), False),
+        (TransportError("lost"), False),
+        (RpcError(-32602, "no"), True),
+    ],
+    ids=["400", "404", "429", "499", "500", "lost", "refused"],
+)
+async def test_a_subscription_that_was_lost_is_opened_again_and_a_refused_one_is_not(
+    error: FairleadError, final: bool
+) -> None:
+    async with MCPClient.connect_inprocess(MCPServer("s")) as client:
+        peer = client.transport.peer
+        assert _is_final(error, peer) is final
+    assert _is_final(error, peer)
