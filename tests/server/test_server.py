@@ -636,3 +636,44 @@ server.run()
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["id"] for answer in answers] == [0, 1, 2, 3, 4]
+
+
+def test_tools_are_described_by_their_first_line() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    def one() -> None:
+        """First line.
+
+        More.
+        """
+
+    server.tool(name="two")(lambda: "x")
+    assert server.describe_tools() == [("one", "First line."), ("two", "")]
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "array"}, "t: arguments are an object, not of type 'array'"),
+        ([], "t: the schema of its arguments is a dict"),
+    ],
+    ids=["array", "list"],
+)
+def test_the_schema_of_arguments_is_that_of_an_object(schema: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        MCPServer("s").register_tool("t", schema, lambda: "x")
+
+
+@pytest.mark.parametrize(
+    ("hints", "problem"),
+    [
+        ({"cache_ttl": -0.001}, "cache_ttl is a number of seconds, not -0.001"),
+        ({"cache_scope": "all"}, "cache_scope is 'private' or 'public', not 'all'"),
+    ],
+    ids=["negative", "unknown"],
+)
+def test_hints_that_mean_nothing_are_refused(hints: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        MCPServer("s").register_resource("r://1", "one", content_provider="1", **hints)
+    MCPServer("s").register_resource("r://1", "one", content_provider="1", cache_ttl=0)

@@ -188,3 +188,37 @@ async def test_an_answer_has_at_most_a_hundred_values(
         completion = (await complete(wire, PROMPT, "city", "", _meta=META))["completion"]
     assert len(completion["values"]) == shown
     assert (completion.get("total"), completion.get("hasMore")) == (total, more)
+
+
+async def test_a_fixed_resource_may_have_completions() -> None:
+    server = MCPServer("s")
+    server.register_resource("r://1", "one", content_provider="1")
+    server.completion("r://1", "a")(lambda typed: [f"{typed}!"])
+    async with wire_to(server) as wire:
+        await wire.greet()
+        fixed = {"type": "ref/resource", "uri": "r://1"}
+        assert (await complete(wire, fixed, "a", "x"))["completion"]["values"] == ["x!"]
+        assert (await complete(wire, fixed, "b", "x"))["completion"]["values"] == []
+
+
+async def test_prompts_may_be_functions_texts_or_their_own_description() -> None:
+    server = MCPServer("s")
+    server.register_prompt("function", template=lambda: "made")
+    server.register_prompt("given", arguments=[{"name": "a"}], template=lambda a: f"<{a}>")
+    server.register_prompt("text", arguments=[{"name": "a"}], template="{a} {{b}}")
+    server.register_prompt("described", "says this")
+    server.register_prompt("bare")
+    expected = {
+        "function": "made",
+        "given": "<1>",
+        "text": "1 {b}",
+        "described": "says this",
+        "bare": "bare",
+    }
+    async with wire_to(server) as wire:
+        await wire.greet()
+        for name, text in expected.items():
+            arguments = {"a": "1"} if name in ("given", "text") else {}
+            answer = await wire.ask("prompts/get", {"name": name, "arguments": arguments})
+            [message] = answer["result"]["messages"]
+            assert (message["role"], message["content"]["text"]) == ("user", text)
