@@ -34,9 +34,7 @@ class HttpSettings:
     sse_dialect: Literal["standard", "fragments"] = "standard"
     sessions: bool = True  # False: handshake clients are served without, e.g. by several processes
     require_session: bool = False
-    session_idle: float = (
-        1800.0  # without a request or a stream, until a session ends; 0: never
-    )
+    session_idle: float = 1800.0  # without a request or a stream, until a session ends; 0: never
     session_kept: float = 86_400.0  # for which one in the store goes on with its next request
     max_sessions: int = 10_000
     max_sessions_per_client: int = SESSIONS_PER_CLIENT.value  # a principal, or an address
