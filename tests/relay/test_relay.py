@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from fairlead.gateway import RelaySettings
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.relay import Relay
+from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.transport.memory import memory_pair
 from tests.support.raw_relay import (
     HANDSHAKE,
     META,
@@ -249,3 +253,80 @@ async def test_calls_that_wait_elsewhere_are_not_ended_with_a_relay() -> None:
     async with relay.running():
         assert not ours.closed
     assert ours.closed
+
+
+class Session:
+    """A session, as far as it watches resources."""
+
+    def __init__(self, link: Any = None) -> None:
+        self.link = link
+        self.uris = SubscriptionQuota().held("key")
+        self.uris.add("a:1")
+        self.uris.add("a:2")
+
+
+class StatelessLink:
+    """A connection to a stateless server, and the work that nobody waits for."""
+
+    stateless = alive = True
+
+    def __init__(self) -> None:
+        self.uris: dict[str, set[object]] = {}
+        self.name = "raw"
+        self.fronts: dict[object, None] = {}
+        self.on_news: Any = None
+        self.work: list[str] = []
+        self.stopped: list[Any] = []
+        self.changes = SimpleNamespace(stop=self.stopped.append)
+
+    def background(self, work: Any) -> None:
+        self.work.append(work.__qualname__)
+        work.close()
+
+
+async def test_what_a_client_may_not_hear_of_is_not_watched_any_more() -> None:
+    relay = Relay({"command": "true"})
+    lost: Any = Session()
+    relay.unwatch(lost, lambda uri: uri == "a:1")
+    assert set(lost.uris) == {"a:1"}
+    link = StatelessLink()
+    served: Any = Session(link)
+    relay.unwatch(served, lambda uri: uri == "a:1")
+    assert set(served.uris) == {"a:1"}
+    assert link.work == ["HandshakeToStateless.follow"]
+    link.alive = False  # type: ignore[misc]
+    relay.unwatch(served, lambda uri: False)
+    assert (set(served.uris), len(link.work)) == (set(), 1)
+    await relay.upstream.close()
+
+
+async def test_who_listens_to_changes_of_a_connection_is_hung_up_on() -> None:
+    relay, link = Relay({"command": "true"}), StatelessLink()
+    given: Any = link
+    relay.upstream._links["stateless"] = [given]
+    relay.hang_up("edge")
+    relay.hang_up()
+    assert link.stopped == ["edge", None]
+    relay.upstream._links.clear()
+    await relay.close()
+
+
+async def test_a_client_is_served_until_its_channel_ends_or_it_is_cancelled() -> None:
+    relay = Relay({"command": "true"})
+    near, far = memory_pair()
+    serving = asyncio.create_task(relay.serve(near))
+    await asyncio.sleep(0)
+    await far.close()
+    async with asyncio.timeout(5):
+        await serving
+    assert relay._fronts == {}
+    near, far = memory_pair()
+    serving = asyncio.create_task(relay.serve(near))
+    await asyncio.sleep(0)
+    (front,) = relay._fronts.values()
+    serving.cancel()
+    await asyncio.wait([serving])
+    assert not front.peer.connected
+    assert relay._fronts == {}
+    await far.close()
+    await relay.close()

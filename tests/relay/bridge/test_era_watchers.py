@@ -407,3 +407,34 @@ def test_calls_of_one_principal_that_wait_are_limited(others: int, full: bool) -
     assert lot.full(mine) is full
     assert PARKED_CALLS.hits - hits == full
     assert len(lot) == 3 + others
+
+
+@pytest.mark.parametrize(
+    ("data", "capabilities", "questions"),
+    [
+        ({"elicitations": [{"url": "u", "elicitationId": "x"}]}, b'{"elicitation":{"url":{}}}', 1),
+        ({"elicitations": [{"url": "u"}]}, b"{}", 0),
+        ({"elicitations": []}, b'{"elicitation":{"url":{}}}', 0),
+        ({"elicitations": 5}, b'{"elicitation":{"url":{}}}', 0),
+    ],
+    ids=["page", "cannot visit", "none", "odd"],
+)
+def test_a_refusal_that_wants_a_page_visited_is_a_question_if_it_can_be(
+    data: Any, capabilities: bytes, questions: int
+) -> None:
+    link: Any = FakeLink()
+    raw = json.dumps({"code": -32042, "message": "visit", "data": data}).encode()
+    refused = RpcError(-32042, "visit", raw=raw)
+    asked = exchange("tools/call", {"name": "x"}, capabilities=capabilities)
+    passing: Any = SimpleNamespace(members={})
+    if not questions:
+        with pytest.raises(RpcError) as error:
+            bridge(link)._visits(asked, passing, refused)
+        assert (error.value.code, error.value.message) == (-32603, "visit")
+        return
+    found = json.loads(bytes(bridge(link)._visits(asked, passing, refused)))
+    assert found["resultType"] == "input_required"
+    assert found["inputRequests"] == {
+        "u1": {"method": "elicitation/create", "params": {"url": "u", "mode": "url"}}
+    }
+    assert found["requestState"]
