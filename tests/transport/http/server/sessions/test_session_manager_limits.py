@@ -196,10 +196,10 @@ async def test_a_session_is_not_restored_for_others(asked: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("age", "found"), [(99, True), (101, False)])
-async def test_a_session_is_restored_until_it_was_idle_for_too_long(
+async def test_a_session_is_restored_until_it_was_kept_for_too_long(
     age: float, found: bool
 ) -> None:
-    both = Restoring(session_idle=100)
+    both = Restoring(session_kept=100)
     kept = await both.keep()
     await both.old.close()
     assert kept.key is not None
@@ -281,5 +281,23 @@ async def test_a_store_that_fails_costs_its_sessions_only(
     both.store.load = fail  # type: ignore[method-assign]
     assert await both.restore(kept.id) is None
     assert "the store of sessions failed: OSError: disk full" in caplog.text
+    await both.old.close()
+    await both.new.close()
+
+
+@pytest.mark.parametrize(("kept_for", "remains"), [(0, True), (100, False)])
+async def test_stored_sessions_expire_unless_they_are_kept_for_ever(
+    kept_for: float, remains: bool
+) -> None:
+    both = Restoring(session_kept=kept_for)
+    kept, used = await both.keep(), await both.keep()
+    restorer = both.old.restorer
+    assert restorer is not None
+    assert kept.key is not None
+    assert used.key is not None
+    await both.store.touch([kept.key, used.key], time.time() - 1000)
+    await restorer.touch([used.key])
+    assert (await both.stored(kept) is not None) is remains
+    assert await both.stored(used) is not None
     await both.old.close()
     await both.new.close()
