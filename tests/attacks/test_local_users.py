@@ -87,7 +87,9 @@ def test_on_this_machine_it_never_fails() -> None:
 def endpoint(**options: Any) -> ListenAddress:
     usual = dict.fromkeys(("http", "ws", "unix", "host", "port", "token", "tls_cert", "tls_key"))
     more = {"allow_host": [], "allow_origin": [], "insecure": False, "workers": 1}
-    return ListenAddress.of(Namespace(**{**usual, **more, "sessions": None, **options}))
+    return ListenAddress.of(
+        Namespace(**{**usual, **more, "sessions": None, "session_idle": None, **options})
+    )
 
 
 def announced_by(one: ListenAddress) -> str:

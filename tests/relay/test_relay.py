@@ -273,6 +273,7 @@ class StatelessLink:
     def __init__(self) -> None:
         self.uris: dict[str, set[object]] = {}
         self.name = "raw"
+        self.agreement = None
         self.fronts: dict[object, None] = {}
         self.on_news: Any = None
         self.work: list[str] = []

@@ -381,7 +381,7 @@ async def test_a_connection_that_nobody_uses_is_ended_after_its_time(
     link.used = virtual_time.now
     await asyncio.sleep(99)
     assert not link.closed
-    link.idle = False
+    link.idle = link.abandoned = False
     await asyncio.sleep(30)  # it is looked at, and in use
     assert not link.closed
     link.idle = True

@@ -14,6 +14,7 @@ from fairlead.manager.server_spec import ServerSpec, read_spec
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.settings import RelaySettings
 from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.upstream.start_limiter import StartLimiter
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
@@ -23,6 +24,7 @@ class FakeManager:
 
     def __init__(self) -> None:
         self.status = "connected"
+        self.start_limiter = StartLimiter()
         self.supervisor: Any = SimpleNamespace(timeout=5.0, client=None, checked=[])
         self.supervisor.check_hang = self.supervisor.checked.append
         self.hangs = False
