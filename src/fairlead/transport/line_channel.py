@@ -236,7 +236,13 @@ class LineChannel(SharedStream):
             raise _again(self._write_error)
         if sink is None:
             raise ChannelClosed("not open", delivered=False)
-        self._offered += len(data)
+        if not self._offered and self._fd is not None:
+            self._offered = len(data)
+            data = self._write_first(self._fd, data)
+            if not data:
+                return
+        else:
+            self._offered += len(data)
         if self._joined is not None:
             self._joined.append(data)
             if len(self._joined) >= JOIN:
@@ -245,6 +251,20 @@ class LineChannel(SharedStream):
         sink.write(data)
         if self.congested:
             self._check_flood(sink)
+
+    def _write_first(self, fd: int, data: bytes) -> bytes:
+        """Write the first message without the transport; return what is left of it.
+
+        If the pipe is broken by now, its reader has certainly read nothing. The transport would
+        report the same error later, when that can no longer be told.
+        """
+        try:
+            return data[os.write(fd, data) :]
+        except BrokenPipeError:
+            self._untouched = True
+        except OSError:
+            pass  # it is full: the transport waits
+        return data
 
     def _check_flood(self, sink: ByteSink) -> None:
         """Answers that wait for nobody (refusals, lists) could pile up behind a peer that does not
