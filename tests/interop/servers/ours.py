@@ -18,7 +18,7 @@ from fairlead.protocol.types.content import (
 PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 ENCODED_PIXEL = base64.b64encode(PIXEL).decode()
 
-server = MCPServer("ours", version="1.2.3", instructions="Say hello first.")
+server = MCPServer("ours", version="1.2.3", instructions="Say hello first.", rate_limit_rate=0)
 waiting: set[int | str] = set()
 nobody_waits = asyncio.Event()
 nobody_waits.set()
