@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import MCPClient, MCPServer
-from fairlead.errors import ConnectFailed, ServerBusy
+from fairlead.errors import ConnectFailed, FairleadError, ServerBusy
 from fairlead.gateway import Gateway
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
@@ -19,6 +19,7 @@ from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_connection import Link
 from fairlead.relay.upstream_pool import MOST_BACKOFFS, Upstream
 from fairlead.transport.channel import Channel
+from fairlead.transport.memory import memory_pair
 
 LIMIT = 30.0
 
@@ -184,3 +185,31 @@ async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_
                     assert served["content"][0]["text"] == "x"
                 result = await client.call_tool("s_echo", {"text": "b"})
                 assert result["content"][0]["text"] == "b"
+
+
+@pytest.mark.attack(
+    "a client with a name whose declared capabilities make its own process exit",
+    "clients with names never share a process, so the call fails",
+    "the process of other clients is not reached",
+)
+async def test_a_client_with_a_name_is_not_moved_to_the_process_of_others(tmp_path: Path) -> None:
+    program = tmp_path / "exits.py"
+    program.write_text(_EXITS)
+    entry = {"command": sys.executable, "args": [str(program)]}
+
+    async def sample(*_: object) -> dict[str, object]:
+        return {}
+
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"s": entry})
+        async with MCPClient.connect_inprocess(gateway) as client:
+            assert (await client.call_tool("s_echo", {"text": "a"}))["content"][0]["text"] == "a"
+
+        async def as_eve() -> Channel:
+            near, far = memory_pair()
+            gateway.attach(far, "eve")
+            return near
+
+        async with MCPClient.connect_channel(as_eve, on_sample=sample) as eve:
+            with pytest.raises(FairleadError, match="exited with code 3"):
+                await eve.call_tool("s_echo", {"text": "x"})

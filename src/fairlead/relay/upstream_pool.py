@@ -35,7 +35,7 @@ from ..protocol.conversation.era_probe import (
     judge_refused_initialize,
     lacks_handshake,
 )
-from ..protocol.identity.principal import ANONYMOUS, Principal
+from ..protocol.identity.principal import ANONYMOUS, UNNAMED, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.public_reason import public_reason
 from ..protocol.revisions import NEWEST
@@ -283,13 +283,15 @@ class Upstream:
     async def _first_process(self, exc: ChannelClosed | ConnectFailed, caller: Caller) -> Link:
         """Return the connection that is there anyway, if a second process exited at its start.
 
-        Some servers cannot run twice: they have a fixed port, a lock or a profile. Such a client
-        does without being asked, rather than without the server.
+        Some servers cannot run twice: they have a fixed port, a lock or a profile. The server then
+        cannot ask such a client. Clients with names never share: what one of them declares may
+        make a process exit, and must not lead to a process that others use.
 
         Raises:
             ChannelClosed, ConnectFailed: The error; there is no other process.
         """
-        if exc.exit_code is None or not self.way.shared or self.base is None:
+        named = caller.principal not in (ANONYMOUS, UNNAMED)
+        if exc.exit_code is None or not self.way.shared or self.base is None or named:
             raise exc
         try:
             link = await self.base()
@@ -402,8 +404,10 @@ class Upstream:
         for other in [one for one in link.fronts if one is not front]:
             del link.fronts[other]
             other.link = None  # it gets another one with its next request
-            for watching in link.uris.values():
-                watching.discard(other)
+            for uri in list(link.uris):
+                link.uris[uri].discard(other)
+                if not link.uris[uri]:
+                    del link.uris[uri]
 
     def _attach(self, link: Link, front: Front) -> Link:
         link.fronts[front] = None
