@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConfig
 from fairlead.errors import ConfigError
 from fairlead.gateway import GatewaySettings, RelaySettings, View
-from fairlead.gateway.gateway_file import GatewayFile, read_gateway_file
+from fairlead.gateway.gateway_file import ClientEntry, GatewayFile, read_gateway_file
+from fairlead.protocol.identity.principal import UNNAMED
 
 EVERYTHING: dict[str, Any] = {
     "name": "harbour",
@@ -81,7 +83,7 @@ token = "one"
 token_env = "BOB"
 view = "guests"
 """
-ENV = {"TOKEN": "t", "PAGE": "7", "HOST": "ship", "BOB": "two"}
+ENV = {"TOKEN": "t", "PAGE": "7", "HOST": "ship", "BOB": "two", "EMPTY": ""}
 
 
 def read(folder: Path, text: str, ending: str = "toml") -> GatewayFile:
@@ -134,8 +136,147 @@ def test_everything_that_a_file_may_say(tmp_path: Path, ending: str) -> None:
 
 def test_an_empty_file_is_a_gateway_of_the_usual_kind(tmp_path: Path) -> None:
     file = read(tmp_path, "")
-    assert file.settings == GatewaySettings()
+    path = str(tmp_path / "gateway.toml")
+    assert file == GatewayFile(path=path, settings=GatewaySettings())
     assert (file.servers, file.views, file.verify_token) == ({}, {}, None)
+    assert (file.discovered, file.journal, file.metrics, file.record) == (False,) * 4
+    assert (file.token, file.listen, file.endpoint, file.rules, file.lock) == (None,) * 5
+    assert (file.allowed_hosts, file.allowed_origins, file.clients) == ((), (), ())
+    assert (file.tls_cert, file.tls_key, file.lock_policy) == (None, None, "refuse")
+
+
+def test_a_schema_reference_is_no_setting(tmp_path: Path) -> None:
+    assert read(tmp_path, '{"$schema": "x", "name": "n"}', "json").settings.name == "n"
+
+
+PLACES: list[tuple[str, str, Any]] = [
+    ("listen = 9000", "listen", "9000"),
+    ("listen = 'here.sock'", "listen", "here.sock"),
+    ("allowed_hosts = ['a', 'b']", "allowed_hosts", ("a", "b")),
+    ("allowed_origins = ['https://a', 'https://b']", "allowed_origins", ("https://a", "https://b")),
+    ("tls_cert = 'c.pem'", "tls_cert", "c.pem"),
+    ("tls_key = 'k.pem'", "tls_key", "k.pem"),
+    ("journal = true", "journal", True),
+    ("metrics = true", "metrics", True),
+    ("record = true", "record", True),
+    ("record = 'name'", "record", "name"),
+    ("rules = '/r.toml'", "rules", "/r.toml"),
+    ("lock = '/l.json'", "lock", "/l.json"),
+    ("lock_policy = 'warn'", "lock_policy", "warn"),
+    ("lock_policy = 'ask'", "lock_policy", "ask"),
+    ("path = '/a'", "endpoint", "/a"),
+    ("path = '/a/b.c'", "endpoint", "/a/b.c"),
+    ("token = '!~'", "token", "!~"),
+    ("include = 'discovered'", "discovered", True),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "value"), PLACES, ids=[one[0] for one in PLACES])
+def test_settings_of_the_place_where_a_gateway_is_served(
+    tmp_path: Path, text: str, name: str, value: Any
+) -> None:
+    file = read(tmp_path, text)
+    assert getattr(file, name) == value
+    assert structs.replace(file, **{name: getattr(read(tmp_path, ""), name)}) == read(tmp_path, "")
+
+
+def test_files_beside_are_named_from_the_folder_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    file = read(tmp_path, "rules = 'r.toml'\nlock = '~/l.json'")
+    assert (file.rules, file.lock) == (str(tmp_path / "r.toml"), "/home/ann/l.json")
+
+
+def test_the_environment_is_the_process_s_own_unless_another_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "g.toml").write_text("name = '${HARBOUR:-none}'")
+    monkeypatch.setenv("HARBOUR", "outer")
+    assert read_gateway_file(tmp_path / "g.toml").settings.name == "outer"
+    assert read_gateway_file(tmp_path / "g.toml", {}).settings.name == "none"
+    assert read_gateway_file(tmp_path / "g.toml", {"HARBOUR": "x"}).settings.name == "x"
+
+
+def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "g.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert read_gateway_file("g.toml").path == str(tmp_path / "g.toml")
+
+
+def test_the_views_of_clients(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        """
+        [views.default]
+        hide = ["*_secret"]
+        [views.wide]
+        [clients.ann]
+        token = "a"
+        [clients.bob]
+        token = "b"
+        view = "wide"
+        """,
+    )
+    assert file.settings.view == View(hide=("*_secret",))
+    assert file.named_views == {"default": View(hide=("*_secret",)), "wide": View()}
+    assert file.views == {"bob": View()}
+    assert file.clients == (ClientEntry("ann", "a"), ClientEntry("bob", "b", "wide"))
+    assert repr(file.clients[0]) == "<Client 'ann'>"
+
+
+def test_a_view_names_servers_of_the_file_unless_more_are_discovered(tmp_path: Path) -> None:
+    view = "[servers.a]\ncommand = 'x'\n[views.v]\nservers = ['a', 'b']"
+    with pytest.raises(ConfigError, match='there is no server "b"; there are a'):
+        read(tmp_path, view)
+    file = read(tmp_path, f"include = 'discovered'\n{view}")
+    assert file.named_views["v"].servers == ("a", "b")
+    assert read(tmp_path, "[views.v]\nservers = []").named_views["v"].servers == ()
+
+
+def test_a_token_from_the_environment_is_preferred_to_one_in_the_file(tmp_path: Path) -> None:
+    file = read(tmp_path, "[clients.bob]\ntoken = 'one'\ntoken_env = 'BOB'")
+    assert file.clients == (ClientEntry("bob", "two"),)
+
+
+def test_replicas_have_what_they_share_and_what_is_their_own(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        """
+        [servers.a]
+        command = "x"
+        args = ["shared"]
+
+        replicas = [
+            { args = ["1"] }, { enabled = false }, { command = "y" }
+        ]
+
+        [servers.b]
+        enabled = false
+        replicas = [{ command = "z" }]
+        [servers.c]
+        command = "c"
+        """,
+    )
+    assert {name: [one.entry for one in many] for name, many in file.servers.items()} == {
+        "a": [
+            MCPStdioServerConfig(command="x", args=["1"]),
+            MCPStdioServerConfig(command="y", args=["shared"]),
+        ],
+        "c": [MCPStdioServerConfig(command="c")],
+    }
+    assert [one.source.line for one in [*file.servers["a"], *file.servers["c"]]] == [2, 2, 13]
+    assert repr(file) == f"<GatewayFile {file.path}: 2 servers>"
+
+
+def test_numbers_are_read_from_variables_only(tmp_path: Path) -> None:
+    assert read(tmp_path, "page_size = '${PAGE}'").settings.page_size == 7
+    assert read(tmp_path, "page_size = 0").settings.page_size == 0
+    assert read(tmp_path, "fresh = 0").settings.fresh == 0
+    with pytest.raises(ConfigError, match="`page_size` is a whole number, not a text"):
+        read(tmp_path, "page_size = '7'")
+    with pytest.raises(ConfigError, match="`page_size` is a whole number, not a text"):
+        read(tmp_path, "page_size = '${TOKEN}'")
 
 
 async def test_variables_of_servers_are_filled_in_when_they_connect(
@@ -159,22 +300,62 @@ WRONG = [
     ("deadline = -1", 1, "`deadline` is not below zero"),
     ("name = 'x'\nupstream = 'sharedd'", 2, '`upstream` is "shared" or "per-session"'),
     ("include = 'all'", 1, '`include` is "discovered"'),
-    ("path = 'mcp'", 1, "`path` is like /mcp"),
+    ("path = 'mcp'", 1, "`path` is like /mcp, not 'mcp'"),
+    ("name = 'x'\npath = '/'", 2, "`path` is like /mcp, not '/'"),
+    ("path = '/mcp/'", 1, "`path` is like /mcp, not '/mcp/'"),
+    ("path = '/a b'", 1, "`path` is like /mcp"),
+    ("path = '/a?b'", 1, "`path` is like /mcp"),
+    ("path = '/a#b'", 1, "`path` is like /mcp"),
+    ("path = ''", 1, "`path` is like /mcp"),
+    ("listen = 1.5", 1, "`listen` is a text or a whole number, not a number"),
+    ("record = 3", 1, "`record` is a text or true or false, not a number"),
+    ("name = ['x']", 1, "`name` is a text, not a list"),
+    ("admin_token = {}", 1, "`admin_token` is a text, not a map"),
+    ("deadline = true", 1, "`deadline` is a number, not true or false"),
+    ("instructions = 3", 1, "`instructions` is a text, not a number"),
+    ("call_timeout = -0.5", 1, "`call_timeout` is not below zero"),
+    ("lock_policy = 3", 1, '`lock_policy` is "refuse" or "warn" or "ask"'),
+    ("allowed_hosts = ['${A}', '${B}']", 1, "`allowed_hosts`: not set in the environment: A"),
+    ("name = '${A} ${B}'", 1, "`name`: not set in the environment: A, B"),
+    ("relay = 3", 1, 'there is no setting "relay"; there are admin_token, all'),
+    ("view = 'x'", 1, 'there is no setting "view"; did you mean "views"?'),
     ("admin_token = '${NOWHERE}'", 1, "`admin_token`: not set in the environment: NOWHERE"),
     ("token = 'a b'", 1, "a token has no blanks"),
+    ("token = ''", 1, "a token has no blanks and only ASCII characters"),
+    ("name = 'x'\nadmin_token = 'ä'", 2, "a token has no blanks and only ASCII characters"),
     ("servers = 3", 1, "`servers` is a map of names, not a number"),
+    ("views = []", 1, "`views` is a map of names, not a list"),
+    ("clients = 'x'", 1, "`clients` is a map of names, not a text"),
     ("[servers.a]\ncomand = 'x'", 2, 'Server "a": there is no key "comand"; did you mean "com'),
     ("\n[servers.a]\nlazy = true", 2, 'Server "a": `command` is missing'),
     ("[servers.a]\ncommand = 'x'\n[servers.b]\ncommand = 3", 3, 'Server "b": Expected `str`'),
     ("[servers]\na = 3", 2, 'Server "a": an entry with `command` or `url` is expected'),
     ("[servers.a]\nreplicas = []", 2, "`replicas` is a list of entries"),
+    ("[servers.a]\nreplicas = {}", 2, "`replicas` is a list of entries"),
+    ("[servers.a]\nreplicas = [{url = 'x'}, 3]", 2, 'Server "a": an entry with `command` or'),
+    ("\n[servers.a]\nreplicas = [{}]", 2, 'Server "a": `command` is missing'),
+    (
+        "\n[servers.a]\nreplicas = [{command = 'x'}, {url = 3}]",
+        2,
+        'Server "a#2": Expected `str`',
+    ),
     ("[servers.a]\nreplicas = [{ ulr = 'x' }]", 2, 'there is no key "ulr"; did you mean "url"?'),
     ("[servers.'a/b']\ncommand = 'x'", 1, "'a/b' is no name: 1 to 100 letters"),
     ("[servers.notes]\ncommand = 'x'\n[views.v]\nservers = ['note']", 4, 'mean "notes"?'),
     ("[views.v]\nalow = []", 2, 'View "v": there is no key "alow"; did you mean "allow"?'),
     ("[views.v]\nallow = 'x'", 2, "`allow` is a list of texts, not a text"),
+    ("[views.v]\nrename = ['x']", 2, "`rename` is a map of texts, not a list"),
+    ("[views]\nv = 3", 2, "`v` is a map with servers, allow, deny, hide, rename"),
+    ("[views.v]\nrename = { a = '' }", 1, "View \"v\": 'a' is renamed to nothing"),
+    ("[views.v]\nservers = ['x']", 2, 'there is no server "x"; there are none'),
     ("[views.v]\nrename = { a = 'c', b = 'c' }", 1, "'a' and 'b' are both renamed to 'c'"),
     ("[clients.a]", 1, 'Client "a" needs `token` or `token_env`'),
+    ("[clients.a]\ntoken = ''", 1, 'Client "a" needs `token` or `token_env`'),
+    ("[clients.a]\ntoken_env = 'EMPTY'", 1, 'Client "a" needs `token` or `token_env`'),
+    ("[clients.a]\nname = 'x'", 2, 'Client "a": there is no key "name"; there are token, token_e'),
+    ("[clients.a]\ntoken = 'a b'", 2, "a token has no blanks and only ASCII characters"),
+    ("token = 'x'\n[clients.a]\ntoken = 'x'", 2, 'Client "a" has the `token` of the gateway'),
+    (f"[clients.{UNNAMED}]\ntoken = 'x'", 1, f'a client cannot be named "{UNNAMED}"'),
     ("[clients.a]\ntoken_env = 'NOWHERE'", 2, "the environment variable NOWHERE is not set"),
     ("[clients.a]\ntoken = 'x'\nview = 'v'", 3, 'there is no view "v"; there are none'),
     ("[clients.a]\ntoken = 'x'\n[clients.b]\ntoken = 'x'", 3, '"a" has the same token as "b"'),
@@ -212,5 +393,23 @@ def test_values_that_may_be_secrets_are_not_repeated(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no such file"):
+    with pytest.raises(ConfigError, match="there is no such file") as caught:
         read_gateway_file(tmp_path / "none.toml")
+    assert caught.value.path == str(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("ending", "text", "words"),
+    [
+        ("yaml", "1: x", 'there is no setting "1"; there are '),
+        ("yaml", "name: 2026-11-17", "`name` is a text, not a date"),
+        ("json", '{"page_size": null}', "`page_size` is a whole number, not null"),
+        ("json", '{"servers": null}', "`servers` is a map of names, not null"),
+    ],
+)
+def test_values_that_only_some_formats_have(
+    tmp_path: Path, ending: str, text: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text, ending)
+    assert words in str(caught.value)

@@ -277,9 +277,9 @@ class _GatewayFileParser:
     def _view(self, name: str, raw: Any, servers: list[str] | None) -> View:
         where = "views", name
         fields = self._fields(where, raw, _VIEW, f'View "{name}": ')
-        for server in fields.get("servers", ()) if servers is not None else ():
-            if server not in (servers or ()):
-                raise self._wrong((*where, "servers"), _unknown("server", server, servers or ()))
+        for server in fields.get("servers", ()):
+            if servers is not None and server not in servers:
+                raise self._wrong((*where, "servers"), _unknown("server", server, servers))
         try:
             return View(
                 servers=tuple(fields["servers"]) if "servers" in fields else None,
@@ -333,7 +333,7 @@ class _GatewayFileParser:
 
     def _table(self, where: tuple[str, ...], data: Any) -> dict[str, Any]:
         found = data.get(where[-1], {})
-        if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        if not isinstance(found, dict):
             raise self._wrong(where, f"`{where[-1]}` is a map of names, not {_shown(found)}")
         return found
 
@@ -355,7 +355,7 @@ class _GatewayFileParser:
     ) -> None:
         for key in raw:
             if key not in known:
-                raise self._wrong((*where, str(key)), about + _unknown(what, str(key), known))
+                raise self._wrong((*where, key), about + _unknown(what, key, known))
 
     def _value(self, where: tuple[str, ...], raw: Any, kind: Any) -> Any:
         """A value of the kind that is expected, with its variables filled in."""
@@ -419,4 +419,5 @@ def _words(kind: Any) -> str:
 def _shown(value: Any) -> str:
     """The kind of a value; the value itself could be a secret."""
     names = {dict: "a map", list: "a list", str: "a text", bool: "true or false"}
-    return names.get(type(value), "a number")
+    names |= {int: "a number", float: "a number", type(None): "null"}
+    return names.get(type(value), "a date")
