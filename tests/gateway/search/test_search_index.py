@@ -14,6 +14,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead.errors import MCPToolError
+from fairlead.gateway.search import search_index
 from fairlead.gateway.search.search_index import (
     CALL_TOOL,
     DESCRIBE_TOOL,
@@ -29,6 +30,7 @@ from fairlead.gateway.search.search_index import (
     search_page,
     search_result,
 )
+from fairlead.limits import SEARCH_QUERY, SEARCHED_TEXT
 from fairlead.protocol.revisions import NEWEST, Revision
 from fairlead.wire import to_json
 
@@ -371,3 +373,203 @@ def test_the_three_tools_are_marked_as_what_they_are() -> None:
     assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, 50, 10)
     for tool in (SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL):
         assert tool["inputSchema"]["additionalProperties"] is False
+
+
+def scores(tools: Tools, query: str) -> dict[str, float]:
+    return {one.name: one.score for one in searching(tools).search(query)}
+
+
+def test_a_tool_that_is_named_is_ahead_of_all_others_by_more_than_one() -> None:
+    tools: Tools = {
+        "run": {"description": "x"},
+        "other": {"description": "run run run"},
+        "third": {"description": "nothing"},
+    }
+    plain, named = scores(tools, "runs"), scores(tools, "run")
+    assert next(iter(named)) == "run"
+    assert named["other"] == plain["other"]
+    assert named["run"] == pytest.approx(plain["run"] + max(plain.values()) + 1, abs=1e-3)
+    assert "third" not in named
+    assert all(round(score, 4) == score for score in named.values())
+
+
+def test_a_name_in_its_own_case_is_preferred() -> None:
+    tools: Tools = {"Get": {}, "get": {}, "GET": {}}
+    search = searching(tools)
+    assert [search.search(name)[0].name for name in ("Get", "get", "GET")] == ["Get", "get", "GET"]
+    found = search.search("Get")
+    assert found[0].score >= found[1].score + 1
+
+
+@pytest.mark.parametrize("name", ["!!!", "_", "...", "🙂"])
+def test_a_name_without_letters_is_found_by_itself(name: str) -> None:
+    assert names(searching({name: {}, "a_b": {}}).search(f" {name} ")) == [name]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [("pel", ["a"]), ("pelican", ["a"]), ("pe", []), ("elican", []), ("pelicanx", [])],
+)
+def test_a_word_of_three_letters_may_be_the_beginning_of_another(
+    query: str, found: list[str]
+) -> None:
+    assert names(searching({"a": {"description": "pelican"}, "b": {}}).search(query)) == found
+
+
+def test_the_beginning_of_many_words_finds_five_of_them() -> None:
+    tools: Tools = {
+        f"t{n}": {"description": f"walrus{letter}"} for n, letter in enumerate("gfedcba")
+    }
+    assert sorted(names(searching(tools).search("walrus"))) == ["t2", "t3", "t4", "t5", "t6"]
+    # Words that begin otherwise and are next in order are not among them.
+    tools = {"a": {"description": "walrus"}, "b": {"description": "walter"}}
+    assert names(searching(tools).search("walru")) == ["a"]
+
+
+def test_a_hundred_words_of_a_query_are_looked_at() -> None:
+    tools: Tools = {"a": {"description": "pelican"}, "b": {}}
+    others = [f"{number}x" for number in range(100)]
+    assert names(searching(tools).search(" ".join([*others[:99], "pelican"]))) == ["a"]
+    assert names(searching(tools).search(" ".join([*others[:99], "0x", "pelican"]))) == ["a"]
+    assert names(searching(tools).search(" ".join([*others, "pelican"]))) == []
+
+
+def test_a_query_is_cut_after_two_thousand_characters() -> None:
+    search, hits = searching({"pelican": {}, "b": {}}), SEARCH_QUERY.hits
+    assert names(search.search("-" * (2000 - 7) + "pelican")) == ["pelican"]
+    assert SEARCH_QUERY.hits == hits
+    assert names(search.search("-" * 2000 + "pelican")) == []
+    assert SEARCH_QUERY.hits == hits + 1
+
+
+def test_ten_thousand_characters_of_a_definition_are_looked_at() -> None:
+    tools: Tools = {
+        "near": {"description": "- " * 4990 + "walrus"},
+        "far": {"description": "- " * 5000 + "walrus"},
+    }
+    hits = SEARCHED_TEXT.hits
+    assert names(searching(tools).search("walrus")) == ["near"]
+    assert SEARCHED_TEXT.hits == hits
+
+
+def test_of_many_tools_less_is_looked_at_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(tools: int, room: int) -> tuple[int, int]:
+        """Return how many characters are looked at, and how often the limit was reached."""
+        monkeypatch.setattr(SEARCHED_TEXT, "value", room)
+        hits = SEARCHED_TEXT.hits
+        text = " ".join(f"w{number:07}" for number in range(2000))
+        more = {f"t{number}": {} for number in range(tools - 1)}
+        search = searching({"a": {"description": text}, **more})
+        # A blank comes first, after the title that is not there.
+        found = [number for number in range(2000) if search.search(f"w{number:07}")]
+        return (found[-1] + 1) * 9, SEARCHED_TEXT.hits - hits
+
+    assert reach(1, 20_000) == (1111 * 9, 0)
+    assert reach(2, 20_000) == (1111 * 9, 0)
+    assert reach(4, 20_000) == (5000 // 9 * 9, 1)
+    assert reach(10, 1000) == (200 // 9 * 9, 1)
+
+
+def test_a_word_in_the_name_counts_three_times() -> None:
+    tools: Tools = {
+        "walrus_x": {"description": "x"},
+        "b": {"description": "walrus walrus walrus x"},
+        "c": {"description": "walrus walrus x x"},
+    }
+    words = {
+        name: search_index._document(name, Raw(to_json(tool))).words for name, tool in tools.items()
+    }
+    assert words["walrus_x"] == ["walrus", "x"] * 3 + ["x"]
+    assert words["b"] == ["b"] * 3 + ["walrus"] * 3 + ["x"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "description", "found"),
+    [
+        ({"title": "A pelican"}, "A pelican", True),
+        ({"title": "A pelican", "description": "A bird"}, "A bird", True),
+        ({"title": "A bird", "description": "A pelican"}, "A pelican", True),
+        ({"title": 3, "description": "A bird"}, "A bird", False),
+    ],
+)
+def test_titles_are_searched_and_describe_what_has_no_description(
+    tool: dict[str, Any], description: str, found: bool
+) -> None:
+    search = searching({"a": tool, "b": {}})
+    assert [one.description for one in search.search("a")] == [description]
+    assert names(search.search("pelican")) == (["a"] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        (SEARCH_TOOLS, {}),
+        (SEARCH_TOOLS, {"query": ""}),
+        (SEARCH_TOOLS, {"query": "x", "limit": 0}),
+        (SEARCH_TOOLS, {"query": "x", "limit": 51}),
+        (DESCRIBE_TOOL, {}),
+        (DESCRIBE_TOOL, {"name": 1}),
+        (CALL_TOOL, {"arguments": {}}),
+        (CALL_TOOL, {"name": "x", "arguments": []}),
+    ],
+    ids=["no query", "empty", "limit 0", "limit 51", "no name", "number", "no tool", "list"],
+)
+def test_arguments_that_the_schemas_refuse(tool: dict[str, Any], arguments: Any) -> None:
+    assert not jsonschema_rs.is_valid(tool["inputSchema"], arguments)
+
+
+def test_the_schemas_of_results_name_what_is_always_there() -> None:
+    schema = SEARCH_TOOLS["outputSchema"]
+    assert schema["required"] == ["tools", "total"]
+    assert schema["properties"]["tools"]["items"]["required"] == ["name", "description", "score"]
+    assert DESCRIBE_TOOL["outputSchema"]["required"] == ["tool"]
+    assert "outputSchema" not in CALL_TOOL
+
+
+def test_arguments_may_be_left_out() -> None:
+    assert read_arguments("search_tools", Raw(b'{"query":"x"}')) == SearchToolsArguments("x", 10)
+    with pytest.raises(MCPToolError, match="`arguments` must be an object") as caught:
+        read_arguments("call_tool", Raw(b'{"name":"x","arguments":7}'))
+    assert caught.value.tool_name == "call_tool"
+    with pytest.raises(MCPToolError, match="missing required field `query`"):
+        read_arguments("search_tools", None)
+
+
+def test_the_text_of_a_search_result() -> None:
+    found = [SearchMatch("a", 2.0, "Does a."), SearchMatch("b", 1.0, "")]
+    assert json.loads(search_result("q", found, 7)) == {
+        "content": [
+            {
+                "type": "text",
+                "text": "2 of 7 tools, the best match first:\n- a: Does a.\n- b: \n"
+                "See describe_tool for the arguments of one, and call_tool to call it.",
+            }
+        ],
+        "structuredContent": {
+            "tools": [
+                {"name": "a", "description": "Does a.", "score": 2.0},
+                {"name": "b", "description": "", "score": 1.0},
+            ],
+            "total": 7,
+        },
+    }
+    nothing = json.loads(search_result("q" * 101, [], 7))
+    assert nothing["content"][0]["text"] == (
+        f"None of 7 tools matches '{'q' * 100}'. Try other or fewer words."
+    )
+
+
+def test_a_description_shows_what_a_model_needs() -> None:
+    hidden = {"execution": {}, "icons": []}
+    tool = {
+        **hidden,
+        "annotations": {},
+        "outputSchema": {},
+        "inputSchema": {},
+        "description": "d",
+        "title": "t",
+        "name": "n",
+    }
+    text = json.loads(describe_result(Raw(to_json(tool))))["content"][0]["text"]
+    shown = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"]
+    assert list(json.loads(text)) == shown

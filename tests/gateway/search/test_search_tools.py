@@ -5,11 +5,17 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.client import accept
 from fairlead.gateway import Gateway, View
-from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.search.search_tools import SearchTools, shown_hooks
+from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
+from fairlead.protocol.caller import Caller
+from tests.support.catalog_items import ALL, tools
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
@@ -21,6 +27,7 @@ from tests.support.gateway_servers import (
     serving,
     until,
 )
+from tests.support.single_exchange import exchange
 
 pytest.importorskip("bm25s")
 
@@ -170,3 +177,112 @@ async def test_a_tool_with_the_name_of_a_search_is_reached_through_it() -> None:
             assert "search_tools" in await find(client, "tools")
             answer = await client.call("call_tool", {"name": "search_tools"})
             assert answer.text == "the real one"
+
+
+# The three tools over a catalog, without servers.
+
+
+class Curtain(InterceptorBase):
+    """Shows tools of one name with other words, and those of another not at all."""
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+    def shown(self, exchange: Exchange, definition: Raw) -> Raw | None:
+        tool = json.loads(bytes(definition))
+        if tool["name"].endswith("hidden"):
+            return None
+        if tool["name"].endswith("changed"):
+            return Raw(json.dumps({**tool, "description": "other words"}).encode())
+        if tool["name"].endswith("silent"):
+            return Raw(json.dumps({"name": tool["name"]}).encode())
+        return definition
+
+
+class Searching:
+    """The search tools over one server's tools, and what they waited for."""
+
+    def __init__(self, *names: str, interceptors: Any = ()) -> None:
+        self.waited: list[str] = []
+        self.catalog = MergedCatalog()
+        self.catalog.put("s", ListKind.TOOLS, tools(*names, description="Of a pelican."))
+        self._tools = SearchTools(
+            self.catalog, shown_hooks(interceptors), listed=self._listed, expect=self._expect
+        )
+
+    async def _listed(self) -> None:
+        self.waited.append("lists")
+
+    async def _expect(self, name: str, caller: Caller) -> None:
+        self.waited.append(name)
+
+    async def answer(self, tool: str, arguments: Any, view: View = ALL) -> Any:
+        params = {"name": tool} if arguments is None else {"name": tool, "arguments": arguments}
+        answer = await self._tools.answer(exchange("tools/call", params), view)
+        return json.loads(answer) if isinstance(answer, bytes) else answer
+
+    async def found(self, query: str, view: View = ALL, **more: Any) -> list[tuple[str, str]]:
+        answer = await self.answer("search_tools", {"query": query, **more}, view)
+        return [(one["name"], one["description"]) for one in answer["structuredContent"]["tools"]]
+
+    async def text(self, tool: str, name: str) -> str:
+        answer = await self.answer(tool, {"name": name})
+        return str(answer["content"][0]["text"])
+
+
+def test_only_interceptors_that_show_tools_in_another_way_are_asked() -> None:
+    curtain = Curtain()
+    assert shown_hooks([InterceptorBase(), curtain]) == [curtain.shown]
+
+
+async def test_a_search_shows_tools_as_lists_do() -> None:
+    names = ("plain", "changed", "hidden", "silent")
+    bare, covered = Searching(*names), Searching(*names, interceptors=[Curtain()])
+    assert await bare.found("pelican") == [(f"s_{name}", "Of a pelican.") for name in sorted(names)]
+    assert await covered.found("pelican") == [
+        *(("s_changed", "other words"), ("s_plain", "Of a pelican."), ("s_silent", "")),
+    ]
+    assert covered.waited == ["lists"]
+    answer = await covered.answer("search_tools", {"query": "pelican", "limit": 1})
+    assert len(answer["structuredContent"]["tools"]) == 1
+    assert answer["structuredContent"]["total"] == 4
+
+
+async def test_a_description_is_shown_as_in_lists_and_a_call_is_not_touched() -> None:
+    one = Searching("plain", "changed", "hidden", interceptors=[Curtain()])
+    assert "other words" in await one.text("describe_tool", "s_changed")
+    assert "Of a pelican." in await one.text("describe_tool", "s_plain")
+    missing = await one.text("describe_tool", "s_hidden")
+    assert missing.startswith("There is no tool 's_hidden'.")
+    assert one.waited == ["s_changed", "s_plain", "s_hidden"]
+    call = await one.answer("call_tool", {"name": "s_hidden", "arguments": {"n": 1}})
+    assert isinstance(call, Exchange)
+    assert (call.target, json.loads(bytes(call.message.params))) == (
+        "s_hidden",
+        {"name": "s_hidden", "arguments": {"n": 1}},
+    )
+
+
+async def test_up_to_three_similar_tools_are_suggested() -> None:
+    one = Searching(*(f"walrus_{letter}" for letter in "abcde"))
+    assert await one.text("call_tool", "walrus") == (
+        "There is no tool 'walrus'. Did you mean s_walrus_a, s_walrus_b, s_walrus_c? "
+        "Use search_tools to find one."
+    )
+
+
+async def test_calls_of_other_tools_are_not_for_the_search() -> None:
+    one = Searching("plain")
+    assert await one.answer("s_plain", {}) is None
+    assert (await one.answer("call_tool", None))["isError"] is True
+    assert one.waited == []
+
+
+async def test_each_view_has_an_index_that_follows_its_list() -> None:
+    one, view = Searching("a", "b"), View(rename={"s_a": "c"})
+    for _ in range(2):
+        assert [name for name, _ in await one.found("pelican", view)] == ["c", "s_b"]
+        assert [name for name, _ in await one.found("pelican")] == ["s_a", "s_b"]
+    one.catalog.put("s", ListKind.TOOLS, tools("d", description="Of a pelican."))
+    for seen in (view, ALL):
+        assert [name for name, _ in await one.found("pelican", seen)] == ["s_d"]
