@@ -1,15 +1,27 @@
-"""What makes a parked request the same one, and how its questions are passed on."""
+"""What makes a parked request the same one, and the rounds of calls without connections."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
 from fairlead.errors import RpcError
+from fairlead.interceptor import Exchange
+from fairlead.limits import PARKED_CALLS
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.json_edit import members_of
+from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge import parked_calls as parking
+from fairlead.relay.bridge.parked_calls import ParkedCalls
+from fairlead.relay.settings import RelaySettings
+from fairlead.wire import to_json
+from fairlead.wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
+from tests.support.raw_relay import ASKED
 from tests.support.single_exchange import DOWN, exchange
+from tests.support.virtual_time import VirtualTime
 
 
 def members(value: Any) -> dict[str, Raw]:
@@ -93,3 +105,438 @@ def test_a_page_that_was_not_visited(responses: Any, action: str | None) -> None
         -32603,
         f"The server needs a page to be visited; the user: {action}",
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ('{"a":1,"b":[2,3]}', '{ "b":[2, 3], "a":1 }', True),
+        ('{"a":[1,2]}', '{"a":[2,1]}', False),
+        ('{"a":1e400}', '{"a":1e400}', True),
+        ('{"a":1e400}', '{"a":1e401}', False),
+        ('{"x":{"b":1,"a":2}}', '{"x":{"a":2,"b":1}}', True),
+    ],
+)
+def test_the_order_of_members_makes_no_difference(one: str, other: str, same: bool) -> None:
+    digests = {parking._digest("m", {"arguments": Raw(text.encode())}) for text in (one, other)}
+    assert len(digests) == (1 if same else 2)
+
+
+# Calls that wait for their clients, without connections
+
+
+class LiveCall:
+    """A call of a server that the test lets go on, of a client that the test plays."""
+
+    def __init__(
+        self, lot: ParkedCalls, principal: Principal = ANONYMOUS, declared: Any = None
+    ) -> None:
+        self.lot = lot
+        self.exchange = self.request(principal, declared)
+        self.parking: Any = None
+        self.moves: list[Exchange] = []
+        self.flushes = 0
+        self.result: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self.work = asyncio.ensure_future(self._work())
+
+    @staticmethod
+    def request(principal: Principal = ANONYMOUS, declared: Any = None) -> Exchange:
+        capabilities = to_json(ASKED if declared is None else declared)
+        return exchange("tools/call", {"name": "x"}, capabilities=capabilities, principal=principal)
+
+    async def _work(self) -> Raw:
+        return await self.result
+
+    def moved_to(self, exchange: Exchange) -> None:
+        self.moves.append(exchange)
+
+    async def flushed(self) -> None:
+        self.flushes += 1
+
+    def begin(self) -> "asyncio.Task[Raw]":
+        """Send the first request."""
+        call: Any = self
+        begun = self.lot.begin(call, members({"name": "x"}), self.work)
+        return asyncio.ensure_future(begun)
+
+    def ask(self, method: str = "roots/list", params: Any = None) -> "asyncio.Task[Raw]":
+        """Ask the client something, as the server does."""
+        return asyncio.ensure_future(self.parking.ask(exchange(method, params, way=DOWN)))
+
+    async def park(self) -> dict[str, Any]:
+        """Ask one question, and return the round that the client gets."""
+        begun = self.begin()
+        await asyncio.sleep(0)
+        self.asked = self.ask()
+        return round_of(await begun)
+
+    def resume(self, state: str, answers: Any = None, **other: Any) -> "asyncio.Task[Raw | None]":
+        """Come back with answers."""
+        given = {"name": "x", **other}
+        if answers is not None:
+            given["inputResponses"] = answers
+        request = self.request(self.exchange.caller.principal)
+        return asyncio.ensure_future(self.lot.resume(request, members(given), state))
+
+
+def round_of(result: Raw | None) -> dict[str, Any]:
+    assert result is not None
+    found: dict[str, Any] = json.loads(bytes(result))
+    return found
+
+
+def lot(**settings: Any) -> ParkedCalls:
+    return ParkedCalls(RelaySettings(**settings), KeyRing())
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "declared", "missing"),
+    [
+        ("roots/list", None, {"roots": {}}, None),
+        ("roots/list", None, {"sampling": {}}, "roots"),
+        ("sampling/createMessage", {}, {"sampling": {}}, None),
+        ("sampling/createMessage", {}, {"roots": {}}, "sampling"),
+        ("elicitation/create", {}, {"elicitation": {}}, None),
+        ("elicitation/create", {"mode": "form"}, {"elicitation": {"form": {}}}, None),
+        ("elicitation/create", {"mode": "form"}, {"elicitation": {"url": {}}}, "elicitation.form"),
+        ("elicitation/create", {"mode": "url"}, {"elicitation": {"url": {}}}, None),
+        ("elicitation/create", {"mode": "url"}, {"elicitation": {}}, "elicitation.url"),
+        ("vendor/ask", {}, ASKED, ""),
+    ],
+)
+async def test_a_server_may_ask_what_the_client_has_declared(
+    virtual_time: VirtualTime, method: str, params: Any, declared: Any, missing: str | None
+) -> None:
+    call = LiveCall(lot(), declared=declared)
+    begun = call.begin()
+    await asyncio.sleep(0)
+    asked = call.ask(method, params)
+    if missing is None:
+        question = round_of(await begun)["inputRequests"]["q1"]
+        assert question == {"method": method, **({} if params is None else {"params": params})}
+        assert not asked.done()
+    else:
+        with pytest.raises(RpcError) as refused:
+            await asked
+        assert refused.value.code == METHOD_NOT_FOUND
+        assert refused.value.message == f"{method}: the client did not declare {missing or None!r}"
+        assert not begun.done()
+    call.lot.close()
+    await asyncio.wait({begun, asked, call.work})
+
+
+async def test_questions_are_collected_for_a_moment(virtual_time: VirtualTime) -> None:
+    call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
+    first = call.begin()
+    await asyncio.sleep(3)
+    assert not first.done()
+    asked = [call.ask(), call.ask()]
+    result = round_of(await first)
+    assert virtual_time.now - begun == pytest.approx(3.5)
+    assert list(result["inputRequests"]) == ["q1", "q2"]
+    assert (call.flushes, call.moves) == (1, [call.exchange])
+    second = call.resume(result["requestState"], {"q1": {"a": 1}, "q2": {"b": 2}})
+    assert [json.loads(bytes(await one)) for one in asked] == [{"a": 1}, {"b": 2}]
+    third = call.ask()
+    result = round_of(await second)
+    assert list(result["inputRequests"]) == ["q3"]
+    assert len(call.moves) == 2
+    last = call.resume(result["requestState"], {"q3": {}})
+    assert bytes(await third) == b"{}"
+    call.result.set_result(Raw(b'{"n":1}'))
+    assert round_of(await last) == {"n": 1}
+    assert len(call.lot) == 0
+
+
+async def test_a_question_that_is_withdrawn_while_others_are_collected(
+    virtual_time: VirtualTime,
+) -> None:
+    call = LiveCall(lot(collect=0.5))
+    first = call.begin()
+    await asyncio.sleep(0)
+    asked = call.ask()
+    await asyncio.sleep(0.1)
+    asked.cancel()
+    await asyncio.sleep(10)
+    assert not first.done()
+    assert call.flushes == 0
+    again = call.ask()
+    assert list(round_of(await first)["inputRequests"]) == ["q2"]
+    call.lot.close()
+    await asyncio.wait({again, call.work})
+
+
+async def test_a_result_that_comes_while_questions_are_collected(
+    virtual_time: VirtualTime,
+) -> None:
+    call, begun = LiveCall(lot(collect=5.0)), virtual_time.now
+    first = call.begin()
+    await asyncio.sleep(0)
+    asked = call.ask()
+    await asyncio.sleep(0.1)
+    call.result.set_result(Raw(b"{}"))
+    assert bytes(await first) == b"{}"
+    assert virtual_time.now - begun == pytest.approx(0.1)
+    assert (call.flushes, len(call.lot)) == (0, 0)
+    asked.cancel()
+
+
+async def test_answers_to_some_questions(virtual_time: VirtualTime) -> None:
+    call = LiveCall(lot())
+    first = call.begin()
+    await asyncio.sleep(0)
+    asked = [call.ask() for _ in range(3)]
+    result = round_of(await first)
+    second = call.resume(result["requestState"], {"q1": {"a": 1}, "q2": [], "other": {}})
+    assert json.loads(bytes(await asked[0])) == {"a": 1}
+    result = round_of(await second)
+    assert list(result["inputRequests"]) == ["q2", "q3"]
+    call.lot.close()
+    await asyncio.wait({*asked, call.work})
+
+
+async def test_a_call_ends_when_the_client_does_not_come_back(virtual_time: VirtualTime) -> None:
+    call = LiveCall(lot(park_timeout=30.0))
+    begun = virtual_time.now
+    result = await call.park()
+    parked = virtual_time.now
+    assert parked - begun == pytest.approx(0.02)
+    with pytest.raises(RpcError, match="No answer: nobody came back with an answer") as refused:
+        await call.asked
+    assert refused.value.code == METHOD_NOT_FOUND
+    assert virtual_time.now - parked == pytest.approx(30.0)
+    with pytest.raises(asyncio.CancelledError, match="nobody came back with an answer"):
+        await call.work
+    assert len(call.lot) == 0
+    with pytest.raises(RpcError, match="requestState was used, or nobody waits for it any more"):
+        await call.resume(result["requestState"], {"q1": {}})
+
+
+async def test_the_clock_of_a_call_stands_while_the_client_waits(
+    virtual_time: VirtualTime,
+) -> None:
+    call = LiveCall(lot(park_timeout=30.0))
+    result = await call.park()
+    await asyncio.sleep(29)
+    last = call.resume(result["requestState"], {"q1": {}})
+    await asyncio.sleep(100)
+    assert not last.done()
+    call.result.set_result(Raw(b"{}"))
+    assert bytes(await last or b"") == b"{}"
+
+
+@pytest.mark.parametrize(("reason", "told"), [((), "the client has gone"), (("enough",), "enough")])
+async def test_a_client_that_does_not_wait_ends_the_call(
+    virtual_time: VirtualTime, reason: tuple[str, ...], told: str
+) -> None:
+    call = LiveCall(lot())
+    first = call.begin()
+    await asyncio.sleep(0)
+    first.cancel(*reason)
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    with pytest.raises(asyncio.CancelledError, match=told):
+        await call.work
+    assert len(call.lot) == 0
+
+
+async def test_closing_ends_all_calls(virtual_time: VirtualTime) -> None:
+    several = lot()
+    calls = [LiveCall(several), LiveCall(several)]
+    for call in calls:
+        await call.park()
+    assert len(several) == 2
+    several.close()
+    assert len(several) == 0
+    for call in calls:
+        with pytest.raises(RpcError, match="No answer: the gateway ends"):
+            await call.asked
+        assert await asyncio.wait({call.work})
+        assert call.work.cancelled()
+
+
+async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: VirtualTime) -> None:
+    several, hits = lot(max_parked=2), PARKED_CALLS.hits
+    states = {}
+    for name in ("ann", "ann", "bob"):
+        call = LiveCall(several, name)
+        states[call] = (await call.park())["requestState"]
+    third = LiveCall(several, "ann")
+    first = third.begin()
+    await asyncio.sleep(0)
+    assert PARKED_CALLS.hits == hits
+    with pytest.raises(RpcError, match="roots/list: too many calls wait for answers already"):
+        await third.ask()
+    assert PARKED_CALLS.hits == hits + 1
+    # One whose client has come back does not count.
+    earlier, state = next(iter(states.items()))
+    resumed = earlier.resume(state, {"q1": {}})
+    await asyncio.sleep(0)
+    asked = third.ask()
+    result = round_of(await first)
+    # And a call that waits itself may ask more.
+    again = third.ask()
+    await asyncio.sleep(0)
+    assert not again.done()
+    assert list(result["inputRequests"]) == ["q1"]
+    several.close()
+    await asyncio.wait({asked, again, resumed})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("nonsense", "requestState cannot be used: it was not made by this server"),
+        ("other ring", "requestState cannot be used: it was changed on the way"),
+        ("other content", "requestState cannot be used: "),
+        ("other principal", "requestState belongs to somebody else"),
+        ("other request", "requestState belongs to another request"),
+    ],
+)
+async def test_states_that_cannot_be_used(
+    virtual_time: VirtualTime, change: str, words: str
+) -> None:
+    several = lot()
+    call, other = LiveCall(several, "ann"), LiveCall(several, "bob")
+    state = (await call.park())["requestState"]
+    more = {"arguments": {}} if change == "other request" else {}
+    if change == "nonsense":
+        state = "nonsense"
+    elif change == "other ring":
+        state = KeyRing().seal(b"[]", ttl=9)
+    elif change == "other content":
+        state = several.keys.seal(b"[]", ttl=9)
+    who = other if change == "other principal" else call
+    with pytest.raises(RpcError, match=words) as refused:
+        await who.resume(state, {"q1": {}}, **more)
+    assert (refused.value.code, refused.value.data) == (INVALID_PARAMS, {"source": "proxy"})
+    assert not call.asked.done()
+    several.close()
+    await asyncio.wait({call.asked})
+    other.work.cancel()
+
+
+async def test_a_state_that_only_says_to_ask_again(virtual_time: VirtualTime) -> None:
+    call = LiveCall(lot())
+    state = call.lot.retry_state(call.exchange, members({"name": "x"}))
+    assert await call.resume(state, {"u1": {"action": "accept"}}) is None
+    assert await call.resume(state) is None
+    with pytest.raises(RpcError, match="needs a page to be visited; the user: decline"):
+        await call.resume(state, {"u1": {"action": "decline"}})
+    with pytest.raises(RpcError, match="belongs to another request"):
+        await call.resume(state, arguments={})
+    call.work.cancel()
+
+
+async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> None:
+    call = LiveCall(lot())
+    state = (await call.park())["requestState"]
+    first, second = call.resume(state, {"q1": {}}), call.resume(state, {"q1": {"a": 1}})
+    assert bytes(await call.asked) == b"{}"
+    second.cancel()  # which does not affect the first
+    await asyncio.sleep(1000)  # as long as the call goes on
+    assert not first.done()
+    third = call.resume(state, {"q1": {}})
+    await asyncio.sleep(0)
+    call.result.set_result(Raw(b'{"n":1}'))
+    assert [round_of(await one) for one in (first, third)] == [{"n": 1}] * 2
+    await asyncio.sleep(59.9)
+    assert round_of(await call.resume(state, {"q1": {}})) == {"n": 1}
+    await asyncio.sleep(0.1)
+    with pytest.raises(RpcError, match="requestState was used"):
+        await call.resume(state, {"q1": {}})
+
+
+async def test_a_round_that_is_over_cannot_be_answered_again(virtual_time: VirtualTime) -> None:
+    call = LiveCall(lot())
+    first = (await call.park())["requestState"]
+    resumed = call.resume(first, {"q1": {}})
+    await call.asked
+    asked = call.ask()
+    second = round_of(await resumed)
+    assert round_of(await call.resume(first, {"q1": {}})) == second  # the same questions again
+    await asyncio.sleep(61)
+    with pytest.raises(RpcError, match="requestState was used"):
+        await call.resume(first, {"q1": {}})
+    last = call.resume(second["requestState"], {"q2": {}})
+    assert bytes(await asked) == b"{}"
+    call.result.set_exception(RpcError(-5, "no"))
+    for retry in (last, call.resume(second["requestState"], {"q2": {}})):
+        with pytest.raises(RpcError, match="no"):
+            await retry
+
+
+async def test_a_retry_that_is_cancelled_is_over_for_its_duplicates_too(
+    virtual_time: VirtualTime,
+) -> None:
+    call = LiveCall(lot())
+    state = (await call.park())["requestState"]
+    first = call.resume(state, {"q1": {}})
+    await call.asked
+    second = call.resume(state, {"q1": {}})
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(RpcError, match="The request with this state was cancelled") as refused:
+        await second
+    assert refused.value.code == INVALID_PARAMS
+    assert first.cancelled()
+
+
+async def outcome(several: ParkedCalls, result: bytes | None) -> Callable[[], Awaitable[bool]]:
+    """Finish a call with a result, or an error; return a check if its outcome is known."""
+    call = LiveCall(several)
+    state = (await call.park())["requestState"]
+    resumed = call.resume(state, {"q1": {}})
+    await call.asked
+    if result is None:
+        call.result.set_exception(RpcError(-5, "no"))
+    else:
+        call.result.set_result(Raw(result))
+    await asyncio.wait({resumed})
+    resumed.exception()
+
+    async def known() -> bool:
+        again = call.resume(state, {"q1": {}})
+        await asyncio.wait({again})
+        error = again.exception()
+        return not isinstance(error, RpcError) or error.code == -5
+
+    return known
+
+
+@pytest.mark.parametrize(
+    ("most", "room", "results", "kept"),
+    [
+        (2, 100, [b"{}", b"{}", b"{}"], [False, True, True]),
+        (3, 100, [b"{}", b"{}", b"{}"], [True, True, True]),
+        (2, 100, [b"{}", None, None], [False, True, True]),
+        (9, 4, [b"{}", b"{}"], [True, True]),
+        (9, 3, [b"{}", b"{}"], [False, True]),
+        (9, 4, [b"{}", None, b"{}"], [True, True, True]),
+        (9, 4, [b'{"a":1}', b"{}"], [False, True]),
+    ],
+)
+async def test_the_latest_outcomes_are_kept(
+    virtual_time: VirtualTime,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    room: int,
+    results: list[bytes | None],
+    kept: list[bool],
+) -> None:
+    monkeypatch.setattr(parking, "MAX_KEPT", most)
+    monkeypatch.setattr(parking, "MAX_KEPT_BYTES", room)
+    several = lot()
+    checks = [await outcome(several, result) for result in results]
+    assert [await known() for known in checks] == kept
+
+
+async def test_old_outcomes_make_room(virtual_time: VirtualTime) -> None:
+    several = lot()
+    await outcome(several, b"{}")
+    await asyncio.sleep(59)
+    await outcome(several, b"{}")
+    assert len(several._recent) == 2
+    await asyncio.sleep(1)
+    await outcome(several, b"{}")
+    assert len(several._recent) == 2
