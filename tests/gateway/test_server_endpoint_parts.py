@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
 from fairlead.gateway.catalog.list_kind import ListKind
@@ -14,15 +15,35 @@ from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.server_endpoint import SingleServerEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.headers import ParamHeader
 from fairlead.protocol.identity.principal import Principal, principal_from
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.server.results.result_envelope import ResultEnvelope
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Message, Notification, Request, to_json
 from tests.support.catalog_items import raw, tools
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
 ADA, BOB = principal_from("ada"), principal_from("bob")
 PART = View(deny=("red_secret", "b:*", "red_hidden"))
+
+
+class FakeRelay:
+    """The relay to the server, as far as it is told something."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.unwatched: list[Any] = []
+
+    def told(self, front: Any, note: Notification) -> None:
+        self.heard.append((front, note.method))
+
+    def on_stateless_notification(self, note: Notification, caller: Any, context: Any) -> None:
+        self.heard.append((caller.principal, note.method))
+
+    def unwatch(self, front: Any, permits: Any) -> None:
+        self.unwatched.append((front, [uri for uri in ("a:1", "b:1") if permits(uri)]))
 
 
 class FakeMember:
@@ -40,10 +61,21 @@ class FakeMember:
         self.refusal: RpcError | None = None
         self.wait = asyncio.Event()
         self.wait.set()
-        self.replicas = [SimpleNamespace(hang_up=self.hung_up.append, relay="relay")]
+        self.relay = FakeRelay()
+        self.ended = 0
+        self.replicas = [
+            SimpleNamespace(
+                hang_up=self.hung_up.append, relay=self.relay, end_streams=self._end_streams
+            )
+        ]
+
+    async def _end_streams(self) -> None:
+        self.ended += 1
 
     async def answer(self, asked: Exchange, client: Any) -> Answer:
         self.asked.append(asked)
+        if client is not None:
+            client.front(self.relay)
         await self.wait.wait()
         return b'{"by":"red"}'
 
@@ -230,3 +262,233 @@ async def test_the_last_answers_of_a_server_are_waited_for_a_second(
     await idle
     assert virtual_time.now == began + 1.5
     assert place.endpoint._pending == 0
+
+
+# Clients on connections
+
+
+class RawClient:
+    """A client at the other end of a channel: it sends messages, and keeps what comes."""
+
+    def __init__(self, place: Place, principal: Principal = ADA) -> None:
+        self.channel, other = memory_pair()
+        self.came: asyncio.Queue[Message] = asyncio.Queue()
+        self.peer = place.endpoint.attach(other, principal)
+        self.session = place.endpoint.clients[self.peer]
+        self.reading = asyncio.create_task(self.channel.run(self.came.put_nowait))
+
+    async def ask(self, method: str, params: Any = None) -> Any:
+        self.channel.send(Request(7, method, UNSET if params is None else Raw(to_json(params))))
+        return await self.next()
+
+    async def next(self) -> Any:
+        async with asyncio.timeout(5):
+            return await self.came.get()
+
+    async def initialize(self) -> None:
+        about = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        await self.ask("initialize", {**about, "clientInfo": {"name": "c", "version": "1"}})
+        self.channel.send(Notification("notifications/initialized"))
+        await self.ask("ping")
+
+    async def end(self) -> None:
+        async with asyncio.timeout(5):
+            await asyncio.wait({self.reading})
+
+
+async def test_closing_an_endpoint_closes_the_connections_of_its_clients() -> None:
+    place = Place()
+    clients = [RawClient(place), RawClient(place, BOB)]
+    for client in clients:
+        await client.initialize()
+        client.session.watched.add("a:1")
+    assert len(place.endpoint.clients) == 2
+    await place.endpoint.close()
+    for client in clients:
+        await client.end()
+        assert (client.session.gone, set(client.session.watched)) == (True, set())
+    assert place.endpoint.clients == {}
+    assert place.member.left_by == [client.session for client in clients]
+
+
+async def test_a_client_introduces_itself_to_the_server() -> None:
+    place = Place()
+    client = RawClient(place)
+    await client.initialize()
+    introduction = json.loads(bytes(client.session.introduction or b""))
+    assert introduction["clientInfo"] == {"name": "c", "version": "1"}
+    await place.endpoint.close()
+
+
+async def test_notifications_of_a_client_reach_the_relays_that_it_uses() -> None:
+    place = Place()
+    client = RawClient(place)
+    await client.initialize()
+    front = client.session.fronts[place.member.relay]
+    client.channel.send(Notification("notifications/roots/list_changed"))
+    await client.ask("ping")
+    assert place.member.relay.heard == [
+        (front, "notifications/initialized"),
+        (front, "notifications/roots/list_changed"),
+    ]
+    await place.endpoint.close()
+
+
+async def test_a_request_waits_for_notifications_that_were_sent_before() -> None:
+    order: list[str] = []
+    go_on = asyncio.Event()
+
+    async def slow(asked: Exchange, proceed: Proceed) -> Answer:
+        if asked.method == "notifications/vendor":
+            await go_on.wait()
+        order.append(asked.method)
+        return await proceed(asked)
+
+    place = Place(slow)
+    client = RawClient(place)
+    await client.initialize()
+    order.clear()
+    client.channel.send(Notification("notifications/vendor"))
+    asked = asyncio.create_task(client.ask("vendor/x"))
+    await client.peer.channel.drain()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert order == []
+    go_on.set()
+    await asked
+    assert order == ["notifications/vendor", "vendor/x"]
+    await place.endpoint.close()
+
+
+@pytest.mark.parametrize(("level", "kept"), [("error", "error"), ("loud", "debug")])
+async def test_the_level_of_a_client_is_kept_if_there_is_such_a_level(
+    level: str, kept: str
+) -> None:
+    place = Place()
+    client = RawClient(place)
+    await client.initialize()
+    for one in ("debug", level):
+        await client.ask("logging/setLevel", {"level": one})
+    assert client.session.level == kept
+    assert [asked.method for asked in place.member.asked][-1] == "logging/setLevel"
+    await place.endpoint.close()
+
+
+async def test_a_changed_view_is_told_and_applied() -> None:
+    place = Place()
+    ada, bob = RawClient(place), RawClient(place, BOB)
+    for client in (ada, bob):
+        await client.initialize()
+    fresh = RawClient(place)  # before its handshake
+    listening = asyncio.create_task(place.ask("subscriptions/listen", {}))
+    place.member.wait.clear()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    place.views.replace({"ada": PART}, View.everything())
+    place.endpoint.views_changed({ADA})
+    kinds = [(await ada.next()).method for _ in range(3)]
+    assert kinds == [
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    ]
+    front = ada.session.fronts[place.member.relay]
+    assert place.member.relay.unwatched == [(front, ["a:1"])]
+    assert len(place.member.hung_up) == 1
+    assert place.member.left_by == []
+    place.views.replace({"ada": View(servers=("blue",))}, View.everything())
+    place.endpoint.views_changed({ADA})
+    assert set(place.member.left_by) == {ada.session, fresh.session}
+    assert len(place.member.relay.unwatched) == 1
+    place.member.wait.set()
+    await asyncio.gather(listening, ada.next(), ada.next(), ada.next())
+    assert (bob.came.qsize(), fresh.came.qsize()) == (0, 0)
+    await place.endpoint.close()
+
+
+async def test_a_client_is_notified_of_resources_by_its_view_at_that_time() -> None:
+    place = Place(ada=PART)
+    client = RawClient(place)
+    await client.initialize()
+    front: Any = client.session.fronts[place.member.relay]
+    assert [front.permits(uri) for uri in ("a:1", "b:1")] == [True, False]
+    place.views.replace({"ada": View(servers=("blue",))}, View.everything())
+    assert not front.permits("a:1")
+    place.views.replace({}, View.everything())
+    assert front.permits("b:1")
+    await place.endpoint.close()
+
+
+# Clients without a connection
+
+
+@pytest.mark.parametrize(
+    ("view", "heard"),
+    [
+        (View(), True),
+        (View(rename={"red_log": "x"}), True),
+        (View(servers=("red",)), True),
+        (View(servers=("blue",)), False),
+        (PART, False),
+        (View(allow=("a",)), False),
+        (View(hide=("a",)), False),
+    ],
+    ids=["all", "renamed", "this", "another", "denied", "allowed", "hidden"],
+)
+async def test_notifications_that_stand_alone_are_forwarded_for_unrestricted_clients(
+    view: View, heard: bool
+) -> None:
+    place = Place(ada=view)
+    asked = exchange(principal=ADA)
+    note = Notification("notifications/vendor")
+    place.endpoint.on_stateless_notification(note, asked.caller, asked.transport)
+    expected = [(ADA, "notifications/vendor")] if heard else []
+    assert place.member.relay.heard == expected
+
+
+async def test_ending_streams_ends_those_of_all_replicas() -> None:
+    place = Place()
+    await place.endpoint.end_streams()
+    assert place.member.ended == 1
+    assert place.endpoint.answer_inline(exchange("ping")) is None
+    async with place.endpoint.running():
+        pass
+
+
+async def test_a_call_under_a_merged_name_waits_for_a_server_that_starts() -> None:
+    async def look(asked: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(asked)
+
+    place = Place(look)
+    place.member.introduced.clear()
+    place.member.refusal = RpcError(-32603, "still starting")
+    assert await place.ask("resources/read", {"uri": "a:1"}, BOB) == {"by": "red"}
+    assert await place.ask("tools/call", {}, BOB) == {"by": "red"}
+    with pytest.raises(RpcError, match="still starting"):
+        await place.ask("tools/call", {"name": "log"}, BOB)
+    unwatched = Place()
+    unwatched.member.introduced.clear()
+    unwatched.member.refusal = RpcError(-32603, "still starting")
+    assert await unwatched.ask("tools/call", {"name": "log"}, BOB) == {"by": "red"}
+
+
+async def test_headers_of_arguments_are_those_of_tools_in_the_view() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
+    place = Place(ada=PART, bob=View(servers=("blue",)))
+    place.catalog.put(
+        "red",
+        ListKind.TOOLS,
+        [raw(name=name, inputSchema=schema) for name in ("log", "secret")],
+    )
+    headers = place.endpoint.tool_param_headers("log", ADA)
+    assert len(headers) == 1
+    assert isinstance(headers[0], ParamHeader)
+    cases = {
+        ("log", "ada"): headers,
+        ("secret", "ada"): (),
+        ("secret", "cy"): headers,
+        ("log", "bob"): (),
+        ("none", "cy"): (),
+    }
+    for (tool, who), expected in cases.items():
+        assert place.endpoint.tool_param_headers(tool, principal_from(who)) == expected
