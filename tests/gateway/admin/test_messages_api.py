@@ -5,21 +5,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlead.errors import ConfigError
 from fairlead.gateway.admin import messages_api
 from fairlead.gateway.admin.route import BadRequest, PageRequest
+from fairlead.gateway.operations.observability import Observability
+from fairlead.gateway.operations.tape_control import TapeControl
+from fairlead.observe.metrics import Metrics
+from fairlead.policy.hold_desk import HoldDesk, NotHeld
 from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.recording.journal import Journal
 from fairlead.recording.tape.reader import TapeReader
 from fairlead.transport.http.server.asgi import AsgiCall
+from fairlead.wire import to_json
 
 
-def request(query: str = "", *values: str) -> PageRequest:
-    async def never(*_: Any) -> Any:
+def request(query: str = "", *values: str, body: Any = None) -> PageRequest:
+    async def receive() -> Any:
+        assert body is not None
+        return {"type": "http.request", "body": to_json(body), "more_body": False}
+
+    async def send(_: Any) -> None:
         raise AssertionError
 
     scope = {"method": "GET", "path": "/", "headers": [], "query_string": query.encode()}
-    return PageRequest(AsgiCall(scope, never, never), ANONYMOUS, values)
+    return PageRequest(AsgiCall(scope, receive, send), ANONYMOUS, values)
 
 
 class FakeJournal:
@@ -125,3 +136,94 @@ async def test_what_is_no_place_is_refused(tmp_path: Path) -> None:
         await messages_api.read_entries(tapes, request("from=x", "t"))
     with pytest.raises(BadRequest, match="^t is not being recorded here$"):
         messages_api.stop(tapes, request("", "t"))
+
+
+class FakeDesk:
+    """A desk with the message 7 on it; it keeps what is decided."""
+
+    def __init__(self) -> None:
+        self.decided: list[Any] = []
+
+    def _decide(self, number: int, *decision: Any) -> None:
+        if number != 7:
+            raise NotHeld("there is no such message")
+        self.decided.append(decision)
+
+    def resume(self, number: int) -> None:
+        self._decide(number, "resume")
+
+    def change(self, number: int, *, params: Raw | None, result: Raw | None) -> None:
+        if params is not None and result is not None:
+            raise ConfigError("either of them")
+        self._decide(number, params and bytes(params), result and bytes(result))
+
+    def block(self, number: int, reason: str) -> None:
+        self._decide(number, "block", reason)
+
+
+async def test_held_messages_are_decided() -> None:
+    desk: Any = FakeDesk()
+    assert messages_api.resume(desk, request("", "7")) == {"resumed": 7}
+    for body in ({"params": {"a": 1}}, {"result": {}}, {}):
+        assert await messages_api.change(desk, request("", "7", body=body)) == {"changed": 7}
+    for body in ({"reason": "no"}, {}):
+        assert await messages_api.block(desk, request("", "7", body=body)) == {"blocked": 7}
+    assert desk.decided == [
+        ("resume",),
+        (b'{"a":1}', None),
+        (None, b"{}"),
+        (None, None),
+        ("block", "no"),
+        ("block", ""),
+    ]
+
+
+async def test_what_is_not_held_cannot_be_decided() -> None:
+    desk: Any = FakeDesk()
+    with pytest.raises(NotHeld):
+        messages_api.resume(desk, request("", "8"))
+    with pytest.raises(NotHeld):
+        await messages_api.change(desk, request("", "8", body={}))
+    with pytest.raises(NotHeld):
+        await messages_api.block(desk, request("", "8", body={}))
+    with pytest.raises(BadRequest, match="either of them"):
+        await messages_api.change(desk, request("", "7", body={"params": {}, "result": {}}))
+    with pytest.raises(BadRequest, match="'x' is no number"):
+        messages_api.resume(desk, request("", "x"))
+    with pytest.raises(BadRequest, match="the body cannot be read"):
+        await messages_api.block(desk, request("", "7", body={"why": "no"}))
+
+
+async def test_tapes_are_recorded_stopped_and_deleted(tmp_path: Path) -> None:
+    tapes = TapeControl(tmp_path)
+    body = {"name": "one", "tags": ["a"]}
+    assert await messages_api.record(tapes, request("", body=body)) == {"recording": "one"}
+    assert tapes.recording is not None
+    assert list(tapes.recording.info.tags) == ["a"]
+    with pytest.raises(BadRequest, match="one is being recorded"):
+        await messages_api.record(tapes, request("", body={}))
+    with pytest.raises(BadRequest, match="^other is not being recorded here$"):
+        messages_api.stop(tapes, request("", "other"))
+    with pytest.raises(BadRequest, match="^one is being recorded: stop that first$"):
+        await messages_api.delete(tapes, request("", "one"))
+    assert messages_api.stop(tapes, request("", "one")) == {"stopped": "one", "entries": 0}
+    assert await messages_api.delete(tapes, request("", "one")) == {"deleted": "one"}
+    assert tapes.list() == []
+    with pytest.raises(ConfigError):
+        await messages_api.delete(tapes, request("", "one"))
+
+
+def test_parts_that_are_off_have_no_handlers(tmp_path: Path) -> None:
+    parts: dict[str, Any] = {
+        "journal": Journal(),
+        "metrics": Metrics(),
+        "desk": HoldDesk(),
+        "tapes": TapeControl(tmp_path),
+    }
+    of = {"paused": "desk"}
+    assert all(one.handler is None for one in messages_api.message_routes(Observability()))
+    for on, part in parts.items():
+        for route in messages_api.message_routes(Observability(**{on: part})):
+            name = route.path.split("/")[2]
+            assert (route.handler is not None) is (of.get(name, name) == on)
+    assert len(messages_api.message_routes(Observability(**parts))) == 13

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import RpcError
+from fairlead.gateway.catalog import target_resolver
 from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.target_resolver import TargetResolver
@@ -13,7 +14,7 @@ from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.own_errors import own_error
-from tests.support.catalog_items import resources, tools
+from tests.support.catalog_items import raw, resources, templates, tools
 from tests.support.single_exchange import DOWN, Behind, exchange
 
 
@@ -80,6 +81,102 @@ def test_what_was_resolved_is_kept_until_a_list_changes() -> None:
     (gone,) = place.resolver.resolve(call("git_log"))
     assert gone.server is None
     assert len(place.resolver._known) == 1
+
+
+def test_a_limited_number_of_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_resolver, "_MOST_KNOWN", 2)
+    place = Place()
+    sizes = []
+    for name in ("git_log", "a", "b", "c", "d"):
+        place.resolver.resolve(call(name))
+        sizes.append(len(place.resolver._known))
+    assert sizes == [1, 2, 1, 2, 1]
+
+
+def test_a_name_and_a_uri_are_kept_up_to_their_length_together() -> None:
+    for length, kept in ((56, 1), (57, 0)):
+        place = Place()
+        params = {"name": "x" * 200, "uri": "a:" + "y" * (length - 2)}
+        place.resolver.resolve(exchange("resources/read", params))
+        assert len(place.resolver._known) == kept
+
+
+def test_what_is_no_request_is_not_kept() -> None:
+    place = Place()
+    place.resolver.resolve(call("git_log", request=False))
+    assert not place.resolver._known
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "server", "found"),
+    [
+        ("tools/call", {"name": "git_log"}, None, [("tool", "log", "git")]),
+        ("prompts/get", {"name": "git_hi"}, None, [("prompt", "hi", "git")]),
+        ("prompts/get", {"name": "git_log"}, None, [("prompt", "git_log", None)]),
+        ("tools/call", {"name": "hi"}, "time", [("tool", "hi", "time")]),
+        ("resources/read", {"uri": "a:1"}, None, [("resource", "a:1", "git")]),
+        ("resources/read", {"uri": "t:5"}, None, [("resource", "t:5", "git")]),
+        ("resources/read", {"uri": "b:1"}, None, [("resource", "b:1", None)]),
+        ("resources/read", {"uri": "b:1"}, "time", [("resource", "b:1", "time")]),
+        ("vendor/x", {"name": "git_log"}, None, [("other", "git_log", None)]),
+        ("vendor/x", {"name": "git_log"}, "time", [("other", "git_log", "time")]),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/resource", "uri": "t:{x}"}},
+            None,
+            [("resource", "t:{x}", "git")],
+        ),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "git_hi"}},
+            None,
+            [("prompt", "hi", "git")],
+        ),
+        (
+            "subscriptions/listen",
+            {"notifications": {"resourceSubscriptions": ["a:1", "b:1"]}},
+            None,
+            [("resource", "a:1", "git"), ("resource", "b:1", None)],
+        ),
+        ("tools/list", {}, None, []),
+    ],
+)
+def test_what_messages_name(method: str, params: Any, server: str | None, found: Any) -> None:
+    place = Place()
+    place.catalog.put("git", ListKind.PROMPTS, [raw(name="hi")])
+    place.catalog.put("git", ListKind.TEMPLATES, templates("t:{x}"))
+    targets = place.resolver.resolve(exchange(method, params, server=server))
+    assert [(one.kind, one.own, one.server) for one in targets] == found
+    servers = {one[2] for one in found}
+    expected = server or (servers.pop() if len(servers) == 1 else None)
+    assert place.resolver.server_of(exchange(method, params, server=server)) == expected
+
+
+async def test_what_is_unclear_is_not_waited_for() -> None:
+    place = Place()
+    await place.ask(exchange("completion/complete", {"ref": 7}))
+    assert place.waited == []
+    (target,) = place.resolver.resolve(exchange("completion/complete", {"ref": 7}))
+    assert (target.unclear, target.server) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "server", "waited"),
+    [
+        ("tools/call", None, ["lists", "tools/call"]),
+        ("prompts/get", None, ["lists", "prompts/get"]),
+        ("resources/subscribe", None, ["lists", "resources/subscribe"]),
+        ("completion/complete", None, ["lists", "completion/complete"]),
+        ("tools/call", "git", ["lists"]),
+        ("tools/list", None, ["lists"]),
+    ],
+)
+async def test_waiting_for_what_a_request_names(
+    method: str, server: str | None, waited: list[str]
+) -> None:
+    place = Place()
+    await place.resolver.wait_until_known(exchange(method, {}, server=server))
+    assert place.waited == waited
 
 
 @pytest.mark.parametrize(("length", "kept"), [(256, True), (257, False)])

@@ -9,8 +9,9 @@ from fairlead.errors import ConfigError, RpcError
 from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
+from fairlead.limits import TEMPLATES
 from fairlead.protocol.revisions import NEWEST
-from tests.support.catalog_items import ALL, fleet, own, page, raw, tools
+from tests.support.catalog_items import ALL, fleet, own, page, raw, templates, tools
 
 
 def test_a_view_chooses_hides_and_renames() -> None:
@@ -110,3 +111,47 @@ def test_an_invalid_cursor_is_refused() -> None:
         assert caught.value.code == -32602
     with pytest.raises(RpcError):
         fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])  # it has no pages
+
+
+@pytest.mark.parametrize(("most", "matched", "hits"), [(1, ["c:5"], 1), (2, ["b:5", "c:5"], 0)])
+def test_a_limited_number_of_templates_of_a_server_is_matched(
+    monkeypatch: pytest.MonkeyPatch, most: int, matched: list[str], hits: int
+) -> None:
+    before = TEMPLATES.hits
+    monkeypatch.setattr(TEMPLATES, "value", most)
+    catalog = MergedCatalog()
+    catalog.put("s", ListKind.TEMPLATES, templates("a:{x}", "b:{x}"))
+    catalog.put("t", ListKind.TEMPLATES, templates("c:{x}"))
+    found = [uri for uri in ("a:5", "b:5", "c:5") if catalog.owner(uri, ALL) is not None]
+    assert found == ["a:5", *matched]
+    assert len(page(catalog, ListKind.TEMPLATES)["resourceTemplates"]) == 3
+    assert TEMPLATES.hits - before == hits
+
+
+def test_a_denied_template_is_not_matched() -> None:
+    catalog = MergedCatalog()
+    catalog.put("s", ListKind.TEMPLATES, templates("a:{x}", "b:{x}"))
+    view = View(deny=("a:{x}",))
+    assert [catalog.owner(uri, view) for uri in ("a:5", "b:5")] == [None, "s"]
+    assert catalog.names(ListKind.TEMPLATES, view) == ["b:{x}"]
+    narrow = View(allow=("b:5",))
+    assert [catalog.owner(uri, narrow) for uri in ("a:5", "b:5", "b:6")] == [None, "s", None]
+    assert catalog.names(ListKind.TEMPLATES, narrow) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "pages"), [(0, [4]), (1, [1, 1, 1, 1]), (3, [3, 1]), (4, [4]), (5, [4])]
+)
+def test_pages_have_as_many_items_as_the_page_size(size: int, pages: list[int]) -> None:
+    catalog = MergedCatalog(page_size=size)
+    catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
+    found, cursor = [], None
+    while True:
+        result = page(catalog, cursor=cursor)
+        found.append(len(result["tools"]))
+        if (cursor := result.get("nextCursor")) is None:
+            break
+    assert found == pages
+    # Each page is kept as it was made.
+    kept = catalog._view_list(ListKind.TOOLS, ALL).pages
+    assert len(kept) == len(pages)

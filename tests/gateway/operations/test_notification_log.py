@@ -1,5 +1,8 @@
 """Notifications of servers, as an operator sees them."""
 
+import pytest
+
+from fairlead.gateway.operations import notification_log
 from fairlead.gateway.operations.notification_log import MAX_ENTRIES, NotificationLog
 
 
@@ -23,3 +26,11 @@ def test_only_the_latest_entries_are_kept() -> None:
         log.add("red", f"notifications/{number}", {})
     methods = [one["method"] for one in log.list()]
     assert (len(methods), methods[0]) == (MAX_ENTRIES, "notifications/1")
+
+
+def test_the_time_of_an_entry_is_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notification_log, "time", lambda: 5.123456)
+    log = NotificationLog()
+    log.add("red", "notifications/message", {})
+    log.add("red", "notifications/subscriptions/acknowledged", {})
+    assert log.list() == [{"at": 5.123, "server": "red", "method": "notifications/message"}]

@@ -1,14 +1,22 @@
 """Whose tool a call means, when tools are offered through a search."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fairlead import MCPServer
-from fairlead.gateway import Gateway
+from fairlead.errors import RpcError
+from fairlead.gateway import Gateway, View
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.operations.observability import Observability
+from fairlead.gateway.operations.tool_lock_lookup import ToolOriginLookup
 from fairlead.policy.actions.tool_lock import ToolOrigin
+from fairlead.protocol.caller import Caller
+from tests.support.catalog_items import ALL, tools
 from tests.support.gateway_servers import LIMIT, serving, until
 from tests.support.single_exchange import exchange
 
@@ -69,3 +77,127 @@ async def test_without_a_search_the_name_is_all_that_counts() -> None:
         assert summary(observing.find_tool(call, "red_add")) == FOUND
         described = exchange("tools/call", {"name": "describe_tool", "arguments": {"name": "x"}})
         assert observing.find_tool(described, "describe_tool") is None
+
+
+# Without servers
+
+
+class StartingMember:
+    """A server that lists its tools when it is waited for, or says that it is still starting."""
+
+    def __init__(self, start: Callable[[], RpcError | None]) -> None:
+        self.introduced = asyncio.Event()
+        self._start = start
+
+    async def introduction(self) -> RpcError | None:
+        return self._start()
+
+
+class Lookup:
+    """A lookup over the tools `log` and `push` of `git`."""
+
+    def __init__(self, search: bool = False, view: View = ALL) -> None:
+        self.catalog = MergedCatalog()
+        self.catalog.put("git", ListKind.TOOLS, tools("log", "push"))
+        self.members: dict[str, Any] = {}
+        self.expected: list[str] = []
+        parts: Any = self
+        views = ClientViews({}, view)
+        self.lookup = ToolOriginLookup(self.catalog, parts, parts, views, search=search)
+
+    async def expect_tool(self, name: str, caller: Caller) -> None:
+        self.expected.append(name)
+
+    def find(self, method: str, name: str, **about: Any) -> tuple[Any, ...] | None:
+        alias = about.pop("alias", None)
+        asked = exchange(method, {"name": name, **about.pop("more", {})}, **about)
+        asked.alias = alias
+        return summary(self.lookup.find(asked, name))
+
+    async def wait(self, name: str, **about: Any) -> None:
+        alias, arguments = about.pop("alias", None), about.pop("arguments", {})
+        asked = exchange("tools/call", {"name": name, "arguments": arguments}, **about)
+        asked.alias = alias
+        await self.lookup.wait(asked, name)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "alias", "found"),
+    [
+        ("tools/call", "git_log", "log", ("git", "log", True, False)),
+        ("tools/call", "log", None, ("git", "log", True, False)),
+        ("tools/call", "LOG", None, ("git", "log", True, False)),
+        ("tools/call", "git_LOG", "LOG", ("git", "log", True, False)),
+        ("tools/call", "new", None, ("git", "new", False, False)),
+        ("tools/list", "log", None, ("git", "log", False, False)),
+    ],
+)
+def test_at_the_endpoint_of_a_server_its_own_names_count(
+    method: str, name: str, alias: str | None, found: Any
+) -> None:
+    assert Lookup().find(method, name, alias=alias, server="git") == found
+
+
+@pytest.mark.parametrize(
+    ("search", "method", "name", "found"),
+    [
+        (False, "tools/call", "git_log", ("git", "log", True, False)),
+        (False, "tools/call", "git_none", None),
+        (False, "tools/call", "call_tool", None),
+        (True, "tools/call", "call_tool", ("git", "log", True, False)),
+        (True, "tools/call", "describe_tool", ("git", "log", True, True)),
+        (True, "tools/list", "call_tool", None),
+        (True, "tools/list", "git_log", ("git", "log", True, False)),
+    ],
+)
+def test_at_the_merged_endpoint_merged_names_count(
+    search: bool, method: str, name: str, found: Any
+) -> None:
+    arguments = {"arguments": {"name": "git_log"}}
+    assert Lookup(search).find(method, name, more=arguments) == found
+
+
+def test_a_tool_outside_of_the_view_is_none() -> None:
+    lookup = Lookup(view=View(deny=("git_log",), rename={"git_push": "push"}))
+    assert lookup.find("tools/call", "git_log") is None
+    assert lookup.find("tools/call", "git_push") is None
+    assert lookup.find("tools/call", "push") == ("git", "push", True, False)
+
+
+@pytest.mark.parametrize(
+    ("search", "name", "arguments", "expected"),
+    [
+        (False, "git_log", {}, "git_log"),
+        (False, "call_tool", {"name": "git_log"}, "call_tool"),
+        (True, "call_tool", {"name": "git_log"}, "git_log"),
+        (True, "describe_tool", {"name": "git_log"}, "git_log"),
+        (True, "search_tools", {"query": "x"}, "search_tools"),
+        (True, "call_tool", {}, "call_tool"),
+        (True, "git_log", {}, "git_log"),
+    ],
+)
+async def test_the_server_of_the_tool_that_is_meant_is_waited_for(
+    search: bool, name: str, arguments: Any, expected: str
+) -> None:
+    lookup = Lookup(search)
+    await lookup.wait(name, arguments=arguments)
+    assert lookup.expected == [expected]
+
+
+async def test_at_its_endpoint_a_server_that_starts_is_waited_for() -> None:
+    lookup = Lookup()
+    starts: list[str] = []
+
+    def start() -> RpcError | None:
+        starts.append("git")
+        return RpcError(-32603, "still starting")
+
+    lookup.members["git"] = StartingMember(start)
+    await lookup.wait("log", server="git")
+    await lookup.wait("git_log", alias="log", server="git")
+    await lookup.wait("x", server="time")
+    assert starts == []
+    for alias in (None, "other"):
+        with pytest.raises(RpcError, match="still starting"):
+            await lookup.wait("none", alias=alias, server="git")
+    assert (starts, lookup.expected) == (["git", "git"], [])
