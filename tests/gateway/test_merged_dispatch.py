@@ -1,13 +1,24 @@
 """Requests at the merged endpoint, each answered by the server that has the item."""
 
 import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fairlead import RpcError
-from fairlead.gateway import Gateway
+from fairlead.gateway import Gateway, View
+from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.merged_dispatch import MergedDispatcher
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.targets.targets import Target
+from fairlead.relay.request_params import with_members
+from fairlead.server.results.result_envelope import ResultEnvelope
 from fairlead.wire import Request
+from tests.support.catalog_items import ALL, tools
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
@@ -106,3 +117,201 @@ async def test_every_request_passes_the_interceptors() -> None:
         await client.ping()
         await names(client)
     assert seen == ["initialize", "ping", "tools/list"]
+
+
+# The dispatcher alone
+
+
+class FakeBackend:
+    """A server that answers with its name, and keeps what it was asked."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.asked: list[tuple[str, str | None, Any]] = []
+
+    async def answer(self, asked: Exchange, client: Any) -> Answer:
+        self.asked.append((asked.method, asked.alias, client))
+        return b'{"by":"%b"}' % self.name.encode()
+
+
+class Parts:
+    """All that a dispatcher needs, with one server `git` and its tool `log`."""
+
+    def __init__(self, *interceptors: Any, search: Any = None) -> None:
+        self.git = FakeBackend("git")
+        self.members: dict[str, Any] = {"git": self.git}
+        self.is_ready = True
+        self.calls: list[Any] = []
+        self.catalog = MergedCatalog()
+        self.catalog.put("git", ListKind.TOOLS, tools("log"))
+        self.clients: dict[object, Any] = {}
+        self._search = search
+        parts: Any = self
+        self.dispatcher = MergedDispatcher(
+            interceptors,
+            clients=self.clients,
+            registry=parts,
+            catalog=self.catalog,
+            lists=parts,
+            router=parts,
+            views=ClientViews({}, ALL),
+            subscriptions=parts,
+            log_levels=parts,
+            handshake=parts,
+            envelope=ResultEnvelope({"name": "x", "version": "1"}),
+            search=None if search is None else parts,
+            until_disconnected=self.until_disconnected,
+        )
+
+    async def ready(self) -> None:
+        self.calls.append("ready")
+
+    def page(self, kind: ListKind, asked: Exchange) -> bytes:
+        self.calls.append(kind)
+        return b'"%b":[]' % kind.value.encode()
+
+    async def tool(self, asked: Exchange) -> Target:
+        return Target("tool", "log", "git_log", "git")
+
+    async def prompt(self, asked: Exchange) -> Target:
+        return Target("prompt", "hi", "git_hi", "gone")
+
+    async def resource(self, asked: Exchange) -> Any:
+        return self.git
+
+    async def completing(self, asked: Exchange) -> Any:
+        return self.git, with_members(asked, name="changed")
+
+    async def _noted(self, asked: Exchange, client: Any = None) -> bytes:
+        self.calls.append((asked.method, client))
+        return b"{}"
+
+    subscribe = unsubscribe = listen = set = initialize = discover = _noted
+
+    async def until_disconnected(self, asked: Exchange, answer: Any) -> Answer:
+        self.calls.append("alone")
+        result: Answer = await answer
+        return result
+
+    async def passed(self) -> None:
+        self.calls.append("passed")
+
+    async def answer(self, asked: Exchange, view: View) -> bytes | Exchange | None:
+        """As the search tools do."""
+        return self._search(asked)  # type: ignore[no-any-return]
+
+    async def ask(self, method: str, params: Any = None, **about: Any) -> Any:
+        return json.loads(
+            bytes(await self.dispatcher.handler(exchange(method, params, **about)) or b"")
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "stateless", "ready", "answer"),
+    [
+        ("ping", False, True, b"{}"),
+        ("ping", True, True, None),
+        ("tools/list", False, True, b'{"tools":[]}'),
+        ("tools/list", False, False, None),
+        ("prompts/list", False, True, None),
+        ("tools/call", False, True, None),
+    ],
+)
+def test_what_needs_no_waiting_is_answered_inline(
+    method: str, stateless: bool, ready: bool, answer: bytes | None
+) -> None:
+    parts = Parts()
+    parts.is_ready = ready
+    found = parts.dispatcher.answer_inline(exchange(method, {}, stateless=stateless))
+    assert found == answer
+    assert parts.calls == ([ListKind.TOOLS] if answer and b"tools" in answer else [])
+
+
+def test_nothing_is_answered_inline_that_interceptors_must_see() -> None:
+    async def look(asked: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(asked)
+
+    assert Parts().dispatcher.inline_methods == {"ping", "tools/list"}
+    assert Parts(look).dispatcher.inline_methods == set()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        ("tools/list", ListKind.TOOLS),
+        ("prompts/list", ListKind.PROMPTS),
+        ("resources/list", ListKind.RESOURCES),
+        ("resources/templates/list", ListKind.TEMPLATES),
+    ],
+)
+async def test_lists_wait_for_servers_that_start(method: str, kind: ListKind) -> None:
+    parts = Parts()
+    assert await parts.ask(method, {}, stateless=False) == {kind.value: []}
+    assert parts.calls == ["alone", "ready", kind]
+    assert (await parts.ask(method, {}))["resultType"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("tools/call", ("tools/call", "log")),
+        ("resources/read", ("resources/read", None)),
+        ("completion/complete", ("completion/complete", None)),
+    ],
+)
+async def test_a_request_is_forwarded_with_its_client(
+    method: str, asked: tuple[str, str | None]
+) -> None:
+    parts = Parts()
+    assert await parts.ask(method, {}) == {"by": "git"}
+    request = exchange(method, {})
+    client = parts.clients[request.edge] = SimpleNamespace(incoming=parts)
+    parts.calls.clear()
+    assert await parts.dispatcher.handler(request) == b'{"by":"git"}'
+    assert parts.calls == ["passed"]  # notifications that were sent before
+    assert parts.git.asked == [(*asked, None), (*asked, client)]
+
+
+async def test_a_server_that_is_removed_meanwhile_has_gone() -> None:
+    with pytest.raises(RpcError, match="The server 'gone' has gone") as refused:
+        await Parts().ask("prompts/get", {})
+    assert refused.value.code == -32602
+
+
+@pytest.mark.parametrize(
+    ("method", "stateless"),
+    [
+        ("resources/subscribe", False),
+        ("resources/unsubscribe", False),
+        ("logging/setLevel", False),
+        ("initialize", False),
+        ("server/discover", True),
+        ("subscriptions/listen", True),
+    ],
+)
+async def test_what_the_gateway_answers_itself(method: str, stateless: bool) -> None:
+    parts = Parts()
+    assert await parts.ask(method, {}, stateless=stateless) == {}
+    assert parts.calls == ["alone", (method, None)]
+    assert await parts.ask("ping", stateless=False) == {}
+
+
+async def test_a_call_that_the_search_finds_passes_the_interceptors_again() -> None:
+    seen: list[str | None] = []
+
+    async def look(asked: Exchange, proceed: Proceed) -> Answer:
+        seen.append(asked.target)
+        return await proceed(asked)
+
+    found: list[Any] = [None, b'{"content":[]}']
+    found += [with_members(exchange("tools/call", {}), name=one) for one in ("git_log", "other")]
+    parts = Parts(look, search=lambda asked: found.pop(0))
+    assert await parts.ask("tools/call", {"name": "a"}) == {"by": "git"}
+    answer = await parts.ask("tools/call", {"name": "b"})
+    assert (answer["content"], answer["resultType"]) == ([], "complete")
+    assert await parts.ask("tools/call", {"name": "c"}) == {"by": "git"}
+    with pytest.raises(RpcError, match="Unknown tool: other") as refused:
+        await parts.ask("tools/call", {"name": "d"})
+    assert refused.value.code == -32602
+    assert seen == ["a", "b", "c", "git_log", "d", "other"]
+    assert [alias for _, alias, _ in parts.git.asked] == ["log", "log"]
