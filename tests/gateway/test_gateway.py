@@ -2,13 +2,29 @@
 
 import asyncio
 import contextlib
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from fairlead import RpcError
+from fairlead import RpcError, __version__
 from fairlead.errors import ConfigError
-from fairlead.gateway import Gateway, RelaySettings
+from fairlead.gateway import Gateway, GatewaySettings, RelaySettings, View
+from fairlead.gateway.catalog.target_resolver import TargetResolver
+from fairlead.gateway.operations.observability import Observability
+from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.manager import MCPManager
+from fairlead.observe.metrics import Metrics
+from fairlead.policy.actions.tool_lock import ToolLock
+from fairlead.policy.tool_lock import ToolLockData
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.recording.journal import Journal
+from fairlead.recording.journal.journal_interceptor import Journaling
+from fairlead.transport.memory import memory_pair
+from fairlead.wire import Message, Notification, Request, Success, to_json
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
@@ -20,6 +36,8 @@ from tests.support.gateway_servers import (
     serving,
     until,
 )
+from tests.support.scripted_stdio_server import program as scripted_program
+from tests.support.single_exchange import exchange
 
 
 async def test_servers_come_and_go_and_clients_of_both_eras_hear_of_it() -> None:
@@ -115,3 +133,201 @@ async def test_sessions_share_a_process_or_each_have_their_own(way: str) -> None
             await until(lambda: gateway.is_ready)
             pids = {(await client.call("red_who")).text for client in clients}
             assert len(pids) == (1 if way == "shared" else 3)
+
+
+# Closing a gateway
+
+
+class RawClient:
+    """The other end of a channel: it sends messages, and keeps what comes."""
+
+    def __init__(self) -> None:
+        self.channel, self.other = memory_pair()
+        self.came: asyncio.Queue[Message] = asyncio.Queue()
+        self.reading = asyncio.create_task(self.channel.run(self.came.put_nowait))
+
+    def ask(self, method: str, params: Any) -> None:
+        self.channel.send(Request(7, method, Raw(to_json(params))))
+
+    async def end(self) -> None:
+        async with asyncio.timeout(LIMIT):
+            await asyncio.wait({self.reading})
+
+
+async def test_closing_ends_the_connections_of_clients_at_every_endpoint() -> None:
+    async with asyncio.timeout(LIMIT), serving(make("red")) as red:
+        gateway = Gateway()
+        await gateway.connect({"red": {"url": red}})
+        await until(lambda: gateway.is_ready)
+        merged, alone, background = RawClient(), RawClient(), RawClient()
+        served = asyncio.create_task(gateway.serve(merged.other))
+        gateway.endpoints["red"].attach(alone.other, ANONYMOUS)
+        peer = gateway.attach(background.other, "ada")
+        await asyncio.sleep(0)
+        assert (gateway.clients, len(gateway.sessions())) == (3, 3)
+        assert [one["principal"] for one in gateway.sessions()].count("ada") == 1
+        assert peer.connected
+        await gateway.close()
+        for client in (merged, alone, background):
+            await client.end()
+        await served
+        assert (gateway.clients, gateway.members, gateway.endpoints) == (0, {}, {})
+        assert gateway.manager.get_connected_servers() == []
+        await gateway.close()  # which is safe
+
+
+async def test_closing_answers_listeners_before_their_connections_end() -> None:
+    stamp = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    async with asyncio.timeout(LIMIT):
+        gateway, client = Gateway(), RawClient()
+        gateway.attach(client.other, ANONYMOUS)
+        params = {"notifications": {"toolsListChanged": True}, "_meta": stamp}
+        client.ask("subscriptions/listen", params)
+        acknowledged = await client.came.get()
+        assert isinstance(acknowledged, Notification)
+        await gateway.close()
+        await client.end()
+        answer = client.came.get_nowait()
+        assert isinstance(answer, Success)
+        assert answer.id == 7
+
+
+ASKING = """
+for request in requests():
+    if request.get("method") == "tools/list":
+        answer(request, {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]})
+    elif request.get("method") == "tools/call":
+        form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        send({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form})
+    elif "id" in request and "method" in request:
+        refuse(request)
+"""
+
+
+async def test_closing_ends_calls_that_wait_for_an_answer_of_their_client(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def on_elicit(question: object) -> dict[str, object]:
+        asked.set()
+        await asyncio.Event().wait()
+        return {}
+
+    command, *args = scripted_program(tmp_path, ASKING, stateless=False)
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": {"command": command, "args": args}})
+        async with joining(gateway, BOTH[1], on_elicit=on_elicit) as client:
+            await until(lambda: gateway.is_ready)
+            call = asyncio.create_task(client.call("red_ask"))
+            await asked.wait()
+            assert len(gateway.parked) == 1
+            upstream = gateway.members["red"].replicas[0].relay.upstream
+            assert upstream.links
+            await gateway.close()
+            assert (len(gateway.parked), upstream.links) == (0, [])
+            call.cancel()
+            await asyncio.wait({call})
+
+
+async def test_closing_ends_background_tasks() -> None:
+    async with asyncio.timeout(LIMIT):
+        gateway = Gateway()
+        task = gateway._tasks.start(asyncio.Event().wait())
+        await gateway.close()
+        assert task.cancelled()
+
+
+async def test_a_manager_does_not_hold_on_to_a_gateway_that_is_closed() -> None:
+    async with MCPManager() as manager:
+        gateway = Gateway(manager, observing=Observability(metrics=Metrics()))
+        gone = weakref.ref(gateway.catalog)
+        await gateway.close()
+        del gateway
+        gc.collect()
+        assert gone() is None
+
+
+# Its public interface
+
+
+class Passing(InterceptorBase):
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+
+def test_interceptors_are_in_order() -> None:
+    mine, other = Passing(), Passing()
+    assert Gateway().interceptors == ()
+    resolver, *given = Gateway(interceptors=[mine, other]).interceptors
+    assert isinstance(resolver, TargetResolver)
+    assert given == [mine, other]
+    lock = ToolLockData()
+    observing = Observability(journal=Journal(), lock=lock)
+    kinds = [type(one) for one in Gateway(interceptors=[mine], observing=observing).interceptors]
+    assert kinds == [Journaling, TargetResolver, Passing, ToolLock]
+    only_journal = Gateway(observing=Observability(journal=Journal())).interceptors
+    assert [type(one) for one in only_journal] == [Journaling]
+    only_lock = Gateway(observing=Observability(lock=lock)).interceptors
+    assert [type(one) for one in only_lock] == [TargetResolver, ToolLock]
+
+
+def test_settings_are_given_whole_or_one_by_one() -> None:
+    settings = GatewaySettings(name="harbour", page_size=3)
+    assert Gateway(settings=settings).settings is settings
+    assert Gateway(name="harbour", page_size=3).settings == settings
+    assert Gateway(settings=settings).info == {"name": "harbour", "version": __version__}
+    manager = MCPManager()
+    assert Gateway(manager).manager is manager
+
+
+async def test_lists_are_waited_for_until_the_deadline() -> None:
+    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=LIMIT) as one:
+        await one.connect({"red": {"url": red}})
+        assert not one.is_ready
+        await one.listed()
+        assert one.is_ready
+        assert [server["name"] for server in one.status()["servers"]] == ["red"]
+        call = exchange("tools/call", {"name": "red_who"})
+        await one.wait_until_known(call)
+        assert one.server_of(call) == "red"
+
+
+async def test_what_follows_its_files_is_asked_to_reload() -> None:
+    gateway, reloads = Gateway(), []
+
+    async def reload() -> None:
+        reloads.append(1)
+
+    await gateway._reload()
+    gateway.reload = reload
+    await gateway._reload()
+    assert reloads == [1]
+
+
+async def test_applications_follow_the_servers() -> None:
+    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
+        await gateway.connect({"red": {"url": red}})
+        app, other = gateway.create_http_app(), gateway.create_http_app(path="/all")
+
+        def served(app: Any) -> set[str]:
+            return set(app._others)
+
+        assert served(app) == {"/mcp/red"}
+        await gateway.connect({"blue": {"url": red}})
+        assert served(app) == {"/mcp/red", "/mcp/blue"}
+        assert served(other) == {"/all/red", "/all/blue"}
+        await gateway.disconnect("red")
+        assert served(app) == {"/mcp/blue"}
+        gateway.http_ended(app)
+        await gateway.disconnect("blue")
+        assert (served(app), served(other)) == ({"/mcp/blue"}, set())
+
+
+async def test_other_views_apply_at_once() -> None:
+    gateway = Gateway()
+    changes, view = gateway.catalog.changes, View(servers=())
+    gateway.show({}, view)
+    assert gateway.settings.view is view
+    assert gateway.catalog.changes == changes + 1
