@@ -7,7 +7,13 @@ import aiohttp
 import pytest
 
 from fairlead import MCPClient
+from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway, View
+from fairlead.gateway.admin import http_pages
+from fairlead.gateway.operations.observability import Observability
+from fairlead.observe.metrics import Metrics
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.transport.http.server.asgi import AsgiCall
 from tests.support.gateway_servers import (
     LIMIT,
     Ears,
@@ -214,3 +220,150 @@ async def test_the_page_shows_a_client_with_a_view_no_other_servers() -> None:
             page = (await get(web, base + "/", headers=head))[1]
             assert "blue" not in page
             assert "Bearer TOKEN" in page  # what is there to be copied works
+
+
+# Pages without a connection
+
+
+class Answers:
+    """One request to the pages of a gateway, and the response."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._pages = gateway._pages("/mcp")
+
+    async def __call__(self, method: str, path: str, **headers: str) -> tuple[int, str]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        named = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+        scope = {"method": method, "path": path, "headers": named, "query_string": b""}
+        await self._pages.serve(AsgiCall(scope, receive, send), path, ANONYMOUS)
+        self.headers = dict(sent[0]["headers"])
+        return sent[0]["status"], sent[1]["body"].decode()
+
+
+JSON = {"content_type": "application/json", "content_length": "2"}
+OTHER = {"content_type": "text/plain", "content_length": "2"}
+TOKEN = {"x_admin_token": "open sesame"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "words"),
+    [
+        ("GET", "/health", {}, 200, '"status":"ok"'),
+        ("GET", "/health/", {}, 200, '"status":"ok"'),
+        ("PUT", "/health", {}, 405, "there is GET"),
+        ("GET", "/healthy", {}, 404, "MCP is at /mcp; / shows the servers"),
+        ("GET", "/administrator", {}, 404, "MCP is at /mcp"),
+        ("GET", "/metrics", {}, 404, "there are no metrics"),
+        ("GET", "/ready", {}, 200, '{"ready":true}'),
+        ("GET", "/status", {}, 200, '"servers":[]'),
+        ("GET", "/admin", {}, 401, "X-Admin-Token: the gateway's admin_token"),
+        ("GET", "/admin", TOKEN, 404, "there are, where they are on: GET /admin/servers, POST"),
+        ("GET", "/admin/servers", TOKEN, 200, "[]"),
+        ("GET", "/admin/journal", TOKEN, 404, "there are, where they are on: "),
+        ("POST", "/admin/reload", {**TOKEN, **OTHER}, 415, "the body is application/json"),
+        ("POST", "/admin/reload", {**TOKEN, **JSON}, 200, '{"reloaded":[]}'),
+        ("POST", "/admin/reload", TOKEN, 200, '{"reloaded":[]}'),
+        ("DELETE", "/admin/sessions/x", TOKEN, 400, "'x' is no number"),
+        ("DELETE", "/admin/sessions/5", TOKEN, 404, "there is no session 5"),
+    ],
+)
+async def test_paths_methods_and_headers(
+    method: str, path: str, headers: dict[str, str], status: int, words: str
+) -> None:
+    answers = Answers(Gateway(admin_token="open sesame"))
+    found = await answers(method, path, **headers)
+    assert found[0] == status
+    assert words in found[1]
+    assert (b"allow" in answers.headers) is (status == 405)
+    assert (answers.headers.get(b"connection") == b"close") is (status == 401)
+
+
+async def test_a_server_that_cannot_be_reached_is_a_bad_gateway() -> None:
+    gateway = Gateway(admin_token="open sesame")
+
+    async def fails() -> None:
+        raise ConnectFailed("it is away")
+
+    gateway.reload = fails
+    status, said = await Answers(gateway)("POST", "/admin/reload", **TOKEN)
+    assert (status, said) == (502, "502 Bad Gateway: it is away\n")
+
+
+async def test_metrics_are_for_those_who_see_everything() -> None:
+    observing = Observability(metrics=Metrics())
+    answers = Answers(Gateway(observing=observing, admin_token="open sesame"))
+    assert (await answers("GET", "/metrics"))[0] == 200
+    assert answers.headers[b"content-type"] == b"text/plain; version=0.0.4; charset=utf-8"
+    part = View(servers=())
+    answers = Answers(Gateway(observing=observing, view=part, admin_token="open sesame"))
+    status, said = await answers("GET", "/metrics")
+    assert (status, "needs X-Admin-Token" in said) == (403, True)
+    assert (await answers("GET", "/metrics", x_admin_token="wrong"))[0] == 403
+    assert (await answers("GET", "/metrics", **TOKEN))[0] == 200
+    unlocked = Answers(Gateway(observing=observing, view=part))
+    assert (await unlocked("GET", "/metrics", x_admin_token=""))[0] == 403
+
+
+async def test_the_page_is_for_browsers_and_locked() -> None:
+    answers = Answers(Gateway(name="harbour"))
+    status, page = await answers("GET", "/", host="example.org:80")
+    assert status == 200
+    assert "http://example.org:80/mcp" in page
+    assert "Bearer" not in page
+    assert answers.headers[b"content-type"] == b"text/html; charset=utf-8"
+    assert answers.headers[b"cache-control"] == b"no-store"
+    assert "Bearer TOKEN" in (await answers("GET", "/", authorization="Bearer x"))[1]
+
+
+SERVER: dict[str, Any] = {
+    "name": "red",
+    "status": "connected",
+    "error": None,
+    "era": "stateless",
+    "revision": "2026-07-28",
+    "latency_ms": 12.0,
+    "transport": "http",
+    "source": "file",
+    "tools": 3,
+    "calls": 0,
+    "errors": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown", "hidden"),
+    [
+        ({}, ['class="good">connected', "stateless 2026-07-28", ">12 ms<", ">http<"], ["<br>"]),
+        ({}, ['<td class="n">3</td>', '<td class="n">0</td>', '<td class="n"></td>'], ["None"]),
+        ({"status": "failed", "error": "why"}, ['class="bad">failed', ">why<"], ["good"]),
+        ({"status": "connected", "error": "why"}, ['class="good">connected', ">why<"], ["bad"]),
+        ({"status": "starting"}, ['class="dim">starting'], ["bad", "good"]),
+        ({"era": None, "revision": None}, ["<td></td>"], ["None"]),
+        ({"latency_ms": None, "transport": None, "source": None}, [], [" ms", "None"]),
+    ],
+    ids=["usual", "counts", "failed", "not listed", "starting", "no era", "unknown"],
+)
+def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) -> None:
+    row = http_pages._row({**SERVER, **changes})
+    assert [text for text in shown if text not in row] == []
+    assert [text for text in hidden if text in row] == []
+
+
+@pytest.mark.parametrize(
+    ("clients", "counts", "words"),
+    [
+        (0, {}, "0 clients · nothing offered yet"),
+        (1, {"tools": 1, "prompts": 0}, "1 client · 1 tool<"),
+        (2, {"tools": 2, "resources": 1}, "2 clients · 2 tools, 1 resource<"),
+    ],
+)
+def test_the_head_of_the_page(clients: int, counts: dict[str, int], words: str) -> None:
+    now = {"name": "n", "version": "1", "clients": clients, "counts": counts, "servers": []}
+    assert words in http_pages.render(now, "http://x/mcp")

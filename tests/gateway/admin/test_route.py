@@ -103,3 +103,12 @@ def test_mistakes_of_a_request_are_told_from_others() -> None:
         raise Other("else")
     with pytest.raises(ValueError, match="x"), mistakes():
         raise ValueError("x")
+
+
+def test_a_long_text_that_is_no_number_is_cut() -> None:
+    with pytest.raises(BadRequest) as refused:
+        number_of("x" * 51)
+    assert str(refused.value) == f"'{'x' * 50}' is no number"
+    assert number_of("9" * 15) == 999_999_999_999_999
+    with pytest.raises(BadRequest):
+        number_of("9" * 16)

@@ -122,6 +122,26 @@ def test_the_owner_sees_everything() -> None:
     assert (second["status"], second["error"], second["connect_ms"]) == ("unknown", None, None)
 
 
+def test_the_uptime_is_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(status.time, "time", lambda: now)
+    shown, *_ = gateway()
+    now = 1012.345
+    assert shown.full()["uptime"] == 12.3
+
+
+def test_a_part_has_the_public_reasons_too() -> None:
+    (blue,) = gateway(ada=View(servers=("blue",)))[0].public(ADA)["servers"]
+    assert blue["error"] == "is not there"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(None, None), (0.0, 0.0), (0.01234, 12.3), (0.00004, 0.0), (2, 2000)]
+)
+def test_times_are_shown_in_milliseconds(seconds: float | None, shown: float | None) -> None:
+    assert status._milliseconds(seconds) == shown
+
+
 def test_a_server_that_could_not_be_listed_says_why() -> None:
     shown, registry, _ = gateway()
     for member in registry.members:
@@ -141,6 +161,7 @@ def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
     found = gateway(ada=PART)[0].public(ADA)
     assert (found["clients"], found["parked"], found["counts"]["tools"]) == (2, None, 1)
     assert [one["name"] for one in found["servers"]] == ["red", "red#2"]
+    assert [one["path"] for one in found["servers"]] == [None, None]
     for one in found["servers"]:
         assert (one["tools"], one["calls"], one["errors"], one["latency_ms"]) == (
             *(1, None, None, None),

@@ -189,6 +189,12 @@ async def test_servers_that_just_started_are_waited_for_until_their_deadline(
     assert virtual_time.now == pytest.approx(now + 0.6)
     await lists(old).ready()
     assert virtual_time.now == pytest.approx(now + 0.6)
+    now = virtual_time.now
+    await lists(old, FakeMember(now - 0.4), FakeMember(now - 0.3)).ready()
+    assert virtual_time.now == pytest.approx(now + 0.7)
+    now = virtual_time.now
+    await lists(FakeMember(now), deadline=0.0).ready()
+    assert virtual_time.now == now
 
 
 @pytest.mark.parametrize(

@@ -182,3 +182,68 @@ async def test_a_change_of_a_part_is_a_change_of_the_whole(
     assert [uri for uri in uris if not uri.startswith("z:")] == found
     other: Any = Named("green", "green")
     assert place.shared.uris(other) == []
+
+
+async def test_removing_somebody_who_does_not_watch_changes_nothing() -> None:
+    place = Place()
+    place.shared.remove("red", "a:1", "me")
+    await place.add("a:1", "me")
+    await place.add("a:1", "you")
+    place.shared.remove("red", "a:1", "other")
+    place.shared.remove("blue", "a:1", "me")
+    place.shared.remove("red", "b:1", "me")
+    await place.idle()
+    assert place.servers["red"].said == ["+a:1"]
+    assert place.shared.uris(place.member) == ["a:1"]
+    place.shared.remove("red", "a:1", "me")
+    assert (len(place.shared), place.shared.wants(place.member, "a:1")) == (1, True)
+    place.shared.remove("red", "a:1", "you")
+    assert (len(place.shared), place.shared.wants(place.member, "a:1")) == (0, False)
+    assert place.shared.uris(place.member) == []
+    await place.idle()
+    assert place.servers["red"].said == ["+a:1", "-a:1"]
+
+
+async def test_several_resources_are_asked_for_without_a_pause(virtual_time: VirtualTime) -> None:
+    place, begun = Place(), virtual_time.now
+    wanted = {f"a:{number}": place.member for number in range(40)}
+    place.servers["red"].said.clear()
+    assert await place.shared.add_all(wanted, "me", 5.0) == list(wanted)
+    assert virtual_time.now == begun
+    assert len(place.servers["red"].said) == 40
+
+
+async def test_resources_of_servers_that_are_slow_count_as_granted(
+    virtual_time: VirtualTime,
+) -> None:
+    place, begun = Place(), virtual_time.now
+    place.servers["red"].open.clear()
+    assert await place.add("a:1", deadline=3.0)
+    assert virtual_time.now - begun == pytest.approx(3.0)
+    place.servers["red"].open.set()
+    await place.idle()
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        (None, ["a:1", "a:1/b", "c:1"]),
+        ("a:1", ["a:1"]),
+        ("a:1/b", ["a:1/b"]),
+        ("a:1/x", ["a:1"]),
+        ("a:1/b/c", ["a:1", "a:1/b"]),
+        ("a:", []),
+        ("d:1", []),
+    ],
+)
+async def test_a_change_of_a_part_is_one_of_the_whole(
+    changed: str | None, found: list[str]
+) -> None:
+    place = Place()
+    for uri in ("a:1", "a:1/b", "c:1"):
+        await place.add(uri)
+    assert place.shared.uris(place.member, changed) == found
+    for number in range(10):  # with many of them, the beginnings of the URI are looked up
+        await place.add(f"z:{number}")
+    if changed is not None:
+        assert place.shared.uris(place.member, changed) == found

@@ -100,6 +100,45 @@ async def test_tools_are_looked_up_once_there_is_a_gateway() -> None:
     assert waited == ["y"]
 
 
+def test_a_recording_ends_with_the_gateway(tmp_path: Path) -> None:
+    tapes = TapeControl(tmp_path)
+    manager, ends, _ = observe(Observability(tapes=tapes))
+    tapes.start("one")
+    assert (len(manager.listeners), tapes.recording is not None) == (1, True)
+    for end in ends:
+        end()
+    assert (manager.listeners, tapes.recording) == ([], None)
+    assert [tape["status"] for tape in tapes.list()] == ["complete"]
+
+
+def test_counters_follow_all_connections_to_servers() -> None:
+    class Counting:
+        def __init__(self, number: int) -> None:
+            self.malformed, self.unmatched_count = number, number * 10
+
+    own, first, second = Counting(1), Counting(2), Counting(3)
+    links = [SimpleNamespace(peer=one) for one in (own, first, second)]
+    upstream = SimpleNamespace(links=links)
+    replicas = [
+        SimpleNamespace(name="red", relay=SimpleNamespace(upstream=upstream)),
+        SimpleNamespace(name="red#2", relay=SimpleNamespace(upstream=SimpleNamespace(links=[]))),
+    ]
+    manager = FakeManager()
+    transport = SimpleNamespace(peer=own)
+    manager.connections["red"] = SimpleNamespace(client=SimpleNamespace(transport=transport))
+    members = {"red": SimpleNamespace(replicas=replicas)}
+    parts, given = Observability(metrics=Metrics()), SimpleNamespace(members=members)
+    assert parts._peers() == []
+    looks: Any = {"server_of": lambda asked: None, "tools": None}
+    everything: Any = (manager, given, [])
+    parts.observe_gateway(*everything, **looks)
+    metrics = parts.collect()
+    assert metrics is not None
+    found = metrics.snapshot()
+    assert found["malformed"] == {"red": 1, "red/0": 2, "red/1": 3}
+    assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30}
+
+
 # Where a tool comes from
 
 

@@ -41,6 +41,12 @@ def test_names_of_tapes(tmp_path: Path, name: str, good: bool) -> None:
             tapes.place_of(name)
 
 
+def test_a_long_name_is_cut_where_it_is_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        TapeControl(tmp_path).place_of("x" * 121)
+    assert str(refused.value).startswith(f"'{'x' * 120}' is no name for a tape")
+
+
 def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path, about={"command": "x"})
     assert (tapes.recording, tapes.last, tapes.stop()) == (None, None, None)
