@@ -1,6 +1,7 @@
 """Without interceptors every value passes as the text it came as."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    LocalProtocolError,
+    RpcError,
+    TransportError,
+)
 from fairlead.gateway import RelaySettings
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.downgrade.downgrade_error import DowngradeError
+from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.relay import Relay
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
+from fairlead.wire import Notification
 from tests.support.raw_relay import (
     HANDSHAKE,
     META,
@@ -24,6 +36,7 @@ from tests.support.raw_relay import (
     members,
     scene,
 )
+from tests.support.single_exchange import exchange as single_exchange
 
 # Texts of JSON values, not values: what a decoder would change is what we look for.
 NUMBERS = ["0", "-0", "1.0", "0.10", "1e400", "-1E+2", "1e-5", "9" * 40, "9007199254740993"]
@@ -331,3 +344,342 @@ async def test_a_client_is_served_until_its_channel_ends_or_it_is_cancelled() ->
     assert relay._fronts == {}
     await far.close()
     await relay.close()
+
+
+# What becomes of one request
+
+
+class OneWay:
+    """A relay whose connections fail as often as a test wants."""
+
+    def __init__(self, *failures: Exception, alive: bool = False) -> None:
+        self.relay = Relay({"command": "true"}, "raw")
+        self.failures = list(failures)
+        self.alive = alive
+        self.opened = 0
+        relay: Any = self.relay
+        relay.upstream.for_caller = self._open
+        relay._sessions.connection_of = self._open_session
+        relay._same_era.forward_stateless = self._forward
+        relay._same_era.forward_in_session = self._forward
+        relay._stateless.answer = self._forward
+        relay._bridge = lambda link: SimpleNamespace(answer=self._forward)
+        self.stateless = True
+
+    async def _open(self, caller: Any) -> Any:
+        self.opened += 1
+        return SimpleNamespace(stateless=self.stateless, alive=self.alive)
+
+    async def _open_session(self, front: Any, caller: Any) -> Any:
+        return await self._open(caller)
+
+    async def _forward(self, *_: Any) -> bytes:
+        if self.failures:
+            raise self.failures.pop(0)
+        return b'{"done":1}'
+
+
+def lost(delivered: bool = False) -> TransportError:
+    return TransportError("the connection was lost", delivered=delivered)
+
+
+@pytest.mark.parametrize("server_stateless", [True, False], ids=["new server", "old server"])
+@pytest.mark.parametrize("session", [True, False], ids=["session", "alone"])
+@pytest.mark.parametrize("stateless", [True, False], ids=["new client", "old client"])
+@pytest.mark.parametrize(
+    ("failures", "alive", "opened", "answered"),
+    [
+        ([], False, 1, True),
+        ([lost()], False, 2, True),
+        ([lost(), lost()], False, 2, False),
+        ([lost()], True, 1, False),
+        ([lost(delivered=True)], False, 1, False),
+        ([RpcError(5, "no")], False, 1, False),
+    ],
+    ids=["works", "once", "twice", "alive", "delivered", "refused"],
+)
+async def test_a_request_that_never_arrived_is_sent_once_more(
+    failures: list[Exception],
+    alive: bool,
+    opened: int,
+    answered: bool,
+    stateless: bool,
+    session: bool,
+    server_stateless: bool,
+) -> None:
+    way = OneWay(*failures, alive=alive)
+    way.stateless = server_stateless
+    front: Any = SimpleNamespace() if session else None
+    asked = single_exchange("tools/call", {"name": "x"}, stateless=stateless)
+    if answered:
+        assert await way.relay.answer(asked, front) == b'{"done":1}'
+    else:
+        with pytest.raises(type(failures[-1]), match=str(failures[-1])):
+            await way.relay.answer(asked, front)
+    assert way.opened == opened
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "words"),
+    [
+        (RpcError(5, "no", {"x": 1}), 5, "no"),
+        (DowngradeError("no word for it"), -32601, "no word for it"),
+        (LocalProtocolError("not now", code=-32600), -32600, "not now"),
+        (ConnectFailed("secret", public="is away"), -32603, "server 'raw' is away"),
+    ],
+    ids=["refused", "no words", "protocol", "away"],
+)
+async def test_failures_are_errors_for_the_client(
+    failure: Exception, code: int, words: str
+) -> None:
+    relay = OneWay(failure, failure, alive=True).relay
+    with pytest.raises(RpcError) as refused:
+        await relay.handle(single_exchange("tools/call", {}), None)
+    assert (refused.value.code, refused.value.message) == (code, words)
+    assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
+
+
+def test_a_relay_has_one_server() -> None:
+    relay = Relay({"command": "true"}, "raw")
+    assert relay.server_of(single_exchange()) == relay.name == "raw"
+    assert relay.answer_inline(single_exchange("ping")) is None
+    settings = RelaySettings(max_channels=7)
+    assert Relay({"command": "true"}, settings=settings).settings is settings
+    assert Relay({"command": "true"}, max_channels=7).settings == settings
+    quota = SubscriptionQuota()
+    assert Relay({"command": "true"}, quota=quota).quota is quota
+
+
+class NotedLink:
+    """A connection that keeps what it is told."""
+
+    def __init__(self, stateless: bool = False, **about: Any) -> None:
+        self.stateless = stateless
+        self.alive = about.get("alive", True)
+        self.outbox = self
+        self.uris: dict[str, set[Any]] = {}
+        self.told: list[str] = []
+        self.asked: list[Any] = []
+        self.peer = self
+        self.changes: Any = None
+        self.ending = False
+        self.ended = 0
+
+    def put(self, note: Notification) -> None:
+        self.told.append(note.method)
+
+    def activate(self, note: Notification) -> None:
+        self.told.append("activated")
+
+    async def request(self, method: str, params: Any) -> None:
+        self.asked.append((method, params))
+
+    def background(self, work: Any) -> None:
+        with contextlib.suppress(StopIteration):
+            work.send(None)
+
+    async def end(self) -> None:
+        self.ended += 1
+
+    def stop(self, edge: object = None) -> None:
+        self.told.append("stopped")
+
+
+class Noted:
+    """A relay with links as a test wants them; bridges keep what is asked of them."""
+
+    def __init__(self, *links: NotedLink) -> None:
+        self.relay = Relay({"command": "true"}, "raw")
+        self.done: list[str] = []
+        self.own: set[Any] = set()
+        self.links = list(links)
+        relay: Any = self.relay
+        relay.upstream = self
+        relay._bridge = lambda link: self
+
+    async def leave(self, front: Any) -> None:
+        self.done.append("left")
+
+    async def joined(self) -> None:
+        self.done.append("joined")
+        raise ConnectFailed("away")
+
+    async def follow(self) -> None:
+        self.done.append("followed")
+        raise ConnectFailed("away")
+
+    async def close(self) -> None:
+        self.done.append("closed")
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("notifications/vendor", True),
+        ("notifications/roots/list_changed", True),
+        ("notifications/cancelled", False),
+        ("notifications/progress", False),
+    ],
+)
+def test_notifications_that_stand_alone_go_to_a_stateless_server(method: str, told: bool) -> None:
+    old, new, other = NotedLink(), NotedLink(stateless=True), NotedLink(stateless=True)
+    asked = single_exchange()
+    relay = Noted(old, new, other).relay
+    relay.on_stateless_notification(Notification(method), asked.caller, asked.transport)
+    assert (old.told, new.told, other.told) == ([], [method] if told else [], [])
+    Noted(old).relay.on_stateless_notification(Notification(method), asked.caller, asked.transport)
+    assert old.told == []
+
+
+@pytest.mark.parametrize(
+    ("link", "method", "told", "done"),
+    [
+        (False, "notifications/initialized", ["activated"], []),
+        (True, "notifications/initialized", [], ["joined"]),
+        (None, "notifications/initialized", [], []),
+        (False, "notifications/vendor", ["notifications/vendor"], []),
+        (True, "notifications/vendor", ["notifications/vendor"], []),
+        (False, "notifications/roots/list_changed", ["notifications/roots/list_changed"], []),
+        (True, "notifications/roots/list_changed", [], []),
+    ],
+)
+async def test_what_clients_say_of_their_own_accord(
+    link: bool | None, method: str, told: list[str], done: list[str]
+) -> None:
+    noted = Noted()
+    there = None if link is None else NotedLink(stateless=link)
+    front: Any = SimpleNamespace(link=there)
+    noted.relay.told(front, Notification(method))
+    await asyncio.sleep(0)
+    assert ([] if there is None else there.told) == told
+    assert noted.done == done
+
+
+async def test_a_session_without_a_connection_speaks_to_a_stateless_server() -> None:
+    link = NotedLink(stateless=True)
+    front: Any = SimpleNamespace(link=None)
+    Noted(link).relay.told(front, Notification("notifications/vendor"))
+    assert link.told == ["notifications/vendor"]
+
+
+@pytest.mark.parametrize(
+    ("alive", "own", "others", "unsubscribed"),
+    [
+        (True, False, False, True),
+        (True, False, True, False),
+        (True, True, False, False),
+        (False, False, False, False),
+    ],
+)
+async def test_a_client_that_leaves_watches_nothing_any_more(
+    alive: bool, own: bool, others: bool, unsubscribed: bool
+) -> None:
+    link = NotedLink(alive=alive)
+    noted = Noted()
+    noted.own = {link} if own else set()
+    front: Any = Session(link)
+    link.uris = {"a:1": {front, "other"} if others else {front}}
+    noted.relay.leave(front)
+    assert link.uris == ({"a:1": {"other"}} if others else {})
+    assert link.asked == ([("resources/unsubscribe", {"uri": "a:1"})] if unsubscribed else [])
+    assert set(front.uris) == set()
+    await asyncio.sleep(0)
+    assert noted.done == ["left"]
+
+
+@pytest.mark.parametrize(
+    ("stateless", "alive", "done"),
+    [
+        (True, True, ["left", "followed"]),
+        (True, False, ["left"]),
+        (False, True, ["left"]),
+    ],
+)
+async def test_a_stateless_server_is_told_what_is_still_watched(
+    stateless: bool, alive: bool, done: list[str]
+) -> None:
+    noted = Noted()
+    link = NotedLink(stateless, alive=alive)
+    front: Any = SimpleNamespace(link=link, uris=SubscriptionQuota().held("key"))
+    noted.relay.leave(front)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert noted.done == done
+    alone: Any = SimpleNamespace(link=None, uris=front.uris)
+    noted.relay.leave(alone)
+    await asyncio.sleep(0)
+    assert noted.done == done
+
+
+async def test_a_lost_connection_ends_its_bridge_and_its_listeners(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    noted, link = Noted(), NotedLink()
+    given: Any = link
+    link.changes = link
+    bridge: Any = noted
+    noted.relay._bridges[given] = bridge
+    noted.relay._lost(given, ChannelClosed("gone"))
+    await asyncio.sleep(0)
+    assert (noted.done, noted.relay._bridges, link.told) == (["closed"], {}, ["stopped"])
+    link.ending, link.changes = True, None
+    noted.relay._lost(given, ChannelClosed("gone"))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_ending_streams_ends_those_of_all_connections() -> None:
+    one, other = NotedLink(), NotedLink()
+    one.changes = one
+    await Noted(one, other).relay.end_streams()
+    assert (one.told, one.ended, other.ended) == (["stopped"], 1, 0)
+
+
+async def test_closing_waits_for_what_has_begun() -> None:
+    noted, ended = Noted(), asyncio.Event()
+    bridge: Any = noted
+    link: Any = NotedLink()
+    noted.relay._bridges[link] = bridge
+
+    async def slow() -> None:
+        await ended.wait()
+
+    noted.relay._start(slow())
+    closing = asyncio.create_task(noted.relay.close())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    assert noted.done == ["closed", "closed"]  # the bridge, and the connections
+    ended.set()
+    async with asyncio.timeout(5):
+        await closing
+
+
+async def test_notifications_that_interceptors_hold_are_dropped_with_their_client() -> None:
+    held: list[str] = []
+
+    async def hold(exchange: Exchange, proceed: Proceed) -> Answer:
+        held.append(exchange.method)
+        await asyncio.Event().wait()
+        return None
+
+    relay = Relay({"command": "true"}, interceptors=[hold])
+    near, far = memory_pair()
+    peer = relay.attach(near, ANONYMOUS)
+    (front,) = relay._fronts.values()
+    reading = asyncio.create_task(far.run(lambda message: None))
+    far.send(Notification("notifications/vendor"))
+    asked = single_exchange()
+    relay.on_stateless_notification(
+        Notification("notifications/alone"), asked.caller, asked.transport
+    )
+    async with asyncio.timeout(5):
+        while len(held) < 2:
+            await asyncio.sleep(0)
+        assert front.passage.busy
+        await peer.close()
+        assert not front.passage.busy
+        assert relay._alone.busy
+        await relay.close()
+        assert not relay._alone.busy
+        await far.close()
+        await reading
