@@ -1,13 +1,24 @@
 """Sessions of the handshake era through a relay: whose is what, and in which order."""
 
 import asyncio
+import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET, Raw
 
+from fairlead.errors import RpcError
+from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
+from fairlead.protocol.envelope import SessionState
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.revisions import Revision
+from fairlead.relay.client_session import LEVELS, Front
 from fairlead.relay.turn_lock import Turns
+from fairlead.wire import Notification, to_json
 from tests.support.raw_relay import ASKED, LIMIT, scene, two_sessions
+from tests.support.single_exchange import DOWN, exchange
 
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -305,3 +316,216 @@ async def test_every_notification_of_a_server_reaches_its_client(
         server.tell(method, params)
         told = await client.read()
         assert (told["method"], told.get("params")) == (method, params)
+
+
+# A session without a server
+
+
+class OnePeer:
+    """A client's connection: it keeps what is sent and forwarded, and answers as a test wants."""
+
+    def __init__(self, revision: Revision | None = None, state: Any = SessionState.ACTIVE) -> None:
+        caller = None if revision is None else SimpleNamespace(revision=revision)
+        self.conversation = SimpleNamespace(state=state, peer=caller)
+        self.channel = self
+        self.congested, self.connected = False, True
+        self.sent: list[Notification] = []
+        self.forwarded: list[Any] = []
+        self.on_malformed: Any = None
+        self.on_extra_members: Any = None
+        self.during: Any = lambda request_id, overhear: None
+        self.error: Exception | None = None
+
+    def send(self, note: Notification, *, reply_to: Any = None) -> None:
+        self.sent.append(note)
+
+    async def forward(self, method: str, fill: Any, **about: Any) -> bytes:
+        params = fill(9)
+        self.forwarded.append((method, None if params is UNSET else json.loads(bytes(params))))
+        self.forwarded.append({k: about[k] for k in ("extra", "timeout", "max_total", "reply_to")})
+        about["on_sent"](9)
+        self.during(9, about["overhear"])
+        if self.error is not None:
+            raise self.error
+        return b'{"done":1}'
+
+
+def session(peer: OnePeer, *interceptors: Any) -> Front:
+    front = Front(ANONYMOUS, 10.0, interceptors)
+    given: Any = peer
+    front.connect(given)
+    return front
+
+
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [
+        (None, ["debug", "info", "error"]),
+        ("debug", ["debug", "info", "error"]),
+        ("info", ["info", "error"]),
+        ("error", ["error"]),
+        ("emergency", []),
+        ("odd", ["debug", "info", "error"]),
+    ],
+)
+def test_logs_of_a_severity_that_the_client_wants(level: str | None, heard: list[str]) -> None:
+    front = Front(ANONYMOUS, 1.0)
+    front.level = level
+    found = [one for one in ("debug", "info", "error") if front.wants_log(LEVELS.index(one))]
+    assert found == heard
+
+
+@pytest.mark.parametrize(
+    ("state", "revision", "params", "told"),
+    [
+        (SessionState.ACTIVE, Revision.V2025_11_25, {"level": "info"}, "same"),
+        (SessionState.ACTIVE, None, {"level": "info"}, "same"),
+        (SessionState.ACTIVE, Revision.V2025_11_25, None, "same"),
+        (SessionState.ACTIVE, Revision.V2024_11_05, {"progressToken": 1, "message": "m"}, "less"),
+        (SessionState.INITIALIZING, Revision.V2025_11_25, {"level": "info"}, "nothing"),
+    ],
+    ids=["same words", "no revision", "no params", "older", "not yet"],
+)
+def test_a_session_is_told_in_the_words_of_its_revision(
+    state: Any, revision: Revision | None, params: Any, told: str
+) -> None:
+    peer = OnePeer(revision, state)
+    front, link = session(peer), object()
+    given: Any = link
+    raw = UNSET if params is None else Raw(to_json(params))
+    note = Notification("notifications/progress", raw, {"x": Raw(b"1")})
+    front.tell(note, given)
+    assert front.revision is revision
+    assert front.takes(note)
+    match told:
+        case "nothing":
+            assert peer.sent == []
+        case "same":
+            assert peer.sent == [note]
+            assert peer.sent[0] is note
+        case "less":
+            assert [one.extra for one in peer.sent] == [{"x": Raw(b"1")}]
+            assert json.loads(bytes(peer.sent[0].params)) == {"progressToken": 1}  # type: ignore[arg-type]
+
+
+class Edge:
+    """The server's connection, as far as an answer may have more members."""
+
+    log_level = None
+
+    def __init__(self) -> None:
+        self.added: list[Any] = []
+
+    def add_extra_members(self, request_id: Any, members: Any) -> None:
+        self.added.append((request_id, members))
+
+
+class Outbox:
+    """The way to the server."""
+
+    def __init__(self) -> None:
+        self.notes: list[Any] = []
+
+    def put(self, note: Notification) -> None:
+        assert isinstance(note.params, Raw)
+        self.notes.append(json.loads(bytes(note.params)))
+
+
+async def ask(front: Front, params: Any, server: Any = None, **about: Any) -> Any:
+    asked = exchange("sampling/createMessage", params, way=DOWN)
+    asked.edge = about.pop("edge", asked.edge)
+    return await front.ask(asked, server or Outbox(), **about)
+
+
+async def test_a_question_is_forwarded_with_its_limits() -> None:
+    peer = OnePeer(Revision.V2025_11_25)
+    front = session(peer)
+    peer.during = lambda request_id, overhear: asked.append((front.asked, overhear))
+    asked: list[Any] = []
+    assert await ask(front, {"maxTokens": 1}, reply_to=5) == b'{"done":1}'
+    assert peer.forwarded == [
+        ("sampling/createMessage", {"maxTokens": 1}),
+        {"extra": None, "timeout": 10.0, "max_total": 60.0, "reply_to": 5},
+    ]
+    assert (asked, front.asked) == ([(1, None)], 0)
+    peer.error = RpcError(5, "no")
+    with pytest.raises(RpcError, match="no"):
+        await ask(front, None)
+    assert front.asked == 0
+
+
+async def test_a_question_that_the_revision_does_not_have_is_refused() -> None:
+    peer = OnePeer(Revision.V2025_06_18)
+    several = {"type": "object", "properties": {"x": {"type": "array", "items": {}}}}
+    asked = exchange("elicitation/create", {"message": "?", "requestedSchema": several}, way=DOWN)
+    server: Any = Outbox()
+    with pytest.raises(RpcError, match="several choices") as refused:
+        await session(peer).ask(asked, server)
+    assert (refused.value.code, refused.value.data) == (-32601, {"source": "proxy"})
+    assert peer.forwarded == []
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+async def test_progress_of_the_client_goes_to_the_server(tracked: bool) -> None:
+    peer, server = OnePeer(Revision.V2025_11_25), Outbox()
+    note = Notification("notifications/progress", Raw(b'{"progressToken":9,"progress":1}'))
+
+    def during(request_id: Any, overhear: Any) -> None:
+        assert (overhear is not None) is tracked
+        if overhear is not None:
+            overhear(note)
+
+    peer.during = during
+    meta = {"_meta": {"progressToken": "t"}} if tracked else {}
+    await ask(session(peer), {"maxTokens": 1, **meta}, server)
+    assert server.notes == ([{"progressToken": "t", "progress": 1}] if tracked else [])
+
+
+async def test_an_answer_waits_for_progress_that_interceptors_hold() -> None:
+    go_on = asyncio.Event()
+
+    async def hold(exchange: Exchange, proceed: Proceed) -> Answer:
+        await go_on.wait()
+        return await proceed(exchange)
+
+    peer, server = OnePeer(Revision.V2025_11_25), Outbox()
+    peer.conversation.sender = exchange().caller
+    peer.context = exchange().transport  # type: ignore[attr-defined]
+    note = Notification("notifications/progress", Raw(b'{"progressToken":9,"progress":1}'))
+    peer.during = lambda request_id, overhear: overhear(note)
+    asking = asyncio.create_task(
+        ask(session(peer, hold), {"_meta": {"progressToken": "t"}}, server)
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (asking.done(), server.notes) == (False, [])
+    go_on.set()
+    await asking
+    assert server.notes == [{"progressToken": "t", "progress": 1}]
+
+
+async def test_members_beside_a_result_reach_the_server_that_asked() -> None:
+    peer, edge = OnePeer(Revision.V2025_11_25), Edge()
+    front = session(peer)
+    assert peer.on_extra_members == front.members_came
+    peer.during = lambda request_id, _: front.members_came(request_id, {"x": Raw(b"1")})
+    await ask(front, {}, edge=edge)
+    assert edge.added == [(1, {"x": Raw(b"1")})]
+    front.members_came(9, {"x": Raw(b"1")})  # which is answered by now
+    front.members_came(8, {"x": Raw(b"1")})
+    assert len(edge.added) == 1
+
+
+async def test_interceptors_see_members_beside_a_result() -> None:
+    class Changing(InterceptorBase):
+        async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+            return await proceed(exchange)
+
+        def extra_members(self, exchange: Exchange, members: Any) -> Any:
+            return {**members, "y": Raw(b"2")}
+
+    peer, edge = OnePeer(Revision.V2025_11_25), Edge()
+    front = session(peer, Changing())
+    peer.during = lambda request_id, _: front.members_came(request_id, {"x": Raw(b"1")})
+    await ask(front, {}, edge=edge)
+    assert edge.added == [(1, {"x": Raw(b"1"), "y": Raw(b"2")})]

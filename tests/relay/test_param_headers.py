@@ -11,10 +11,12 @@ from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
+from fairlead.protocol.envelope import TransportContext
 from fairlead.protocol.revisions import Revision
-from fairlead.relay.param_headers import Marks
+from fairlead.relay.param_headers import Marks, sends_param_headers
 from fairlead.server import Header
 from tests.support.http_server import LIMIT, serving
+from tests.support.single_exchange import exchange
 
 HEADER_MISMATCH = -32020
 
@@ -114,3 +116,38 @@ async def test_tools_behind_an_empty_cursor_are_asked_for_too() -> None:
     async with asyncio.timeout(LIMIT):
         await marks.ask(ListPeer(), LIMIT)  # type: ignore[arg-type]  # as much as it needs
     assert [mark.header for mark in marks.of("where")] == ["Region"]
+
+
+class PagingPeer:
+    """A server whose second page has an empty cursor, which is one in the stateless era."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def request(self, method: str, params: Any, *, timeout: float) -> Raw:
+        self.asked.append((method, params, timeout))
+        cursors = ["", "2"]
+        page: dict[str, Any] = {"tools": []}
+        if len(self.asked) <= len(cursors):
+            page["nextCursor"] = cursors[len(self.asked) - 1]
+        return Raw(msgspec.json.encode(page))
+
+
+async def test_all_pages_of_a_stateless_server_are_read() -> None:
+    peer: Any = PagingPeer()
+    await Marks().ask(peer, 3.0)
+    assert peer.asked == [
+        ("tools/list", None, 3.0),
+        ("tools/list", {"cursor": ""}, 3.0),
+        ("tools/list", {"cursor": "2"}, 3.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stateless", "transport", "sends"),
+    [(True, "http", True), (True, "stdio", False), (False, "http", False)],
+)
+def test_who_sends_headers_itself(stateless: bool, transport: str, sends: bool) -> None:
+    asked = exchange(stateless=stateless)
+    asked.transport = TransportContext(transport_type=transport)
+    assert sends_param_headers(asked) is sends

@@ -17,6 +17,7 @@ from tests.support.gateway_servers import serving, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, scene
 from tests.support.scripted_stdio_server import heard, program
 from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
 
 
 async def test_a_server_that_came_back_hears_again_what_was_wanted() -> None:
@@ -113,6 +114,7 @@ class FakeLink:
         self.asked: list[Any] = []
         self.activated = 0
         self.refuses = False
+        self.roots_answered = asyncio.Event()
         self.agreement = Agreement(
             revision=NEWEST_HANDSHAKE, capabilities=b'{"tools":{"listChanged":true}}'
         )
@@ -149,6 +151,8 @@ class Place:
         self.opened = 0
         self.bridged: list[str] = []
         self.joining: list[int] = []
+        self.asks_roots = False
+        self.capabilities = b"{}"
         upstream: Any = self
         self.restorer = UpstreamSessionRestorer(upstream, lambda link: self)  # type: ignore[arg-type,return-value]
 
@@ -167,7 +171,8 @@ class Place:
 
     async def connection(self) -> Any:
         front: Any = self.front
-        return await self.restorer.connection_of(front, exchange(stateless=False).caller)
+        asked = exchange(stateless=False, capabilities=self.capabilities)
+        return await self.restorer.connection_of(front, asked.caller)
 
 
 async def test_a_connection_that_is_there_is_used() -> None:
@@ -218,6 +223,32 @@ async def test_a_stateless_server_is_followed_by_its_bridge() -> None:
     place = Place(stateless=True)
     await place.connection()
     assert (place.bridged, place.new.asked) == (["joined", "follow"], [])
+
+
+@pytest.mark.parametrize(
+    ("about", "waited"),
+    [
+        ({}, 0.05),
+        ({"asks_roots": True}, 2.0),
+        ({"capabilities": b"{}"}, 0.0),
+        ({"borrowed": True}, 0.0),
+        ({"stateless": True}, 0.0),
+        ({"answered": True, "asks_roots": True}, 0.0),
+    ],
+    ids=["unknown", "known", "no roots", "borrowed", "stateless", "answered"],
+)
+async def test_a_server_may_read_the_roots_before_the_first_request(
+    virtual_time: VirtualTime, about: dict[str, Any], waited: float
+) -> None:
+    place = Place(stateless=about.get("stateless", False))
+    place.asks_roots = about.get("asks_roots", False)
+    place.capabilities = about.get("capabilities", b'{"roots":{}}')
+    place.new.borrowed = about.get("borrowed", False)
+    if about.get("answered"):
+        place.new.roots_answered.set()
+    begun = virtual_time.now
+    assert await place.connection() is place.new
+    assert virtual_time.now - begun == pytest.approx(waited)
 
 
 async def test_a_session_begins_with_initialize() -> None:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from fairlead.relay.bridge import capabilities
 from fairlead.relay.bridge.capabilities import (
     can_be_asked,
     fingerprint,
     for_handshake_server,
     for_stateless_server,
+    has_roots,
 )
 
 UI = "io.modelcontextprotocol/ui"
@@ -57,3 +59,29 @@ def test_equal_capabilities_have_one_fingerprint_in_any_order() -> None:
 )
 def test_who_declares_a_way_to_be_asked_can_be(capabilities: bytes, asked: bool) -> None:
     assert can_be_asked(capabilities) is asked
+
+
+@pytest.mark.parametrize(("length", "kept"), [(1023, 1), (1024, 0)])
+def test_long_capabilities_are_not_remembered(length: int, kept: int) -> None:
+    capabilities._remembered.cache_clear()
+    start = b'{"sampling":{},"x":"'
+    declared = start + b"x" * (length - len(start) - 2) + b'"}'
+    assert len(declared) == length
+    assert can_be_asked(declared)
+    assert capabilities._remembered.cache_info().currsize == kept
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "roots"),
+    [
+        (b"{}", False, False),
+        (b'{"roots":{}}', True, True),
+        (b'{"sampling":{}}', True, False),
+        (b'{"elicitation":{"url":{}}}', True, False),
+        (b'{"experimental":{}}', False, False),
+        (b"[]", False, False),
+        (b"nonsense", False, False),
+    ],
+)
+def test_what_a_server_may_ask(declared: bytes, asked: bool, roots: bool) -> None:
+    assert (can_be_asked(declared), has_roots(declared)) == (asked, roots)
