@@ -1,16 +1,29 @@
 """Stateless clients and stateless servers, and stateless clients that listen to the others."""
 
+import asyncio
+import contextlib
+import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET, Raw, structs
 
 from fairlead import MCPClient, MCPClientConfig
-from fairlead.errors import ConnectFailed, FairleadError
-from fairlead.gateway import Relay
+from fairlead.errors import ConnectFailed, FairleadError, RpcError
+from fairlead.gateway import Relay, RelaySettings
+from fairlead.protocol.conversation.conversation import Agreement
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE
+from fairlead.protocol.sealed_state import KeyRing
+from fairlead.relay.bridge.parked_calls import ParkedCalls
+from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
+from fairlead.relay.turn_lock import Turn, Turns
+from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.wire import to_json
 from tests.support.raw_relay import ASKED, META, Client, Scene, Server, members, scene
+from tests.support.single_exchange import exchange
 
 SUBSCRIPTION = f"{META}subscriptionId"
 
@@ -345,3 +358,226 @@ async def test_a_process_that_never_read_the_probe_is_not_started_once_more(
         assert starts.read_text() == "xx"
     finally:
         await relay.close()
+
+
+# The bridge without connections
+
+
+class OneLink:
+    """A connection to a server with a handshake, which answers as a test wants."""
+
+    def __init__(
+        self, capabilities: bytes = b'{"logging":{},"resources":{"subscribe":true}}'
+    ) -> None:
+        self.name = "raw"
+        self.server_info = b'{"name":"raw","version":"1"}'
+        self.agreement = Agreement(revision=NEWEST_HANDSHAKE, capabilities=capabilities)
+        self.level: str | None = None
+        self.uris: dict[str, set[Any]] = {}
+        self.interceptors: tuple[Any, ...] = ()
+        self.changes: Any = None
+        self.listeners = 0
+        self.alive = True
+        self.peer = self
+        self.asked: list[Any] = []
+        self.passed: list[Any] = []
+        self.refused: set[str] = set()
+        self.result: Raw | Exception = Raw(b'{"content":[]}')
+        self.goes_on: asyncio.Event | None = None
+
+    async def request(self, method: str, params: Any) -> None:
+        self.asked.append((method, *params.values()))
+        if params.get("uri") in self.refused:
+            raise RpcError(-32602, "no")
+
+    def background(self, work: Any) -> None:
+        with contextlib.suppress(StopIteration):
+            work.send(None)
+
+    async def pass_on(self, call: Any, passing: Any, *, timeout: float, turn: Any = None) -> Raw:
+        params = passing.fill(9)
+        self.passed.append(None if params is UNSET else json.loads(bytes(params)))
+        self.passed.append((timeout, turn))
+        if self.goes_on is not None:
+            await self.goes_on.wait()
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+class Bridged:
+    """A bridge, and the connection and turn that a call gets which may ask back."""
+
+    def __init__(self, link: OneLink | None = None, **settings: Any) -> None:
+        self.link: Any = link or OneLink()
+        self.settings = RelaySettings(**settings)
+        self.turns = Turns()
+        self.turn: Turn | None = self.turns.try_take("me")
+        self.other: Any = OneLink()
+        self.busy = False
+        upstream: Any = self
+        self.parked = ParkedCalls(self.settings, KeyRing())
+        self.quota = SubscriptionQuota()
+        self.bridge = StatelessToHandshake(upstream, self.parked, self.quota)
+
+    async def for_asking(self, caller: Any) -> Any:
+        if self.busy:
+            raise TimeoutError
+        return self.other, self.turn
+
+    async def ask(self, method: str = "tools/call", params: Any = None, **about: Any) -> Any:
+        given = {"name": "x"} if params is None else params
+        asked = exchange(method, given, **about)
+        answer = await self.bridge.answer(asked, None, self.link)
+        return json.loads(bytes(answer or b""))
+
+
+ASKABLE = b'{"roots":{}}'
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("initialize", "ping", "logging/setLevel"),
+        *("resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result"),
+    ],
+)
+async def test_what_only_a_session_has_is_not_found(method: str) -> None:
+    bridged = Bridged()
+    with pytest.raises(RpcError, match=f"Method not found: {method}") as refused:
+        await bridged.ask(method)
+    assert (refused.value.code, bridged.link.passed) == (-32601, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "capabilities", "own"),
+    [
+        ("tools/call", ASKABLE, True),
+        ("prompts/get", ASKABLE, True),
+        ("resources/read", ASKABLE, True),
+        ("tools/list", ASKABLE, False),
+        ("tools/call", b"{}", False),
+        ("vendor/x", ASKABLE, False),
+    ],
+)
+async def test_calls_that_may_ask_back_have_a_connection_of_their_own(
+    method: str, capabilities: bytes, own: bool
+) -> None:
+    bridged = Bridged(call_timeout=7.0)
+    answer = await bridged.ask(method, capabilities=capabilities)
+    assert (answer["content"], answer["resultType"]) == ([], "complete")
+    used, unused = (bridged.other, bridged.link) if own else (bridged.link, bridged.other)
+    assert used.passed == [{"name": "x"}, (7.0, bridged.turn if own else None)]
+    assert unused.passed == []
+    assert bridged.turns.free is own
+    assert len(bridged.parked) == 0
+
+
+async def test_a_turn_is_released_also_if_the_call_never_began() -> None:
+    bridged = Bridged()
+    bridged.other.goes_on = asyncio.Event()
+    asking = asyncio.create_task(bridged.ask(capabilities=ASKABLE))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait({asking})
+    await asyncio.sleep(0)
+    assert bridged.turns.free
+
+
+async def test_a_connection_without_turns_is_used_as_it_is() -> None:
+    bridged = Bridged()
+    bridged.turn = None
+    assert (await bridged.ask(capabilities=ASKABLE))["content"] == []
+
+
+async def test_when_all_connections_are_taken_a_call_is_refused() -> None:
+    bridged = Bridged(max_channels=3)
+    bridged.busy = True
+    with pytest.raises(RpcError, match="raw is busy: 3 calls that may ask back are") as refused:
+        await bridged.ask(capabilities=ASKABLE)
+    assert refused.value.code == -32603
+    assert (await bridged.ask(capabilities=b"{}"))["content"] == []
+
+
+@pytest.mark.parametrize(
+    ("params", "passed"),
+    [
+        ({"name": "x", "inputResponses": {"q1": {}}}, {"name": "x"}),
+        ({"name": "x", "_meta": {"k": 1}}, {"name": "x", "_meta": {"k": 1}}),
+    ],
+)
+async def test_what_belongs_to_the_other_era_is_left_out(params: Any, passed: Any) -> None:
+    bridged = Bridged()
+    await bridged.ask(params=params)
+    assert bridged.link.passed[0] == passed
+
+
+async def test_a_state_that_is_no_text_is_refused() -> None:
+    with pytest.raises(RpcError, match="requestState is a string, as it was given") as refused:
+        await Bridged().ask(params={"name": "x", "requestState": 7})
+    assert refused.value.code == -32602
+
+
+async def test_after_a_visit_the_call_is_sent_again() -> None:
+    bridged = Bridged()
+    pages = {"elicitations": [{"url": "https://x.example/"}, {"url": "https://y.example/"}]}
+    error = {"code": -32042, "message": "visit", "data": pages}
+    bridged.other.result = RpcError(-32042, "visit", raw=to_json(error))
+    declared = b'{"elicitation":{"url":{}}}'
+    first = await bridged.ask(capabilities=declared)
+    assert list(first["inputRequests"]) == ["u1", "u2"]
+    bridged.other.result = Raw(b'{"content":[]}')
+    again = {"name": "x", "requestState": first["requestState"], "inputResponses": {"u1": {}}}
+    assert (await bridged.ask(params=again, capabilities=declared))["content"] == []
+    assert bridged.other.passed[2] == {"name": "x"}
+
+
+async def test_a_level_is_set_before_the_request() -> None:
+    bridged = Bridged()
+    meta = {"io.modelcontextprotocol/logLevel": "info"}
+    asked = exchange("tools/list", {"_meta": meta})
+    asked.caller = structs.replace(asked.caller, log_level="info")
+    await bridged.bridge.answer(asked, None, bridged.link)
+    assert bridged.link.asked == [("logging/setLevel", "info")]
+    assert bridged.link.passed[0] == {"_meta": {}}
+
+
+async def test_refusals_are_in_the_words_of_the_client() -> None:
+    bridged = Bridged()
+    bridged.link.result = RpcError(-32002, "gone")
+    with pytest.raises(RpcError, match="gone") as refused:
+        await bridged.ask("resources/read", {"uri": "a:1"})
+    assert refused.value.code == -32602
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asked"),
+    [
+        (b'{"resources":{"subscribe":true}}', ["a:1", "b:1"]),
+        (b'{"resources":{}}', []),
+    ],
+)
+async def test_a_listener_is_counted_while_it_listens(
+    capabilities: bytes, asked: list[str]
+) -> None:
+    bridged = Bridged(OneLink(capabilities))
+    link = bridged.link
+    link.refused = {"b:1"}
+    wanted = {"notifications": {"resourceSubscriptions": ["a:1", "b:1"]}}
+    listening = [asyncio.create_task(bridged.ask("subscriptions/listen", wanted)) for _ in range(2)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert link.listeners == 2
+    assert [uri for _, uri in link.asked][:2] == asked
+    assert {uri: len(who) for uri, who in link.uris.items()} == ({"a:1": 2} if asked else {})
+    assert bridged.quota.uris.total == 2 * len(asked)
+    first = link.changes
+    listening[0].cancel()
+    await asyncio.wait({listening[0]})
+    assert link.listeners == 1
+    link.changes.stop()
+    assert (await listening[1])["resultType"] == "complete"
+    assert (link.listeners, link.uris, bridged.quota.uris.total) == (0, {}, 0)
+    assert link.changes is first
+    unwatched = [uri for method, uri in link.asked if method == "resources/unsubscribe"]
+    assert unwatched == (["a:1"] if asked else [])
