@@ -262,6 +262,14 @@ async def test_the_last_answers_of_a_server_are_waited_for_a_second(
     await idle
     assert virtual_time.now == began + 1.5
     assert place.endpoint._pending == 0
+    # Once more, after it was idle.
+    place.member.wait.clear()
+    pending = asyncio.create_task(place.ask("vendor/x", {}, BOB))
+    await asyncio.sleep(0)
+    await place.endpoint.wait_until_idle()
+    assert virtual_time.now == began + 2.5
+    place.member.wait.set()
+    await pending
 
 
 # Clients on connections

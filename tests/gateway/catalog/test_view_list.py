@@ -105,7 +105,19 @@ def test_an_invalid_cursor_is_refused() -> None:
     catalog.put("s", ListKind.TOOLS, tools("a", "b"))
     catalog.put("s", ListKind.PROMPTS, [raw(name="a"), raw(name="b")])
     elsewhere = page(catalog, ListKind.PROMPTS)["nextCursor"]
-    for cursor in ("", "1", "nonsense!", "Mg==", "é", "\ud800", "x" * 10_000, elsewhere):
+    own = page(catalog)["nextCursor"]
+    for cursor in (
+        f"{own}!",
+        f" {own}",
+        "",
+        "1",
+        "nonsense!",
+        "Mg==",
+        "é",
+        "\ud800",
+        "x" * 10_000,
+        elsewhere,
+    ):
         with pytest.raises(RpcError, match="Unknown cursor") as caught:
             catalog.page(ListKind.TOOLS, ALL, NEWEST, cursor)
         assert caught.value.code == -32602
@@ -155,3 +167,13 @@ def test_pages_have_as_many_items_as_the_page_size(size: int, pages: list[int]) 
     # Each page is kept as it was made.
     kept = catalog._view_list(ListKind.TOOLS, ALL).pages
     assert len(kept) == len(pages)
+
+
+def test_items_after_one_that_is_denied_or_contested_are_there() -> None:
+    catalog = MergedCatalog()
+    catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
+    view = View(deny=("s_a",), rename={"s_b": "s_c"})
+    assert catalog.names(ListKind.TOOLS, view) == ["s_c", "s_d"]
+    assert own(catalog.tool("s_c", view)) == ("s", "b")
+    catalog.put("s", ListKind.RESOURCES, [raw(uri=f"{one}:1", name="n") for one in "abc"])
+    assert catalog.names(ListKind.RESOURCES, View(deny=("a:*",))) == ["b:1", "c:1"]

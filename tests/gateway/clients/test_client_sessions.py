@@ -1,5 +1,6 @@
 """Clients of a gateway: what of a server's news each hears, and what changes with its view."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_sessions import ConnectedClient, SingleServerClient
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.clients.view_changes import ViewUpdater
+from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.peer import Peer
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
@@ -93,6 +95,22 @@ async def test_a_client_has_one_session_with_each_server() -> None:
     late = client.front("late")  # of a call that was under way
     assert "late" not in client.fronts
     assert client.front("late") is not late
+
+
+async def test_what_waits_for_a_client_that_has_gone_is_dropped() -> None:
+    async def hold(asked: Exchange, proceed: Proceed) -> Answer:
+        await asyncio.Event().wait()
+        return None
+
+    client = ConnectedClient(ANONYMOUS, 1.0, (hold,))
+    client.connect(connection := peer())
+    outbox = client.front("relay").outbox
+    client.incoming.put(note("notifications/x"), connection, lambda _: None)
+    client.outgoing.put(note("notifications/x"), connection, lambda _: None)
+    outbox.enqueue((note("notifications/x"), None))
+    assert (client.incoming.busy, client.outgoing.busy, outbox.busy) == (True, True, True)
+    client.close()
+    assert (client.incoming.busy, client.outgoing.busy, outbox.busy) == (False, False, False)
 
 
 async def test_the_sessions_of_a_client_share_what_it_watches() -> None:

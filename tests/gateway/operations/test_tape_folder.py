@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ConfigError
+from fairlead.gateway.operations import tape_control
 from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.protocol.envelope import Direction
 from tests.support.single_exchange import Behind, exchange
@@ -85,6 +86,25 @@ def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"file/one cannot be recorded: (Not a dir|File exists)"):
         tapes.start("one")
     assert tapes.recording is None
+
+
+def test_a_tape_that_cannot_be_read_or_deleted_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tapes = TapeControl(tmp_path)
+    tapes.start("one")
+    tapes.stop()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(ConfigError, match="^one cannot be deleted: Permission denied$"):
+            tapes.delete("one")
+    monkeypatch.setattr(tape_control, "TapeReader", refuse)
+    with pytest.raises(ConfigError, match="^one cannot be read: Permission denied$"):
+        tapes.open("one")
 
 
 def test_tapes_are_listed_with_what_is_known_of_them(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def test_schemas_are_looked_at_to_a_depth_of_four() -> None:
         ("abcdefg", 6, "abcde…"),
         ("abcd efg", 6, "abcd…"),
         ("ab" + " " * 30 + "cd", 6, "ab"),
+        ("ab" + " " * 22 + "cd", 6, "ab"),
+        ("ab" + " " * 21 + "cd", 6, "ab c"),
     ],
 )
 def test_a_description_on_one_line(text: str, most: int, short: str) -> None:
