@@ -93,8 +93,6 @@ class RelayedParams:
             )
         if meta is None:
             return Raw(_encode(members)) if members else self._given
-        if not meta and not members.keys() - {"_meta"} and isinstance(self._given, UnsetType):
-            return UNSET
         return Raw(_encode({**members, "_meta": meta}))
 
 

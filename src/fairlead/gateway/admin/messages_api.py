@@ -119,8 +119,8 @@ def stop(tapes: TapeControl, request: PageRequest) -> Any:
     name, recording = request.value, tapes.recording
     if recording is None or recording.info.name != name:
         raise BadRequest(f"{name} is not being recorded here")
-    info = tapes.stop()
-    return {"stopped": name, "entries": 0 if info is None else info.entries}
+    tapes.stop()
+    return {"stopped": name, "entries": recording.info.entries}
 
 
 async def delete(tapes: TapeControl, request: PageRequest) -> Any:

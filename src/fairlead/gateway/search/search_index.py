@@ -151,9 +151,9 @@ class _Index:
         self._vocabulary = sorted(self._bm25.vocab_dict) if self._bm25 is not None else []
 
     def search(self, query: str, limit: int) -> list[SearchMatch]:
-        words = self._known(_words(query))
         if self._bm25 is None or not query.strip():
             return []
+        words = self._known(_words(query))
         scores = self._bm25.get_scores(words).tolist() if words else [0.0] * len(self.names)
         best = max(scores)
         for at in self._named(query):
@@ -176,8 +176,6 @@ class _Index:
 
     def _known(self, words: Iterable[str]) -> list[str]:
         """The words that some tool has; for another, those that begin with it."""
-        if self._bm25 is None:
-            return []
         vocabulary: dict[str, int] = self._bm25.vocab_dict
         ordered = self._vocabulary
         known: dict[str, None] = {}
