@@ -282,6 +282,42 @@ def test_settings_are_given_whole_or_one_by_one() -> None:
     assert Gateway(manager).manager is manager
 
 
+async def test_a_call_is_judged_once_its_server_is_known() -> None:
+    async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=0) as one:
+        await one.connect({"red": {"url": red}})
+        call = exchange("tools/call", {"name": "red_who"})
+        assert one.server_of(call) is None
+        await one.wait_until_known(call)
+        assert one.server_of(call) == "red"
+
+
+async def test_interceptors_see_what_the_gateway_tells_of_its_own_accord() -> None:
+    seen: list[str] = []
+
+    async def look(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(exchange.method)
+        return await proceed(exchange)
+
+    ears, changed = Ears(), "notifications/tools/list_changed"
+    async with (
+        asyncio.timeout(LIMIT),
+        serving(make("red")) as red,
+        Gateway(interceptors=[look]) as gateway,
+        joining(gateway, BOTH[0], on_notification=ears),
+    ):
+        await gateway.connect({"red": {"url": red}})
+        await ears.hear(changed)
+        assert changed in seen
+
+
+async def test_the_search_is_offered_where_it_is_switched_on() -> None:
+    call = exchange("tools/call", {"name": "search_tools", "arguments": {"query": "x"}})
+    answer = await Gateway(search=True).handler(call)
+    assert b"None of 0 tools matches" in bytes(answer or b"")
+    with pytest.raises(RpcError, match="Unknown tool: search_tools"):
+        await Gateway().handler(call)
+
+
 async def test_lists_are_waited_for_until_the_deadline() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=LIMIT) as one:
         await one.connect({"red": {"url": red}})
@@ -326,8 +362,15 @@ async def test_applications_follow_the_servers() -> None:
 
 
 async def test_other_views_apply_at_once() -> None:
-    gateway = Gateway()
+    told: list[str] = []
+
+    class Keeping(Passing):
+        def views_changed(self) -> None:
+            told.append("views")
+
+    gateway = Gateway(interceptors=[Keeping()])
     changes, view = gateway.catalog.changes, View(servers=())
     gateway.show({}, view)
+    assert told == ["views"]
     assert gateway.settings.view is view
     assert gateway.catalog.changes == changes + 1

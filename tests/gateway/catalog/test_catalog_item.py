@@ -3,8 +3,10 @@
 import pytest
 from msgspec import Raw
 
+from fairlead.gateway.catalog.catalog_item import read_item
 from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.limits import ITEM_BYTES
 from fairlead.protocol.revisions import NEWEST, Revision
 from tests.support.catalog_items import ALL, page, raw, tools
 
@@ -70,3 +72,49 @@ def test_an_item_on_many_lines_stays_on_one() -> None:
     catalog.put("s", ListKind.RESOURCES, [Raw(b'{\n  "uri": "a:b",\r\n "name": "x"\n}\n')])
     assert b"\n" not in catalog.page(ListKind.RESOURCES, ALL, NEWEST, None)
     assert page(catalog, ListKind.RESOURCES)["resources"] == [{"uri": "a:b", "name": "x"}]
+
+
+def test_what_was_written_is_kept_for_a_limited_number_of_names() -> None:
+    item = read_item("s", ListKind.TOOLS, raw(name="t"))
+    assert item is not None
+    names = [f"n{number}" for number in range(4 * len(Revision))]
+    first = [item.written(NEWEST, name) for name in names]
+    again = [item.written(NEWEST, name) for name in names]
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert item.written(NEWEST, "one more") == b'{"name":"one more"}'
+    assert item.written(NEWEST, "n0") is not first[0]
+    assert item.written(NEWEST, "n0") == first[0]
+
+
+@pytest.mark.parametrize(("size", "read"), [(0, True), (1, False)])
+def test_an_item_has_a_limited_size(size: int, read: bool) -> None:
+    hits = ITEM_BYTES.hits
+    text = b'{"name":"t","x":"' + b"x" * (ITEM_BYTES.value - 19 + size) + b'"}'
+    assert len(text) == ITEM_BYTES.value + size
+    assert (read_item("s", ListKind.TOOLS, Raw(text)) is not None) is read
+    assert ITEM_BYTES.hits - hits == (not read)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "matches"),
+    [
+        ("a:{x}", "a:1", True),
+        ("a:{x}", "b:1", False),
+        ("a:{x*}", "a:1/2", True),
+        ("a:{x*}", "b:1", False),
+        ("{x*}", "a:1", False),
+    ],
+)
+def test_uris_match_templates_or_their_literal_beginning(
+    template: str, uri: str, matches: bool
+) -> None:
+    item = read_item("s", ListKind.TEMPLATES, raw(uriTemplate=template, name="n"))
+    assert item is not None
+    assert item.matches(uri) is matches
+
+
+def test_specific_templates_come_before_others() -> None:
+    texts = ["{x*}", "abc:{x*}", "a:{x}", "a:b/{x}"]
+    items = [read_item("s", ListKind.TEMPLATES, raw(uriTemplate=text, name="n")) for text in texts]
+    found = sorted((one for one in items if one is not None), key=lambda one: one.specificity)
+    assert [one.key for one in found] == texts

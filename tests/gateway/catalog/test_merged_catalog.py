@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
+from fairlead.limits import CATALOG_VIEWS
 from fairlead.protocol.revisions import NEWEST, Revision
 from tests.support.catalog_items import ALL, fleet, own, page, raw, resources, templates, tools
 
@@ -133,12 +134,13 @@ def test_a_view_judges_the_uri_and_not_the_template_that_made_it() -> None:
 
 
 def test_many_views_do_not_pile_up() -> None:
-    catalog = fleet()
+    catalog, hits = fleet(), CATALOG_VIEWS.hits
     for number in range(2000):
         view = View(rename={"git_log": f"log{number}"})
         assert own(catalog.tool(f"log{number}", view)) == ("git", "log")
         catalog.page(ListKind.TOOLS, view, NEWEST, None)
     assert len(catalog._view_lists) <= 256
+    assert CATALOG_VIEWS.hits - hits == 2000 - 256
     assert all(len(item._written) <= 20 for item in catalog._items(ListKind.TOOLS, ALL))
 
 

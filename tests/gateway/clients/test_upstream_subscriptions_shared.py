@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.errors import ConnectFailed, RpcError
 from fairlead.gateway.background_tasks import BackgroundTasks
+from fairlead.gateway.clients import upstream_subscriptions
 from fairlead.gateway.clients.upstream_subscriptions import UpstreamSubscriptions
 from tests.support.virtual_time import VirtualTime
 
@@ -247,3 +248,35 @@ async def test_a_change_of_a_part_is_one_of_the_whole(
         await place.add(f"z:{number}")
     if changed is not None:
         assert place.shared.uris(place.member, changed) == found
+
+
+async def test_who_does_not_wait_any_longer_does_not_watch() -> None:
+    place = Place()
+    place.servers["red"].open.clear()
+    wanted = {"a:1": place.member, "a:2": place.member}
+    asking = asyncio.create_task(place.shared.add_all(wanted, "me", 5.0))
+    await asyncio.sleep(0)
+    assert len(place.shared) == 2
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert len(place.shared) == 0
+    place.servers["red"].open.set()
+    await place.idle()
+    assert sorted(place.servers["red"].said) == ["+a:1", "+a:2", "-a:1", "-a:2"]
+
+
+async def test_many_resources_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_subscriptions, "URIS_PER_TURN", 2)
+    place, asked = Place(), []
+
+    async def look() -> None:
+        while True:
+            asked.append(len(place.shared))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    await place.shared.add_all({f"a:{n}": place.member for n in range(5)}, "me", 5.0)
+    looking.cancel()
+    assert list(dict.fromkeys(asked)) == [2, 4, 5]
+    await place.idle()

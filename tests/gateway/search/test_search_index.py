@@ -464,6 +464,7 @@ def test_of_many_tools_less_is_looked_at_of_each(monkeypatch: pytest.MonkeyPatch
         found = [number for number in range(2000) if search.search(f"w{number:07}")]
         return (found[-1] + 1) * 9, SEARCHED_TEXT.hits - hits
 
+    assert reach(1, 5000) == (5000 // 9 * 9, 1)
     assert reach(1, 20_000) == (1111 * 9, 0)
     assert reach(2, 20_000) == (1111 * 9, 0)
     assert reach(4, 20_000) == (5000 // 9 * 9, 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from fairlead.client import accept
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.search import search_index
 from fairlead.gateway.search.search_tools import SearchTools, shown_hooks
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.protocol.caller import Caller
@@ -286,3 +288,17 @@ async def test_each_view_has_an_index_that_follows_its_list() -> None:
     one.catalog.put("s", ListKind.TOOLS, tools("d", description="Of a pelican."))
     for seen in (view, ALL):
         assert [name for name, _ in await one.found("pelican", seen)] == ["s_d"]
+
+
+async def test_an_index_is_built_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    read = search_index._document
+
+    def noted(*of: Any) -> Any:
+        threads.append(threading.get_ident())
+        return read(*of)
+
+    monkeypatch.setattr(search_index, "_document", noted)
+    assert len(await Searching("a", "b").found("pelican")) == 2
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
