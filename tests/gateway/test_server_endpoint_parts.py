@@ -95,6 +95,7 @@ class Place:
         self.catalog.put("red", ListKind.PROMPTS, [raw(name="hello"), raw(name="hidden")])
         self.views = ClientViews(views, View.everything())
         self.ready_count = 0
+        self.alone: list[str] = []
         lists: Any = self
         self.endpoint = SingleServerEndpoint(
             self.member,
@@ -105,9 +106,13 @@ class Place:
             envelope=ResultEnvelope({"name": "x", "version": "1"}),
             quota=SubscriptionQuota(),
             interceptors=interceptors,
-            until_disconnected=lambda asked, answer: answer,
+            until_disconnected=self._until_disconnected,
             input_timeout=1.0,
         )
+
+    def _until_disconnected(self, asked: Exchange, answer: Any) -> Any:
+        self.alone.append(asked.method)
+        return answer
 
     async def ready(self) -> None:
         self.ready_count += 1
@@ -323,6 +328,9 @@ async def test_a_client_introduces_itself_to_the_server() -> None:
     place = Place()
     client = RawClient(place)
     await client.initialize()
+    assert place.alone == []
+    await place.ask("ping")
+    assert place.alone == ["ping"]  # which is outside of any connection
     introduction = json.loads(bytes(client.session.introduction or b""))
     assert introduction["clientInfo"] == {"name": "c", "version": "1"}
     await place.endpoint.close()
@@ -452,6 +460,24 @@ async def test_notifications_that_stand_alone_are_forwarded_for_unrestricted_cli
     place.endpoint.on_stateless_notification(note, asked.caller, asked.transport)
     expected = [(ADA, "notifications/vendor")] if heard else []
     assert place.member.relay.heard == expected
+
+
+async def test_notifications_that_interceptors_hold_are_dropped_when_it_closes() -> None:
+    held = asyncio.Event()
+
+    async def hold(asked: Exchange, proceed: Proceed) -> Answer:
+        held.set()
+        await asyncio.Event().wait()
+        return None
+
+    place = Place(hold)
+    asked = exchange(principal=BOB)
+    note = Notification("notifications/vendor")
+    place.endpoint.on_stateless_notification(note, asked.caller, asked.transport)
+    await held.wait()
+    assert place.endpoint._stateless_notifications.busy
+    await place.endpoint.close()
+    assert not place.endpoint._stateless_notifications.busy
 
 
 async def test_ending_streams_ends_those_of_all_replicas() -> None:

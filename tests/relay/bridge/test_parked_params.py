@@ -1,6 +1,7 @@
 """What makes a parked request the same one, and the rounds of calls without connections."""
 
 import asyncio
+import gc
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -228,17 +229,19 @@ async def test_a_server_may_ask_what_the_client_has_declared(
 async def test_questions_are_collected_for_a_moment(virtual_time: VirtualTime) -> None:
     call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
     first = call.begin()
-    await asyncio.sleep(3)
+    await asyncio.sleep(3.1)
     assert not first.done()
     asked = [call.ask(), call.ask()]
     result = round_of(await first)
-    assert virtual_time.now - begun == pytest.approx(3.5)
+    assert virtual_time.now - begun == pytest.approx(3.6)
     assert list(result["inputRequests"]) == ["q1", "q2"]
     assert (call.flushes, call.moves) == (1, [call.exchange])
     second = call.resume(result["requestState"], {"q1": {"a": 1}, "q2": {"b": 2}})
     assert [json.loads(bytes(await one)) for one in asked] == [{"a": 1}, {"b": 2}]
+    await asyncio.sleep(0.3)
     third = call.ask()
     result = round_of(await second)
+    assert virtual_time.now - begun == pytest.approx(4.4)
     assert list(result["inputRequests"]) == ["q3"]
     assert len(call.moves) == 2
     last = call.resume(result["requestState"], {"q3": {}})
@@ -251,7 +254,7 @@ async def test_questions_are_collected_for_a_moment(virtual_time: VirtualTime) -
 async def test_a_question_that_is_withdrawn_while_others_are_collected(
     virtual_time: VirtualTime,
 ) -> None:
-    call = LiveCall(lot(collect=0.5))
+    call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
     first = call.begin()
     await asyncio.sleep(0)
     asked = call.ask()
@@ -262,6 +265,7 @@ async def test_a_question_that_is_withdrawn_while_others_are_collected(
     assert call.flushes == 0
     again = call.ask()
     assert list(round_of(await first)["inputRequests"]) == ["q2"]
+    assert virtual_time.now - begun == pytest.approx(10.6)
     call.lot.close()
     await asyncio.wait({again, call.work})
 
@@ -540,3 +544,41 @@ async def test_old_outcomes_make_room(virtual_time: VirtualTime) -> None:
     await asyncio.sleep(1)
     await outcome(several, b"{}")
     assert len(several._recent) == 2
+
+
+async def test_errors_that_nobody_comes_back_for_are_not_reported(
+    virtual_time: VirtualTime,
+) -> None:
+    reported: list[Any] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    call = LiveCall(lot(park_timeout=30.0))
+    await call.park()
+    call.result.set_exception(RpcError(-5, "no"))
+    await asyncio.sleep(31)
+    assert call.asked.exception() is not None
+    other = LiveCall(lot())
+    state = (await other.park())["requestState"]
+    resumed = other.resume(state, {"q1": {}})
+    await other.asked
+    other.result.set_exception(RpcError(-5, "no"))
+    await asyncio.wait({resumed})
+    assert resumed.exception() is not None
+    del call, other, resumed
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reported == []
+
+
+async def test_a_call_that_is_given_up_has_no_timer(virtual_time: VirtualTime) -> None:
+    begun = virtual_time.now
+    call = LiveCall(lot(park_timeout=30.0))
+    await call.park()
+    call.lot.close()
+    reasons: list[str] = []
+    call.parking.give_up = reasons.append
+    await asyncio.sleep(100)
+    assert virtual_time.now - begun > 100
+    assert reasons == []
+    await asyncio.wait({call.asked, call.work})
+    call.asked.exception()

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
 from fairlead.interceptor import After, Answer, Exchange, Outcome, Proceed, SyncInterceptor
 from fairlead.protocol.envelope import SessionState
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.relay.fastpath.taskless_forwarder import TasklessForwarder
+from fairlead.wire import Request
 from tests.support.single_exchange import exchange
 
 ASKED = b'{"sampling":{}}'
@@ -304,6 +305,11 @@ async def test_what_was_told_comes_before_the_answer(what: str) -> None:
         place.link.passage.busy = True
     place.outbound.settle(Raw(b"{}"))
     assert (place.front.answers, list(place.link.calls)) == ([], [71])
+    assert len(place.forwarder._flushing) == 1  # so that the task is not collected
+    if what == "somebody looks":
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert place.front.answers == []
     place.link.passage.free.set()
     async with asyncio.timeout(5):
         while not place.front.answers:
@@ -351,8 +357,35 @@ async def test_a_server_of_the_other_era_is_asked_in_its_words() -> None:
     params = SimpleNamespace(fill=lambda number: Raw(b"{}"), tracked=False)
     place.bridged = place.link, params
     assert place.forwarder.delegate_post(asked(), got.append) is not None
+    assert place.outbound.sent[0][1] is params.fill
     place.outbound.settle(Raw(b"{}"))
     assert [bytes(one) for one in got] == [b'{"bridged":1}']
+
+
+async def test_a_target_is_sent_under_the_name_that_the_server_knows() -> None:
+    place = Place()
+    one = asked(params={"name": "red_x"})
+    assert one.alias is None
+    place.take(one)
+    assert place.outbound.sent[0][1] is one.message.params
+    other = asked(params={"name": "red_x"})
+    other.alias = "x"
+    place.take(other)
+    assert json.loads(bytes(place.outbound.sent[1][1](72))) == {"name": "x"}
+
+
+async def test_who_leaves_while_others_still_look_gets_nothing() -> None:
+    place, got = Place(), []
+    cancel = place.forwarder.delegate_post(asked(), got.append)
+    assert cancel is not None
+    place.link.passage.busy = True
+    place.outbound.settle(Raw(b"{}"))
+    cancel("enough")
+    place.link.passage.free.set()
+    async with asyncio.timeout(5):
+        while place.forwarder._flushing:
+            await asyncio.sleep(0)
+    assert (got, place.outbound.cancelled, place.link.calls) == ([], [], {})
 
 
 # With interceptors
@@ -407,6 +440,31 @@ async def test_a_half_that_refuses_ends_it_there() -> None:
     assert got.message == "no"
     assert log == ["a in", "b in", "a out: RpcError"]
     assert place.outbound.sent == []
+
+
+async def test_a_refusal_of_a_half_is_not_told_to_who_has_left() -> None:
+    place = Place(Half("a", [], RpcError(5, "no")))
+    place.take(asked()).cancel("enough")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert place.front.answers == []
+
+
+@pytest.mark.parametrize(("number", "forwarded"), [(1, True), (2, False)])
+async def test_a_half_that_changes_the_id_leads_to_the_usual_way(
+    number: int, forwarded: bool
+) -> None:
+    class Changing(SyncInterceptor):
+        def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
+            changed = Request(number, "x/y", Raw(b'{"changed":1}'))
+            return structs.replace(exchange, message=changed), None
+
+    place = Place(Changing())
+    place.take(asked())
+    assert [method for method, *_ in place.outbound.sent] == (["x/y"] if forwarded else [])
+    if not forwarded:
+        assert bytes(await answered(place)) == b'{"usual":1}'
+        assert [one.method for one in place.usual] == ["x/y"]
 
 
 async def test_what_cannot_be_forwarded_goes_on_in_a_task_in_order() -> None:
