@@ -1,11 +1,19 @@
 """Clients with a handshake, in front of a server without one."""
 
 import asyncio
+import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from fairlead.errors import RpcError
+from fairlead.protocol.conversation.conversation import Agreement
+from fairlead.protocol.revisions import NEWEST
+from fairlead.relay.bridge.handshake_to_stateless import HandshakeToStateless
 from tests.support.raw_relay import ASKED, LIMIT, META, Client, Scene, Server, scene
+from tests.support.single_exchange import exchange
 
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 ACCEPT = {"action": "accept", "content": {}}
@@ -428,3 +436,126 @@ async def test_a_resource_that_the_server_does_not_tell_of_is_refused() -> None:
         error = (await client.answer_to(asked))["error"]
         assert "x:1" in error["message"]
         assert error["data"]["source"] == "proxy"
+
+
+# One request, without connections
+
+
+class OneLink:
+    """A connection to a stateless server, which answers as a test wants."""
+
+    def __init__(self, *results: bytes, logs: bool = True) -> None:
+        self.name = "raw"
+        capabilities = b'{"logging":{}}' if logs else b"{}"
+        self.agreement = Agreement(revision=NEWEST, capabilities=capabilities)
+        self.on_news: Any = None
+        self.fronts: list[Any] = []
+        self.results = list(results or [b'{"resultType":"complete","content":[]}'])
+        self.sent: list[Any] = []
+
+    async def pass_on(self, call: Any, passing: Any, *, timeout: float) -> Raw:
+        assert timeout == 7.0
+        self.sent.append(json.loads(bytes(passing.fill(9))))
+        return Raw(self.results.pop(0))
+
+
+class Outbox:
+    """The way to the client, which may be behind."""
+
+    def __init__(self, empty: bool) -> None:
+        self.empty, self.flushes = empty, 0
+
+    async def flushed(self) -> None:
+        self.flushes += 1
+
+
+async def answered(
+    link: OneLink,
+    method: str = "tools/call",
+    params: Any = None,
+    *,
+    front: Any = None,
+    level: str = "off",
+    **about: Any,
+) -> Any:
+    given: Any = link
+    bridge = HandshakeToStateless(given, 7.0, level)
+    asked = exchange(method, params, stateless=False, **about)
+    return json.loads(bytes(await bridge.answer(asked, front) or b""))
+
+
+def front_of(level: str | None = None, empty: bool = True) -> Any:
+    return SimpleNamespace(level=level, outbox=Outbox(empty))
+
+
+VERSION, DECLARED = f"{META}protocolVersion", f"{META}clientCapabilities"
+STAMP = {VERSION: "2026-07-28", DECLARED: {}}
+
+
+@pytest.mark.parametrize(
+    ("info", "level", "default", "logs", "added"),
+    [
+        (None, None, "off", True, {}),
+        (b'{"name":"c"}', None, "off", True, {f"{META}clientInfo": {"name": "c"}}),
+        (None, None, "info", True, {f"{META}logLevel": "info"}),
+        (None, "error", "info", True, {f"{META}logLevel": "error"}),
+        (None, None, "info", False, {}),
+        (None, "error", "info", False, {f"{META}logLevel": "error"}),
+    ],
+)
+async def test_each_request_says_who_asks(
+    info: bytes | None, level: str | None, default: str, logs: bool, added: dict[str, Any]
+) -> None:
+    link = OneLink(logs=logs)
+    front = front_of(level)
+    await answered(link, params={"name": "x"}, front=front, level=default, info=info)
+    assert link.sent == [{"name": "x", "_meta": {**STAMP, **added}}]
+
+
+async def test_a_request_that_stands_alone_has_no_level() -> None:
+    link = OneLink()
+    await answered(link, level="info")
+    assert link.sent == [{"_meta": STAMP}]
+
+
+@pytest.mark.parametrize(
+    ("params", "sent"),
+    [
+        ({"name": "x", "task": {"ttl": 1}}, {"name": "x"}),
+        ({"cursor": "fairlead:empty-cursor"}, {"cursor": ""}),
+        ({"cursor": "c"}, {"cursor": "c"}),
+        ({"_meta": {"k": 1}}, {"_meta": {"k": 1}}),
+    ],
+)
+async def test_params_are_those_of_the_other_era(params: Any, sent: Any) -> None:
+    link = OneLink()
+    await answered(link, params=params)
+    assert link.sent == [{**sent, "_meta": {**sent.get("_meta", {}), **STAMP}}]
+
+
+@pytest.mark.parametrize(("empty", "flushes"), [(True, 0), (False, 1)])
+async def test_an_answer_waits_for_what_the_client_was_told(empty: bool, flushes: int) -> None:
+    front = front_of(empty=empty)
+    assert await answered(OneLink(), front=front) == {"content": []}
+    assert front.outbox.flushes == flushes
+
+
+@pytest.mark.parametrize("kind", ["poem", 7])
+async def test_a_result_of_another_type_is_an_error(kind: Any) -> None:
+    shown = "malformed" if kind == 7 else kind
+    with pytest.raises(RpcError, match=f"is of an unknown type: {shown}") as refused:
+        await answered(OneLink(json.dumps({"resultType": kind}).encode()))
+    assert refused.value.code == -32603
+
+
+async def test_a_ping_and_a_level_are_answered_here() -> None:
+    link, front = OneLink(), front_of()
+    assert await answered(link, "ping") == {}
+    assert await answered(link, "logging/setLevel", {"level": "error"}, front=front) == {}
+    assert front.level == "error"
+    assert await answered(link, "logging/setLevel", {"level": "info"}) == {}
+    for wrong in ({"level": "loud"}, {"level": 7}, {}, None):
+        with pytest.raises(RpcError, match="There is no such log level; there are debug, ") as no:
+            await answered(link, "logging/setLevel", wrong, front=front)
+        assert no.value.code == -32602
+    assert (front.level, link.sent) == ("error", [])
