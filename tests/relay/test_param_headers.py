@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from fairlead import MCPClient, MCPClientConfig, MCPServer
+from fairlead import MCPClient, MCPClientConfig, MCPServer, RpcError
 from fairlead.gateway import Relay
 from fairlead.protocol.envelope import TransportContext
 from fairlead.protocol.revisions import Revision
@@ -123,9 +123,12 @@ class PagingPeer:
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.refuses = False
 
     async def request(self, method: str, params: Any, *, timeout: float) -> Raw:
         self.asked.append((method, params, timeout))
+        if self.refuses and params == {"cursor": ""}:
+            raise RpcError(-32602, "no such cursor")
         cursors = ["", "2"]
         page: dict[str, Any] = {"tools": []}
         if len(self.asked) <= len(cursors):
@@ -141,6 +144,10 @@ async def test_all_pages_of_a_stateless_server_are_read() -> None:
         ("tools/list", {"cursor": ""}, 3.0),
         ("tools/list", {"cursor": "2"}, 3.0),
     ]
+    peer = PagingPeer()
+    peer.refuses = True
+    with pytest.raises(RpcError, match="no such cursor"):
+        await Marks().ask(peer, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from fairlead.interceptor import Exchange
 from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.revisions import Revision
 from fairlead.relay.relayed_call import LEVELS, RelayedCall, may_notify
 from fairlead.wire import Notification
 from tests.support.single_exchange import exchange
@@ -59,6 +60,27 @@ async def test_what_is_told_arrives_in_order_before_the_answer() -> None:
     async with asyncio.timeout(5):
         await waiting
     assert edge.told == [("notifications/x", {"n": n}) for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("stateless", "params", "told"),
+    [
+        (True, {"progress": 1, "message": "m"}, {"progress": 1, "message": "m"}),
+        (False, {"progress": 1, "message": "m"}, {"progress": 1}),
+        (False, {"progress": 1}, {"progress": 1}),
+        (False, None, None),
+        (True, None, None),
+    ],
+)
+async def test_a_session_is_told_in_the_words_of_its_revision(
+    stateless: bool, params: Any, told: Any
+) -> None:
+    one, edge, request = call(stateless=stateless)
+    if not stateless:
+        request.caller = structs.replace(request.caller, revision=Revision.V2024_11_05)
+    one.tell(note("notifications/progress", params))
+    await one.flushed()
+    assert edge.told == [("notifications/progress", told)]
 
 
 async def test_nothing_was_told_so_nothing_is_waited_for() -> None:

@@ -116,6 +116,7 @@ class OneLink:
         self.turned: list[bool] = []
         self.result: Raw | BaseException = Raw(b'{"a":1}')
         self.goes_on: asyncio.Event | None = None
+        self.over = 0
 
     def add_headers(self, sent: Any, headers: Any) -> None:
         self.given_headers.append((sent, headers))
@@ -136,7 +137,11 @@ class OneLink:
         if on_sent is not None:
             on_sent(9)
         if self.goes_on is not None:
-            await self.goes_on.wait()
+            try:
+                await self.goes_on.wait()
+            finally:
+                await asyncio.sleep(0)  # the server is told
+                self.over += 1
         if turn is not None:
             turn.release()
         if isinstance(self.result, BaseException):
@@ -429,6 +434,7 @@ async def test_a_client_that_does_not_listen_any_longer_ends_its_stream() -> Non
     stream.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stream
+    assert link.over == 1
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     link.result = RpcError(-5, "no")
     link.goes_on.set()
