@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import weakref
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling
 from fairlead.transport.memory import memory_pair
+from fairlead.transport.stdio import own_stdio
 from fairlead.wire import Message, Notification, Request, Success, to_json
 from tests.support.gateway_servers import (
     BOTH,
@@ -374,3 +376,25 @@ async def test_other_views_apply_at_once() -> None:
     assert told == ["views"]
     assert gateway.settings.view is view
     assert gateway.catalog.changes == changes + 1
+
+
+async def test_standard_streams_are_served_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = RawClient()
+
+    @contextlib.asynccontextmanager
+    async def open_stdio() -> AsyncIterator[Any]:
+        yield client.other
+
+    monkeypatch.setattr(own_stdio, "open_stdio", open_stdio)
+    gateway = Gateway()
+    serving = asyncio.create_task(gateway.run_stdio())
+    async with asyncio.timeout(LIMIT):
+        await until(lambda: gateway.clients == 1)
+        assert not serving.done()
+        await client.channel.close()
+        await serving
+    assert gateway.clients == 0
+
+
+def test_the_documented_port_is_the_default() -> None:
+    assert Gateway.port == 8765

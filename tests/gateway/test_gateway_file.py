@@ -392,6 +392,12 @@ def test_values_that_may_be_secrets_are_not_repeated(tmp_path: Path) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_mistake_is_told_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, "serch = true")
+    assert caught.value.args[0] == 'there is no setting "serch"; did you mean "search"?'
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such file") as caught:
         read_gateway_file(tmp_path / "none.toml")

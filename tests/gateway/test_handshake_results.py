@@ -1,10 +1,18 @@
 """Instructions of a gateway and of its servers."""
 
 import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from fairlead.gateway import Gateway
+from fairlead.gateway import Gateway, View
+from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.handshake_results import HandshakeResults
+from fairlead.limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
+from fairlead.protocol.revisions import Revision
+from fairlead.server.results.result_envelope import ResultEnvelope
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
@@ -14,6 +22,7 @@ from tests.support.gateway_servers import (
     serving,
     until,
 )
+from tests.support.single_exchange import exchange
 
 
 @pytest.mark.parametrize("version", BOTH)
@@ -25,3 +34,129 @@ async def test_a_client_hears_what_each_server_wants_a_model_to_know(version: st
             assert client.instructions == "blue: how to use blue\n\nred: how to use red"
     async with Gateway(instructions="mine") as gateway, joining(gateway, version) as client:
         assert client.instructions == "mine"
+
+
+# Without servers
+
+
+class Place:
+    """Servers with instructions, and the results with which a client begins."""
+
+    def __init__(
+        self, own: str | None = None, view: View | None = None, **texts: str | None
+    ) -> None:
+        self.connections = {
+            name: SimpleNamespace(client=SimpleNamespace(instructions=text))
+            for name, text in texts.items()
+        }
+        self.readied = 0
+        self.began: list[Any] = []
+        parts: Any = self
+        info = {"name": "x", "version": "1"}
+        self.results = HandshakeResults(
+            *(info, own, ResultEnvelope(info)),
+            manager=parts,
+            registry=parts,
+            lists=parts,
+            views=ClientViews({}, view or View.everything()),
+            changes=parts,
+        )
+
+    def owner(self, server: str) -> Any:
+        """Return the member of a server; one of two replicas, or one that was removed."""
+        return None if server == "gone" else SimpleNamespace(name=server.partition("2")[0])
+
+    async def ready(self) -> None:
+        self.readied += 1
+
+    def introduced(self, asked: Any, capabilities: Any) -> None:
+        self.began.append(capabilities)
+
+    async def instructions(self, stateless: bool = True) -> str | None:
+        asked = exchange("server/discover" if stateless else "initialize", {}, stateless=stateless)
+        if stateless:
+            answer = await self.results.discover(asked)
+        else:
+            answer = await self.results.initialize(asked, None)
+        found: str | None = json.loads(bytes(answer or b"")).get("instructions")
+        return found
+
+
+CAPABLE = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+
+
+async def test_a_session_begins_with_what_the_gateway_can_do() -> None:
+    place = Place()
+    client: Any = SimpleNamespace(introduction=None)
+    asked = exchange("initialize", {"clientInfo": {"name": "c"}}, stateless=False)
+    answer = await place.results.initialize(asked, client)
+    assert json.loads(bytes(answer or b"")) == {
+        "protocolVersion": "2025-11-25",
+        "capabilities": CAPABLE,
+        "serverInfo": {"name": "x", "version": "1"},
+    }
+    assert json.loads(bytes(client.introduction)) == {"clientInfo": {"name": "c"}}
+    assert (place.began, place.readied) == ([CAPABLE], 1)
+    client.introduction = None
+    await place.results.initialize(exchange("initialize", stateless=False), client)
+    assert client.introduction is None
+
+
+async def test_a_gateway_is_discovered_with_all_revisions() -> None:
+    place = Place()
+    answer = await place.results.discover(exchange("server/discover", {}))
+    found = json.loads(bytes(answer or b""))
+    assert found["supportedVersions"] == [revision.value for revision in reversed(Revision)]
+    assert (found["capabilities"], found["resultType"]) == (CAPABLE, "complete")
+    assert (place.began, place.readied) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("own", "view", "texts", "shown"),
+    [
+        (None, None, {}, None),
+        (None, None, {"b": "B", "a": "A"}, "a: A\n\nb: B"),
+        (None, None, {"a": None, "b": ""}, None),
+        (None, None, {"a": "A", "a2": "other"}, "a: A"),
+        (None, None, {"a2": "other", "a": "A"}, "a: other"),
+        (None, None, {"gone": "G", "a": "A"}, "a: A"),
+        (None, View(servers=("b",)), {"b": "B", "a": "A"}, "b: B"),
+        ("mine", None, {"a": "A"}, "mine"),
+        ("", None, {"a": "A"}, ""),
+    ],
+)
+async def test_instructions_of_the_servers_in_the_view(
+    own: str | None, view: View | None, texts: dict[str, str | None], shown: str | None
+) -> None:
+    place = Place(own, view, **texts)
+    assert await place.instructions() == shown
+    assert await place.instructions(stateless=False) == shown
+    assert place.readied == (1 if own is None else 0)
+
+
+async def test_long_instructions_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(INSTRUCTIONS_TEXT, "value", 4)
+    hits = INSTRUCTIONS_TEXT.hits
+    assert await Place(a="1234").instructions() == "a: 1234"
+    assert INSTRUCTIONS_TEXT.hits == hits
+    assert await Place(a="12345").instructions() == "a: 1234…"
+    assert INSTRUCTIONS_TEXT.hits == hits + 1
+
+
+@pytest.mark.parametrize(
+    ("room", "shown", "hit"),
+    [(6, "a: 12\n\nb: 34\n\nc: 56", 0), (5, "a: 12\n\nb: 34", 1), (1, None, 1)],
+)
+async def test_all_instructions_together_have_a_limited_size(
+    monkeypatch: pytest.MonkeyPatch, room: int, shown: str | None, hit: int
+) -> None:
+    monkeypatch.setattr(MERGED_INSTRUCTIONS_TEXT, "value", room)
+    hits = MERGED_INSTRUCTIONS_TEXT.hits
+    assert await Place(a="12", b="34", c="56").instructions() == shown
+    assert MERGED_INSTRUCTIONS_TEXT.hits - hits == hit

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +25,7 @@ from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.relay import Relay
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
+from fairlead.transport.stdio import own_stdio
 from fairlead.wire import Notification
 from tests.support.raw_relay import (
     HANDSHAKE,
@@ -683,3 +684,24 @@ async def test_notifications_that_interceptors_hold_are_dropped_with_their_clien
         assert not relay._alone.busy
         await far.close()
         await reading
+
+
+async def test_standard_streams_are_served_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = memory_pair()
+
+    @contextlib.asynccontextmanager
+    async def open_stdio() -> AsyncIterator[Any]:
+        yield near
+
+    monkeypatch.setattr(own_stdio, "open_stdio", open_stdio)
+    relay = Relay({"command": "true"})
+    relay.parked = ours = Parked(RelaySettings())
+    serving = asyncio.create_task(relay.run_stdio())
+    async with asyncio.timeout(5):
+        while not relay._fronts:
+            await asyncio.sleep(0)
+        assert (serving.done(), ours.closed) == (False, False)
+        await far.close()
+        await serving
+    assert (relay._fronts, ours.closed) == ({}, True)
+    assert relay.name == "server"

@@ -366,4 +366,6 @@ def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) 
 )
 def test_the_head_of_the_page(clients: int, counts: dict[str, int], words: str) -> None:
     now = {"name": "n", "version": "1", "clients": clients, "counts": counts, "servers": []}
-    assert words in http_pages.render(now, "http://x/mcp")
+    page = http_pages.render(now, "http://x/mcp")
+    assert words in page
+    assert "Bearer" not in page

@@ -7,7 +7,6 @@ import pytest
 from msgspec import Raw
 
 from fairlead.errors import RpcError
-from fairlead.gateway.backends import round_state
 from fairlead.gateway.backends.round_state import RoundStates
 from fairlead.protocol import sealed_state
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
@@ -77,9 +76,9 @@ def test_a_state_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     own = states()
     sealed = sealed_for(own, "ada")
     now = sealed_state.time.time()
-    monkeypatch.setattr(sealed_state.time, "time", lambda: now + round_state.LIFETIME - 2)
+    monkeypatch.setattr(sealed_state.time, "time", lambda: now + 24 * 3600 - 2)
     own.open(asked(sealed, "ada"), "red")
-    monkeypatch.setattr(sealed_state.time, "time", lambda: now + round_state.LIFETIME + 2)
+    monkeypatch.setattr(sealed_state.time, "time", lambda: now + 24 * 3600 + 2)
     with pytest.raises(RpcError, match="it is too old"):
         own.open(asked(sealed, "ada"), "red")
 

@@ -93,6 +93,15 @@ def test_a_limited_number_of_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert sizes == [1, 2, 1, 2, 1]
 
 
+def test_four_thousand_names_are_kept() -> None:
+    place = Place()
+    for number in range(4096):
+        place.resolver.resolve(call(f"x{number}"))
+    assert len(place.resolver._known) == 4096
+    place.resolver.resolve(call("one more"))
+    assert len(place.resolver._known) == 1
+
+
 def test_a_name_and_a_uri_are_kept_up_to_their_length_together() -> None:
     for length, kept in ((56, 1), (57, 0)):
         place = Place()

@@ -7,7 +7,6 @@ import pytest
 
 from fairlead.errors import ConnectFailed, RpcError
 from fairlead.gateway.background_tasks import BackgroundTasks
-from fairlead.gateway.clients import upstream_subscriptions
 from fairlead.gateway.clients.upstream_subscriptions import UpstreamSubscriptions
 from tests.support.virtual_time import VirtualTime
 
@@ -266,8 +265,7 @@ async def test_who_does_not_wait_any_longer_does_not_watch() -> None:
     assert sorted(place.servers["red"].said) == ["+a:1", "+a:2", "-a:1", "-a:2"]
 
 
-async def test_many_resources_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_subscriptions, "URIS_PER_TURN", 2)
+async def test_many_resources_let_others_have_their_turn() -> None:
     place, asked = Place(), []
 
     async def look() -> None:
@@ -276,7 +274,7 @@ async def test_many_resources_let_others_have_their_turn(monkeypatch: pytest.Mon
             await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())
-    await place.shared.add_all({f"a:{n}": place.member for n in range(5)}, "me", 5.0)
+    await place.shared.add_all({f"a:{n}": place.member for n in range(33)}, "me", 5.0)
     looking.cancel()
-    assert list(dict.fromkeys(asked)) == [2, 4, 5]
+    assert list(dict.fromkeys(asked)) == [16, 32, 33]
     await place.idle()

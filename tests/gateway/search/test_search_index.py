@@ -300,6 +300,8 @@ def test_arguments_that_do_not_fit_are_a_result_for_the_model(
 def test_the_schemas_say_what_is_read() -> None:
     for tool, good in (
         (SEARCH_TOOLS, {"query": "x", "limit": 3}),
+        (SEARCH_TOOLS, {"query": "x", "limit": 1}),
+        (SEARCH_TOOLS, {"query": "x", "limit": 50}),
         (DESCRIBE_TOOL, {"name": "x"}),
         (CALL_TOOL, {"name": "x", "arguments": {"deep": [1]}}),
     ):
