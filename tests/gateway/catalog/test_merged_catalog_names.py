@@ -156,8 +156,9 @@ def test_a_page_has_as_many_items_as_fit_into_a_message(
     if first == 1:
         rest = page(one, cursor=begin["nextCursor"])
         assert [tool["name"] for tool in rest["tools"]] == ["git_b"]
-    limit.value = 1
-    assert len(page(catalog(git=tools("a", "b")))["tools"]) == 1  # one at least
+    limit.value, limit.hits = 1, 0
+    assert len(page(catalog(git=tools("a", "b", "c")))["tools"]) == 1  # one at least
+    assert limit.hits == 1
 
 
 # Lists that are waited for, or fetched again

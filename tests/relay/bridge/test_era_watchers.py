@@ -296,6 +296,16 @@ async def test_the_lists_that_a_server_tells_of_are_followed_once() -> None:
     silent = Sessions({"tools": {}})
     await silent.bridge.joined()
     assert silent.listening.listened == 0
+    refused = Sessions()
+    refused.listening.error = RpcError(-32603, "not now")
+    await refused.bridge.joined()
+    refused.listening.error = None
+    await refused.bridge.joined()
+    await refused.bridge.joined()
+    assert refused.listening.listened == 2
+    place.listening.lists = {"tools"}
+    await place.bridge.joined()
+    assert (place.listening.lists, place.listening.listened) == ({"tools", "resources"}, 2)
 
 
 async def test_news_reach_the_sessions_that_want_them() -> None:

@@ -280,6 +280,8 @@ async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
     assert isinstance(why.outcome, asyncio.CancelledError)
     assert why.outcome.args == ("enough",)
     assert outcomes == []
+    await asyncio.sleep(0)
+    assert call._task.cancelled()
 
 
 def test_a_chain_without_halves_and_looks_always_needs_a_task() -> None:
