@@ -75,7 +75,6 @@ class ParkedCall:
         self._news = asyncio.Event()
         self._keys = 0
         self._expiry: asyncio.TimerHandle | None = None
-        work.add_done_callback(self._finished)
 
     # The server's side
 
@@ -181,17 +180,12 @@ class ParkedCall:
         for question in self._asked.values():
             if not question.answer.done():
                 question.answer.set_exception(own_error(METHOD_NOT_FOUND, f"No answer: {why}"))
-        self.work.cancel(why)
+        self.work.cancel(why)  # an error that it ended with meanwhile is not reported then
 
     def stop_clock(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-
-    def _finished(self, work: "asyncio.Task[Raw]") -> None:
-        # Its outcome is kept for a client that comes back in time; else the clock ends it.
-        if not work.cancelled():
-            work.exception()  # looked at, whether somebody comes back or not
 
 
 class ParkedCalls:
