@@ -10,7 +10,15 @@ import pytest
 from msgspec import Raw, structs
 
 from fairlead.errors import ChannelClosed, RequestTimeout, RpcError
-from fairlead.interceptor import After, Answer, Exchange, Outcome, Proceed, SyncInterceptor
+from fairlead.interceptor import (
+    After,
+    Answer,
+    Exchange,
+    InterceptorBase,
+    Outcome,
+    Proceed,
+    SyncInterceptor,
+)
 from fairlead.protocol.envelope import SessionState
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.relay.fastpath.taskless_forwarder import TasklessForwarder
@@ -496,6 +504,22 @@ async def test_one_that_waits_behind_halves_needs_a_task() -> None:
     assert bytes(await answered(place)) == b'{"usual":1}'
     assert log == ["a in", "a in", "looked", "a out: bytes"]
     assert Place(pausing).take(asked()) is None
+
+
+@pytest.mark.parametrize(("method", "forwarded"), [("x/y", True), ("tools/call", False)])
+async def test_alone_with_one_that_looks(method: str, forwarded: bool) -> None:
+    class Looking(InterceptorBase):
+        def passes(self, exchange: Exchange) -> bool:
+            return exchange.method != "tools/call"
+
+        async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+            return await proceed(exchange)
+
+    place, got = Place(Looking()), []
+    cancel = place.forwarder.delegate_post(asked(method), got.append)
+    assert (cancel is not None) is forwarded
+    assert len(place.outbound.sent) == forwarded
+    assert (place.take(asked(method)) is not None) is forwarded
 
 
 async def test_a_request_that_was_not_sent_is_tried_again_behind_the_halves() -> None:
