@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.gateway.operations import notification_log
-from fairlead.gateway.operations.notification_log import MAX_ENTRIES, NotificationLog
+from fairlead.gateway.operations.notification_log import NotificationLog
 
 
 def test_an_entry_has_the_method_and_the_uri_and_nothing_else() -> None:
@@ -22,10 +22,10 @@ def test_an_entry_has_the_method_and_the_uri_and_nothing_else() -> None:
 
 def test_only_the_latest_entries_are_kept() -> None:
     log = NotificationLog()
-    for number in range(MAX_ENTRIES + 1):
+    for number in range(201):
         log.add("red", f"notifications/{number}", {})
     methods = [one["method"] for one in log.list()]
-    assert (len(methods), methods[0]) == (MAX_ENTRIES, "notifications/1")
+    assert (len(methods), methods[0]) == (200, "notifications/1")
 
 
 def test_the_time_of_an_entry_is_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -473,6 +473,18 @@ def test_of_many_tools_less_is_looked_at_of_each(monkeypatch: pytest.MonkeyPatch
     assert reach(10, 1000) == (200 // 9 * 9, 1)
 
 
+def test_two_hundred_characters_are_looked_at_however_many_tools_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SEARCHED_TEXT, "value", 10)
+    # A blank comes before the description, behind the title.
+    tools: Tools = {
+        "near": {"description": "-" * (199 - 6) + "walrus"},
+        "far": {"description": "-" * (200 - 6) + "walrus"},
+    }
+    assert names(searching(tools).search("walrus")) == ["near"]
+
+
 def test_a_word_in_the_name_counts_three_times() -> None:
     tools: Tools = {
         "walrus_x": {"description": "x"},
