@@ -85,3 +85,15 @@ def test_long_capabilities_are_not_remembered(length: int, kept: int) -> None:
 )
 def test_what_a_server_may_ask(declared: bytes, asked: bool, roots: bool) -> None:
     assert (can_be_asked(declared), has_roots(declared)) == (asked, roots)
+
+
+@pytest.mark.parametrize(
+    "remembering",
+    [capabilities._remembered, fingerprint, for_handshake_server, for_stateless_server],
+    ids=["asked", "fingerprint", "handshake", "stateless"],
+)
+def test_a_limited_number_of_declarations_is_remembered(remembering: Any) -> None:
+    remembering.cache_clear()
+    for number in range(257):
+        remembering(b'{"n":%d}' % number)
+    assert remembering.cache_info().currsize == 256
