@@ -154,7 +154,9 @@ async def test_all_pages_of_a_stateless_server_are_read() -> None:
     ("stateless", "transport", "sends"),
     [(True, "http", True), (True, "stdio", False), (False, "http", False)],
 )
-def test_who_sends_headers_itself(stateless: bool, transport: str, sends: bool) -> None:
+def test_stateless_http_clients_send_headers_themselves(
+    stateless: bool, transport: str, sends: bool
+) -> None:
     asked = exchange(stateless=stateless)
     asked.transport = TransportContext(transport_type=transport)
     assert sends_param_headers(asked) is sends

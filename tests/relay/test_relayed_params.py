@@ -155,7 +155,7 @@ def test_a_target_has_the_name_that_the_server_knows(alias: str | None, name: st
         ([1], [1]),
     ],
 )
-def test_progress_has_the_token_of_whoever_asked(params: Any, told: Any) -> None:
+def test_progress_has_the_token_of_the_caller(params: Any, told: Any) -> None:
     raw = UNSET if params is None else Raw(json.dumps(params).encode())
     note = Notification("notifications/progress", raw, {"x": Raw(b"1")})
     found = with_progress_token(note, "t")
@@ -178,7 +178,7 @@ ID = SUBSCRIPTION_KEY
         (None, 7, None),
     ],
 )
-def test_news_have_the_id_of_whoever_subscribed(
+def test_notifications_have_the_id_of_the_subscriber(
     params: Any, subscription: int | None, told: Any
 ) -> None:
     raw = UNSET if params is None else Raw(json.dumps(params).encode())

@@ -164,7 +164,7 @@ async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_without_a_connection_there_is_nobody_to_subscribe(gone: bool) -> None:
+async def test_a_client_without_a_connection_is_not_subscribed(gone: bool) -> None:
     parts = Parts()
     client = watcher() if gone else None
     if client is not None:

@@ -184,7 +184,7 @@ async def test_a_change_of_a_part_is_a_change_of_the_whole(
     assert place.shared.uris(other) == []
 
 
-async def test_removing_somebody_who_does_not_watch_changes_nothing() -> None:
+async def test_removing_an_unknown_watcher_changes_nothing() -> None:
     place = Place()
     place.shared.remove("red", "a:1", "me")
     await place.add("a:1", "me")
@@ -249,7 +249,7 @@ async def test_a_change_of_a_part_is_one_of_the_whole(
         assert place.shared.uris(place.member, changed) == found
 
 
-async def test_who_does_not_wait_any_longer_does_not_watch() -> None:
+async def test_a_cancelled_watcher_is_removed() -> None:
     place = Place()
     place.servers["red"].open.clear()
     wanted = {"a:1": place.member, "a:2": place.member}

@@ -546,7 +546,7 @@ async def test_old_outcomes_make_room(virtual_time: VirtualTime) -> None:
     assert len(several._recent) == 2
 
 
-async def test_errors_that_nobody_comes_back_for_are_not_reported(
+async def test_errors_of_abandoned_calls_are_not_reported(
     virtual_time: VirtualTime,
 ) -> None:
     reported: list[Any] = []

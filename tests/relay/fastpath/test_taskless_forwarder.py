@@ -382,7 +382,7 @@ async def test_a_target_is_sent_under_the_name_that_the_server_knows() -> None:
     assert json.loads(bytes(place.outbound.sent[1][1](72))) == {"name": "x"}
 
 
-async def test_who_leaves_while_others_still_look_gets_nothing() -> None:
+async def test_a_caller_that_cancels_during_a_flush_gets_no_outcome() -> None:
     place, got = Place(), []
     cancel = place.forwarder.delegate_post(asked(), got.append)
     assert cancel is not None
@@ -450,7 +450,7 @@ async def test_a_half_that_refuses_ends_it_there() -> None:
     assert place.outbound.sent == []
 
 
-async def test_a_refusal_of_a_half_is_not_told_to_who_has_left() -> None:
+async def test_a_refusal_is_not_delivered_to_a_caller_that_has_cancelled() -> None:
     place = Place(Half("a", [], RpcError(5, "no")))
     place.take(asked()).cancel("enough")
     for _ in range(3):
