@@ -83,7 +83,7 @@ class SyncChain:
 class ContinuedCall:
     """A request that has passed the first halves and continues in a task."""
 
-    __slots__ = ("_afters", "_done", "_started", "_task")
+    __slots__ = ("_afters", "_done", "_task")
 
     def __init__(
         self,
@@ -95,7 +95,6 @@ class ContinuedCall:
         """Call `handler` in a task, then the afters, then `done` with the outcome."""
         self._afters = afters
         self._done = done
-        self._started = False
         self._task = asyncio.get_running_loop().create_task(self._run(handler, exchange))
         self._task.add_done_callback(self._ended)
 
@@ -104,7 +103,6 @@ class ContinuedCall:
         self._task.cancel(reason)
 
     async def _run(self, handler: Handler, exchange: Exchange) -> None:
-        self._started = True
         outcome: Answer | Exception
         try:
             outcome = without_stray_cancellation(await handler(exchange))
@@ -123,7 +121,7 @@ class ContinuedCall:
             del outcome  # the traceback of an error refers to this frame
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and not self._started:
+        if task.cancelled() and self._afters:  # it was cancelled before it began
             try:
                 task.result()
             except asyncio.CancelledError as cause:  # it carries the reason

@@ -301,7 +301,7 @@ class _ForwardedCall:
         self._done = done
         self._afters = afters
         self._again: _TaskedCall | None = None  # goes on with it
-        self._id: RequestId = 0
+        self._id: RequestId  # set by `send`
         self._over = False
 
     def send(self, timeout: float) -> None:
