@@ -209,3 +209,20 @@ async def test_a_call_moves_to_the_request_with_which_its_client_came_back() -> 
     await one.flushed()
     assert len(first.told) == 1
     assert second.told == [("notifications/progress", {"progress": 1, "progressToken": "b"})]
+
+
+@pytest.mark.parametrize(
+    ("rising", "told"),
+    [(None, [None, 0.5, 0.5, 0.2, 1]), (True, [None, 0.5, 1])],
+    ids=["as it comes", "only more"],
+)
+async def test_progress_may_be_made_to_rise(rising: bool | None, told: list[Any]) -> None:
+    asked = exchange("tools/call", {"name": "x", "_meta": {"progressToken": "t"}})
+    asked.edge = edge = Edge()
+    one = RelayedCall(asked, None) if rising is None else RelayedCall(asked, None, rising=rising)
+    for progress in (None, 0.5, 0.5, 0.2, 1):
+        more = {} if progress is None else {"progress": progress}
+        one.progressed(note("notifications/progress", {"progressToken": 9, **more}))
+    await one.flushed()
+    assert [params.get("progress") for _, params in edge.told] == told
+    assert {params["progressToken"] for _, params in edge.told} == {"t"}

@@ -31,6 +31,7 @@ from fairlead.gateway.search import search_index as search
         ("日本語text", ["日本", "本語", "語t", "te", "ex", "xt"]),
         ("日本語", ["日本", "本語"]),
         ("日", ["日"]),
+        ("日 create issues", ["日", "create", "issue"]),
         ("", []),
         ("--", []),
     ],

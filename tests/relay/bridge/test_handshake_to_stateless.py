@@ -475,11 +475,11 @@ async def answered(
     params: Any = None,
     *,
     front: Any = None,
-    level: str = "off",
+    level: str | None = None,
     **about: Any,
 ) -> Any:
     given: Any = link
-    bridge = HandshakeToStateless(given, 7.0, level)
+    bridge = HandshakeToStateless(given, 7.0, *([] if level is None else [level]))
     asked = exchange(method, params, stateless=False, **about)
     return json.loads(bytes(await bridge.answer(asked, front) or b""))
 
@@ -496,6 +496,7 @@ STAMP = {VERSION: "2026-07-28", DECLARED: {}}
     ("info", "level", "default", "logs", "added"),
     [
         (None, None, "off", True, {}),
+        (None, None, None, True, {}),
         (b'{"name":"c"}', None, "off", True, {f"{META}clientInfo": {"name": "c"}}),
         (None, None, "info", True, {f"{META}logLevel": "info"}),
         (None, "error", "info", True, {f"{META}logLevel": "error"}),
@@ -504,7 +505,7 @@ STAMP = {VERSION: "2026-07-28", DECLARED: {}}
     ],
 )
 async def test_each_request_says_who_asks(
-    info: bytes | None, level: str | None, default: str, logs: bool, added: dict[str, Any]
+    info: bytes | None, level: str | None, default: str | None, logs: bool, added: dict[str, Any]
 ) -> None:
     link = OneLink(logs=logs)
     front = front_of(level)
