@@ -37,10 +37,16 @@ async def test_an_owner_takes_several_turns_unless_others_wait() -> None:
     urgent = turns.try_take("a", urgent=True)
     assert urgent is not None
     assert turns.try_take("c", urgent=True) is None
-    for turn in (*held, urgent):
+    patient = asyncio.create_task(turns.take("a", 5.0))
+    at_once = await turns.take("a", 5.0, urgent=True)
+    await asyncio.sleep(0)
+    for turn in (*held, urgent, at_once):
         assert not other.done()
         turn.release()
-    (await other).release()
+    turn = await other
+    assert not patient.done()
+    turn.release()
+    (await patient).release()
     assert turns.free
 
 
