@@ -291,10 +291,10 @@ async def test_answers_to_some_questions(virtual_time: VirtualTime) -> None:
     await asyncio.sleep(0)
     asked = [call.ask() for _ in range(3)]
     result = round_of(await first)
-    second = call.resume(result["requestState"], {"q1": {"a": 1}, "q2": [], "other": {}})
-    assert json.loads(bytes(await asked[0])) == {"a": 1}
+    second = call.resume(result["requestState"], {"q1": [], "q3": {"a": 1}, "other": {}})
+    assert json.loads(bytes(await asked[2])) == {"a": 1}
     result = round_of(await second)
-    assert list(result["inputRequests"]) == ["q2", "q3"]
+    assert list(result["inputRequests"]) == ["q1", "q2"]
     call.lot.close()
     await asyncio.wait({*asked, call.work})
 
@@ -589,3 +589,10 @@ async def test_a_call_that_is_given_up_has_no_timer(virtual_time: VirtualTime) -
     assert reasons == ["the gateway ends"]
     await asyncio.wait({asked, call.work})
     asked.exception()
+
+
+def test_states_are_sealed_with_the_keys_that_are_given() -> None:
+    ring, settings = KeyRing(), RelaySettings()
+    assert ParkedCalls(settings, ring).keys is ring
+    own = ParkedCalls(settings).keys
+    assert own.open(own.seal(b"x", ttl=9)) == b"x"
