@@ -1,19 +1,21 @@
 """Resources: what a server has to read, under fixed URIs and under templates of URIs."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
 
 from ...errors import RpcError
 from ...interceptor import Handler
 from ...protocol.types.resources import Resource, ResourceTemplate
-from ...protocol.uri_templates.template import UriTemplate
 from ..context.context import Context
 from ..execution.worker_threads import WorkerThreads
 from .paged_list import PagedList
 from .text_arguments import TextSignature
 from .tools import is_asynchronous
+
+if TYPE_CHECKING:
+    from ...protocol.uri_templates.template import UriTemplate
 
 __all__ = ["CacheHints", "ResourceEntry", "Resources", "file_resource"]
 
@@ -44,7 +46,7 @@ class ResourceEntry(Struct):
     provider: ContentProvider
     asynchronous: bool
     signature: TextSignature | None = None  # of a function; None: it is called without anything
-    template: UriTemplate | None = None  # whose variables are the parameters of the function
+    template: "UriTemplate | None" = None  # whose variables are the parameters of the function
     cache: CacheHints | None = None
     home: Handler | None = None  # of a mounted one: the server it belongs to
 
@@ -89,7 +91,7 @@ class Resources:
             ValueError: if the URI is taken, or a template cannot be parsed.
             TypeError: if variables and parameters do not agree.
         """
-        template = UriTemplate(uri) if is_template else None
+        template = _parse_template(uri) if is_template else None
         signature = TextSignature(function)
         variables = set[str]() if template is None else set(template.variables)
         unknown = [
@@ -143,6 +145,12 @@ class Resources:
             return await entry.provider(**given)
         value = await self._workers.run(lambda: entry.provider(**given))
         return await value if isinstance(value, Awaitable) else value
+
+
+def _parse_template(uri: str) -> "UriTemplate":
+    from ...protocol.uri_templates.template import UriTemplate  # loaded by servers with templates
+
+    return UriTemplate(uri)
 
 
 def not_found(uri: str, code: int) -> RpcError:

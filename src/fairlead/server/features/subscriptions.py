@@ -20,7 +20,6 @@ from ...errors import RpcError, TransportError
 from ...interceptor import Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
 from ...protocol.envelope import SessionContext, SessionState
-from ...protocol.identity.client_key import connection_key
 from ...protocol.methods import has_capability
 from ...wire import Notification, RequestId, to_json
 from ...wire.error_codes import MISSING_CAPABILITY
@@ -338,6 +337,8 @@ class _Room:
 
 
 def _key(exchange: Exchange) -> Hashable:
+    from ...protocol.identity.client_key import connection_key  # few servers are subscribed to
+
     return connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
 
 

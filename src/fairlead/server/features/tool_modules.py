@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib
-import importlib.util
 import inspect
 import logging
 import os
@@ -178,7 +177,9 @@ def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable
 
 def _is_there(name: str) -> bool:
     try:
-        return name in sys.modules or importlib.util.find_spec(name) is not None
+        from importlib.util import find_spec
+
+        return name in sys.modules or find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 

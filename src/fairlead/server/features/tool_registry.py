@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Raw
 
 from ...errors import MCPErrorCode, MCPToolError
-from ...interceptor.direct_edge import direct_exchange
 from ...protocol.caller import Caller
 from ...protocol.identity.principal import ANONYMOUS
 from ...protocol.revisions import NEWEST_HANDSHAKE
@@ -110,6 +109,8 @@ class MCPToolRegistry:
         Raises:
             MCPToolError: NOT_FOUND.
         """
+        from ...interceptor.direct_edge import direct_exchange
+
         entry = self._find(name)
         params = Raw(to_json({"name": name, "arguments": arguments or {}}))
         # The program calls its own tool: no client is involved, so nothing was authenticated.

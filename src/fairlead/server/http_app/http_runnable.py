@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...interceptor import OnMalformed
 from ...protocol.identity.principal import Principal
-from ...transport.http.server.settings import HttpSettings
 
 if TYPE_CHECKING:
     import ssl
 
+    from ...transport.http.server.settings import HttpSettings
     from ...transport.http.server.stateless_post import DelegatePost
     from .app import HttpApp
 
@@ -32,7 +32,7 @@ class HttpRunnable(EndpointHooks):
 
     port = 8080  # where it listens if nobody says otherwise
 
-    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+    def create_http_app(self, settings: "HttpSettings | None" = None, **options: Any) -> "HttpApp":
         """The ASGI application. Options are fields of `HttpSettings`."""
         raise NotImplementedError  # what is served is for each kind to say
 
@@ -45,7 +45,7 @@ class HttpRunnable(EndpointHooks):
         tls: "ssl.SSLContext | None" = None,
         insecure: bool = False,
         started: Callable[[str], None] | None = None,
-        settings: HttpSettings | None = None,
+        settings: "HttpSettings | None" = None,
         **options: Any,
     ) -> None:
         """Serve HTTP until cancelled: on a port of this machine, or on a unix socket.

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
-from ...redaction.linear_regex import LinearPattern
 from .param_headers import HEADER_KEY, Header
 
 __all__ = ["KEYWORDS", "read_notes", "satisfies_limit", "with_meta"]
@@ -117,6 +116,8 @@ def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
 def _pattern(text: str) -> Callable[[str], bool]:
     """Return whether a pattern matches somewhere: in linear time, unless it needs look-around."""
     try:
+        from ...redaction.linear_regex import LinearPattern
+
         return LinearPattern(text).matches
     except ValueError:
         search = re.compile(text).search
