@@ -31,6 +31,7 @@ def write_tape(base: Path, *, count: int = COUNT, changed: int = 0, entries: int
     return TapeReader(base)
 
 
+@pytest.mark.slow
 @pytest.mark.covers("GTW-10")
 def test_a_million_messages_are_compared_in_little_memory(tmp_path: Path) -> None:
     one = write_tape(tmp_path / "one")
