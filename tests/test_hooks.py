@@ -24,7 +24,7 @@ FOREIGN = {
     "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
     "client/api/typed_results.py": {"text"},  # content blocks of any kind
     "client/mcp_transport/channel_transport.py": {"code"},  # exceptions of a program
-    "protocol/schema/json_schema.py": {"name"},  # jsonschema-rs
+    "protocol/schema/schema_validator.py": {"name"},  # jsonschema-rs
     "protocol/schema/validation.py": {"errors"},  # pydantic
     "config/files/duplicate_keys.py": {"value"},  # pyyaml
     "config/files/formats.py": {"problem", "problem_mark"},  # pyyaml

@@ -205,6 +205,6 @@ print(*set(sys.modules) - before)
         "fairlead.client",
         "fairlead.redaction.redact_text",
         "fairlead.server.context.elicitation_forms",
-        "fairlead.transport.http.server.settings",
+        "fairlead.transport.http.server.http_settings",
     }
     assert loaded & needless == set()

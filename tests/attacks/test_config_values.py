@@ -18,8 +18,8 @@ from fairlead.cli.framework.describe_entry import describe, needs_of
 from fairlead.cli.main import main
 from fairlead.config.discovery import DiscoveredServers, load_all_mcp_configs
 from fairlead.config.entry_preview import preview
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.files.formats import parse
-from fairlead.config.files.reader import ConfigReader
 from fairlead.config.hosts import HOSTS
 from fairlead.config.paths import HostPaths
 from fairlead.errors import ConfigError

@@ -15,10 +15,10 @@ from ..transport.event_loop import new_loop
 from ..transport.stdio.child_process import spawn
 from ..wire import Batch, Message, RequestId, encode
 from .client.simple_commands import arguments_of
+from .framework.client_connection import run_async
+from .framework.command_errors import styled
 from .framework.connect_target import ConnectTarget
-from .framework.connection import run_async
 from .framework.describe_failure import describe_failure
-from .framework.errors import styled
 from .framework.output import blocks, format_size, safe
 from .framework.parser import Parser
 from .framework.suggested_commands import our_program, quoted

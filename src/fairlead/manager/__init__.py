@@ -16,7 +16,7 @@ from ..client.server_entry import (
     MCPWebSocketServerConfig,
 )
 from ..config.discovery import load_all_mcp_configs
-from ..config.edit.own_file import ConfigFile
+from ..config.edit.config_file import ConfigFile
 from ..config.found_server import FoundServer, Source
 from ..config.server_filters import Removal, ServerFilter
 from ..config.trust import NotApproved, Trust

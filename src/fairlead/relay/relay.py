@@ -28,7 +28,7 @@ from ..protocol.own_errors import own_error, unreachable_error
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import HttpRunnable
 from ..transport.channel import Channel
-from ..transport.http.server.settings import HttpSettings
+from ..transport.http.server.http_settings import HttpSettings
 from ..upstream.start_limiter import StartLimiter
 from ..wire import Notification
 from ..wire.error_codes import METHOD_NOT_FOUND
@@ -37,12 +37,12 @@ from .bridge.parked_calls import ParkedCalls
 from .bridge.stateless_to_handshake import StatelessToHandshake
 from .client_session import Front
 from .fastpath.taskless_forwarder import TasklessForwarder
+from .relay_settings import RelaySettings
 from .same_era import SameEraForwarder, stop_watching
 from .server_target import Way, target_for
-from .session_restore import UpstreamSessionRestorer
-from .settings import RelaySettings
 from .upstream_connection import Link
 from .upstream_pool import Upstream
+from .upstream_session_restore import UpstreamSessionRestorer
 
 if TYPE_CHECKING:
     from ..server.http_app.app import HttpApp

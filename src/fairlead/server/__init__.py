@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING
 
 from ..errors import CannotAsk
 from ..lazy_names import lazy_names
-from .config import MCPServerConfig
 from .context.context import Context
 from .features.tool_registry import MCPToolRegistry
 from .results.media import Audio, File, Image
-from .schema.param_headers import Header
+from .schema.header_annotation import Header
 from .server import MCPServer
+from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
+    from ..transport.http.server.http_settings import HttpSettings
     from ..transport.http.server.sessions.session_store import MemorySessionStore, SessionStore
     from ..transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
-    from ..transport.http.server.settings import HttpSettings
     from .context.elicitation_forms import Elicited
     from .features.tool_modules import mcp_tool
 
@@ -41,7 +41,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "Elicited": "fairlead.server.context.elicitation_forms",
-        "HttpSettings": "fairlead.transport.http.server.settings",
+        "HttpSettings": "fairlead.transport.http.server.http_settings",
         "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
         "SessionStore": "fairlead.transport.http.server.sessions.session_store",
         "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",

@@ -12,17 +12,17 @@ from ..protocol.methods import by_era
 from ..protocol.trace_context import current_trace, request_trace
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .context.context import LOG_LEVELS
+from .decode_params import decode_params
 from .execution.handler_errors import error_for_caller
-from .features.completion import Completions
+from .features.completion_registry import Completions
 from .features.paged_list import PagedList
+from .features.prompt_entry import PromptEntry
 from .features.prompt_gets import PromptGets
-from .features.prompts import PromptEntry
 from .features.resource_reads import ResourceReads
-from .features.resources import Resources
+from .features.resource_registry import Resources
 from .features.subscription_requests import SubscriptionRequests
 from .features.tool_calls import ToolCalls
 from .introduction import Introduction
-from .request_params import decode_params
 from .results.result_envelope import ResultEnvelope
 
 __all__ = ["MethodRoute", "RequestDispatcher", "make_routes"]

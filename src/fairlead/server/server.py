@@ -17,13 +17,12 @@ from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
 from ..wire import Notification, to_json
-from .config import MCPServerConfig
 from .dispatch import MethodRoute, RequestDispatcher, make_routes
 from .execution.handler_errors import log_errors
 from .execution.tool_runner import ToolRunner
 from .features.prompt_gets import PromptGets
 from .features.resource_reads import ResourceReads
-from .features.resources import CacheHints
+from .features.resource_registry import CacheHints
 from .features.subscription_requests import SubscriptionRequests
 from .features.tool_calls import ToolCalls
 from .features.tool_registry import MCPToolRegistry
@@ -32,10 +31,11 @@ from .introduction import Introduction, server_info
 from .lifespan import Lifespan, LifespanFactory
 from .registration import Registration
 from .results.result_envelope import ResultEnvelope
+from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
-    from ..transport.http.server.settings import HttpSettings
+    from ..transport.http.server.http_settings import HttpSettings
     from .http_app.app import HttpApp
     from .interception import InterceptedHandler
 
@@ -336,7 +336,7 @@ def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any])
 
 
 def _settings(settings: "HttpSettings | None", options: dict[str, Any]) -> "HttpSettings":
-    from ..transport.http.server.settings import HttpSettings
+    from ..transport.http.server.http_settings import HttpSettings
 
     if settings is not None and options:
         raise TypeError("give settings, or options that make them, not both")

@@ -8,8 +8,8 @@ from typing import Any
 from ...config.entry_preview import preview
 from ...config.found_server import FoundServer
 from ...config.trust import Trust
+from ..framework.command_errors import FAILED, CommandError, UsageError
 from ..framework.describe_entry import needs_of
-from ..framework.errors import FAILED, CommandError, UsageError
 from ..framework.output import as_json, ask, can_ask, pretty, visible, write
 from ..framework.parser import NAME, Parser, flag
 from ..framework.server_lookup import every_server, places_of

@@ -18,7 +18,7 @@ from ..json_edit import (
     without,
 )
 from ..revisions import NEWEST, Revision
-from .content import edit_block, edit_tool_output, rewrite_tool, rewrite_union
+from .downgrade_content import edit_block, edit_tool_output, rewrite_tool, rewrite_union
 from .downgrade_error import DowngradeError, refuse
 
 __all__ = ["edit_elicitation", "edit_sampling", "rewrite_sampling_content"]

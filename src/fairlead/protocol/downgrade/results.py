@@ -27,7 +27,7 @@ from ..methods import METHODS
 from ..revisions import Revision
 from .capabilities import rewrite_capabilities
 from .client_requests import rewrite_sampling_content
-from .content import edit_resource, edit_tool_output, rewrite_content, rewrite_tool
+from .downgrade_content import edit_resource, edit_tool_output, rewrite_content, rewrite_tool
 from .downgrade_error import DowngradeError
 from .known_members import block_members, implementation_members, meta_members, named_members
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ...limits import PROBLEM_TEXT, PROBLEMS
 from ...wire.quote_text import quoted, shortened
-from .json_schema import SchemaValidator
+from .schema_validator import SchemaValidator
 
 __all__ = ["Checker", "FieldError", "InvalidArguments", "reasons"]
 

@@ -23,7 +23,7 @@ from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.outgoing_params import Identity
 from ...server.http_app.http_runnable import HttpRunnable
 from ...transport.channel import Channel
-from ...transport.http.server.settings import HttpSettings
+from ...transport.http.server.http_settings import HttpSettings
 from ...wire import Notification
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ...wire.json import read_json

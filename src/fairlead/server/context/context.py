@@ -19,14 +19,14 @@ from ...protocol.identity.principal import principal_name
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...wire import Notification, Request, to_json
 from ...wire.error_codes import INVALID_PARAMS
-from ..results.result_fragments import FragmentSender, encode_fragment
+from ..results.encode_fragment import FragmentSender, encode_fragment
 from .correlation_id import HEADER, correlation_id
 from .pausable_timeout import PausableTimeout
 
 if TYPE_CHECKING:  # loaded by the first question: most servers ask nothing
     from ...protocol.sealed_state import KeyRing
     from .elicitation_forms import Elicited
-    from .input_rounds import ServerInputRounds
+    from .server_input_rounds import ServerInputRounds
 
 __all__ = ["LOG_LEVELS", "Context", "InputRoundEnded"]
 
@@ -342,7 +342,7 @@ class Context:
 
     def _rounds(self) -> "ServerInputRounds":
         from ...protocol.sealed_state import KeyRing
-        from .input_rounds import ServerInputRounds
+        from .server_input_rounds import ServerInputRounds
 
         if self.rounds is None:
             ring = self._ring or KeyRing()

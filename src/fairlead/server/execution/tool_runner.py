@@ -18,13 +18,13 @@ from ...protocol.downgrade.results import downgrade_result
 from ...protocol.schema.validation import InvalidArguments
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
-from ..config import MCPServerConfig
 from ..context.context import Context
 from ..context.correlation_id import correlation_id
-from ..features.tools import NO_ARGUMENTS, ToolEntry
+from ..features.tool_entry import NO_ARGUMENTS, ToolEntry
 from ..results.encode_result import EncodedResult, as_content, error_content, text_result
+from ..server_config import MCPServerConfig
 from .handler_errors import error_for_caller, sensitive_parts
-from .input_required import ends_round, missing_capability, questions_of
+from .request_input import ends_round, missing_capability, questions_of
 from .started_coroutine import ResumedCoroutine
 from .worker_threads import WorkerThreads
 

@@ -11,14 +11,14 @@ from ...protocol.downgrade.results import downgrade_result
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
+from ..decode_params import decode_params
 from ..execution.handler_errors import error_for_caller
-from ..execution.input_required import run_or_request_input
+from ..execution.request_input import run_or_request_input
 from ..execution.worker_threads import WorkerThreads
-from ..request_params import decode_params
 from ..results.encode_result import prompt_messages
 from ..results.result_envelope import ResultEnvelope
 from .paged_list import PagedList
-from .prompts import PromptEntry
+from .prompt_entry import PromptEntry
 
 __all__ = ["PromptGets"]
 

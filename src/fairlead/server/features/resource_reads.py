@@ -10,12 +10,12 @@ from ...protocol.downgrade.results import downgrade_result
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..context.context import Context
+from ..decode_params import required_uri
 from ..execution.handler_errors import error_for_caller
-from ..execution.input_required import run_or_request_input
-from ..request_params import required_uri
+from ..execution.request_input import run_or_request_input
 from ..results.encode_result import resource_contents
 from ..results.result_envelope import ResultEnvelope
-from .resources import ResourceEntry, Resources, not_found
+from .resource_registry import ResourceEntry, Resources, not_found
 
 __all__ = ["ResourceReads"]
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar, overload
 from msgspec import Struct
 
 from ...errors import MCPErrorCode, MCPToolError
+from .tool_entry import ToolEntry, describe_function, tool_from_function, tool_from_schema
 from .tool_registry import MCPToolRegistry
-from .tools import ToolEntry, describe_function, tool_from_function, tool_from_schema
 
 __all__ = ["Skipped", "ToolMark", "load_modules", "mcp_tool"]
 

@@ -13,10 +13,10 @@ from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.schema.validation import InvalidArguments
 from ...protocol.types.tools import Tool
 from ...wire import Request, to_json
-from ..config import MCPServerConfig
 from ..execution.tool_runner import ToolRunner
+from ..server_config import MCPServerConfig
 from .paged_list import PagedList
-from .tools import ToolEntry, tool_from_function
+from .tool_entry import ToolEntry, tool_from_function
 
 __all__ = ["MCPToolRegistry"]
 

@@ -18,13 +18,13 @@ from ...protocol.identity.principal import Principal
 from ...transport.channel import Channel
 from ...transport.http.server.asgi import AsgiCall, BodyTimeout, Receive, Scope, Send
 from ...transport.http.server.endpoint import HttpEndpoint
+from ...transport.http.server.http_settings import HttpSettings
 from ...transport.http.server.legacy_sse import MESSAGES, LegacySse
 from ...transport.http.server.refusals import send_rejection
 from ...transport.http.server.request_guard import RequestRefusal
 from ...transport.http.server.request_headers import repeated_header
-from ...transport.http.server.settings import HttpSettings
 from ...transport.http.server.stateless_post import DelegatePost
-from ...transport.websocket.server import WebSocketEndpoint
+from ...transport.websocket.websocket_endpoint import WebSocketEndpoint
 from ...wire import Notification
 
 __all__ = ["EndpointHandler", "HttpApp", "PageHandler"]

@@ -9,7 +9,7 @@ from ...protocol.identity.principal import Principal
 if TYPE_CHECKING:
     import ssl
 
-    from ...transport.http.server.settings import HttpSettings
+    from ...transport.http.server.http_settings import HttpSettings
     from ...transport.http.server.stateless_post import DelegatePost
     from .app import HttpApp
 
