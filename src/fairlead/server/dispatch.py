@@ -127,14 +127,14 @@ def make_routes(
         "tools/call": MethodRoute(calls.call_inline, calls.call),
         # Looked up each time: another registry may replace the listing.
         "tools/list": MethodRoute(lambda exchange: _list(envelope, calls.listing, exchange)),
-        "resources/read": MethodRoute(None, reads.read, resources),
+        "resources/read": MethodRoute(None, reads.answer, resources),
         "resources/list": MethodRoute(partial(listed, resources.fixed), offers=resources),
         "resources/templates/list": MethodRoute(
             partial(listed, resources.templates), offers=resources
         ),
         "resources/subscribe": MethodRoute(subscriptions.subscribe),
         "resources/unsubscribe": MethodRoute(subscriptions.unsubscribe),
-        "prompts/get": MethodRoute(None, gets.get, prompts),
+        "prompts/get": MethodRoute(None, gets.answer, prompts),
         "prompts/list": MethodRoute(partial(listed, prompts), offers=prompts),
         "completion/complete": MethodRoute(
             None, partial(_complete, envelope, completions), completions

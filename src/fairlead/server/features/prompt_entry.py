@@ -28,10 +28,6 @@ class PromptEntry(Struct):
     signature: TextSignature | None = None  # of the function, where there is one
     home: Handler | None = None  # of a mounted prompt: the server it belongs to
 
-    @property
-    def wants_context(self) -> bool:
-        return self.signature is not None and self.signature.context_name is not None
-
     def check(self, given: Mapping[str, str]) -> None:
         """Raises `RpcError` -32602 when a required argument is missing."""
         declared = self.definition.arguments
