@@ -28,27 +28,30 @@ __all__ = [
     "edit_block",
     "edit_resource",
     "edit_tool_output",
+    "rewrite_block",
     "rewrite_content",
+    "rewrite_contents",
     "rewrite_tool",
-    "rewrite_union",
 ]
 
 
 def rewrite_content(revision: Revision) -> Rewrite | None:
     """One block of a tool's answer or of a prompt."""
-    block = edit_block(revision)
-    resource = within("resource", edit_object(without(block_members(revision))))
-    known = {"text": block, "image": block, "resource": all_of(block, resource)}
-    if revision.audio:
-        known["audio"] = block
+    resource = within("resource", rewrite_contents(revision))
+    further = {"resource": all_of(edit_block(revision), resource)}
     if revision.resource_links:
-        known["resource_link"] = edit_resource(revision)
-    return rewrite_union(known, revision)
+        further["resource_link"] = edit_resource(revision)
+    return rewrite_block(further, revision)
 
 
 def edit_block(revision: Revision) -> Edit | None:
     """Edit the members that all kinds of block have."""
     return all_of(without(block_members(revision)), _annotations(revision))
+
+
+def rewrite_contents(revision: Revision) -> Rewrite | None:
+    """The contents of a resource, or a root."""
+    return edit_object(without(block_members(revision)))
 
 
 def edit_resource(revision: Revision) -> Edit | None:
@@ -60,13 +63,17 @@ def _annotations(revision: Revision) -> Edit | None:
     return within("annotations", edit_object(without({"lastModified": revision.last_modified})))
 
 
-def rewrite_union(known: Mapping[str, Edit | None], revision: Revision) -> Rewrite | None:
-    """A block of one of the known types, edited; any other becomes a text about it.
+def rewrite_block(further: Mapping[str, Edit | None], revision: Revision) -> Rewrite | None:
+    """A text, an image, audio or a block of a further type, edited; others become a text.
 
-    Extensions may bring further types, so a peer of the newest revision gets them all.
+    Extensions may bring other types, so a peer of the newest revision gets them all.
     """
     if revision is NEWEST:
         return None
+    block = edit_block(revision)
+    known = {"text": block, "image": block, **further}
+    if revision.audio:
+        known["audio"] = block
 
     def rewrite(raw: Raw) -> Raw:
         members = members_of(raw)
@@ -80,8 +87,8 @@ def rewrite_union(known: Mapping[str, Edit | None], revision: Revision) -> Rewri
         replaced = {"type": encoded("text"), "text": encoded(text)}
         if "annotations" in members:
             replaced["annotations"] = members["annotations"]
-        if (edit := known["text"]) is not None:
-            edit(replaced)
+        if block is not None:
+            block(replaced)
         return encoded(replaced)
 
     return rewrite
