@@ -1,5 +1,6 @@
 """Parameters that handlers of the server decode themselves."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -14,16 +15,18 @@ __all__ = ["decode_params", "required_uri"]
 P = TypeVar("P")
 
 
-def decode_params(params: Raw | UnsetType, kind: type[P]) -> P:
+def decode_params(
+    params: Raw | UnsetType, kind: type[P], error: Callable[[int, str], RpcError] = RpcError
+) -> P:
     """Decode the parameters of a request; absent ones are an empty object.
 
     Raises:
-        RpcError: -32602, they are not of this type.
+        RpcError: -32602, they are not of this type; `error` makes it.
     """
     try:
         return msgspec.json.decode(b"{}" if isinstance(params, UnsetType) else params, type=kind)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise RpcError(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+        raise error(INVALID_PARAMS, f"Invalid params: {exc}") from exc
 
 
 def required_uri(exchange: Exchange) -> str:

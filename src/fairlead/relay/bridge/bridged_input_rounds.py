@@ -6,7 +6,7 @@ The client's own request stays open all the while, and `requestState` never reac
 import asyncio
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
@@ -16,7 +16,7 @@ from ...interceptor import Answer, Exchange
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
-from ...protocol.methods import has_capability
+from ...protocol.methods import has_capability, nested_capability
 from ...protocol.own_errors import own_error
 from ...protocol.public_reason import public_reason
 from ...wire import Notification, Request
@@ -189,13 +189,8 @@ def _cannot(exchange: Exchange, method: str, capability: str) -> RpcError:
         MISSING_CAPABILITY,
         f"{exchange.method} needs an answer to {method}, and this client did not declare the "
         f"capability {capability!r}",
-        {"source": "proxy", "requiredCapabilities": _nested(capability)},
+        {"source": "proxy", "requiredCapabilities": nested_capability(capability)},
     )
-
-
-def _nested(capability: str) -> dict[str, Any]:
-    name, _, rest = capability.partition(".")
-    return {name: _nested(rest) if rest else {}}
 
 
 def _read(result: Raw) -> _Wanted:

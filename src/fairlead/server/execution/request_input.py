@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import CannotAsk, RpcError
 from ...interceptor import Answer, Exchange, Handler
+from ...protocol.methods import nested_capability
 from ...wire.error_codes import INVALID_REQUEST, MISSING_CAPABILITY
 from ..context.context import Context
 from ..results.result_envelope import ResultEnvelope
@@ -17,9 +18,7 @@ __all__ = ["EntryRequests", "ends_round", "missing_capability", "questions_of"]
 
 def missing_capability(exc: CannotAsk) -> RpcError:
     """How a stateless caller is told what it would have to declare."""
-    required: dict[str, Any] = {}
-    for part in reversed(exc.capability.split(".")):
-        required = {part: required}
+    required = nested_capability(exc.capability)
     return RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required})
 
 

@@ -1,9 +1,9 @@
 """What can be served over HTTP is run in one way, whatever it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from ...interceptor import OnMalformed
+from ...interceptor import Answer, Exchange, OnMalformed
 from ...protocol.identity.principal import Principal
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...transport.http.server.stateless_post import DelegatePost
     from .app import HttpApp
 
-__all__ = ["EndpointHooks", "HttpRunnable"]
+__all__ = ["EndpointHooks", "HttpRunnable", "NoInlineMethods"]
 
 
 class EndpointHooks:
@@ -25,6 +25,16 @@ class EndpointHooks:
     on_malformed: OnMalformed | None = None
     # Returns True for clients that are served nothing at this path.
     hides: Callable[[Principal], bool] | None = None
+
+
+class NoInlineMethods:
+    """The part of an `EndpointHandler` that answers no request without a task."""
+
+    inline_methods: Container[str] = ()
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        """Return None: it has no answer yet."""
+        return None
 
 
 class HttpRunnable(EndpointHooks):
