@@ -37,6 +37,7 @@ check: $(STAMP)  ## format, lint and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/typing
 
 format: $(STAMP)
 	@$(BIN)/ruff format .

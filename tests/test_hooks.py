@@ -12,8 +12,6 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 FOREIGN = {
     "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once
     "transport/channel.py": {"*"},  # channels of other classes, once
-    "relay/server_target.py": {"attach"},  # a server, or an entry
-    "testing/taped_server.py": {"attach"},  # a server, or an entry
     "policy/load_interceptor.py": {"*"},  # a module of a program
     "server/features/tool_modules.py": {"*"},  # functions of a program
     "server/features/text_arguments.py": {"description", "title"},  # annotations

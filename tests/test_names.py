@@ -30,7 +30,17 @@ EXEMPT = {
     "relay/upstream_pool.py",
 }
 # Tests of several modules together, and those of the repository itself.
-ACROSS = {"attacks", "chaos", "conformance", "interop", "matrix", "scenarios", "suites", "support"}
+ACROSS = {
+    "attacks",
+    "chaos",
+    "conformance",
+    "interop",
+    "matrix",
+    "scenarios",
+    "suites",
+    "support",
+    "typing",
+}
 
 
 def relative(path: Path) -> str:

@@ -71,7 +71,8 @@ __all__ = [
 ]
 
 # `call_mcp` needs the HTTP client, `parse_sse` hardly anybody.
-__getattr__ = lazy_names(
-    __name__,
-    {"call_mcp": "fairlead.transport.http.client.one_shot", "parse_sse": "fairlead.wire.sse"},
-)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {"call_mcp": "fairlead.transport.http.client.one_shot", "parse_sse": "fairlead.wire.sse"},
+    )

@@ -46,13 +46,14 @@ __all__ = [
 ]
 
 # A server without interceptors needs none of these.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "After": "fairlead.interceptor.sync_interceptor",
-        "CircuitBreaker": "fairlead.interceptor.circuit_breaker",
-        "Outcome": "fairlead.interceptor.sync_interceptor",
-        "RateLimiter": "fairlead.interceptor.rate_limiter",
-        "SyncInterceptor": "fairlead.interceptor.sync_interceptor",
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "After": "fairlead.interceptor.sync_interceptor",
+            "CircuitBreaker": "fairlead.interceptor.circuit_breaker",
+            "Outcome": "fairlead.interceptor.sync_interceptor",
+            "RateLimiter": "fairlead.interceptor.rate_limiter",
+            "SyncInterceptor": "fairlead.interceptor.sync_interceptor",
+        },
+    )

@@ -114,7 +114,8 @@ _NAMES = {
     "tools.tool_session": ["ToolSession", "create_tool_session"],
 }
 
-__getattr__ = lazy_names(
-    __name__,
-    {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
-)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
+    )

@@ -37,14 +37,15 @@ __all__ = [
 ]
 
 # Most servers need none of these.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Elicited": "fairlead.server.context.elicitation_forms",
-        "HttpSettings": "fairlead.transport.http.server.http_settings",
-        "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
-        "SessionStore": "fairlead.transport.http.server.sessions.session_store",
-        "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",
-        "mcp_tool": "fairlead.server.features.tool_modules",
-    },
-)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "Elicited": "fairlead.server.context.elicitation_forms",
+            "HttpSettings": "fairlead.transport.http.server.http_settings",
+            "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
+            "SessionStore": "fairlead.transport.http.server.sessions.session_store",
+            "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",
+            "mcp_tool": "fairlead.server.features.tool_modules",
+        },
+    )

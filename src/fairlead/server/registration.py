@@ -83,7 +83,7 @@ class Registration:
         title: str | None = None,
         output_schema: OutputSchema = None,
         *,
-        annotations: ToolAnnotations | None = None,
+        annotations: ToolAnnotations | Mapping[str, Any] | None = None,
         meta: dict[str, Any] | None = None,
         timeout: float | None = None,
         inline: bool = False,
@@ -91,12 +91,12 @@ class Registration:
 
     def tool(
         self,
-        name: str | F | None = None,
+        name: str | Callable[..., Any] | None = None,
         description: str | None = None,
         title: str | None = None,
         output_schema: OutputSchema = None,
         *,
-        annotations: ToolAnnotations | None = None,
+        annotations: ToolAnnotations | Mapping[str, Any] | None = None,
         meta: dict[str, Any] | None = None,
         timeout: float | None = None,
         inline: bool = False,

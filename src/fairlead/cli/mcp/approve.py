@@ -104,7 +104,7 @@ def _show(about: dict[str, Any]) -> None:
         lines.append(f"  runs      {shlex.join(words)}")
     for field, value in values.items():
         kind, _, name = field.partition(".")
-        kind = _KINDS.get(kind, kind)
+        kind = _KINDS.get(kind) or kind
         text = f"{name}={value['value']}" if name else value["value"]
         origins = [one for one in value["from"] if one != "entry"]
         if _is_word(field) and not origins:

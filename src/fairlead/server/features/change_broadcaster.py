@@ -344,11 +344,11 @@ def _key(exchange: Exchange) -> Hashable:
 
 def _wanted(honoured: Mapping[str, Any]) -> set[_Change]:
     uris: Iterable[str] = honoured.get("resourceSubscriptions", ())
-    return {
-        (f"notifications/{kind}/list_changed", None)
-        for kind in ("tools", "prompts", "resources")
-        if f"{kind}ListChanged" in honoured
-    } | {(UPDATED, uri) for uri in uris}
+    wanted: set[_Change] = {(UPDATED, uri) for uri in uris}
+    for kind in ("tools", "prompts", "resources"):
+        if f"{kind}ListChanged" in honoured:
+            wanted.add((f"notifications/{kind}/list_changed", None))
+    return wanted
 
 
 class _Ended(Struct):

@@ -1,8 +1,8 @@
 """Tools: how one is described, and how it is called."""
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -76,7 +76,7 @@ def tool_from_function(
     name: str | None = None,
     description: str | None = None,
     title: str | None = None,
-    annotations: ToolAnnotations | None = None,
+    annotations: ToolAnnotations | Mapping[str, Any] | None = None,
     meta: dict[str, Any] | None = None,
     timeout: float | None = None,
     inline: bool = False,
@@ -96,7 +96,8 @@ def tool_from_function(
         description=text or UNSET,
         input_schema=Raw(to_json(signature.schema)),
         output_schema=Raw(to_json(output.schema)) if output else UNSET,
-        annotations=annotations or UNSET,
+        # A mapping is written as it is, with members that we do not know.
+        annotations=cast("ToolAnnotations | None", annotations) or UNSET,
         meta=Raw(to_json(meta)) if meta else UNSET,
     )
     asynchronous = is_asynchronous(function)

@@ -63,7 +63,7 @@ def mcp_tool(
 
 
 def mcp_tool(
-    name: str | F | None = None,
+    name: str | Callable[..., Any] | None = None,
     description: str | None = None,
     schema: dict[str, Any] | None = None,
     category: str = "general",

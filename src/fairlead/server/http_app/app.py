@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ...errors import ChannelClosed
 from ...interceptor import Answer, Exchange, Handler, OnMalformed
@@ -60,10 +60,12 @@ class EndpointHandler(Protocol):
 
     def attach(self, channel: Channel, principal: Principal, /) -> Peer: ...
 
-    def answer_inline(self, exchange: Exchange, /) -> Answer: ...
+    @property
+    def answer_inline(self) -> Callable[[Exchange], Answer]: ...
 
     def tool_param_headers(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too; none of a tool it may not know."""
+        ...
 
     @property
     def on_stateless_notification(
@@ -73,6 +75,7 @@ class EndpointHandler(Protocol):
 
     def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
         """Open while it is served."""
+        ...
 
     async def end_streams(self) -> None:
         """Hang up on those who only listen."""
@@ -191,7 +194,7 @@ class HttpApp:
     # Start and end
 
     @contextlib.asynccontextmanager
-    async def running(self) -> Any:
+    async def running(self) -> AsyncIterator[Self]:
         """Open what the server needs, and close it and all connections afterwards."""
         await self._start()
         try:

@@ -54,9 +54,11 @@ class WebSocketConnection(Protocol):
     @property
     def open(self) -> bool:
         """Whether frames can still be sent."""
+        ...
 
     async def receive(self) -> str | bytes:
         """The next text or binary frame. Raises `WebSocketClosed`."""
+        ...
 
     async def send(self, frame: bytes) -> None:
         """Send a text frame; waits while the peer reads slowly. Raises `WebSocketClosed`."""
