@@ -13,9 +13,9 @@ from fairlead.protocol.caller import SUBSCRIPTION_KEY
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.relay import same_era
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.relay.relayed_call import RelayedCall
 from fairlead.relay.same_era import SameEraForwarder, stop_watching
-from fairlead.relay.settings import RelaySettings
 from fairlead.relay.turn_lock import Turns
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.wire.error_codes import INTERNAL_ERROR

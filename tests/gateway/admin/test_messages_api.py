@@ -16,7 +16,7 @@ from fairlead.observe.metrics import Metrics
 from fairlead.policy.hold_desk import HoldDesk, NotHeld
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.recording.journal import Journal
-from fairlead.recording.tape.reader import TapeReader
+from fairlead.recording.tape.tape_reader import TapeReader
 from fairlead.transport.http.server.asgi import AsgiCall
 from fairlead.wire import to_json
 

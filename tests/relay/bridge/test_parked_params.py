@@ -17,7 +17,7 @@ from fairlead.protocol.json_edit import members_of
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge import parked_calls as parking
 from fairlead.relay.bridge.parked_calls import ParkedCalls
-from fairlead.relay.settings import RelaySettings
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.wire import to_json
 from fairlead.wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from tests.support.raw_relay import ASKED

@@ -1,0 +1,293 @@
+"""Subscriptions of a gateway's clients: every request is answered, and nothing stays watched."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead import RpcError
+from fairlead.gateway import Gateway, View
+from fairlead.gateway.background_tasks import BackgroundTasks
+from fairlead.gateway.clients import client_subscriptions
+from fairlead.gateway.clients.client_subscriptions import ClientSubscriptions
+from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.handshake_results import CAPABILITIES
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.relay.request_params import uris_of
+from tests.support.gateway_servers import HANDSHAKE, LIMIT, joining, make, serving, until
+from tests.support.single_exchange import exchange
+
+
+async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
+    seen: list[tuple[str, Answer]] = []
+
+    async def record(exchange: Exchange, proceed: Proceed) -> Answer:
+        answer = await proceed(exchange)
+        if exchange.method.endswith("subscribe"):
+            seen.append((exchange.method, answer))
+        return answer
+
+    gateway = Gateway(interceptors=[record])
+    async with asyncio.timeout(LIMIT), serving(make("red")) as url, gateway:
+        await gateway.connect({"red": {"url": url}})
+        await until(lambda: gateway.is_ready)
+        async with joining(gateway, HANDSHAKE) as client:
+            for uri in ("red://fixed", "red://item/1"):
+                subscribed = await client.request("resources/subscribe", {"uri": uri})
+                assert bytes(subscribed) == b"{}"
+            assert len(gateway.upstream_subscriptions) == 2
+            for left in (1, 1):  # also if it is not subscribed to any more
+                gone = await client.request("resources/unsubscribe", {"uri": "red://fixed"})
+                assert bytes(gone) == b"{}"
+                assert len(gateway.upstream_subscriptions) == left
+            with pytest.raises(RpcError):
+                await client.request("resources/subscribe", {"uri": "green://none"})
+            assert len(gateway.upstream_subscriptions) == 1
+        await until(lambda: len(gateway.upstream_subscriptions) == 0)
+    # For interceptors None is a message without an answer.
+    assert seen == [("resources/subscribe", b"{}")] * 2 + [("resources/unsubscribe", b"{}")] * 2
+
+
+# Subscriptions without servers
+
+
+class Parts:
+    """All that subscriptions need: servers `red` and `blue`, and records of what was done."""
+
+    def __init__(self, **views: View) -> None:
+        self.members: dict[str, Any] = {
+            name: SimpleNamespace(name=name) for name in ("red", "blue")
+        }
+        self.owners = {"red:1": "red", "red:2": "red", "blue:1": "blue", "gone:1": "gone"}
+        self.is_ready = True
+        self.refused: set[str] = set()
+        self.done: list[Any] = []
+        self.goes_on: asyncio.Event | None = None
+        self.streams = asyncio.Event()
+        self.tasks = BackgroundTasks()
+        self.views = ClientViews(views, View.everything())
+        parts: Any = self
+        self.subscriptions = ClientSubscriptions(
+            parts,
+            parts,
+            catalog=parts,
+            registry=parts,
+            router=parts,
+            lists=parts,
+            views=self.views,
+            tasks=self.tasks,
+            deadline=3.0,
+        )
+
+    # Catalog, router and lists
+
+    def owner(self, uri: str, view: View) -> str | None:
+        return self.owners.get(uri) if view.permits_uri(uri) else None
+
+    async def resource(self, asked: Exchange) -> Any:
+        return self.members[self.owners[str(asked.head.uri)]]
+
+    async def ready(self) -> None:
+        self.done.append("ready")
+
+    # Subscriptions at servers
+
+    async def add(self, member: Any, uri: str, watcher: object, deadline: float) -> bool:
+        self.done.append(("add", member.name, uri, deadline))
+        if self.goes_on is not None:
+            await self.goes_on.wait()
+        return uri not in self.refused
+
+    async def add_all(self, wanted: Any, watcher: object, deadline: float) -> list[str]:
+        return [uri for uri, one in wanted.items() if await self.add(one, uri, watcher, deadline)]
+
+    def remove(self, name: str, uri: str, watcher: object) -> None:
+        self.done.append(("remove", name, uri))
+
+    # Changes
+
+    def subscribe(self, edge: object, uri: str) -> None:
+        self.done.append(("+", uri))
+
+    def unsubscribe(self, edge: object, uri: str) -> None:
+        self.done.append(("-", uri))
+
+    @contextlib.contextmanager
+    def admitted(self, asked: Exchange, uris: int) -> Iterator[None]:
+        self.done.append(("begin", uris))
+        yield None
+        self.done.append("end")
+
+    async def listen_admitted(self, asked: Exchange, capabilities: Any) -> bytes:
+        assert capabilities == CAPABILITIES
+        self.done.append(("listen", uris_of(asked), len(self.subscriptions.listeners)))
+        await self.streams.wait()
+        return b'{"over":1}'
+
+    async def ask(self, method: str, uri: str | None, client: Any) -> bytes:
+        asked = exchange(method, {} if uri is None else {"uri": uri}, stateless=False)
+        handle = getattr(self.subscriptions, method.partition("/")[2])
+        answer: bytes = await handle(asked, client)
+        return answer
+
+    def listen(self, *uris: str, **about: Any) -> "asyncio.Task[Answer]":
+        params = {"notifications": {"resourceSubscriptions": list(uris)}}
+        asked = exchange("subscriptions/listen", params, **about)
+        return asyncio.create_task(self.subscriptions.listen(asked))
+
+
+def watcher(**uris: str) -> Any:
+    watched = {uri.replace("_", ":"): server for uri, server in uris.items()}
+    return SimpleNamespace(gone=False, uris=watched, peer=object())
+
+
+async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
+    parts, client = Parts(), watcher()
+    assert await parts.ask("resources/subscribe", "red:1", client) == b"{}"
+    assert parts.done == [("+", "red:1"), ("add", "red", "red:1", 3.0)]
+    assert client.uris == {"red:1": "red"}
+    parts.done.clear()
+    assert await parts.ask("resources/subscribe", "red:1", client) == b"{}"
+    assert parts.done == [("+", "red:1")]  # it is there already
+    parts.owners["red:1"] = "blue"
+    parts.done.clear()
+    await parts.ask("resources/subscribe", "red:1", client)
+    assert parts.done == [
+        ("+", "red:1"),
+        ("remove", "red", "red:1"),
+        ("add", "blue", "red:1", 3.0),
+    ]
+    assert client.uris == {"red:1": "blue"}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_client_without_a_connection_is_not_subscribed(gone: bool) -> None:
+    parts = Parts()
+    client = watcher() if gone else None
+    if client is not None:
+        client.gone = True
+    assert await parts.ask("resources/subscribe", "red:1", client) == b"{}"
+    assert parts.done == [("+", "red:1")]
+
+
+async def test_a_refused_subscription_is_taken_back() -> None:
+    parts, client = Parts(), watcher()
+    parts.refused.add("red:1")
+    with pytest.raises(RpcError, match="red does not tell of changes of red:1") as refused:
+        await parts.ask("resources/subscribe", "red:1", client)
+    assert refused.value.code == -32603
+    assert (client.uris, parts.done[-1]) == ({}, ("-", "red:1"))
+
+
+async def test_a_cancelled_subscription_is_taken_back() -> None:
+    parts, client = Parts(), watcher()
+    parts.goes_on = asyncio.Event()
+    asking = asyncio.create_task(parts.ask("resources/subscribe", "red:1", client))
+    await asyncio.sleep(0)
+    assert client.uris == {"red:1": "red"}
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (client.uris, parts.done[-1]) == ({}, ("-", "red:1"))
+
+
+async def test_ending_a_subscription() -> None:
+    parts, client = Parts(), watcher(red_1="red")
+    assert await parts.ask("resources/unsubscribe", None, client) == b"{}"
+    assert parts.done == []
+    assert await parts.ask("resources/unsubscribe", "red:2", client) == b"{}"
+    assert await parts.ask("resources/unsubscribe", "red:1", None) == b"{}"
+    assert parts.done == [("-", "red:2"), ("-", "red:1")]
+    assert await parts.ask("resources/unsubscribe", "red:1", client) == b"{}"
+    assert parts.done[-2:] == [("-", "red:1"), ("remove", "red", "red:1")]
+    assert client.uris == {}
+
+
+def test_a_narrower_view_ends_subscriptions() -> None:
+    parts, client = Parts(), watcher(red_1="red", red_2="red", blue_1="blue")
+    parts.subscriptions.narrow(client, lambda server, uri: server == "red" and uri != "red:2")
+    assert client.uris == {"red:1": "red"}
+    assert parts.done == [
+        ("-", "red:2"),
+        ("remove", "red", "red:2"),
+        ("-", "blue:1"),
+        ("remove", "blue", "blue:1"),
+    ]
+
+
+async def test_a_listener_hears_of_resources_that_its_view_and_servers_have() -> None:
+    parts = Parts(ada=View(deny=("red:2",)))
+    parts.refused.add("blue:1")
+    stream = parts.listen("red:1", "red:2", "blue:1", "gone:1", "none:1", principal="ada")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert parts.done == [
+        ("begin", 5),
+        ("add", "red", "red:1", 3.0),
+        ("add", "blue", "blue:1", 3.0),
+        ("listen", ["red:1"], 1),
+    ]
+    [listener] = parts.subscriptions.listeners
+    assert (listener.principal, listener.uris) == ("ada", ["red:1"])
+    parts.streams.set()
+    assert await stream == b'{"over":1}'
+    await asyncio.gather(*parts.tasks._tasks)
+    assert parts.done[4:] == ["end", ("remove", "red", "red:1"), ("remove", "blue", "blue:1")]
+    assert parts.subscriptions.listeners == set()
+
+
+@pytest.mark.parametrize(
+    ("uris", "ready", "waited"),
+    [(["red:1"], False, True), (["red:1"], True, False), ([], False, False)],
+)
+async def test_resources_of_servers_that_start_are_waited_for(
+    uris: list[str], ready: bool, waited: bool
+) -> None:
+    parts = Parts()
+    parts.is_ready = ready
+    parts.streams.set()
+    await parts.listen(*uris)
+    assert ("ready" in parts.done) is waited
+    await parts.tasks.close()
+
+
+async def test_a_view_that_changes_while_servers_are_asked_is_the_one_that_counts() -> None:
+    parts = Parts()
+    parts.goes_on = asyncio.Event()
+    stream = parts.listen("red:1", "red:2", principal="ada")
+    await asyncio.sleep(0)
+    parts.views.replace({"ada": View(deny=("red:1",))}, View.everything())
+    parts.goes_on.set()
+    parts.streams.set()
+    await stream
+    assert ("listen", ["red:2"], 1) in parts.done
+    await parts.tasks.close()
+
+
+async def test_many_resources_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_subscriptions, "URIS_PER_TURN", 2)
+    parts = Parts()
+    parts.owners.update((f"many:{number}", "red") for number in range(5))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    before = turns
+    owners = await parts.subscriptions._owners(
+        exchange("subscriptions/listen"), [f"many:{number}" for number in range(5)]
+    )
+    assert (len(owners), turns - before) == (5, 2)
+    before = turns
+    listener: Any = object()
+    await parts.subscriptions._remove(listener, owners)
+    assert turns - before == 2
+    counting.cancel()
