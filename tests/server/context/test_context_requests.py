@@ -52,7 +52,9 @@ class Edge(ReplyPathBase):
 
 def context_of(edge: Any, can: Any = EVERYTHING, params: Any = None, **options: Any) -> Context:
     capabilities = json.dumps(can).encode()
-    given = exchange(params=params, stateless=False, capabilities=capabilities, info=b'{"name":"c"}')
+    given = exchange(
+        params=params, stateless=False, capabilities=capabilities, info=b'{"name":"c"}'
+    )
     given.edge = edge
     return Context(given, **options)
 
@@ -172,9 +174,7 @@ async def test_a_session_hears_the_levels_it_asked_for(
     context = context_of(edge, default_level=default)
     for level in ("debug", "info", "error"):
         await context.log(level, "x")
-    assert edge.told == [
-        ("notifications/message", {"level": level, "data": "x"}) for level in told
-    ]
+    assert edge.told == [("notifications/message", {"level": level, "data": "x"}) for level in told]
 
 
 async def test_a_step_is_done_each_time_where_nothing_is_repeated() -> None:

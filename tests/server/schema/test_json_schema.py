@@ -235,7 +235,9 @@ def test_classes_of_one_name_keep_their_own_definitions() -> None:
     generic.__name__ = "Tree[int] x"
     forms = SchemaBuilder()
     schemas = [forms.of(kind).schema for kind in (Tree, other, third, generic)]
-    assert schemas == [{"$ref": f"#/$defs/{name}"} for name in ("Tree", "Tree_", "Tree__", "Tree_int__x")]
+    assert schemas == [
+        {"$ref": f"#/$defs/{name}"} for name in ("Tree", "Tree_", "Tree__", "Tree_int__x")
+    ]
     assert forms.defs["Tree_"]["properties"].keys() == {"height"}
     assert forms.of(other).schema == {"$ref": "#/$defs/Tree_"}
     assert len(forms.defs) == 4
