@@ -39,6 +39,8 @@ def test_defaults_are_those_of_a_careful_local_server() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"), [(None, 7), ({}, 7), ({"t": 3}, 3), ({"t": 0}, 0), ({"other": 3}, 7)]
 )
-def test_a_tool_has_the_time_limit_of_its_name(own: dict[str, float] | None, expected: float) -> None:
+def test_a_tool_has_the_time_limit_of_its_name(
+    own: dict[str, float] | None, expected: float
+) -> None:
     config = MCPServerConfig(default_tool_timeout=7, per_tool_timeouts=own)
     assert config.timeout_of("t") == expected

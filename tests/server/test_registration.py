@@ -67,9 +67,9 @@ def test_a_resource_has_what_its_author_said() -> None:
         """From the docstring."""
         return ""
 
-    server.resource(
-        "r://all", name="n", title="T", description="D", mime_type="a/b", cache_ttl=0
-    )(doc)
+    server.resource("r://all", name="n", title="T", description="D", mime_type="a/b", cache_ttl=0)(
+        doc
+    )
     server.register_resource("r://given", "g", "D", "a/b", "x", title="T", cache_scope="private")
     server.register_resource("r://bare", "b")
     server.register_resource_template(

@@ -343,3 +343,86 @@ async def test_a_runner_of_its_own_needs_nothing_else() -> None:
     }
     entry = tool_from_function(lambda: "x" * 100, name="t", inline=True)
     assert len(runner.run_inline(entry, exchange(params={"name": "t"}), b"}")) > 100
+
+
+async def test_the_time_limit_ends_with_the_call(virtual_time: VirtualTime) -> None:
+    runner = ToolRunner(MCPServerConfig(default_tool_timeout=5))
+
+    async def quick() -> str:
+        await asyncio.sleep(1)
+        return "done"
+
+    async def quick_context(ctx: Context) -> str:
+        return await quick()
+
+    for function in (quick, quick_context):
+        entry = tool_from_function(function)
+        result = json.loads(await runner.run(entry, exchange(params={}), b"}"))
+        assert result["content"][0]["text"] == "done"
+    await asyncio.sleep(60)  # nothing cancels this task any more
+
+
+@pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
+async def test_a_cancellation_of_the_caller_goes_before_the_end_of_the_time(
+    virtual_time: VirtualTime, wants_context: bool
+) -> None:
+    runner = ToolRunner(MCPServerConfig(default_tool_timeout=5))
+
+    async def cleans_up() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.5)
+
+    async def cleans_up_context(ctx: Context) -> None:
+        await cleans_up()
+
+    entry = tool_from_function(cleans_up_context if wants_context else cleans_up)
+    task = asyncio.create_task(runner.run(entry, exchange(params={}), b"}"))
+    await asyncio.sleep(5.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_questions_say_who_asks() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def ask_for_name(ctx: Context) -> str:
+        return str((await ctx.elicit("Who?", str)).data)
+
+    asks = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    params = {"name": "ask_for_name", "_meta": {**META, **asks}}
+    result = (await ask(server, "tools/call", params))["result"]
+    assert result["resultType"] == "input_required"
+    assert result["_meta"] == {
+        "io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1.0.0"}
+    }
+
+
+async def test_a_caller_that_cannot_be_asked_is_told_in_the_words_of_its_era() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def ask_for_name(ctx: Context) -> str:
+        return str((await ctx.elicit("Who?", str)).data)
+
+    refused = (await call(server, "ask_for_name"))["error"]
+    assert (refused["code"], refused["data"]) == (
+        -32021,
+        {"requiredCapabilities": {"elicitation": {}}},
+    )
+    error = problem(await ask(server, "tools/call", {"name": "ask_for_name"}))
+    assert error["code"] == "DEPENDENCY_MISSING"
+
+
+async def test_an_inline_tool_with_a_context_is_answered_at_once() -> None:
+    server = server_with_tools(max_message_bytes=300)
+    async with wire_to(server) as wire:
+        for size, fits in ((10, True), (1000, False)):
+            params = {"name": "inline_context", "arguments": {"text": "x" * size}, "_meta": META}
+            result = (await wire.ask("tools/call", params))["result"]
+            text = result["content"][0]["text"]
+            assert (text == f"2026-07-28 {'x' * size}") is fits
+            assert ("over max_message_bytes (300)" in text) is not fits
