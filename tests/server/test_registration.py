@@ -45,7 +45,7 @@ def test_a_tool_has_what_its_author_said() -> None:
     server, annotations = MCPServer("s"), ToolAnnotations(read_only_hint=True)
     server.tool(
         "n", "D", "T", {"type": "object"}, annotations=annotations, meta={"a": 1}, timeout=5
-    )(lambda: {})
+    )(lambda: {"a": 1})
     entry = server.registry.get("n")
     assert entry is not None
     definition = entry.definition
@@ -53,7 +53,7 @@ def test_a_tool_has_what_its_author_said() -> None:
     assert (definition.annotations, entry.timeout, entry.inline) == (annotations, 5, False)
     assert bytes(definition.meta) == b'{"a":1}'  # type: ignore[arg-type]
     assert entry.convert is not None
-    server.register_tool("m", {}, lambda: {}, "M", {"type": "object"})
+    server.register_tool("m", {}, lambda: {"a": 1}, "M", {"type": "object"})
     given = server.registry.get("m")
     assert given is not None
     assert (given.definition.title, given.convert is not None) == ("M", True)

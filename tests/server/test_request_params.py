@@ -19,7 +19,11 @@ def test_parameters_are_decoded_and_absent_ones_are_empty() -> None:
     assert decode_params(UNSET, Params) == Params()
 
 
-@pytest.mark.parametrize("params", [b'{"n":"x"}', b"[]", b"{", b'{"a":' + b"[" * 100_000])
+@pytest.mark.parametrize(
+    "params",
+    [b'{"n":"x"}', b"[]", b"{", b'{"a":' + b"[" * 100_000],
+    ids=["type", "list", "truncated", "deep"],
+)
 def test_parameters_of_another_type_are_refused(params: bytes) -> None:
     with pytest.raises(RpcError) as refused:
         decode_params(Raw(params), Params)
