@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from fairlead import RpcError
 from fairlead.errors import CannotAsk, LocalProtocolError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.interceptor.exchange import ReplyPathBase
 from fairlead.protocol.envelope import SessionContext, SessionState
-from fairlead.protocol.revisions import NEWEST_HANDSHAKE
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.server.context.context import Context, InputRoundEnded
 from fairlead.wire import Notification
 from tests.support.single_exchange import exchange
@@ -281,3 +282,12 @@ async def test_a_call_whose_task_is_cancelled_is_cancelled() -> None:
         await asyncio.sleep(0)
     task.uncancel()
     assert context.cancelled is False
+
+
+async def test_a_client_of_an_older_revision_cannot_be_asked_what_it_does_not_know() -> None:
+    context = context_of(Edge({}))
+    given = context.exchange
+    given.caller = replace(given.caller, revision=Revision("2025-06-18"))
+    with pytest.raises(CannotAsk) as refused:
+        await context.elicit_url("x?", "https://a.b/")
+    assert refused.value.capability == "elicitation.url"

@@ -36,9 +36,10 @@ def accepted(content: Any) -> Raw:
         (SCHEMA, {"n": "2"}, {"n": 2}),
         (Person, {"name": "Ada", "age": "3"}, Person("Ada", 3)),
         (bool, {"value": True}, True),
+        (int, {"value": "5"}, 5),
         (Literal["a", "b"], {"value": "b"}, "b"),
     ],
-    ids=["schema", "text for a number", "record", "plain", "choice"],
+    ids=["schema", "text for a number", "record", "plain", "text for a plain number", "choice"],
 )
 def test_an_answer_that_fits_is_read(kind: Any, content: Any, data: Any) -> None:
     answer = ElicitationForm(kind).read(accepted(content))

@@ -305,6 +305,7 @@ async def test_a_tool_may_have_no_time_limit(
 async def test_a_tool_that_was_left_behind_may_fail(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "fairlead.server")
     server, ended = MCPServer("s", default_tool_timeout=5), asyncio.Event()
 
     @server.tool()
@@ -320,13 +321,25 @@ async def test_a_tool_that_was_left_behind_may_fail(
     await ended.wait()
     await asyncio.sleep(0)
     assert server.metrics()["workers"]["abandoned_tasks"] == 0
+    (failed,) = [one for one in caplog.records if "was given up has failed" in one.getMessage()]
+    assert failed.exc_info is not None
 
 
 def test_servers_in_several_loops_have_a_timer_each() -> None:
     server = server_with_tools()
+
+    @server.tool(timeout=0.02)
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    async def both() -> None:
+        async with asyncio.timeout(5):
+            answer = await call(server, "waiting", arguments={"text": "a"})
+            assert answer["result"]["content"][0]["text"] == "a"
+            assert problem(await call(server, "stuck"))["code"] == "TIMEOUT"
+
     for _ in range(2):
-        answer = asyncio.run(call(server, "waiting", arguments={"text": "a"}))
-        assert answer["result"]["content"][0]["text"] == "a"
+        asyncio.run(both())
 
 
 async def test_a_runner_of_its_own_needs_nothing_else() -> None:
@@ -345,20 +358,26 @@ async def test_a_runner_of_its_own_needs_nothing_else() -> None:
     assert len(runner.run_inline(entry, exchange(params={"name": "t"}), b"}")) > 100
 
 
-async def test_the_time_limit_ends_with_the_call(virtual_time: VirtualTime) -> None:
-    runner = ToolRunner(MCPServerConfig(default_tool_timeout=5))
+@pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
+async def test_the_time_limit_ends_with_the_call(
+    virtual_time: VirtualTime, wants_context: bool
+) -> None:
+    runner, contexts = ToolRunner(MCPServerConfig(default_tool_timeout=5)), list[Context]()
 
     async def quick() -> str:
         await asyncio.sleep(1)
         return "done"
 
     async def quick_context(ctx: Context) -> str:
+        contexts.append(ctx)
         return await quick()
 
-    for function in (quick, quick_context):
-        entry = tool_from_function(function)
-        result = json.loads(await runner.run(entry, exchange(params={}), b"}"))
-        assert result["content"][0]["text"] == "done"
+    entry = tool_from_function(quick_context if wants_context else quick)
+    result = json.loads(await runner.run(entry, exchange(params={}), b"}"))
+    assert result["content"][0]["text"] == "done"
+    for context in contexts:  # a question of something that the tool left behind
+        context.clock.pause()
+        context.clock.resume()
     await asyncio.sleep(60)  # nothing cancels this task any more
 
 
@@ -426,3 +445,27 @@ async def test_an_inline_tool_with_a_context_is_answered_at_once() -> None:
             text = result["content"][0]["text"]
             assert (text == f"2026-07-28 {'x' * size}") is fits
             assert ("over max_message_bytes (300)" in text) is not fits
+
+
+def test_an_inline_result_has_a_limited_size() -> None:
+    entry = tool_from_function(lambda: "x", name="t", inline=True)
+    size = len(b'{"content":[{"type":"text","text":"x"}]}')
+    for limit, fits in ((size, True), (size - 1, False)):
+        runner = ToolRunner(MCPServerConfig(max_message_bytes=limit))
+        result = json.loads(runner.run_inline(entry, exchange(params={}), b"}"))
+        assert ("isError" not in result) is fits
+
+
+async def test_a_tool_that_catches_the_end_of_its_round_asks_all_the_same() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def stubborn(ctx: Context) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await ctx.elicit("Who?", str)
+        return "without an answer"
+
+    asks = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    params = {"name": "stubborn", "_meta": {**META, **asks}}
+    result = (await ask(server, "tools/call", params))["result"]
+    assert result["resultType"] == "input_required"

@@ -38,7 +38,9 @@ class Stuck:
 
 
 @pytest.mark.covers("SRV-27")
-async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
+async def test_abandoned_threads_are_counted_replaced_and_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     workers, stuck = WorkerThreads(limit=2), Stuck()
 
     async def abandon() -> None:
@@ -57,6 +59,7 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
     assert workers.metrics["threads"] == 4  # never more than twice the limit
     with pytest.raises(MCPToolError, match="4 synchronous calls were given up and still run"):
         await workers.run(lambda: "no thread is left")
+    assert "4 synchronous calls do not end; no thread is left" in caplog.text
     stuck.let_go.set()
     await until(lambda: workers.metrics["abandoned"] == 0)
     assert await workers.run(lambda: "again") == "again"
@@ -208,6 +211,7 @@ async def test_work_that_waits_is_done_when_another_is_abandoned() -> None:
     first.cancel()
     async with asyncio.timeout(LIMIT):
         assert await second == 5
+    assert first.cancelled()
     assert workers.metrics == {"threads": 2, "busy": 1, "abandoned": 1, "abandoned_ever": 1}
     stuck.let_go.set()
     await until(lambda: workers.busy == 0)
@@ -243,7 +247,9 @@ async def test_a_function_sees_the_context_of_its_caller() -> None:
 
 
 @pytest.mark.parametrize(("limit", "queue"), [(1, 0), (2, 1)])
-async def test_an_overload_is_explained(limit: int, queue: int) -> None:
+async def test_an_overload_is_explained(
+    limit: int, queue: int, caplog: pytest.LogCaptureFixture
+) -> None:
     workers, stuck = WorkerThreads(limit=limit, queue=queue), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(limit + queue)]
     await until(lambda: workers.busy == limit + queue)
@@ -252,6 +258,7 @@ async def test_an_overload_is_explained(limit: int, queue: int) -> None:
     error = refused.value
     assert (error.code, error.suggestion) == ("RATE_LIMITED", "Try again later")
     assert error.message == f"{limit + queue} synchronous calls are under way or waiting"
+    assert caplog.text == ""
     stuck.let_go.set()
     await asyncio.gather(*tasks)
 

@@ -179,5 +179,5 @@ async def test_a_file_is_read_as_text_if_it_can_be(
 def test_only_a_file_is_a_file_resource(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a file$"):
         file_resource(str(tmp_path))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="No such file"):
         file_resource(str(tmp_path / "missing"))

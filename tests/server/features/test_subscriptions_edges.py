@@ -317,3 +317,21 @@ async def test_only_a_connection_is_introduced() -> None:
     broadcaster.changed("notifications/tools/list_changed")
     await turns()
     assert broadcaster.stop() == []
+
+
+async def test_news_of_a_resource_are_dropped_with_its_subscription() -> None:
+    class Slow(Session):
+        async def notify(self, method: str, params: Any = None) -> None:
+            await gate.wait()
+            await super().notify(method, params)
+
+    broadcaster, session, gate = ChangeBroadcaster(), Slow(), asyncio.Event()
+    session.begin(broadcaster)
+    for uri in ("r://1", "r://2", "r://3"):
+        broadcaster.subscribe(session, uri)
+        broadcaster.updated(uri)
+    await turns()  # the first is on its way, the others are noted
+    broadcaster.unsubscribe(session, "r://2")
+    gate.set()
+    await turns()
+    assert [bytes(params) for _, params in session.told] == [b'{"uri":"r://1"}', b'{"uri":"r://3"}']

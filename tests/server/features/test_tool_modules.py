@@ -325,15 +325,17 @@ async def test_a_server_loads_its_modules(monkeypatch: pytest.MonkeyPatch, how: 
 
 
 def test_stdout_is_protected_without_leaving_anything_open(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sys.stdout.write("before ")
+    buffered = open(1, "w", closefd=False)  # noqa: SIM115 - flushed by what is tested
+    monkeypatch.setattr(sys, "stdout", buffered)
+    buffered.write("before ")
     handles = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(KeyError), stdout_to_stderr():
+        buffered.flush()
         os.write(1, b"inside ")
         raise KeyError
     assert sorted(os.listdir("/proc/self/fd")) == handles
     os.write(1, b"after")
-    sys.stdout.flush()
     out, err = capfd.readouterr()
     assert (out, err) == ("before after", "inside ")

@@ -170,3 +170,14 @@ def test_a_call_may_be_checked_before_it_is_made() -> None:
     with pytest.raises(MCPToolError, match="Unknown tool: no") as caught:
         registry.validate_call("no")
     assert (caught.value.code, caught.value.tool_name) == ("NOT_FOUND", "no")
+
+
+async def test_a_program_cannot_be_asked() -> None:
+    registry = MCPToolRegistry()
+
+    @registry.register
+    async def asking(ctx: Context) -> str:
+        return str(await ctx.roots())
+
+    result = await registry.execute("asking")
+    assert json.loads(result["content"][0]["text"])["code"] == "DEPENDENCY_MISSING"

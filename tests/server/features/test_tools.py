@@ -10,7 +10,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from fairlead import Context
-from fairlead.protocol.schema.validation import InvalidArguments
+from fairlead.protocol.schema.validation import Checker, InvalidArguments
 from fairlead.protocol.types.tools import ToolAnnotations
 from fairlead.server.features.tools import (
     describe_function,
@@ -267,3 +267,20 @@ async def test_a_handler_may_be_a_coroutine_function() -> None:
     work = entry.call(entry.decode(Raw(b'{"n":1}')), None)
     assert isinstance(work, Awaitable)
     assert await work == 2
+
+
+def test_warming_up_compiles_what_calls_and_results_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[str] = []
+
+    def either(a: Annotated[str, msgspec.Meta(pattern="a")]) -> None: ...
+
+    checked = tool_from_function(either)
+    promised = tool_from_function(add, output_schema={"type": "object"})
+    plain = tool_from_function(add)
+    monkeypatch.setattr(Checker, "compile", lambda self: compiled.append("compiled"))
+    for entry, count in ((plain, 0), (checked, 1), (promised, 1)):
+        compiled.clear()
+        entry.warm_up()
+        assert len(compiled) == count
