@@ -84,6 +84,8 @@ class Size(enum.Enum):
 class Order(TypedDict):
     size: Annotated[Size, msgspec.Meta(description="how big")]
     extras: NotRequired[list[Literal["a", "b"]]]
+    others: NotRequired[Annotated[list[Size], msgspec.Meta(title="Others")]]
+    best: NotRequired[Annotated[Size, msgspec.Meta(title="Best")]]
 
 
 class Settings(msgspec.Struct):
@@ -128,6 +130,12 @@ class Settings(msgspec.Struct):
                         "type": "array",
                         "items": {"type": "string", "enum": ["a", "b"]},
                     },
+                    "others": {
+                        "type": "array",
+                        "title": "Others",
+                        "items": {"type": "string", "enum": ["large", "small"]},
+                    },
+                    "best": {"type": "string", "title": "Best", "enum": ["large", "small"]},
                 },
                 "required": ["size"],
             },
