@@ -44,3 +44,8 @@ def test_a_tool_has_the_time_limit_of_its_name(
 ) -> None:
     config = MCPServerConfig(default_tool_timeout=7, per_tool_timeouts=own)
     assert config.timeout_of("t") == expected
+
+
+def test_settings_are_given_by_name() -> None:
+    with pytest.raises(TypeError):
+        MCPServerConfig("n")  # type: ignore[misc]

@@ -292,3 +292,12 @@ async def test_a_stateless_result_is_signed_by_the_outer_server(
 
 def single(params: Any, *, stateless: bool) -> Exchange:
     return exchange("tools/call", params, stateless=stateless)
+
+
+def test_without_a_prefix_names_stay_as_they_are() -> None:
+    outer, inner = MCPServer("outer"), weather()
+    mount(outer, inner, info={}, handler=inner.handler)
+    assert outer.registry.listing.names() == inner.registry.listing.names()
+    assert outer.prompts.names() == inner.prompts.names()
+    assert outer.resources.fixed.names() == inner.resources.fixed.names()
+    assert outer.resources.templates.names() == inner.resources.templates.names()

@@ -173,10 +173,11 @@ def test_what_does_not_end_in_time_is_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left: list[int] = []
-    monkeypatch.setattr(program, "STOP_LIMIT", 0.5)
+    waited: list[float] = []
+    monkeypatch.setattr(program.threading, "Event", lambda: SimpleNamespace(wait=waited.append))
     monkeypatch.setattr(program.os, "_exit", left.append)
     program._leave_hard()
-    assert left == [1]
+    assert (waited, left) == ([4.5], [1])
     text = capsys.readouterr().err
     assert text == "fairlead: something did not end in time; leaving without it\n"
 

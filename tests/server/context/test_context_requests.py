@@ -291,3 +291,12 @@ async def test_a_client_of_an_older_revision_cannot_be_asked_what_it_does_not_kn
     with pytest.raises(CannotAsk) as refused:
         await context.elicit_url("x?", "https://a.b/")
     assert refused.value.capability == "elicitation.url"
+
+
+async def test_without_anything_said_a_session_hears_what_informs_it() -> None:
+    edge = Edge()
+    context = context_of(edge)
+    for level in ("debug", "info"):
+        await context.log(level, "x", logger="l")
+    told = {"level": "info", "data": "x", "logger": "l"}
+    assert edge.told == [("notifications/message", told)]

@@ -276,3 +276,14 @@ def test_a_loop_that_has_closed_hears_nothing() -> None:
     asyncio.run(leave())
     stuck.let_go.set()
     assert asyncio.run(workers.run(int, "5")) == 5
+
+
+async def test_there_are_32_threads_and_a_queue_of_1024_unless_something_else_is_said() -> None:
+    workers, stuck = WorkerThreads(), Stuck()
+    tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(32 + 1024)]
+    await asyncio.sleep(0)
+    assert workers.metrics["threads"] == 32
+    with pytest.raises(MCPToolError, match="^1056 synchronous calls are under way or waiting$"):
+        await workers.run(int)
+    stuck.let_go.set()
+    await asyncio.gather(*tasks)

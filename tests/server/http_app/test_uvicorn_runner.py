@@ -1,14 +1,17 @@
 """Places a server listens on."""
 
 import asyncio
+import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead import MCPServer
 from fairlead.errors import ConfigError
+from fairlead.server.http_app import uvicorn_runner
 from fairlead.server.http_app.uvicorn_runner import _bind_unix, bind, is_exposed, url_of
 from fairlead.transport.http.server.settings import HttpSettings
 
@@ -98,7 +101,8 @@ def test_an_exposed_address_may_be_used_on_purpose(tmp_path: Path) -> None:
         assert os.stat(tmp_path / "folder").st_mode & 0o777 == 0o700
 
 
-async def test_a_server_leaves_nothing_behind() -> None:
+async def test_a_server_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     listened = asyncio.Event()
 
     class Listened(MCPServer):
@@ -116,6 +120,7 @@ async def test_a_server_leaves_nothing_behind() -> None:
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().splitlines()
         assert head[0] == "http/1.1 200 ok"
+        assert [one for one in caplog.records if one.name == "uvicorn.access"] == []
         names = {line.partition(":")[0] for line in head[1:] if line}
         assert names == {"content-type", "content-length"}
         running.cancel()
@@ -154,3 +159,19 @@ async def test_a_request_that_ends_in_time_is_answered_while_the_server_ends() -
             await running
         assert b'"text":"done"' in await reader.read()
         writer.close()
+
+
+async def test_an_application_is_served_on_this_machine_unless_something_else_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def refuse(*args: Any, **options: Any) -> None:
+        asked.append((args, options))
+        raise ConfigError("refused")
+
+    monkeypatch.setattr(uvicorn_runner, "bind", refuse)
+    app = MCPServer("s").create_http_app()
+    with pytest.raises(ConfigError, match="refused"):
+        await uvicorn_runner.run_app(app)
+    assert asked == [(("127.0.0.1", 8080, None, app.settings), {"insecure": False})]
