@@ -1,6 +1,7 @@
 """What is open while a server serves."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -162,3 +163,27 @@ async def test_without_a_lifespan_there_is_nothing_to_open() -> None:
     lifespan = Lifespan(None, None)
     async with lifespan as state:
         assert state is None
+
+
+async def test_a_failure_that_nobody_waits_for_is_not_reported_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = asyncio.Event()
+
+    @asynccontextmanager
+    async def fails(server: Any) -> AsyncIterator[None]:
+        await gate.wait()
+        raise ConnectionError("no database")
+        yield
+
+    lifespan = Lifespan(fails, None)
+    only = asyncio.create_task(lifespan.__aenter__())
+    await asyncio.sleep(0)
+    only.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await only
+    del lifespan, only
+    gc.collect()
+    assert "never retrieved" not in caplog.text

@@ -140,6 +140,7 @@ def test_a_signal_ends_a_program_and_a_second_one_leaves_it_time_to_tidy_up(
         stop()
         try:
             await asyncio.sleep(0)
+            process.did.append("went on")
         finally:
             stop()
             await asyncio.sleep(0)
@@ -219,3 +220,11 @@ def test_a_server_runs_on_the_transport_of_its_configuration(
     with pytest.raises(ConfigError, match="^There is no transport 'pigeon'; there are stdio and"):
         program.run_server(other)
     assert other.runs == []
+
+
+def test_a_server_is_run_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[Any] = []
+    monkeypatch.setattr(program, "run_server", run.append)
+    server = MCPServer("s")
+    server.run()
+    assert run == [server]

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
@@ -764,3 +765,29 @@ async def test_requests_are_answered_inline_unless_there_are_interceptors(
     server.tool("t", inline=True)(lambda: "x")
     assert ("tools/list" in server.inline_methods) is not intercepted
     assert ("tools/call" in server.inline_methods) is not intercepted
+
+
+async def test_stdin_and_stdout_are_a_channel_like_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, right = memory_pair()
+    limits: list[int] = []
+
+    @contextlib.asynccontextmanager
+    async def open_stdio(*, limit: int) -> AsyncIterator[Any]:
+        limits.append(limit)
+        yield right
+
+    monkeypatch.setattr("fairlead.transport.stdio.own_stdio.open_stdio", open_stdio)
+    server = MCPServer("s", max_message_bytes=12_345)
+    running = asyncio.create_task(server.run_stdio())
+    got: asyncio.Queue[Any] = asyncio.Queue()
+    reading = asyncio.create_task(left.run(got.put_nowait))
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+    left.write(json.dumps(message).encode() + b"\n")
+    async with asyncio.timeout(5):
+        assert (await got.get()).id == 1
+        await left.close()
+        await running
+        await reading
+    assert limits == [12_345]

@@ -175,3 +175,19 @@ async def test_an_application_is_served_on_this_machine_unless_something_else_is
     with pytest.raises(ConfigError, match="refused"):
         await uvicorn_runner.run_app(app)
     assert asked == [(("127.0.0.1", 8080, None, app.settings), {"insecure": False})]
+
+
+async def test_a_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_runner, "GRACE", 600.0)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
+    async with asyncio.timeout(10):
+        port = int((await ready).rpartition(":")[2].partition("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await reader.read()
+        writer.close()

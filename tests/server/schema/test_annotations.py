@@ -24,6 +24,8 @@ class Note:
     [
         ([], ({}, {}, {})),
         (["a", "b"], ({}, {"description": "a"}, {})),
+        (["a", Gt(3)], ({"gt": 3}, {"description": "a"}, {})),
+        ([Header("R"), Gt(3)], ({"gt": 3}, {}, {"x-mcp-header": "R"})),
         ([Gt(3)], ({"gt": 3}, {}, {})),
         ([Interval(ge=1, lt=5)], ({"ge": 1, "lt": 5}, {}, {})),
         ([Len(1, 3)], ({"min_length": 1, "max_length": 3}, {}, {})),

@@ -829,3 +829,15 @@ def test_several_problems_of_the_long_way_are_told_together() -> None:
         ("b", '"abcd" is longer than 3 characters'),
         ("c", "Additional properties are not allowed ('c' was unexpected)"),
     ]
+
+
+def test_a_default_may_be_made_by_a_factory() -> None:
+    made = pydantic.Field(default_factory=lambda: ["a"])
+
+    def function(tags: list[str] = made) -> Any:
+        return tags
+
+    signature = Signature(function)
+    assert signature.schema["properties"]["tags"]["default"] == ["a"]
+    assert "required" not in signature.schema
+    assert signature.call(signature.decode(b"{}"), None) == ["a"]
