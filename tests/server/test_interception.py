@@ -93,7 +93,7 @@ async def test_what_is_told_and_asked_passes_the_interceptors() -> None:
         *[("roots/list", 7, Direction.SERVER_TO_CLIENT)] * 3,
     ]
     assert watch.seen[0].caller.info == b'{"name":"s"}'
-    assert watch.seen[1].message.params is UNSET
+    assert watch.seen[1].message == Request(0, "roots/list", UNSET)
 
 
 async def test_interceptors_refuse_or_answer_what_is_said() -> None:

@@ -142,6 +142,7 @@ def test_a_signal_ends_a_program_and_a_second_one_leaves_it_time_to_tidy_up(
             await asyncio.sleep(0)
             process.did.append("went on")
         finally:
+            process.wait_until_left()  # it has begun with the signal
             stop()
             await asyncio.sleep(0)
             process.did.append("tidied up")

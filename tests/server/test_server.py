@@ -776,10 +776,12 @@ async def test_stdin_and_stdout_are_a_channel_like_any_other(
     @contextlib.asynccontextmanager
     async def open_stdio(*, limit: int) -> AsyncIterator[Any]:
         limits.append(limit)
+        assert loaded == ["loaded"]  # modules may print while they are imported
         yield right
 
     monkeypatch.setattr("fairlead.transport.stdio.own_stdio.open_stdio", open_stdio)
-    server = MCPServer("s", max_message_bytes=12_345)
+    server, loaded = MCPServer("s", max_message_bytes=12_345), list[str]()
+    monkeypatch.setattr(server, "load_configured", lambda: loaded.append("loaded"))
     running = asyncio.create_task(server.run_stdio())
     got: asyncio.Queue[Any] = asyncio.Queue()
     reading = asyncio.create_task(left.run(got.put_nowait))

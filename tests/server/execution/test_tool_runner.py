@@ -322,7 +322,7 @@ async def test_a_tool_that_was_left_behind_may_fail(
     await asyncio.sleep(0)
     assert server.metrics()["workers"]["abandoned_tasks"] == 0
     (failed,) = [one for one in caplog.records if "was given up has failed" in one.getMessage()]
-    assert failed.exc_info is not None
+    assert failed.exc_info
 
 
 def test_servers_in_several_loops_have_a_timer_each() -> None:

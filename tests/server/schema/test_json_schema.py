@@ -139,6 +139,10 @@ BOX = {
             {"type": "string", "format": "path", "maxLength": 3},
         ),
         (
+            Annotated[Literal[1.5] | str, msgspec.Meta(tz=True, title="T")],
+            {"anyOf": [{"enum": [1.5]}, {"type": "string"}], "title": "T"},
+        ),
+        (
             Tree,
             {
                 "title": "Tree",
@@ -192,6 +196,7 @@ BOX = {
         "noted list",
         "noted mapping",
         "noted path",
+        "zone of a time",
         "recursive",
         "typed dict",
     ],

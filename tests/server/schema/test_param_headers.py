@@ -67,10 +67,11 @@ def test_a_name_that_no_header_can_have_is_refused(name: str) -> None:
 )
 def test_a_parameter_with_a_header_shows_its_type(entry: Any, flat: Any) -> None:
     definitions = {"Color": {"title": "Color", "enum": ["r"]}}
-    schema = {"properties": {"a": entry, "other": {"type": "null"}}, "$defs": definitions}
+    other = {"type": "null"}
+    schema = {"properties": {"first": other, "a": entry, "last": other}, "$defs": definitions}
     before = str(schema)
     assert flat_headers(schema) == {
-        "properties": {"a": flat, "other": {"type": "null"}},
+        "properties": {"first": other, "a": flat, "last": other},
         "$defs": definitions,
     }
     assert str(schema) == before

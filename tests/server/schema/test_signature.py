@@ -841,3 +841,9 @@ def test_a_default_may_be_made_by_a_factory() -> None:
     assert signature.schema["properties"]["tags"]["default"] == ["a"]
     assert "required" not in signature.schema
     assert signature.call(signature.decode(b"{}"), None) == ["a"]
+
+
+def test_a_default_that_the_schema_names_is_kept() -> None:
+    kind = Annotated[list[int], pydantic.Field(json_schema_extra={"default": [7]})]
+    assert schema_of(kind, [3])["default"] == [7]
+    assert schema_of(list[int], [3])["default"] == [3]
