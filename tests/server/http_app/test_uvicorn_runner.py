@@ -1,6 +1,7 @@
 """Places a server listens on."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -191,3 +192,26 @@ async def test_a_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) 
             await running
         await reader.read()
         writer.close()
+
+
+def test_a_loop_that_ends_leaves_no_connection() -> None:
+    """It cancels every task at once, those of the HTTP library too."""
+
+    async def main() -> socket.socket:
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
+        async with asyncio.timeout(10):
+            port = int((await ready).rpartition(":")[2].partition("/")[0])
+            client = socket.create_connection(("127.0.0.1", port), timeout=10)
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await asyncio.to_thread(client.recv, 12) == b"HTTP/1.1 200"
+        assert not running.done()
+        return client
+
+    with asyncio.run(main()) as client:
+        address = client.getpeername()
+        with contextlib.suppress(ConnectionError):
+            while client.recv(1000):
+                pass  # the rest of the answer
+    with pytest.raises(OSError):
+        socket.create_connection(address, timeout=10)
