@@ -469,3 +469,19 @@ async def test_a_tool_that_catches_the_end_of_its_round_asks_all_the_same() -> N
     params = {"name": "stubborn", "_meta": {**META, **asks}}
     result = (await ask(server, "tools/call", params))["result"]
     assert result["resultType"] == "input_required"
+
+
+@pytest.mark.parametrize("kind", ["inline", "waiting", "threaded"])
+async def test_a_text_keeps_to_the_schema_of_its_tool(kind: str) -> None:
+    server = MCPServer("s")
+
+    def plain() -> str:
+        return "text"
+
+    async def waiting() -> str:
+        return "text"
+
+    function = waiting if kind == "waiting" else plain
+    server.tool("t", output_schema=True, inline=kind == "inline")(function)
+    result = (await call(server, "t"))["result"]
+    assert result["structuredContent"] == {"result": "text"}

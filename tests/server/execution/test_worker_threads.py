@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
 from contextvars import ContextVar
 from typing import Any
 
@@ -287,3 +289,16 @@ async def test_there_are_32_threads_and_a_queue_of_1024_unless_something_else_is
         await workers.run(int)
     stuck.let_go.set()
     await asyncio.gather(*tasks)
+
+
+async def test_a_function_that_has_ended_is_not_abandoned() -> None:
+    workers = WorkerThreads(limit=1)
+    task = asyncio.create_task(workers.run(int, "5"))
+    await asyncio.sleep(0)
+    deadline = time.monotonic() + LIMIT
+    while workers.busy and time.monotonic() < deadline:
+        os.sched_yield()  # the loop stands still, so it does not hear of the end
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert workers.metrics == {"threads": 1, "busy": 0, "abandoned": 0, "abandoned_ever": 0}

@@ -210,9 +210,10 @@ def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
     [
         (complex, "complex is no type of JSON"),
         (list[complex], "complex is no type of JSON"),
+        ("text", "Type ''text'' is not supported"),
         (Pairs, "the values of Pairs are not all strings or numbers"),
     ],
-    ids=["complex", "list", "enum"],
+    ids=["complex", "list", "no type", "enum"],
 )
 def test_types_without_a_json_form_are_named(kind: Any, problem: str) -> None:
     with pytest.raises(TypeError) as refused:
