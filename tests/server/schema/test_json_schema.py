@@ -210,10 +210,11 @@ def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
     [
         (complex, "complex is no type of JSON"),
         (list[complex], "complex is no type of JSON"),
+        (collections.abc.Callable[[], int], "Callable is no type of JSON"),
         ("text", "Type ''text'' is not supported"),
         (Pairs, "the values of Pairs are not all strings or numbers"),
     ],
-    ids=["complex", "list", "no type", "enum"],
+    ids=["complex", "list", "function", "no type", "enum"],
 )
 def test_types_without_a_json_form_are_named(kind: Any, problem: str) -> None:
     with pytest.raises(TypeError) as refused:
@@ -292,6 +293,8 @@ FAILS = object()
         (Circle | Box, {"width": "1"}, True, Circle()),
         (Circle | Box, {"width": "1"}, False, Box(1)),
         (Circle | Box, 5, False, FAILS),
+        (Box | dict[str, int], {"width": 1, "other": 2}, True, {"width": 1, "other": 2}),
+        (Box | dict[str, int], {"width": 1}, True, Box(1)),
         (Literal[1.5] | int | str, "7", False, "7"),
         (Literal[1.5] | int, "7", False, 7),
         (Literal[1.5] | int, "7", True, FAILS),
