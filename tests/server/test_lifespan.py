@@ -117,7 +117,7 @@ async def test_a_lifespan_that_failed_may_be_opened_again() -> None:
     assert lifespan.state is None
 
 
-async def test_a_user_that_leaves_while_it_opens_ends_it_for_nobody_else() -> None:
+async def test_a_user_that_leaves_while_it_opens_does_not_end_it_for_others() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ async def test_without_a_lifespan_there_is_nothing_to_open() -> None:
         assert state is None
 
 
-async def test_a_failure_that_nobody_waits_for_is_not_reported_later(
+async def test_a_failure_without_a_waiting_user_is_not_reported_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = asyncio.Event()

@@ -59,7 +59,7 @@ async def _awaited(rest: ResumedCoroutine) -> Any:
     return await rest
 
 
-@pytest.mark.parametrize("leaves", [None, False, True], ids=["nobody", "stays", "leaves"])
+@pytest.mark.parametrize("leaves", [None, False, True], ids=["no callback", "stays", "leaves"])
 async def test_a_coroutine_that_goes_on_after_its_cancellation_is_waited_for_or_left(
     leaves: bool | None,
 ) -> None:

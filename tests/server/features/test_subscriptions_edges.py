@@ -257,7 +257,7 @@ async def test_a_session_is_told_what_it_was_promised_and_subscribed_to() -> Non
     session.begin(broadcaster, {"tools": {"listChanged": True}, "prompts": {}})
     opening.begin(broadcaster)
     broadcaster.subscribe(session, "r://1")
-    broadcaster.subscribe(Session(), "r://1")  # came alone: there is nobody to tell
+    broadcaster.subscribe(Session(), "r://1")  # not introduced: a message that came alone
     for method in ("tools", "prompts", "resources"):
         broadcaster.changed(f"notifications/{method}/list_changed")
     broadcaster.updated("r://1")

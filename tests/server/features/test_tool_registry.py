@@ -109,7 +109,7 @@ async def test_tools_may_be_executed_by_several_tasks() -> None:
     assert [r["content"][0]["text"] for r in results] == [str(2 * n) for n in range(20)]
 
 
-async def test_a_program_that_calls_its_own_tool_is_nobody() -> None:
+async def test_a_program_that_calls_its_own_tool_is_anonymous() -> None:
     registry = MCPToolRegistry()
 
     @registry.register

@@ -340,7 +340,7 @@ async def test_streams_of_every_kind_end_with_the_server() -> None:
     assert b'"resultType":"complete"' in told
 
 
-async def test_a_websocket_starts_what_nobody_has_started() -> None:
+async def test_a_websocket_starts_an_application_that_has_not_started() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager

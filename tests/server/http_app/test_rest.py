@@ -228,11 +228,11 @@ async def test_health_counts_what_is_offered() -> None:
 
 async def test_one_tool_has_a_path_of_its_own() -> None:
     api = Api(small_server())
-    found, missing = await api.get("/tools/b"), await api.get("/tools/nobody")
+    found, missing = await api.get("/tools/b"), await api.get("/tools/unknown")
     assert (found.status, json.loads(found.body)["name"]) == (200, "b")
     assert missing.status == 404
     assert json.loads(missing.body) == {
-        "error": {"code": "NOT_FOUND", "message": "There is no tool 'nobody'"}
+        "error": {"code": "NOT_FOUND", "message": "There is no tool 'unknown'"}
     }
 
 
@@ -266,7 +266,7 @@ async def test_each_path_has_one_method(
     [
         ("a", b'{"text":"hello"}', 200, {"content": [{"type": "text", "text": "hello"}]}),
         ("a", b"", 200, {"content": [{"type": "text", "text": "x"}]}),
-        ("nobody", b"{}", 404, "There is no tool 'nobody'"),
+        ("unknown", b"{}", 404, "There is no tool 'unknown'"),
         ("a", b"[1]", 400, "The body is the tool's arguments, a JSON object: "),
         ("a", b"{", 400, "The body is the tool's arguments, a JSON object: "),
         ("a", b'{"text":"\xff"}', 400, "The body is the tool's arguments, a JSON object: "),
