@@ -17,7 +17,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.result_fragments import FRAGMENT
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.server.interception import InterceptedHandler
-from fairlead.server.results.result_fragments import FragmentSender
+from fairlead.server.results.encode_fragment import FragmentSender
 from fairlead.wire import Notification, Request
 from tests.support.raw_server_client import META, wire_to
 

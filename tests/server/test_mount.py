@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import Context, MCPServer, RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
-from fairlead.server.features.tools import tool_from_schema
+from fairlead.server.features.tool_entry import tool_from_schema
 from fairlead.server.mount import mount
 from tests.support.raw_server_client import META, wire_to
 from tests.support.single_exchange import exchange

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.protocol.types.tools import ToolAnnotations
-from fairlead.server.features.resources import CacheHints
+from fairlead.server.features.resource_registry import CacheHints
 from fairlead.server.features.tool_registry import MCPToolRegistry
 from tests.support.in_memory_client import META, ask
 

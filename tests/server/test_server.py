@@ -18,7 +18,7 @@ from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
-from fairlead.server.schema.param_headers import Header
+from fairlead.server.schema.header_annotation import Header
 from fairlead.transport.memory import memory_pair
 from tests.support.in_memory_client import META, ask, client_of
 from tests.support.raw_server_client import wire_to

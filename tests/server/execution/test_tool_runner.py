@@ -11,7 +11,7 @@ import pytest
 from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError
 from fairlead.limits import ABANDONED_CALLS
 from fairlead.server.execution.tool_runner import ToolRunner
-from fairlead.server.features.tools import tool_from_function
+from fairlead.server.features.tool_entry import tool_from_function
 from tests.support.in_memory_client import META, ask
 from tests.support.raw_server_client import wire_to
 from tests.support.single_exchange import exchange

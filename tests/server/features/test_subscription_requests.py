@@ -6,9 +6,9 @@ import pytest
 
 from fairlead import RpcError
 from fairlead.server.execution.worker_threads import WorkerThreads
-from fairlead.server.features.resources import Resources
+from fairlead.server.features.change_broadcaster import ChangeBroadcaster
+from fairlead.server.features.resource_registry import Resources
 from fairlead.server.features.subscription_requests import SubscriptionRequests
-from fairlead.server.features.subscriptions import ChangeBroadcaster
 from tests.support.single_exchange import exchange
 
 

@@ -9,8 +9,8 @@ import pytest
 from fairlead import MCPServer, MCPServerConfig, RpcError
 from fairlead.server.execution.tool_runner import ToolRunner
 from fairlead.server.features.tool_calls import ToolCalls
+from fairlead.server.features.tool_entry import tool_from_function
 from fairlead.server.features.tool_registry import MCPToolRegistry
-from fairlead.server.features.tools import tool_from_function
 from tests.support.single_exchange import Clock, exchange
 
 

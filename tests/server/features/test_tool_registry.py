@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead import Context, MCPServer, MCPToolError
+from fairlead.server.features.tool_entry import tool_from_function
 from fairlead.server.features.tool_registry import MCPToolRegistry
-from fairlead.server.features.tools import tool_from_function
 from tests.support.raw_server_client import wire_to
 
 

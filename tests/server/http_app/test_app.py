@@ -14,7 +14,7 @@ from fairlead.errors import ChannelClosed
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.asgi import AsgiCall, BodyTimeout
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 from tests.support.raw_server_client import META
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}

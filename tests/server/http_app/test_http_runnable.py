@@ -8,7 +8,7 @@ import pytest
 from fairlead import MCPServer
 from fairlead.server.http_app import uvicorn_runner
 from fairlead.server.http_app.http_runnable import EndpointHooks, HttpRunnable
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 
 
 class Runnable(HttpRunnable):

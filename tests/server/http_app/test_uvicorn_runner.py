@@ -14,7 +14,7 @@ from fairlead import MCPServer
 from fairlead.errors import ConfigError
 from fairlead.server.http_app import uvicorn_runner
 from fairlead.server.http_app.uvicorn_runner import _bind_unix, bind, is_exposed, url_of
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 
 
 @pytest.mark.parametrize(

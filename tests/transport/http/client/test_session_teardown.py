@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.errors import ChannelClosed, FairleadError
-from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.transport.http.client.session_teardown import DELETE_GRACE, HEAR_OUT
 from tests.support.scripted_http_server import Call, connected, peer_over, raw_server, shake_hands
 
