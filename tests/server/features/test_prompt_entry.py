@@ -49,7 +49,8 @@ def test_a_function_says_what_its_prompt_is() -> None:
         PromptArgument(name="who", title="Who", description="a person", required=True),
         PromptArgument(name="times", title=UNSET, description=UNSET, required=False),
     ]
-    assert entry.signature is not None and entry.signature.context_name is not None
+    assert entry.signature is not None
+    assert entry.signature.context_name is not None
     assert (entry.asynchronous, entry.home) == (False, None)
     given = {"who": "Ada", "times": "2", "unknown": "x"}
     assert entry.render(given, "context") == "Ada 3 context"  # type: ignore[arg-type]
@@ -60,7 +61,8 @@ def test_its_author_may_say_it_better() -> None:
     definition = entry.definition
     assert (definition.name, definition.description, definition.title) == ("n", "D.", "T")
     assert definition.arguments is UNSET
-    assert entry.signature is not None and entry.signature.context_name is None
+    assert entry.signature is not None
+    assert entry.signature.context_name is None
     assert entry.asynchronous
     assert prompt_from_function(later, None, None, None).definition.description is UNSET
 
