@@ -1,11 +1,16 @@
 """Each method has a route in the eras that know it, and all others are refused."""
 
+import contextlib
+
 import pytest
 
-from fairlead import MCPServer
+from fairlead import MCPServer, RpcError
 from fairlead.interceptor import Answer, Exchange
+from fairlead.interceptor.direct_edge import direct_exchange
+from fairlead.protocol.trace_context import current_trace, tracing
 from fairlead.server.dispatch import MethodRoute, RequestDispatcher
 from tests.support.in_memory_client import META, ask, client_of
+from tests.support.single_exchange import exchange
 
 
 @pytest.mark.covers("DEC-16", "SRV-16")
@@ -115,3 +120,85 @@ def test_methods_without_a_task_are_answered_inline_unless_there_are_interceptor
         assert dispatcher.inline_methods == expected
         dispatcher.allow_inline("tools/call")
         assert dispatcher.inline_methods == (expected | {"tools/call"} if inline else set())
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("meta", "outer", "direct", "inner"),
+    [
+        ({}, None, False, None),
+        ({"traceparent": TRACE}, None, False, TRACE),
+        ({"baggage": "a=b"}, None, False, None),
+        ({}, "another", False, None),
+        ({}, "another", True, "another"),
+        ({"traceparent": TRACE}, "another", True, TRACE),
+    ],
+    ids=["none", "its own", "only baggage", "of others", "of the sender", "its own inside"],
+)
+async def test_a_request_is_handled_in_its_own_trace(
+    meta: dict[str, str], outer: str | None, direct: bool, inner: str | None
+) -> None:
+    seen: list[str | None] = []
+
+    async def later(exchange: Exchange) -> Answer:
+        trace = current_trace.get()
+        seen.append(None if trace is None else trace.traceparent)
+        return b'{"a":1}'
+
+    dispatcher = RequestDispatcher(inline=True)
+    dispatcher.register({"tools/call": MethodRoute(None, later)})
+    given = exchange("tools/call", {"name": "t", "_meta": meta})
+    if direct:
+        given = direct_exchange(given.message, given.caller)  # type: ignore[arg-type]
+    with tracing(outer) if outer else contextlib.nullcontext():
+        assert await dispatcher.handle(given) == b'{"a":1}'
+    assert seen == [inner]
+
+
+async def test_a_method_without_a_task_is_answered_in_one_all_the_same() -> None:
+    dispatcher = RequestDispatcher(inline=False)
+
+    def now(exchange: Exchange) -> Answer:
+        return b'{"a":1}'
+
+    def fail(exchange: Exchange) -> Answer:
+        raise KeyError("secret")
+
+    async def later(exchange: Exchange) -> Answer:
+        return b"{}"
+
+    dispatcher.register(
+        {
+            "tools/list": MethodRoute(now),
+            "tools/call": MethodRoute(None, later),
+            "prompts/list": MethodRoute(fail),
+            "resources/list": MethodRoute(now, offers=()),
+        }
+    )
+    assert await dispatcher.handle(exchange("tools/list")) == b'{"a":1}'
+    assert dispatcher.answer_inline(exchange("tools/list")) == b'{"a":1}'
+    assert dispatcher.answer_inline(exchange("tools/call")) is None
+    for answer in (dispatcher.answer_inline, dispatcher.handle):
+        with pytest.raises(RpcError) as failed:
+            await answer(exchange("prompts/list"))  # type: ignore[misc]
+        assert (failed.value.code, failed.value.message) == (-32603, "Internal error")
+        with pytest.raises(RpcError) as refused:
+            answer(exchange("resources/list"))
+        assert refused.value.code == -32601
+        assert refused.value.message == "Method not found: resources/list"
+    assert dispatcher.answer_inline(exchange("resources/list", stateless=False)) == b'{"a":1}'
+
+
+async def test_a_session_sets_its_level_and_is_told_which_there_are() -> None:
+    server = MCPServer("s")
+    assert (await ask(server, "logging/setLevel", {"level": "notice"}))["result"] == {}
+    refused = (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["message"]
+    assert refused == (
+        "No log level 'loud'; there are debug, info, notice, warning, error, critical, alert, "
+        "emergency"
+    )
+    given = exchange("logging/setLevel", {"level": "error"}, stateless=False)
+    assert server.answer_inline(given) == b"{}"
+    assert given.edge.log_level == "error"

@@ -1,6 +1,7 @@
 """What is open while a server serves."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.client import MCPClient
+from fairlead.server.lifespan import Lifespan
 from fairlead.transport.memory import memory_pair
 
 log: list[str] = []
@@ -95,3 +97,95 @@ async def test_what_goes_wrong_while_closing_is_heard() -> None:
     with pytest.raises(RuntimeError, match="cannot close"):
         async with MCPServer("s", lifespan=leaking).running():
             pass
+
+
+async def test_a_lifespan_that_failed_may_be_opened_again() -> None:
+    fails = [True, False]
+
+    @asynccontextmanager
+    async def moody(server: Any) -> AsyncIterator[str]:
+        if fails.pop(0):
+            raise ConnectionError("no database")
+        yield "open"
+
+    lifespan = Lifespan(moody, None)
+    with pytest.raises(ConnectionError):
+        await lifespan.__aenter__()
+    assert lifespan.state is None
+    async with lifespan as state:
+        assert state == lifespan.state == "open"
+    assert lifespan.state is None
+
+
+async def test_a_user_that_leaves_while_it_opens_does_not_end_it_for_others() -> None:
+    gate, closed = asyncio.Event(), list[str]()
+
+    @asynccontextmanager
+    async def slow(server: Any) -> AsyncIterator[str]:
+        await gate.wait()
+        yield "open"
+        closed.append("closed")
+
+    lifespan = Lifespan(slow, None)
+    first, second = (asyncio.create_task(lifespan.__aenter__()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    gate.set()
+    assert await second == "open"
+    assert closed == []
+    await lifespan.__aexit__(None, None, None)
+    assert closed == ["closed"]
+
+
+async def test_the_only_user_may_leave_while_it_opens() -> None:
+    gate, closed = asyncio.Event(), list[str]()
+
+    @asynccontextmanager
+    async def slow(server: Any) -> AsyncIterator[None]:
+        await gate.wait()
+        yield
+        closed.append("closed")
+
+    lifespan = Lifespan(slow, None)
+    only = asyncio.create_task(lifespan.__aenter__())
+    await asyncio.sleep(0)
+    only.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await only
+    assert closed == ["closed"]
+
+
+async def test_without_a_lifespan_there_is_nothing_to_open() -> None:
+    lifespan = Lifespan(None, None)
+    async with lifespan as state:
+        assert state is None
+
+
+async def test_a_failure_without_a_waiting_user_is_not_reported_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = asyncio.Event()
+
+    @asynccontextmanager
+    async def fails(server: Any) -> AsyncIterator[None]:
+        await gate.wait()
+        raise ConnectionError("no database")
+        yield
+
+    async def leave() -> None:
+        lifespan = Lifespan(fails, None)
+        only = asyncio.create_task(lifespan.__aenter__())
+        await asyncio.sleep(0)
+        only.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.wait((only,))
+        assert only.cancelled()
+
+    await leave()
+    gc.collect()
+    assert "never retrieved" not in caplog.text

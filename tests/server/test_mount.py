@@ -11,7 +11,12 @@ import pytest
 
 from fairlead import Context, MCPServer, RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.server.features.tool_entry import tool_from_schema
+from fairlead.server.mount import mount
 from tests.support.raw_server_client import META, wire_to
+from tests.support.single_exchange import exchange
+
+KEY = "io.modelcontextprotocol/serverInfo"
 
 
 def weather() -> MCPServer:
@@ -211,3 +216,88 @@ async def test_a_mounted_tool_may_ask_and_be_asked_again() -> None:
         again = call | {"inputResponses": given, "requestState": first["requestState"]}
         done = (await wire.ask("tools/call", again, id=2))["result"]
         assert done["content"][0]["text"] == "hello Ada"
+
+
+async def test_a_mounted_tool_runs_in_its_own_server_beside_inline_tools() -> None:
+    seen: list[str] = []
+
+    async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(str(exchange.target))
+        return await proceed(exchange)
+
+    inner = MCPServer("inner", interceptors=[watch])
+    inner.tool("t", inline=True)(lambda: "x")
+    outer = MCPServer("outer")
+    outer.tool("own", inline=True)(lambda: "y")
+    outer.mount(inner, "i")
+    async with wire_to(outer) as wire:
+        for name, text in (("own", "y"), ("i_t", "x")):
+            result = (await wire.ask("tools/call", {"name": name, "_meta": META}))["result"]
+            assert result["content"][0]["text"] == text
+    assert seen == ["t"]
+
+
+async def test_a_tool_that_is_replaced_is_replaced_outside_too() -> None:
+    inner, outer = MCPServer("inner"), MCPServer("outer")
+    inner.register_tool("t", {}, lambda: "old")
+    inner.register_prompt("p", template="old")
+    outer.mount(inner)
+    entry = tool_from_schema("t", {"title": "new"}, lambda: "new", "New")
+    inner.registry.register(entry, replace=True)
+    tool = outer.registry.get("t")
+    assert tool is not None
+    assert (tool.definition.title, outer.tool_count, outer.prompts.names()) == ("New", 1, ["p"])
+    result = await outer.registry.execute("t")
+    assert result["content"][0]["text"] == "new"
+    inner.remove_prompt("p")
+    assert outer.prompts.names() == []
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (None, {"_meta": {KEY: {"name": "o"}}}),
+        (b'{"a":1}', {"a": 1, "_meta": {KEY: {"name": "o"}}}),
+        (b'{"_meta":{"b":2,"%b":5}}' % KEY.encode(), {"_meta": {"b": 2, KEY: {"name": "o"}}}),
+    ],
+    ids=["nothing", "no meta", "meta"],
+)
+@pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
+async def test_a_stateless_result_is_signed_by_the_outer_server(
+    result: bytes | None, expected: Any, stateless: bool
+) -> None:
+    outer, inner = MCPServer("outer"), MCPServer("inner")
+    inner.register_tool("t", {}, lambda: "x")
+    seen: list[Exchange] = []
+
+    async def handler(exchange: Exchange) -> Answer:
+        seen.append(exchange)
+        return result
+
+    mount(outer, inner, "i", info={"name": "o"}, handler=handler)
+    tool = outer.registry.get("i_t")
+    assert tool is not None
+    assert tool.home is not None
+    given = single({"name": "i_t", "arguments": {"a": 1}}, stateless=stateless)
+    answer = await tool.home(given)
+    if stateless:
+        assert json.loads(bytes(answer or b"")) == expected
+    else:
+        assert answer == result
+    (inside,) = seen
+    assert (inside.target, inside.head.name) == ("t", "t")
+    assert json.loads(bytes(inside.message.params or b"")) == {"name": "t", "arguments": {"a": 1}}
+    assert given.target == "i_t"
+
+
+def single(params: Any, *, stateless: bool) -> Exchange:
+    return exchange("tools/call", params, stateless=stateless)
+
+
+def test_without_a_prefix_names_stay_as_they_are() -> None:
+    outer, inner = MCPServer("outer"), weather()
+    mount(outer, inner, info={}, handler=inner.handler)
+    assert outer.registry.listing.names() == inner.registry.listing.names()
+    assert outer.prompts.names() == inner.prompts.names()
+    assert outer.resources.fixed.names() == inner.resources.fixed.names()
+    assert outer.resources.templates.names() == inner.resources.templates.names()

@@ -1,14 +1,19 @@
 """The life of a server process: defaults and signals."""
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fairlead import MCPServer
+from fairlead import MCPServer, MCPServerConfig
+from fairlead.errors import ConfigError
+from fairlead.server import run_program as program
 from fairlead.server.http_app import uvicorn_runner as run_http
 
 STUCK = """
@@ -68,3 +73,159 @@ async def test_http_is_served_on_port_8080_of_this_machine_by_default(
     await MCPServer("s").run_http()
     await MCPServer("s").run_http(port=0)
     assert places == [("127.0.0.1", 8080), ("127.0.0.1", 0)]
+
+
+class Handled(asyncio.SelectorEventLoop):
+    """A loop whose signals are raised by tests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handlers: dict[int, Any] = {}
+
+    def add_signal_handler(self, number: int, callback: Any, *args: Any) -> None:
+        self.handlers[number] = callback
+
+
+class Process:
+    """What a program does to its process, which stays as it is."""
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+        self._left = threading.Event()
+
+    def leave(self) -> None:
+        assert threading.current_thread().daemon
+        self.did.append("leaves")
+        self._left.set()
+
+    def wait_until_left(self) -> None:
+        assert self._left.wait(5)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    made = Process()
+    did = made.did
+    monkeypatch.setattr(program, "new_loop", Handled)
+    monkeypatch.setattr(program, "_leaving", threading.Event())
+    monkeypatch.setattr(program, "_leave_hard", made.leave)
+    monkeypatch.setattr(program.gc, "collect", lambda: did.append("collect"))
+    monkeypatch.setattr(program.gc, "freeze", lambda: did.append("freeze"))
+    monkeypatch.setattr(program.gc, "set_threshold", lambda *numbers: did.append(numbers))
+    return made
+
+
+def handlers() -> dict[int, Any]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, Handled)
+    return loop.handlers
+
+
+def test_a_program_runs_to_its_end_and_leaves_in_time(process: Process) -> None:
+    async def main() -> None:
+        assert handlers().keys() == {signal.SIGINT, signal.SIGTERM}
+        process.did.append("main")
+
+    program.run_program(main)
+    process.wait_until_left()
+    assert process.did == ["collect", "freeze", (10_000, 10, 10), "main", "leaves"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_program_and_a_second_one_leaves_it_time_to_tidy_up(
+    process: Process, number: int
+) -> None:
+    async def main() -> None:
+        stop = handlers()[number]
+        stop()
+        try:
+            await asyncio.sleep(0)
+            process.did.append("went on")
+        finally:
+            process.wait_until_left()  # it has begun with the signal
+            stop()
+            await asyncio.sleep(0)
+            process.did.append("tidied up")
+
+    program.run_program(main)
+    process.wait_until_left()
+    assert sorted(process.did[3:]) == ["leaves", "tidied up"]
+
+
+def test_a_failure_of_a_program_is_raised(process: Process) -> None:
+    async def main() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        program.run_program(main)
+
+
+async def test_a_cancellation_from_outside_goes_on() -> None:
+    async def main() -> None:
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(program._until_signal(main))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+def test_what_does_not_end_in_time_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left: list[int] = []
+    waited: list[float] = []
+    monkeypatch.setattr(program.threading, "Event", lambda: SimpleNamespace(wait=waited.append))
+    monkeypatch.setattr(program.os, "_exit", left.append)
+    program._leave_hard()
+    assert (waited, left) == ([4.5], [1])
+    text = capsys.readouterr().err
+    assert text == "fairlead: something did not end in time; leaving without it\n"
+
+
+class Runnable:
+    """A server that notes how it is run."""
+
+    name = "n"
+
+    def __init__(self, transport: str) -> None:
+        self.config = MCPServerConfig(transport=transport, host="::1", port=7, auth_token="t")
+        self.runs: list[Any] = []
+
+    async def run_stdio(self) -> None:
+        self.runs.append("stdio")
+
+    async def run_http(self, host: str, port: int, *, started: Any = None, **options: Any) -> None:
+        self.runs.append((host, port, options))
+        started("http://here/mcp")
+
+
+@pytest.mark.parametrize("terminal", [True, False, None], ids=["terminal", "pipe", "closed"])
+def test_a_server_runs_on_the_transport_of_its_configuration(
+    process: Process,
+    terminal: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = None if terminal is None else SimpleNamespace(isatty=lambda: terminal)
+    monkeypatch.setattr(sys, "stdin", given)
+    stdio, http, other = Runnable("stdio"), Runnable("http"), Runnable("pigeon")
+    program.run_server(stdio)
+    assert stdio.runs == ["stdio"]
+    said = "n: serving MCP on stdin and stdout. Ctrl-C or Ctrl-D ends it.\n"
+    assert capsys.readouterr().err == (said if terminal else "")
+    program.run_server(http)
+    assert http.runs == [("::1", 7, {"auth_token": "t"})]
+    assert capsys.readouterr().err == "n: serving MCP at http://here/mcp . Ctrl-C ends it.\n"
+    with pytest.raises(ConfigError, match="^There is no transport 'pigeon'; there are stdio and"):
+        program.run_server(other)
+    assert other.runs == []
+
+
+def test_a_server_is_run_as_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    run: list[Any] = []
+    monkeypatch.setattr(program, "run_server", run.append)
+    server = MCPServer("s")
+    server.run()
+    assert run == [server]

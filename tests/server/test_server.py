@@ -7,7 +7,8 @@ import logging
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
 import pytest
 
@@ -17,8 +18,10 @@ from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.types.content import ImageContent, TextContent
 from fairlead.protocol.types.tools import CallToolResult, ToolAnnotations
+from fairlead.server.schema.header_annotation import Header
 from fairlead.transport.memory import memory_pair
 from tests.support.in_memory_client import META, ask, client_of
+from tests.support.raw_server_client import wire_to
 
 
 def text_of(result: dict[str, Any]) -> str:
@@ -677,3 +680,116 @@ def test_hints_that_mean_nothing_are_refused(hints: dict[str, Any], problem: str
     with pytest.raises(ValueError, match=problem):
         MCPServer("s").register_resource("r://1", "one", content_provider="1", **hints)
     MCPServer("s").register_resource("r://1", "one", content_provider="1", cache_ttl=0)
+
+
+async def test_a_server_ends_its_streams_and_connections() -> None:
+    server = MCPServer("s")
+    key = "io.modelcontextprotocol/subscriptionId"
+    wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    async with wire_to(server) as wire:
+        wire.send("subscriptions/listen", wanted, id="l")
+        await wire.next()
+        ending = asyncio.create_task(server.end_streams())
+        assert (await wire.next())["result"]["_meta"] == {key: "l"}
+        await ending
+        await wire.ask("tools/list", {"_meta": META})  # the connection goes on
+        assert server.metrics()["connections"] == 1
+        await server.close()
+        assert server.metrics()["connections"] == 0
+
+
+async def test_metrics_count_what_is_under_way_and_what_went_wrong() -> None:
+    server = MCPServer("s")
+    assert server.metrics() == {
+        "connections": 0,
+        "malformed": 0,
+        "workers": {
+            "threads": 0,
+            "busy": 0,
+            "abandoned": 0,
+            "abandoned_ever": 0,
+            "abandoned_tasks": 0,
+        },
+        "rate_limit": {"allowed": 0, "limited": 0, "limited_by_tool": {}, "tokens": 100.0},
+        "mounted": [],
+    }
+    async with wire_to(server) as one, wire_to(server) as other:
+        one.left.write(b"no json\n")
+        await one.next()
+        await other.ask("tools/list", {"_meta": META})
+        metrics = server.metrics()
+        assert (metrics["connections"], metrics["malformed"]) == (2, 1)
+    outer = MCPServer("outer", rate_limit_rate=0)
+    outer.mount(server, "i")
+    assert outer.metrics()["rate_limit"] is None
+    assert outer.metrics()["mounted"] == [server.metrics()]
+
+
+@pytest.mark.parametrize("how", ["attach", "running", "cold"])
+async def test_a_server_warms_up_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = MCPServer("s", warm_up=how != "cold")
+    server.tool("t")(lambda: "x")
+    warmed: list[str] = []
+    entry = server.registry.get("t")
+    assert entry is not None
+    monkeypatch.setattr(entry, "warm_up", lambda: warmed.append("tool"))
+    for _ in range(2):
+        if how == "running":
+            async with server.running():
+                pass
+        else:
+            async with wire_to(server):
+                pass
+    assert warmed == ([] if how == "cold" else ["tool"])
+
+
+def test_the_arguments_that_travel_as_headers_are_known() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    def here(region: Annotated[str, Header("Region")]) -> None: ...
+
+    (header,) = server.tool_param_headers("here", ANONYMOUS)
+    assert (header.header, header.path) == ("Region", ("region",))
+    assert server.tool_param_headers("nothing", ANONYMOUS) == ()
+
+
+@pytest.mark.parametrize("intercepted", [False, True])
+async def test_requests_are_answered_inline_unless_there_are_interceptors(
+    intercepted: bool,
+) -> None:
+    async def pass_on(exchange: Exchange, proceed: Proceed) -> Answer:
+        return await proceed(exchange)
+
+    server = MCPServer("s", interceptors=[pass_on] if intercepted else [])
+    server.tool("t", inline=True)(lambda: "x")
+    assert ("tools/list" in server.inline_methods) is not intercepted
+    assert ("tools/call" in server.inline_methods) is not intercepted
+
+
+async def test_stdin_and_stdout_are_a_channel_like_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, right = memory_pair()
+    limits: list[int] = []
+
+    @contextlib.asynccontextmanager
+    async def open_stdio(*, limit: int) -> AsyncIterator[Any]:
+        limits.append(limit)
+        assert loaded == ["loaded"]  # modules may print while they are imported
+        yield right
+
+    monkeypatch.setattr("fairlead.transport.stdio.own_stdio.open_stdio", open_stdio)
+    server, loaded = MCPServer("s", max_message_bytes=12_345), list[str]()
+    monkeypatch.setattr(server, "load_configured", lambda: loaded.append("loaded"))
+    running = asyncio.create_task(server.run_stdio())
+    got: asyncio.Queue[Any] = asyncio.Queue()
+    reading = asyncio.create_task(left.run(got.put_nowait))
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+    left.write(json.dumps(message).encode() + b"\n")
+    async with asyncio.timeout(5):
+        assert (await got.get()).id == 1
+        await left.close()
+        await running
+        await reading
+    assert limits == [12_345]

@@ -1,10 +1,14 @@
 """Messages that are answered outside any connection."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
-from fairlead import MCPServer
+from fairlead import MCPServer, RpcError
+from fairlead.interceptor import Answer, Exchange
+from fairlead.server.single_message import answer_single_message
 from tests.support.in_memory_client import META, ask
 
 
@@ -68,3 +72,55 @@ async def test_a_message_that_is_refused_is_answered_with_the_reason(
     assert answer is not None
     assert answer["id"] == request_id
     assert (answer["error"]["code"], answer["error"]["message"]) == (code, text)
+
+
+@pytest.mark.parametrize("given", [None, "", "own"], ids=["none", "empty", "given"])
+async def test_a_refusal_is_logged_under_an_id(
+    given: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    await MCPServer("s").handle_request({"jsonrpc": "2.0", "id": 1, "method": 5}, given)
+    (record,) = caplog.records
+    name = record.correlation_id  # type: ignore[attr-defined]
+    assert record.getMessage().startswith(f"[{name}]: ")
+    if given:
+        assert name == given
+    else:
+        assert re.fullmatch("[0-9a-f]{16}", name)
+
+
+async def test_an_answer_or_a_failure_of_the_handler_is_the_response() -> None:
+    outcomes: list[Any] = [
+        b'{"a":1}',
+        None,
+        KeyError("secret"),
+        RpcError(-32001, "no", {"b": 2}),
+    ]
+
+    async def handler(exchange: Exchange) -> Answer:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome  # type: ignore[no-any-return]
+
+    frame = b'{"jsonrpc":"2.0","id":"x","method":"ping"}'
+    answers = [json.loads(await answer_single_message(handler, frame, None) or b"") for _ in "1234"]
+    assert [answer.pop("id") for answer in answers] == ["x"] * 4
+    assert answers == [
+        {"jsonrpc": "2.0", "result": {"a": 1}},
+        {"jsonrpc": "2.0", "result": {}},
+        {"jsonrpc": "2.0", "error": {"code": -32603, "message": "Internal error"}},
+        {"jsonrpc": "2.0", "error": {"code": -32001, "message": "no", "data": {"b": 2}}},
+    ]
+
+
+async def test_a_frame_that_is_no_message_is_answered_without_an_id() -> None:
+    async def handler(exchange: Exchange) -> Answer:
+        raise AssertionError("not reached")
+
+    answer = json.loads(await answer_single_message(handler, b"{", None) or b"")
+    assert (answer["id"], answer["error"]["code"]) == (None, -32700)
+    for silent in (
+        b'{"jsonrpc":"2.0","method":"notifications/initialized"}',
+        b'{"jsonrpc":"2.0","id":5,"result":{}}',
+    ):
+        assert await answer_single_message(handler, silent, None) is None

@@ -1,9 +1,11 @@
 """Forms for questions to a person, and the answers that fit them."""
 
+import enum
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -34,9 +36,10 @@ def accepted(content: Any) -> Raw:
         (SCHEMA, {"n": "2"}, {"n": 2}),
         (Person, {"name": "Ada", "age": "3"}, Person("Ada", 3)),
         (bool, {"value": True}, True),
+        (int, {"value": "5"}, 5),
         (Literal["a", "b"], {"value": "b"}, "b"),
     ],
-    ids=["schema", "text for a number", "record", "plain", "choice"],
+    ids=["schema", "text for a number", "record", "plain", "text for a plain number", "choice"],
 )
 def test_an_answer_that_fits_is_read(kind: Any, content: Any, data: Any) -> None:
     answer = ElicitationForm(kind).read(accepted(content))
@@ -71,3 +74,123 @@ def test_an_answer_may_be_none(action: str) -> None:
 def test_a_schema_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="a form needs a JSON Schema"):
         ElicitationForm({"type": "no such type"})
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+class Order(TypedDict):
+    size: Annotated[Size, msgspec.Meta(description="how big")]
+    extras: NotRequired[list[Literal["a", "b"]]]
+    others: NotRequired[Annotated[list[Size], msgspec.Meta(title="Others")]]
+    best: NotRequired[Annotated[Size, msgspec.Meta(title="Best")]]
+
+
+class Settings(msgspec.Struct):
+    name: Annotated[str, msgspec.Meta(title="Name")] = "x"
+    ratio: float | None = None
+    on: bool = False
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (
+            int,
+            {
+                "type": "object",
+                "properties": {"value": {"type": "integer"}},
+                "required": ["value"],
+            },
+        ),
+        (
+            Settings,
+            {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "title": "Name", "default": "x"},
+                    "ratio": {"type": "number"},
+                    "on": {"type": "boolean", "default": False},
+                },
+            },
+        ),
+        (
+            Order,
+            {
+                "type": "object",
+                "properties": {
+                    "size": {
+                        "type": "string",
+                        "enum": ["large", "small"],
+                        "description": "how big",
+                    },
+                    "extras": {
+                        "type": "array",
+                        "items": {"type": "string", "enum": ["a", "b"]},
+                    },
+                    "others": {
+                        "type": "array",
+                        "title": "Others",
+                        "items": {"type": "string", "enum": ["large", "small"]},
+                    },
+                    "best": {"type": "string", "title": "Best", "enum": ["large", "small"]},
+                },
+                "required": ["size"],
+            },
+        ),
+        (SCHEMA, SCHEMA),
+    ],
+    ids=["plain", "struct", "typed dict", "schema"],
+)
+def test_a_form_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None:
+    assert ElicitationForm(kind).schema == schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (Person | None, "value"),
+        (list[int], "value"),
+        (int | str, "value"),
+        (dict[str, int], "value"),
+        (msgspec.defstruct("Nested", [("inner", Person)]), "inner"),
+    ],
+    ids=["record", "list", "union", "mapping", "nested"],
+)
+def test_a_form_is_flat(kind: Any, field: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        ElicitationForm(kind)
+    assert str(refused.value) == (
+        f"a form cannot ask for '{field}': forms are flat, with plain fields"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "finite"),
+    [("nan", False), ("-Inf", False), ("+infinity", False), ("1e5", True), ("infinite", None)],
+)
+def test_a_number_in_a_text_is_finite(text: str, finite: bool | None) -> None:
+    form = ElicitationForm(Settings)
+    if finite:
+        assert form.read(accepted({"ratio": text})).data == Settings(ratio=float(text))
+        return
+    with pytest.raises(RpcError) as refused:
+        form.read(accepted({"ratio": text}))
+    assert (f"{text!r} is no number" in refused.value.message) is (finite is False)
+    assert form.read(accepted({"name": text})).data == Settings(name=text)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"{", b"[]", b"{}", b'{"action":"maybe"}', b'{"action":"accept","content":[]}']
+)
+def test_what_is_no_answer_is_refused(answer: bytes) -> None:
+    with pytest.raises(RpcError, match="The answer does not fit the question: "):
+        ElicitationForm(bool).read(Raw(answer))
+
+
+def test_an_answer_says_whether_it_was_accepted() -> None:
+    form = ElicitationForm(bool)
+    assert form.read(accepted({"value": False})).accepted is True
+    assert form.read(Raw(b'{"action":"decline","content":{"value":true}}')).accepted is False

@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from fairlead import Context, MCPServer
-from fairlead.errors import CannotAsk
+from fairlead.errors import CannotAsk, RpcError
+from fairlead.limits import STATE_BYTES
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.sealed_state import BadSeal, KeyRing
 from fairlead.server.context.elicitation_forms import ElicitationForm
-from fairlead.server.context.server_input_rounds import canonical, digest
+from fairlead.server.context.server_input_rounds import ServerInputRounds, canonical, digest
 from fairlead.transport.memory import memory_pair
+from tests.support.single_exchange import exchange
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -443,3 +445,118 @@ def test_forms_are_flat() -> None:
     assert schema["properties"]["tags"]["items"]["type"] == "string"
     assert schema["properties"]["ratio"]["type"] == "number"
     assert schema["required"] == ["name"]
+
+
+async def test_questions_without_keys_are_counted() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def three(ctx: Context) -> str:
+        found = await asyncio.gather(*(ctx.elicit(f"{n}?", str) for n in range(3)))
+        return " ".join(str(one.data) for one in found)
+
+    async with line_to(server) as line:
+        first = await line.call("three")
+        asked = {key: one["params"]["message"] for key, one in first["inputRequests"].items()}
+        assert asked == {"q0": "0?", "q1": "1?", "q2": "2?"}
+        answers = {key: {"action": "accept", "content": {"value": key}} for key in asked}
+        last = await line.call("three", inputResponses=answers, requestState=first["requestState"])
+        assert last["content"][0]["text"] == "q0 q1 q2"
+
+
+@pytest.mark.parametrize("given", [{"inputResponses": 5}, {"requestState": 5}])
+async def test_answers_that_are_malformed_are_refused(given: dict[str, Any]) -> None:
+    server, _ = shop()
+    async with line_to(server) as line:
+        refused = await line.call("order", {"what": "tea"}, **given)
+        assert refused["error"]["code"] == -32602
+        assert refused["error"]["message"].startswith("Malformed answers: ")
+
+
+async def test_an_answer_to_another_question_is_not_taken() -> None:
+    server, words = MCPServer("s"), ["one?", "two?"]
+
+    @server.tool()
+    async def change(ctx: Context) -> str:
+        return str((await ctx.elicit(words[0], str, key="a")).data)
+
+    async with line_to(server) as line:
+        first = await line.call("change")
+        words.pop(0)
+        given = {"a": {"action": "accept", "content": {"value": "x"}}}
+        again = await line.call("change", inputResponses=given, requestState=first["requestState"])
+        assert again["inputRequests"]["a"]["params"]["message"] == "two?"
+        done = await line.call("change", inputResponses=given, requestState=again["requestState"])
+        assert done["content"][0]["text"] == "x"
+
+
+def rounds_of(params: Any = None, **options: Any) -> ServerInputRounds:
+    return ServerInputRounds(exchange(params=params), KeyRing(), 60, **options)
+
+
+async def test_a_round_does_not_end_what_is_done_already() -> None:
+    async def nothing() -> None: ...
+
+    task = asyncio.create_task(nothing())
+    await task
+    rounds = rounds_of(task=task)
+    asking = asyncio.create_task(rounds.ask("roots/list", {}, None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (rounds.ended, task.cancelling()) == (False, 0)
+    asking.cancel()
+    await asyncio.wait((asking,))
+
+
+async def test_a_round_ends_once_all_questions_of_a_turn_are_noted() -> None:
+    rounds = rounds_of()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.gather(*(rounds.ask("roots/list", {"n": n}, None) for n in range(2)))
+    task = asyncio.current_task()
+    assert task is not None
+    assert (rounds.ended, task.uncancel()) == (True, 0)
+    result = json.loads(rounds.result({"_meta": {"a": 1}}))
+    assert result.pop("requestState").startswith("v1.p.")
+    assert result == {
+        "resultType": "input_required",
+        "inputRequests": {
+            "q0": {"method": "roots/list", "params": {"n": 0}},
+            "q1": {"method": "roots/list", "params": {"n": 1}},
+        },
+        "_meta": {"a": 1},
+    }
+
+
+async def test_a_state_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = rounds_of({"name": "t", "arguments": {}})
+    rounds.steps()["a"] = msgspec.Raw(b'"x"')
+    size = len(json.loads(rounds.result({}))["requestState"])
+    monkeypatch.setattr("fairlead.server.context.server_input_rounds.MAX_STATE", size)
+    rounds.result({})
+    monkeypatch.setattr("fairlead.server.context.server_input_rounds.MAX_STATE", size - 1)
+    hits = STATE_BYTES.hits
+    with pytest.raises(RpcError) as refused:
+        rounds.result({})
+    assert refused.value.code == -32602
+    assert refused.value.message == (f"The answers of this call take {size} bytes, over {size - 1}")
+    assert STATE_BYTES.hits == hits + 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2.0, b"2"),
+        (-2.0, b"-2"),
+        (2.5, b"2.5"),
+        (float(2**53 - 1), b"9007199254740991"),
+        (float(2**53), b"9007199254740992.0"),
+        (float(-(2**53)), b"-9007199254740992.0"),
+        ((1.0, [2.0]), b"[1,[2]]"),
+        ({"b": {"d": 1.0, "c": "1.0"}, "a": None}, b'{"a":null,"b":{"c":"1.0","d":1}}'),
+    ],
+    ids=["whole", "negative", "half", "safe", "large", "small", "lists", "objects"],
+)
+def test_equal_numbers_are_written_alike(value: Any, text: bytes) -> None:
+    assert canonical(value) == text
+    assert digest(value) == digest(msgspec.json.decode(text))
+    assert len(digest(value)) == 32

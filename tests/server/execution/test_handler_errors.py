@@ -5,11 +5,23 @@ import logging
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlead import Context, MCPServer, MCPToolError, RpcError
-from fairlead.errors import ChannelClosed, MCPErrorCode
+from fairlead.errors import ChannelClosed, MCPErrorCode, RemoteProtocolError
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.interceptor.direct_edge import direct_exchange
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.revisions import NEWEST
+from fairlead.server.execution.handler_errors import (
+    error_for_caller,
+    log_errors,
+    sensitive_parts,
+)
+from fairlead.wire import Request
 from tests.support.raw_server_client import META, wire_to
+from tests.support.single_exchange import exchange
 
 
 def server_of_failures() -> MCPServer:
@@ -227,3 +239,61 @@ async def test_the_result_of_a_failing_tool_is_that_form() -> None:
 def test_another_result_is_no_tool_error(result: Any) -> None:
     with pytest.raises(ValueError, match="not|Expecting"):
         MCPToolError.from_mcp_response(result)
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "text", "code", "message"),
+    [
+        (RpcError(-32001, "no"), logging.WARNING, ": MCP error -32001: no", -32001, "no"),
+        (
+            RemoteProtocolError("odd", code=-32600),
+            logging.WARNING,
+            ": odd",
+            -32600,
+            "odd",
+        ),
+        (KeyError("secret"), logging.ERROR, " failed", -32603, "Internal error"),
+    ],
+    ids=["refusal", "protocol", "failure"],
+)
+@pytest.mark.parametrize("params", [None, {"name": "t"}], ids=["no target", "target"])
+def test_an_error_is_logged_with_what_it_is_about(
+    error: Exception,
+    level: int,
+    text: str,
+    code: int,
+    message: str,
+    params: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = exchange("tools/call", params)
+    found = error_for_caller(error, given)
+    assert (found.code, found.message) == (code, message)
+    (record,) = caplog.records
+    about = "tools/call" if params is None else "tools/call t"
+    assert record.getMessage() == f"{about} [{record.correlation_id}]{text}"  # type: ignore[attr-defined]
+    assert record.levelno == level
+    assert error_for_caller(found, given) is found
+    assert len(caplog.records) == 1
+    error_for_caller(found, exchange("tools/call", params))
+    assert len(caplog.records) == 2
+
+
+def test_params_and_headers_may_have_secrets() -> None:
+    caller = Caller(NEWEST, True, ANONYMOUS)
+    given = direct_exchange(Request(1, "x", Raw(b"{}")), caller, headers={"a": "b"})
+    assert sensitive_parts(given) == (Raw(b"{}"), {"a": "b"})
+
+
+async def test_the_outermost_interceptor_passes_answers_on() -> None:
+    given = exchange()
+
+    async def answer(exchange: Exchange) -> Answer:
+        return b"{}"
+
+    async def fail(exchange: Exchange) -> Answer:
+        raise KeyError("secret")
+
+    assert await log_errors(given, answer) == b"{}"
+    with pytest.raises(RpcError, match="Internal error"):
+        await log_errors(given, fail)

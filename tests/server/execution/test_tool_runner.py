@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 import json
+import logging
 from typing import Any
 
 import pytest
 
-from fairlead import Context, MCPServer
+from fairlead import Context, MCPServer, MCPServerConfig, MCPToolError
 from fairlead.limits import ABANDONED_CALLS
+from fairlead.server.execution.tool_runner import ToolRunner
+from fairlead.server.features.tool_entry import tool_from_function
 from tests.support.in_memory_client import META, ask
+from tests.support.raw_server_client import wire_to
+from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
 
@@ -190,3 +195,293 @@ async def test_the_rate_limit_is_explained_once(caplog: pytest.LogCaptureFixture
         assert (error["code"], error["tool_name"]) == ("RATE_LIMITED", name)
         assert error["message"] == f"Too many calls: '{name}' was not run"
     assert caplog.text.count("refused by the rate limit") == 1
+
+
+@pytest.mark.parametrize("meta", [META, None], ids=["stateless", "handshake"])
+async def test_an_inline_tool_is_answered_at_once_and_called_once(meta: Any) -> None:
+    server, calls = MCPServer("s"), list[int]()
+    assert "tools/call" not in server.inline_methods
+
+    @server.tool()
+    def threaded() -> None: ...
+
+    assert "tools/call" not in server.inline_methods
+
+    @server.tool(inline=True)
+    def divide(n: int) -> int:
+        calls.append(n)
+        return 6 // n
+
+    assert "tools/call" in server.inline_methods
+    own = {} if meta is None else {"_meta": meta}
+    async with wire_to(server) as wire:
+        if meta is None:
+            await wire.greet()
+
+        async def ask(n: int) -> dict[str, Any]:
+            params = {"name": "divide", "arguments": {"n": n}, **own}
+            return (await wire.ask("tools/call", params))["result"]  # type: ignore[no-any-return]
+
+        good, bad = await ask(2), await ask(0)
+    assert calls == [2, 0]
+    assert good["content"] == [{"type": "text", "text": "3"}]
+    assert (good.get("resultType"), bad.get("resultType")) == (
+        ("complete", "complete") if meta else (None, None)
+    )
+    error = json.loads(bad["content"][0]["text"])
+    assert error["message"] == "ZeroDivisionError: integer division or modulo by zero"
+
+
+@pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
+@pytest.mark.parametrize("kind", ["own", "chosen", "invalid"])
+async def test_a_failure_of_a_tool_is_logged_by_its_kind(
+    name: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = MCPServer("s")
+
+    def fail(n: int) -> None:
+        if kind == "chosen":
+            raise MCPToolError("not for you", code="ACCESS_DENIED", correlation_id="own")
+        raise KeyError("lost")
+
+    async def waiting(n: int) -> None:
+        await asyncio.sleep(0)
+        fail(n)
+
+    if name == "waiting":
+        server.tool("fails")(waiting)
+    else:
+        server.tool("fails", inline=name == "inline")(fail)
+    arguments = {"n": "many" if kind == "invalid" else 1}
+    error = problem(await call(server, "fails", arguments=arguments))
+    (record,) = [one for one in caplog.records if one.name == "fairlead.server"]
+    code, level = {
+        "own": ("EXECUTION_ERROR", logging.ERROR),
+        "chosen": ("ACCESS_DENIED", logging.WARNING),
+        "invalid": ("VALIDATION_ERROR", logging.WARNING),
+    }[kind]
+    assert (error["code"], error["tool_name"], record.levelno) == (code, "fails", level)
+    assert (record.exc_info is not None) is (kind == "own")
+    assert record.correlation_id == error["correlation_id"]  # type: ignore[attr-defined]
+    assert (error["correlation_id"] == "own") is (kind == "chosen")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_plain_wrapper_of_a_coroutine_function_is_awaited(late: bool) -> None:
+    async def later() -> str:
+        await (asyncio.Event().wait() if late else asyncio.sleep(0))
+        return "done"
+
+    def wrapper() -> Any:
+        return later()
+
+    entry = tool_from_function(wrapper, name="t", timeout=0.05 if late else 30)
+    given = exchange(params={"name": "t"})
+    result = json.loads(await ToolRunner(MCPServerConfig()).run(entry, given, b"}"))
+    if late:
+        assert problem({"result": result})["message"] == "Tool 't' timed out after 0.05s"
+    else:
+        assert result == {"content": [{"type": "text", "text": "done"}]}
+
+
+@pytest.mark.parametrize("limit", [0, None], ids=["no limit", "limit of the server"])
+async def test_a_tool_may_have_no_time_limit(
+    virtual_time: VirtualTime, limit: float | None
+) -> None:
+    server = MCPServer("s", default_tool_timeout=5)
+
+    @server.tool(timeout=limit)
+    async def slow(ctx: Context) -> str:
+        await asyncio.sleep(50)
+        return "done"
+
+    answer = await call(server, "slow")
+    if limit is None:
+        assert problem(answer)["message"] == "Tool 'slow' timed out after 5s"
+    else:
+        assert answer["result"]["content"][0]["text"] == "done"
+
+
+async def test_a_tool_that_was_left_behind_may_fail(
+    virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "fairlead.server")
+    server, ended = MCPServer("s", default_tool_timeout=5), asyncio.Event()
+
+    @server.tool()
+    async def slow() -> str:
+        end = virtual_time.now + 20
+        while virtual_time.now < end:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(end - virtual_time.now)
+        ended.set()
+        raise KeyError("late")
+
+    assert problem(await call(server, "slow"))["code"] == "TIMEOUT"
+    await ended.wait()
+    await asyncio.sleep(0)
+    assert server.metrics()["workers"]["abandoned_tasks"] == 0
+    (failed,) = [one for one in caplog.records if "was given up has failed" in one.getMessage()]
+    assert failed.exc_info
+
+
+def test_servers_in_several_loops_have_a_timer_each() -> None:
+    server = server_with_tools()
+
+    @server.tool(timeout=0.02)
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    async def both() -> None:
+        async with asyncio.timeout(5):
+            answer = await call(server, "waiting", arguments={"text": "a"})
+            assert answer["result"]["content"][0]["text"] == "a"
+            assert problem(await call(server, "stuck"))["code"] == "TIMEOUT"
+
+    for _ in range(2):
+        asyncio.run(both())
+
+
+async def test_a_runner_of_its_own_needs_nothing_else() -> None:
+    runner = ToolRunner(MCPServerConfig(max_message_bytes=0, log_level="ERROR", input_timeout=3))
+    context = runner.context(exchange())
+    assert (context.state, context.correlation_id) == (None, context.correlation_id)
+    assert runner.ring is runner.ring
+    assert runner.metrics == {
+        "threads": 0,
+        "busy": 0,
+        "abandoned": 0,
+        "abandoned_ever": 0,
+        "abandoned_tasks": 0,
+    }
+    entry = tool_from_function(lambda: "x" * 100, name="t", inline=True)
+    assert len(runner.run_inline(entry, exchange(params={"name": "t"}), b"}")) > 100
+
+
+@pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
+async def test_the_time_limit_ends_with_the_call(
+    virtual_time: VirtualTime, wants_context: bool
+) -> None:
+    runner, contexts = ToolRunner(MCPServerConfig(default_tool_timeout=5)), list[Context]()
+
+    async def quick() -> str:
+        await asyncio.sleep(1)
+        return "done"
+
+    async def quick_context(ctx: Context) -> str:
+        contexts.append(ctx)
+        return await quick()
+
+    entry = tool_from_function(quick_context if wants_context else quick)
+    result = json.loads(await runner.run(entry, exchange(params={}), b"}"))
+    assert result["content"][0]["text"] == "done"
+    for context in contexts:  # a question of something that the tool left behind
+        context.clock.pause()
+        context.clock.resume()
+    await asyncio.sleep(60)  # nothing cancels this task any more
+
+
+@pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
+async def test_a_cancellation_of_the_caller_goes_before_the_end_of_the_time(
+    virtual_time: VirtualTime, wants_context: bool
+) -> None:
+    runner = ToolRunner(MCPServerConfig(default_tool_timeout=5))
+
+    async def cleans_up() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.5)
+
+    async def cleans_up_context(ctx: Context) -> None:
+        await cleans_up()
+
+    entry = tool_from_function(cleans_up_context if wants_context else cleans_up)
+    task = asyncio.create_task(runner.run(entry, exchange(params={}), b"}"))
+    await asyncio.sleep(5.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_questions_say_who_asks() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def ask_for_name(ctx: Context) -> str:
+        return str((await ctx.elicit("Who?", str)).data)
+
+    asks = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    params = {"name": "ask_for_name", "_meta": {**META, **asks}}
+    result = (await ask(server, "tools/call", params))["result"]
+    assert result["resultType"] == "input_required"
+    assert result["_meta"] == {
+        "io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1.0.0"}
+    }
+
+
+async def test_a_caller_that_cannot_be_asked_is_told_in_the_words_of_its_era() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def ask_for_name(ctx: Context) -> str:
+        return str((await ctx.elicit("Who?", str)).data)
+
+    refused = (await call(server, "ask_for_name"))["error"]
+    assert (refused["code"], refused["data"]) == (
+        -32021,
+        {"requiredCapabilities": {"elicitation": {}}},
+    )
+    error = problem(await ask(server, "tools/call", {"name": "ask_for_name"}))
+    assert error["code"] == "DEPENDENCY_MISSING"
+
+
+async def test_an_inline_tool_with_a_context_is_answered_at_once() -> None:
+    server = server_with_tools(max_message_bytes=300)
+    async with wire_to(server) as wire:
+        for size, fits in ((10, True), (1000, False)):
+            params = {"name": "inline_context", "arguments": {"text": "x" * size}, "_meta": META}
+            result = (await wire.ask("tools/call", params))["result"]
+            text = result["content"][0]["text"]
+            assert (text == f"2026-07-28 {'x' * size}") is fits
+            assert ("over max_message_bytes (300)" in text) is not fits
+
+
+def test_an_inline_result_has_a_limited_size() -> None:
+    entry = tool_from_function(lambda: "x", name="t", inline=True)
+    size = len(b'{"content":[{"type":"text","text":"x"}]}')
+    for limit, fits in ((size, True), (size - 1, False)):
+        runner = ToolRunner(MCPServerConfig(max_message_bytes=limit))
+        result = json.loads(runner.run_inline(entry, exchange(params={}), b"}"))
+        assert ("isError" not in result) is fits
+
+
+async def test_a_tool_that_catches_the_end_of_its_round_asks_all_the_same() -> None:
+    server = MCPServer("s")
+
+    @server.tool()
+    async def stubborn(ctx: Context) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await ctx.elicit("Who?", str)
+        return "without an answer"
+
+    asks = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    params = {"name": "stubborn", "_meta": {**META, **asks}}
+    result = (await ask(server, "tools/call", params))["result"]
+    assert result["resultType"] == "input_required"
+
+
+@pytest.mark.parametrize("kind", ["inline", "waiting", "threaded"])
+async def test_a_text_keeps_to_the_schema_of_its_tool(kind: str) -> None:
+    server = MCPServer("s")
+
+    def plain() -> str:
+        return "text"
+
+    async def waiting() -> str:
+        return "text"
+
+    function = waiting if kind == "waiting" else plain
+    server.tool("t", output_schema=True, inline=kind == "inline")(function)
+    result = (await call(server, "t"))["result"]
+    assert result["structuredContent"] == {"result": "text"}

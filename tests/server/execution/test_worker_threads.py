@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -37,7 +40,9 @@ class Stuck:
 
 
 @pytest.mark.covers("SRV-27")
-async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
+async def test_abandoned_threads_are_counted_replaced_and_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     workers, stuck = WorkerThreads(limit=2), Stuck()
 
     async def abandon() -> None:
@@ -56,6 +61,7 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded() -> None:
     assert workers.metrics["threads"] == 4  # never more than twice the limit
     with pytest.raises(MCPToolError, match="4 synchronous calls were given up and still run"):
         await workers.run(lambda: "no thread is left")
+    assert "4 synchronous calls do not end; no thread is left" in caplog.text
     stuck.let_go.set()
     await until(lambda: workers.metrics["abandoned"] == 0)
     assert await workers.run(lambda: "again") == "again"
@@ -195,3 +201,104 @@ async def test_a_thread_that_cannot_be_added_leaves_the_work_to_the_others(
     stuck.let_go.set()
     async with asyncio.timeout(LIMIT):
         assert (await first, await second) == (None, 5)
+
+
+async def test_work_that_waits_is_done_when_another_is_abandoned() -> None:
+    workers, stuck = WorkerThreads(limit=1), Stuck()
+    first = asyncio.create_task(workers.run(stuck))
+    await until(lambda: stuck.begun.acquire(blocking=False))
+    second = asyncio.create_task(workers.run(int, "5"))
+    await asyncio.sleep(0)
+    assert workers.metrics == {"threads": 1, "busy": 2, "abandoned": 0, "abandoned_ever": 0}
+    first.cancel()
+    async with asyncio.timeout(LIMIT):
+        assert await second == 5
+    assert first.cancelled()
+    assert workers.metrics == {"threads": 2, "busy": 1, "abandoned": 1, "abandoned_ever": 1}
+    stuck.let_go.set()
+    await until(lambda: workers.busy == 0)
+
+
+async def test_a_thread_is_kept_for_the_next_function_and_is_a_daemon() -> None:
+    workers = WorkerThreads(limit=2)
+    first = await workers.run(threading.current_thread)
+    assert (first.daemon, first.name) == (True, "fairlead-worker")
+    assert workers.metrics == {"threads": 1, "busy": 0, "abandoned": 0, "abandoned_ever": 0}
+    assert await workers.run(threading.current_thread) is first
+
+
+async def test_failures_of_every_kind_reach_the_caller() -> None:
+    workers = WorkerThreads(limit=1)
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    for error in (KeyError("x"), SystemExit(3)):
+        with pytest.raises(type(error)) as raised:
+            await workers.run(fail, error)
+        assert raised.value is error
+    with pytest.raises(RuntimeError, match="^StopIteration: 5$"):
+        await workers.run(fail, StopIteration(5))
+    assert workers.metrics["threads"] == 1
+
+
+async def test_a_function_sees_the_context_of_its_caller() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+    variable.set("set by the caller")
+    assert await WorkerThreads().run(variable.get) == "set by the caller"
+
+
+@pytest.mark.parametrize(("limit", "queue"), [(1, 0), (2, 1)])
+async def test_an_overload_is_explained(
+    limit: int, queue: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers, stuck = WorkerThreads(limit=limit, queue=queue), Stuck()
+    tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(limit + queue)]
+    await until(lambda: workers.busy == limit + queue)
+    with pytest.raises(MCPToolError) as refused:
+        await workers.run(int)
+    error = refused.value
+    assert (error.code, error.suggestion) == ("RATE_LIMITED", "Try again later")
+    assert error.message == f"{limit + queue} synchronous calls are under way or waiting"
+    assert caplog.text == ""
+    stuck.let_go.set()
+    await asyncio.gather(*tasks)
+
+
+def test_a_loop_that_has_closed_hears_nothing() -> None:
+    workers, stuck = WorkerThreads(limit=1), Stuck()
+
+    async def leave() -> None:
+        task = asyncio.create_task(workers.run(stuck))
+        await until(lambda: stuck.begun.acquire(blocking=False))
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    stuck.let_go.set()
+    assert asyncio.run(workers.run(int, "5")) == 5
+
+
+async def test_there_are_32_threads_and_a_queue_of_1024_unless_something_else_is_said() -> None:
+    workers, stuck = WorkerThreads(), Stuck()
+    tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(32 + 1024)]
+    await asyncio.sleep(0)
+    assert workers.metrics["threads"] == 32
+    with pytest.raises(MCPToolError, match="^1056 synchronous calls are under way or waiting$"):
+        await workers.run(int)
+    stuck.let_go.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_function_that_has_ended_is_not_abandoned() -> None:
+    workers = WorkerThreads(limit=1)
+    task = asyncio.create_task(workers.run(int, "5"))
+    await asyncio.sleep(0)
+    deadline = time.monotonic() + LIMIT
+    while workers.busy and time.monotonic() < deadline:
+        os.sched_yield()  # the loop stands still, so it does not hear of the end
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert workers.metrics == {"threads": 1, "busy": 0, "abandoned": 0, "abandoned_ever": 0}

@@ -1,11 +1,24 @@
 """Changes that concern some connections only, and loops that are gone."""
 
 import asyncio
+import json
+from collections.abc import Hashable
 from typing import Any
 
+import pytest
+from msgspec import Raw
+
+from fairlead import RpcError
+from fairlead.errors import ChannelClosed
+from fairlead.interceptor import Exchange
+from fairlead.protocol.envelope import SessionContext, SessionState
 from fairlead.server.features.change_broadcaster import ChangeBroadcaster
+from fairlead.server.features.subscription_quota import HeldUris, SubscriptionQuota
+from fairlead.wire import Notification
 from tests.server.features.test_change_broadcaster import server_with_everything, told
 from tests.support.raw_server_client import META, wire_to
+from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
 
 LISTS = ["tools/list_changed", "resources/list_changed", "prompts/list_changed"]
 
@@ -62,3 +75,263 @@ def test_a_loop_that_has_closed_is_forgotten() -> None:
     assert len(broadcaster._rooms) == 1
     broadcaster.changed("notifications/tools/list_changed")
     assert broadcaster._rooms == {}
+
+
+class Listening:
+    """A caller that listens, without a connection in between."""
+
+    def __init__(self, broadcaster: ChangeBroadcaster, **wanted: Any) -> None:
+        self.told: list[tuple[str, Any]] = []
+        self.acknowledged = asyncio.Event()
+        self.exchange = exchange("subscriptions/listen", {"notifications": wanted})
+        self.exchange.edge = self  # type: ignore[assignment]
+        self.task = asyncio.create_task(broadcaster.listen(self.exchange, CAPABILITIES))
+
+    async def notify_caller(self, given: Exchange, note: Notification) -> None:
+        self.told.append((note.method.removeprefix("notifications/"), note.params))
+        self.acknowledged.set()
+
+
+class Stalled(Listening):
+    async def notify_caller(self, given: Exchange, note: Notification) -> None:
+        await super().notify_caller(given, note)
+        await asyncio.Event().wait()
+
+
+CAPABILITIES: dict[str, Any] = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+}
+
+
+async def test_ending_waits_until_every_listener_has_its_answer(
+    virtual_time: VirtualTime,
+) -> None:
+    broadcaster, begun = ChangeBroadcaster(), virtual_time.now
+    listeners = [Listening(broadcaster, toolsListChanged=True) for _ in range(3)]
+    for one in listeners:
+        await one.acknowledged.wait()
+    await broadcaster.end(listeners[0])
+    assert [one.task.done() for one in listeners] == [True, False, False]
+    await broadcaster.end()
+    assert virtual_time.now == begun
+    answers = [json.loads(one.task.result()) for one in listeners]
+    key = "io.modelcontextprotocol/subscriptionId"
+    assert answers == [{"_meta": {key: 1}, "resultType": "complete"}] * 3
+    assert broadcaster.stop() == []
+
+
+async def test_a_listener_that_reads_nothing_is_left_after_a_second(
+    virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    broadcaster, begun = ChangeBroadcaster(), virtual_time.now
+    stalled = Stalled(broadcaster, toolsListChanged=True)
+    await stalled.acknowledged.wait()
+    await broadcaster.end()
+    assert virtual_time.now - begun == 1
+    assert "a listener reads nothing" in caplog.text
+    stalled.task.cancel()
+    await asyncio.wait((stalled.task,))
+    assert broadcaster.stop() == []
+
+
+async def test_one_change_is_told_at_the_next_turn() -> None:
+    broadcaster = ChangeBroadcaster()
+    one = Listening(broadcaster, promptsListChanged=True, resourceSubscriptions=["a", "b", "a"])
+    await one.acknowledged.wait()
+    assert len(broadcaster.quota.uris.counts) == 1
+    assert broadcaster.quota.uris.total == 2
+    for _ in range(2):
+        one.told.clear()
+        broadcaster.changed("notifications/prompts/list_changed")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [method for method, _ in one.told] == ["prompts/list_changed"]
+    one.told.clear()
+    for uri in ("b", "c", "a", "b"):
+        broadcaster.updated(uri)
+    broadcaster.changed("notifications/tools/list_changed")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [json.loads(bytes(params))["uri"] for _, params in one.told] == ["b", "a"]
+    await broadcaster.end()
+    assert broadcaster.quota.uris.total == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capabilities", "honoured"),
+    [
+        (
+            {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True},
+            CAPABILITIES,
+            {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True},
+        ),
+        ({"toolsListChanged": True, "promptsListChanged": True}, {"tools": {}}, {}),
+        ({"toolsListChanged": False}, CAPABILITIES, {}),
+        (
+            {"resourceSubscriptions": ["b", "a", "b"]},
+            CAPABILITIES,
+            {"resourceSubscriptions": ["b", "a"]},
+        ),
+        ({"resourceSubscriptions": ["a"]}, {"resources": {"listChanged": True}}, {}),
+        ({}, CAPABILITIES, {}),
+    ],
+    ids=["lists", "not offered", "not wanted", "resources", "no resources", "nothing"],
+)
+async def test_what_is_honoured_is_acknowledged(
+    wanted: Any, capabilities: Any, honoured: Any
+) -> None:
+    broadcaster = ChangeBroadcaster()
+    one = Listening(broadcaster, **wanted)
+    one.task.cancel()
+    listening = asyncio.create_task(broadcaster.listen_admitted(one.exchange, capabilities))
+    await one.acknowledged.wait()
+    ((method, params),) = one.told
+    assert method == "subscriptions/acknowledged"
+    assert json.loads(bytes(params))["notifications"] == honoured
+    await broadcaster.end()
+    assert listening.done()
+
+
+@pytest.mark.parametrize(
+    ("declared", "granted"),
+    [
+        (b"{}", False),
+        (b'{"extensions":5}', False),
+        (b'{"extensions":{}}', False),
+        (b'{"extensions":{"io.modelcontextprotocol/tasks":{}}}', True),
+    ],
+    ids=["nothing", "no object", "others", "tasks"],
+)
+async def test_changes_of_tasks_need_a_capability(declared: bytes, granted: bool) -> None:
+    broadcaster = ChangeBroadcaster()
+    given = exchange(
+        "subscriptions/listen", {"notifications": {"taskIds": ["a"]}}, capabilities=declared
+    )
+    listening = asyncio.create_task(broadcaster.listen(given, CAPABILITIES))
+    if granted:
+        await asyncio.sleep(0)
+        await broadcaster.end()
+        await listening
+        return
+    with pytest.raises(RpcError) as refused:
+        await listening
+    tasks = "io.modelcontextprotocol/tasks"
+    assert refused.value.code == -32021
+    assert refused.value.message == f"taskIds needs the client capability {tasks}"
+    assert refused.value.data == {"requiredCapabilities": {"extensions": {tasks: {}}}}
+
+
+class Session:
+    """A connection of the handshake era."""
+
+    def __init__(self, state: SessionState = SessionState.ACTIVE, name: str = "ann") -> None:
+        self.name = name
+        self.session = SessionContext(state=state, session_id="s")
+        self.told: list[tuple[str, Any]] = []
+        self.fails = False
+
+    async def notify(self, method: str, params: Any = None) -> None:
+        if self.fails:
+            raise ChannelClosed("gone")
+        self.told.append((method.removeprefix("notifications/"), params))
+
+    def begin(self, broadcaster: ChangeBroadcaster, capabilities: Any = CAPABILITIES) -> None:
+        given = exchange("initialize", {}, stateless=False, principal=self.name)
+        given.edge = self  # type: ignore[assignment]
+        broadcaster.introduced(given, capabilities)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_session_is_told_what_it_was_promised_and_subscribed_to() -> None:
+    broadcaster, session, opening = (
+        ChangeBroadcaster(),
+        Session(),
+        Session(SessionState.INITIALIZING),
+    )
+    session.begin(broadcaster, {"tools": {"listChanged": True}, "prompts": {}})
+    opening.begin(broadcaster)
+    broadcaster.subscribe(session, "r://1")
+    broadcaster.subscribe(Session(), "r://1")  # not introduced: a message that came alone
+    for method in ("tools", "prompts", "resources"):
+        broadcaster.changed(f"notifications/{method}/list_changed")
+    broadcaster.updated("r://1")
+    broadcaster.updated("r://2")
+    await turns()
+    assert session.told == [
+        ("tools/list_changed", None),
+        ("resources/updated", Raw(b'{"uri":"r://1"}')),
+    ]
+    assert opening.told == []
+    broadcaster.updated("r://1")
+    broadcaster.unsubscribe(session, "r://1")
+    broadcaster.unsubscribe(Session(), "r://1")
+    broadcaster.forget(session)
+    broadcaster.changed("notifications/tools/list_changed")
+    await turns()
+    assert len(session.told) == 2
+
+
+async def test_a_session_that_cannot_be_told_hears_of_later_changes() -> None:
+    broadcaster, session = ChangeBroadcaster(), Session()
+    session.begin(broadcaster)
+    session.fails = True
+    for kind in ("tools", "prompts"):
+        broadcaster.changed(f"notifications/{kind}/list_changed")
+    await turns()
+    session.fails = False
+    broadcaster.changed("notifications/resources/list_changed")
+    await turns()
+    assert session.told == [("resources/list_changed", None)]
+
+
+async def test_a_session_that_begins_again_holds_nothing() -> None:
+    held: list[HeldUris] = []
+
+    class Quota(SubscriptionQuota):
+        def held(self, key: Hashable) -> HeldUris:
+            held.append(super().held(key))
+            return held[-1]
+
+    broadcaster = ChangeBroadcaster(quota=Quota())
+    one, other = Session(name="ann"), Session(name="bob")
+    for session in (one, other):
+        session.begin(broadcaster)
+        broadcaster.subscribe(session, "r://1")
+    uris = broadcaster.quota.uris
+    assert (uris.total, sorted(uris.counts.values())) == (2, [1, 1])
+    one.begin(broadcaster)
+    assert (uris.total, [set(one) for one in held]) == (1, [set(), {"r://1"}, set()])
+    broadcaster.forget(other)
+    assert (uris.total, uris.counts) == (0, {})
+
+
+async def test_only_a_connection_is_introduced() -> None:
+    broadcaster = ChangeBroadcaster()
+    broadcaster.introduced(exchange("initialize", {}, stateless=False), CAPABILITIES)
+    broadcaster.changed("notifications/tools/list_changed")
+    await turns()
+    assert broadcaster.stop() == []
+
+
+async def test_news_of_a_resource_are_dropped_with_its_subscription() -> None:
+    class Slow(Session):
+        async def notify(self, method: str, params: Any = None) -> None:
+            await gate.wait()
+            await super().notify(method, params)
+
+    broadcaster, session, gate = ChangeBroadcaster(), Slow(), asyncio.Event()
+    session.begin(broadcaster)
+    for uri in ("r://1", "r://2", "r://3"):
+        broadcaster.subscribe(session, uri)
+        broadcaster.updated(uri)
+    await turns()  # the first is on its way, the others are noted
+    broadcaster.unsubscribe(session, "r://2")
+    gate.set()
+    await turns()
+    assert [bytes(params) for _, params in session.told] == [b'{"uri":"r://1"}', b'{"uri":"r://3"}']

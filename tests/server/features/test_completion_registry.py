@@ -77,6 +77,7 @@ async def test_functions_and_types_complete_arguments(era: str) -> None:
         assert await values(template, "kind", "F") == ["fruit", "fish"]
         assert await values(PROMPT, "tone", "o") == ["cool"]
         assert await values(PROMPT, "tone", "c") == ["cool"]
+        assert await values(PROMPT, "tone", "") == ["warm", "cool"]
         assert await values(PROMPT, "loud", "") == ["true", "false"]
         assert await values(PROMPT, "times", "1") == []
         assert await values(PROMPT, "nothing", "1") == []
@@ -166,6 +167,7 @@ async def test_prompts_may_take_the_context() -> None:
         (range(100), 100, 100, False),
         (range(101), 100, 101, True),
         (Completion(values=["a"]), 1, None, None),
+        (Completion(values=["a"] * 100), 100, None, None),
         (Completion(values=["a"] * 100, total=500, has_more=True), 100, 500, True),
         (Completion(values=["a"] * 101), 100, 101, True),
         (Completion(values=["a"] * 101, total=500), 100, 500, True),
@@ -222,3 +224,106 @@ async def test_prompts_may_be_functions_texts_or_their_own_description() -> None
             answer = await wire.ask("prompts/get", {"name": name, "arguments": arguments})
             [message] = answer["result"]["messages"]
             assert (message["role"], message["content"]["text"]) == ("user", text)
+
+
+@pytest.mark.parametrize(
+    ("typed", "values"),
+    [
+        ("", ["Tea", "steam", "team", "east"]),
+        ("te", ["Tea", "team", "steam"]),
+        ("EA", ["east", "Tea", "steam", "team"]),
+        ("st", ["steam", "east"]),
+        ("x", []),
+    ],
+)
+async def test_choices_that_begin_with_what_was_typed_come_first(
+    typed: str, values: list[str]
+) -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    def greet(word: Literal["Tea", "steam", "team", "east"]) -> str:
+        return word
+
+    async with wire_to(server) as wire:
+        assert (await wire.greet())["capabilities"]["completions"] == {}
+        found = await complete(wire, PROMPT, "word", typed)
+        assert found["completion"] == {"values": values, "total": len(values), "hasMore": False}
+
+
+class Cities:
+    """Completers of every kind, each told what the others are."""
+
+    async def __call__(self, typed: str, *others: Any) -> list[str]:
+        return [typed, *map(str, others)]
+
+    def plain(self, typed: str) -> list[str]:
+        return [typed]
+
+    def named(self, typed: str, *, more: int = 1) -> list[str]:
+        return [typed, str(more)]
+
+    def wrapped(self, typed: str, others: Mapping[str, str], /) -> Any:
+        return self(typed, others)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("__call__", ["R", "{'a': 'b'}"]),
+        ("plain", ["R"]),
+        ("named", ["R", "1"]),
+        ("wrapped", ["R", "{'a': 'b'}"]),
+    ],
+)
+async def test_a_completer_gets_the_other_arguments_if_it_takes_them(
+    kind: str, values: list[str]
+) -> None:
+    server, cities = MCPServer("s"), Cities()
+    server.register_prompt("greet", arguments=[{"name": "city"}], template="{city}")
+    completer = cities if kind == "__call__" else getattr(cities, kind)
+    assert server.completion("greet", "city")(completer) is completer
+    async with wire_to(server) as wire:
+        await wire.greet()
+        given = {"context": {"arguments": {"a": "b"}}}
+        found = await complete(wire, PROMPT, "city", "R", **given)
+        assert found["completion"]["values"] == values
+        for nothing in ({}, {"context": {}}):
+            found = await complete(wire, PROMPT, "city", "R", **nothing)
+            assert found["completion"]["values"] == [v.replace("'a': 'b'", "") for v in values]
+
+
+async def test_completers_of_mounted_servers_are_found_by_both_names() -> None:
+    outer, first, second = MCPServer("outer"), MCPServer("first"), MCPServer("second")
+    assert not outer.completions
+    for server, name in ((first, "x"), (second, "y"), (outer, "z")):
+        server.register_prompt(name, arguments=[{"name": "a"}], template="{a}")
+        server.completion(name, "a")(lambda typed, name=name: [f"{name} {typed}"])
+    first.resource("t://{a}")(lambda a: a)
+    first.completion("t://{a}", "a")(lambda typed: ["template"])
+    plain = MCPServer("plain")
+    plain.mount(MCPServer("empty"), "e")
+    assert not plain.completions
+    plain.mount(first, "one")
+    assert plain.completions
+    outer.mount(first, "one")
+    outer.mount(second, "two")
+    found = {
+        reference: (completer := outer.completions.find(reference, "a")) and completer("?")
+        for reference in ("z", "one_x", "two_y", "t://{a}", "one_y", "two_x", "one", "a_x")
+    }
+    assert found == {
+        "z": ["z ?"],
+        "one_x": ["x ?"],
+        "two_y": ["y ?"],
+        "t://{a}": ["template"],
+        "one_y": None,
+        "two_x": None,
+        "one": None,
+        "a_x": None,
+    }
+    assert outer.completions.find("one_x", "b") is None
+    first.completion("one_x", "a")(lambda typed: ["its own"])
+    own = outer.completions.find("one_x", "a")
+    assert own is not None
+    assert own("") == ["its own"]

@@ -1,11 +1,15 @@
 """What the first request needs is there before it comes, or made when it is needed."""
 
+import base64
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
-from fairlead import MCPServer
+from fairlead import MCPServer, RpcError
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from fairlead.server.features.paged_list import PagedList
 from tests.support.raw_server_client import META, wire_to
 
 
@@ -97,3 +101,78 @@ def test_schemas_that_every_call_needs_are_compiled_then_or_on_demand(warm_up: b
         timeout=30,
     )
     assert done.stdout.split() == [str(warm_up), "True"], done.stderr
+
+
+class Entry(msgspec.Struct):
+    definition: dict[str, str]
+
+
+def listing(*names: str) -> PagedList[Entry]:
+    made: PagedList[Entry] = PagedList("tool", "tools/list", "tools", 2)
+    for name in names:
+        made.add(name, Entry({"name": name}))
+    return made
+
+
+def pages(made: PagedList[Entry]) -> list[list[str]]:
+    found, cursor = [], None
+    while True:
+        page = msgspec.json.decode(b"{%b}" % made.page(cursor, NEWEST))
+        found.append([tool["name"] for tool in page["tools"]])
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [("", [[]]), ("a", [["a"]]), ("ab", [["a", "b"]]), ("abc", [["a", "b"], ["c"]])],
+    ids=["none", "one", "two", "three"],
+)
+def test_a_list_has_as_many_pages_as_it_needs(names: str, expected: list[list[str]]) -> None:
+    assert pages(listing(*names)) == expected
+
+
+@pytest.mark.parametrize("offset", ["0", "-1", "4", "x", ""])
+def test_a_cursor_that_was_not_handed_out_is_refused(offset: str) -> None:
+    cursor = base64.urlsafe_b64encode(offset.encode()).decode()
+    for given in (cursor, "not base64!"):
+        with pytest.raises(RpcError) as refused:
+            listing("a", "b", "c").page(given, NEWEST)
+        assert refused.value.code == -32602
+        assert refused.value.message == f"Unknown cursor {given!r}: list again from the start"
+
+
+def test_a_list_that_has_become_shorter_ends_at_its_cursor() -> None:
+    made = listing("a", "b", "c")
+    cursor = msgspec.json.decode(b"{%b}" % made.page(None, NEWEST))["nextCursor"]
+    made.remove("c")
+    assert made.page(cursor, NEWEST) == b'"tools":[]'
+    made.remove("b")
+    with pytest.raises(RpcError):
+        made.page(cursor, NEWEST)
+
+
+def test_changes_are_told_and_pages_encoded_anew() -> None:
+    made, told = listing("a"), list[str]()
+    made.listeners.append(lambda: told.append("changed"))
+    made.warm_up(NEWEST, NEWEST_HANDSHAKE)
+    assert (made.encoded_pages, told) == (2, [])
+    with pytest.raises(ValueError, match="^there is a tool 'a' already$"):
+        made.add("a", Entry({"name": "other"}))
+    made.add("a", Entry({"name": "other"}), replace=True)
+    assert (made.encoded_pages, told) == (0, ["changed"])
+    assert pages(made) == [["other"]]
+    assert (made.names(), len(made)) == (["a"], 1)
+    made.remove("a")
+    assert (made.encoded_pages, told, made.get("a")) == (0, ["changed", "changed"], None)
+    with pytest.raises(KeyError):
+        made.remove("a")
+
+
+def test_warming_up_keeps_what_is_encoded() -> None:
+    made = listing("a", "b", "c")
+    first = made.page(None, NEWEST)
+    made.warm_up(NEWEST)
+    assert made.encoded_pages == 2
+    assert made.page(None, NEWEST) is first

@@ -105,3 +105,26 @@ def test_a_stream_that_is_refused_holds_nothing() -> None:
     assert (quota.uris.total, quota.streams.total, quota._by_connection.total) == (0, 0, 0)
     with quota.listening("a", object(), 3):
         assert quota.uris.counts == {"a": 3}
+
+
+def test_counts_follow_what_is_held() -> None:
+    quota = SubscriptionQuota()
+    one, two = quota.held("a"), quota.held("a")
+    for uri in ("u1", "u2"):
+        one.add(uri)
+    two.add("u1")
+    seen = [dict(quota.uris.counts)]
+    one.discard("u1")
+    one.discard("u1")
+    one.discard(5)
+    seen.append(dict(quota.uris.counts))
+    one.clear()
+    one.clear()
+    seen.append(dict(quota.uris.counts))
+    two.discard("u1")
+    seen.append(dict(quota.uris.counts))
+    assert seen == [{"a": 3}, {"a": 2}, {"a": 1}, {}]
+    assert quota.uris.total == 0
+    with quota.listening("a", object(), 2), quota.listening("a", object(), 0):
+        assert (quota.uris.counts["a"], quota.streams.counts) == (2, {"a": 2})
+    assert (quota.uris.counts, quota.streams.counts, quota.streams.total) == ({}, {}, 0)

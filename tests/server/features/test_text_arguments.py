@@ -100,3 +100,122 @@ def test_annotations_that_cannot_be_resolved_are_texts() -> None:
     def odd(value: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     assert TextSignature(odd).arguments({"value": "5"}, None) == {"value": "5"}
+
+
+def test_parameters_behind_the_context_and_behind_what_texts_cannot_fill_are_known() -> None:
+    def function(
+        first: str, /, ctx: Annotated[Context, "x"], second: int, *rest: str, third: str = "3"
+    ) -> None: ...
+
+    signature = TextSignature(function)
+    assert (signature.context_name, signature.takes_any) == ("ctx", False)
+    assert {name: one.required for name, one in signature.parameters.items()} == {
+        "second": True,
+        "third": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("note", "text", "fits"),
+    [
+        (msgspec.Meta(pattern="^a+$"), "aa", True),
+        (msgspec.Meta(pattern="^a+$"), "ab", False),
+        (msgspec.Meta(min_length=1), "ab", True),
+        ("no pattern", "ab", True),
+    ],
+    ids=["fits", "wrong", "other limit", "remark"],
+)
+def test_a_text_matches_the_pattern_of_its_parameter(note: Any, text: str, fits: bool) -> None:
+    def function(value: str) -> None: ...
+
+    function.__annotations__["value"] = Annotated[str, note]
+    signature = TextSignature(function)
+    if fits:
+        assert signature.arguments({"value": text}, None) == {"value": text}
+        return
+    with pytest.raises(RpcError) as wrong:
+        signature.arguments({"value": text}, None)
+    assert (wrong.value.code, wrong.value.data) == (-32602, {"argument": "value"})
+    assert wrong.value.message == "value: it does not match '^a+$'"
+
+
+class Numbers(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "choices"),
+    [
+        (str, ()),
+        (bool, ("true", "false")),
+        (Numbers, ("1", "2")),
+        (Literal["a", 5], ("a", "5")),
+        (Annotated[Literal["a"], "x"], ("a",)),
+        (Literal["a"] | None, ("a",)),
+        (None | Literal["a"], ("a",)),
+        (Literal["a"] | int, ()),
+        (list[bool], ()),
+    ],
+    ids=["text", "bool", "enum", "literal", "noted", "optional", "null first", "union", "list"],
+)
+def test_choices_are_known_where_they_can_be_listed(kind: Any, choices: Any) -> None:
+    def function(value: str) -> None: ...
+
+    function.__annotations__["value"] = kind
+    assert TextSignature(function).parameters["value"].choices == choices
+
+
+class Note:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+@pytest.mark.parametrize(
+    ("notes", "title", "description"),
+    [
+        (("a", "b"), None, "b"),
+        ((Note(title="T"), Note(description="D")), "T", "D"),
+        ((Note(title="T", description="D"), Note(title="", description=None)), "T", "D"),
+        (("a", Note(description="D")), None, "D"),
+        ((Note(),), None, None),
+    ],
+    ids=["texts", "two notes", "empty", "text and note", "nothing"],
+)
+def test_the_last_note_describes_a_parameter(
+    notes: Any, title: str | None, description: str | None
+) -> None:
+    def function(value: str) -> None: ...
+
+    function.__annotations__["value"] = Annotated.__class_getitem__((str, *notes))  # type: ignore[attr-defined]
+    found = TextSignature(function).parameters["value"]
+    assert (found.title, found.description) == (title, description)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (float, "1e3", 1000.0),
+        (dict[str, int], '{"a":"1"}', {"a": 1}),
+        (int | None, "null", None),
+        (str | None, "null", "null"),
+        (Any, "5", "5"),
+    ],
+    ids=["float", "json", "no number", "a text", "anything"],
+)
+def test_a_text_is_read_as_its_type_or_as_json(kind: Any, text: str, value: Any) -> None:
+    def function(value: str) -> None: ...
+
+    function.__annotations__["value"] = kind
+    assert TextSignature(function).arguments({"value": text}, None) == {"value": value}
+
+
+@pytest.mark.parametrize("text", ["inf", "-Infinity", "nan"])
+def test_a_number_is_finite(text: str) -> None:
+    with pytest.raises(RpcError, match=f"share: '{text}' is no number"):
+        TextSignature(everything).arguments({"name": "x", "share": text}, None)
+
+
+def test_the_context_goes_to_its_parameter() -> None:
+    given = TextSignature(everything).arguments({"name": "x"}, "the context")  # type: ignore[arg-type]
+    assert given == {"name": "x", "context": "the context"}

@@ -14,6 +14,7 @@ import pytest
 from fairlead import MCPServer
 from fairlead.server.features.tool_modules import (
     Skipped,
+    ToolMark,
     load_modules,
     mcp_tool,
     stdout_to_stderr,
@@ -175,3 +176,166 @@ def test_a_tool_with_a_schema_has_a_description(
         assert load_modules(registry, [module.__name__]) == []
     definition = registry.listing.get("t").definition  # type: ignore[union-attr]
     assert definition.description == expected
+
+
+def module_of(**members: Any) -> types.ModuleType:
+    module = types.ModuleType("tools_for_this_test")
+    vars(module).update(members)
+    return module
+
+
+def load(monkeypatch: pytest.MonkeyPatch, **members: Any) -> tuple[MCPToolRegistry, list[Skipped]]:
+    registry, module = MCPToolRegistry(), module_of(**members)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return registry, load_modules(registry, [module.__name__])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "coroutine"])
+@pytest.mark.parametrize(
+    ("requires", "missing"),
+    [
+        (["json"], []),
+        (["json", "wave"], []),
+        (["no_such_module", "json", "nor_this_one"], ["no_such_module", "nor_this_one"]),
+        (["no_such_package.module"], ["no_such_package.module"]),
+        (["json.no_such_part"], ["json.no_such_part"]),
+    ],
+    ids=["imported", "installed", "two missing", "package missing", "part missing"],
+)
+async def test_a_tool_says_which_modules_it_misses(
+    monkeypatch: pytest.MonkeyPatch, asynchronous: bool, requires: list[str], missing: list[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "wave", raising=False)
+
+    def plain(a: int) -> int:
+        """Plain."""
+        return a + 1
+
+    async def later(a: int) -> int:
+        """Later."""
+        return a + 1
+
+    function = mcp_tool("t", requires=requires)(later if asynchronous else plain)
+    registry, skipped = load(monkeypatch, function=function)
+    assert skipped == []
+    (tool,) = registry.list_tools()
+    assert tool.description == ("Later." if asynchronous else "Plain.")
+    result = await registry.execute("t", {"a": 1})
+    text = result["content"][0]["text"]
+    if not missing:
+        assert text == "2"
+        return
+    error = json.loads(text)
+    name = "later" if asynchronous else "plain"
+    assert error["message"] == f"{name} needs {', '.join(missing)}, which is not installed"
+    assert (error["code"], error["module"]) == ("DEPENDENCY_MISSING", missing[0])
+    assert error["suggestion"] == f"pip install {' '.join(missing)}"
+
+
+def test_only_marked_functions_are_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    @mcp_tool
+    def good(a: int) -> int:
+        return a
+
+    @mcp_tool()
+    def bad(a: complex) -> int:
+        return 1
+
+    marked = types.SimpleNamespace(__mcp_tool__=ToolMark())
+    foreign = types.SimpleNamespace(__mcp_tool__="a mark of others")
+    registry, skipped = load(
+        monkeypatch, marked=marked, foreign=foreign, number=5, bad=bad, good=good
+    )
+    assert [tool.name for tool in registry.list_tools()] == ["good"]
+    assert [one.what for one in skipped] == ["tools_for_this_test.bad"]
+    assert "parameter 'a' has no JSON form" in skipped[0].why
+
+
+@pytest.mark.parametrize(
+    ("mark", "description", "meta"),
+    [
+        ({}, "Doc.", {"fairlead/category": "general"}),
+        ({"description": ""}, None, {"fairlead/category": "general"}),
+        (
+            {"deprecated_in": "2", "description": ""},
+            "Deprecated since 2.",
+            {"fairlead/category": "general", "fairlead/deprecatedIn": "2"},
+        ),
+        (
+            {"category": "c", "tags": ("a", "b"), "version": "1"},
+            "Doc.",
+            {"fairlead/category": "c", "fairlead/tags": ["a", "b"], "fairlead/version": "1"},
+        ),
+    ],
+    ids=["nothing", "no description", "deprecated", "everything"],
+)
+@pytest.mark.parametrize("schema", [None, {"type": "object"}], ids=["hints", "schema"])
+def test_a_mark_becomes_the_description_of_a_tool(
+    monkeypatch: pytest.MonkeyPatch, mark: Any, description: str | None, meta: Any, schema: Any
+) -> None:
+    def function() -> None:
+        """Doc."""
+
+    registry, _ = load(monkeypatch, function=mcp_tool(schema=schema, **mark)(function))
+    (tool,) = registry.list_tools()
+    if description is None and schema is not None:
+        description = "Doc."  # a tool with a schema always has the docstring
+    assert (tool.name, tool.description or None) == ("function", description)
+    assert json.loads(bytes(tool.meta)) == meta  # type: ignore[arg-type]
+
+
+def test_installed_packages_name_modules_of_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def entry_points(*, group: str) -> list[Any]:
+        asked.append(group)
+        return [types.SimpleNamespace(module="tools_for_this_test")]
+
+    @mcp_tool
+    def good() -> int:
+        return 1
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    registry, _ = load(monkeypatch, good=good)
+    assert asked == []
+    registry = MCPToolRegistry()
+    assert load_modules(registry, [], entry_points=True) == []
+    assert (asked, len(registry)) == (["fairlead.tools"], 1)
+    server = MCPServer("s", tool_entry_points=True)
+    assert server.describe_tools() == [("good", "")]
+
+
+@pytest.mark.parametrize("how", ["describe_tools", "running", "load_modules"])
+async def test_a_server_loads_its_modules(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    @mcp_tool
+    def good() -> int:
+        return 1
+
+    load(monkeypatch, good=good)
+    server = MCPServer("s", tool_modules=() if how == "load_modules" else ("tools_for_this_test",))
+    assert server.tool_count == 0
+    if how == "running":
+        async with server.running():
+            assert server.tool_count == 1
+    elif how == "describe_tools":
+        assert server.describe_tools() == [("good", "")]
+    else:
+        server.load_modules("tools_for_this_test")
+    assert server.tool_count == 1
+
+
+def test_stdout_is_protected_without_leaving_anything_open(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffered = open(1, "w", closefd=False)  # noqa: SIM115 - flushed by what is tested
+    monkeypatch.setattr(sys, "stdout", buffered)
+    buffered.write("before ")
+    handles = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyError), stdout_to_stderr():
+        buffered.flush()
+        os.write(1, b"inside ")
+        raise KeyError
+    assert sorted(os.listdir("/proc/self/fd")) == handles
+    os.write(1, b"after")
+    out, err = capfd.readouterr()
+    assert (out, err) == ("before after", "inside ")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead import MCPServer, MCPToolError
+from fairlead import Context, MCPServer, MCPToolError
+from fairlead.server.features.tool_entry import tool_from_function
 from fairlead.server.features.tool_registry import MCPToolRegistry
 from tests.support.raw_server_client import wire_to
 
@@ -106,3 +107,77 @@ async def test_tools_may_be_executed_by_several_tasks() -> None:
         *(registry.execute("double", {"number": n}) for n in range(20))
     )
     assert [r["content"][0]["text"] for r in results] == [str(2 * n) for n in range(20)]
+
+
+async def test_a_program_that_calls_its_own_tool_is_anonymous() -> None:
+    registry = MCPToolRegistry()
+
+    @registry.register
+    def about(ctx: Context) -> list[Any]:
+        return [ctx.request_id, ctx.protocol_version, ctx.principal, ctx.client]
+
+    result = await registry.execute("about")
+    assert result == {
+        "content": [{"type": "text", "text": '[0,"2025-11-25",null,"unknown"]'}],
+    }
+
+
+def test_a_tool_that_was_removed_may_come_back_as_another() -> None:
+    registry = MCPToolRegistry()
+    first = registry.register(double)
+    assert first.name in registry
+    registry.unregister("double")
+    assert "double" not in registry
+    second = registry.register(double)
+    assert second is not first
+    assert registry.get("double") is second
+
+
+def test_the_source_of_a_tool_tells_whether_it_is_the_same() -> None:
+    registry, one, two = MCPToolRegistry(), tool_from_function(double), tool_from_function(double)
+    assert registry.register(one, source=double) is one
+    assert registry.register(two, source=double) is one
+    with pytest.raises(ValueError, match="there is a tool 'double' already: give this one another"):
+        registry.register(two)
+    with pytest.raises(ValueError, match="already"):
+        registry.register(tool_from_function(double, title="Other"), source=double)
+    replaced = registry.register(tool_from_function(double, title="Other"), replace=True)
+    assert registry.get("double") is replaced
+    assert [tool.title for tool in registry.list_tools()] == ["Other"]
+
+
+def test_a_registry_knows_whether_a_tool_was_ever_inline() -> None:
+    registry = MCPToolRegistry()
+    registry.register(double)
+    assert registry.has_inline is False
+    registry.register(tool_from_function(triple, inline=True))
+    assert registry.has_inline is True
+    registry.unregister("triple")
+    registry.register(triple)
+    assert registry.has_inline is True
+
+
+def test_a_call_may_be_checked_before_it_is_made() -> None:
+    registry = MCPToolRegistry()
+    registry.register(double)
+    with pytest.raises(MCPToolError) as caught:
+        registry.validate_call("double")
+    assert (caught.value.code, caught.value.tool_name) == ("VALIDATION_ERROR", "double")
+    assert caught.value.message.startswith("Invalid arguments for tool 'double': ")
+    assert caught.value.field_errors == [
+        {"field": "number", "constraint": '"number" is a required property'}
+    ]
+    with pytest.raises(MCPToolError, match="Unknown tool: no") as caught:
+        registry.validate_call("no")
+    assert (caught.value.code, caught.value.tool_name) == ("NOT_FOUND", "no")
+
+
+async def test_a_program_cannot_be_asked() -> None:
+    registry = MCPToolRegistry()
+
+    @registry.register
+    async def asking(ctx: Context) -> str:
+        return str(await ctx.roots())
+
+    result = await registry.execute("asking")
+    assert json.loads(result["content"][0]["text"])["code"] == "DEPENDENCY_MISSING"

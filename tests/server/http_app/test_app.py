@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from fairlead import MCPServer
+from fairlead.errors import ChannelClosed
+from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
+from fairlead.transport.http.server.asgi import AsgiCall, BodyTimeout
 from fairlead.transport.http.server.http_settings import HttpSettings
 from tests.support.raw_server_client import META
 
@@ -31,10 +35,16 @@ class Reply:
 
 
 async def ask(
-    app: HttpApp, path: str, method: str = "POST", *more: tuple[bytes, bytes], **scope: Any
+    app: HttpApp,
+    path: str,
+    method: str = "POST",
+    *more: tuple[bytes, bytes],
+    body: bytes | None = None,
+    **scope: Any,
 ) -> Reply:
     """Send one request to an application, with further headers."""
-    body = json.dumps(CALL).encode() if method == "POST" else b""
+    if body is None:
+        body = json.dumps(CALL).encode() if method == "POST" else b""
     events = [{"type": "http.request", "body": body}]
     sent: list[Any] = []
 
@@ -206,3 +216,221 @@ async def test_the_first_request_starts_what_nobody_has_started() -> None:
     await app.close()
     await app.close()
     assert opened == ["opened", "closed"]
+
+
+class Pages:
+    """Answers everything else, after a moment that a test chooses."""
+
+    def __init__(self, fails: Exception | None = None) -> None:
+        self.fails = fails
+        self.begun = asyncio.Event()
+        self.served: list[tuple[str, Any]] = []
+
+    async def serve(self, call: AsgiCall, path: str, principal: Any) -> None:
+        self.served.append((path, principal))
+        self.begun.set()
+        if self.fails is not None:
+            raise self.fails
+        await asyncio.Event().wait()
+
+
+async def test_a_request_that_is_cut_off_by_the_end_is_told_so() -> None:
+    pages = Pages()
+    app = HttpApp(MCPServer("s"), HttpSettings(), pages=pages)
+    async with app.running():
+        first = asyncio.create_task(ask(app, "/api/page", "GET", root_path="/api"))
+        await pages.begun.wait()
+        assert pages.served == [("/page", ANONYMOUS)]
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        pages.begun.clear()
+        second = asyncio.create_task(ask(app, "/page", "GET"))
+        await pages.begun.wait()
+        await app.edge.close()
+        second.cancel()
+        reply = await second
+    assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+    assert reply.body == b"503 Service Unavailable: the server ends\n"
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
+    app = HttpApp(MCPServer("s"), HttpSettings(), pages=Pages(BodyTimeout()))
+    async with app.running():
+        reply = await ask(app, "/page", "POST")
+    assert reply.status == 408
+
+
+async def test_a_client_that_left_needs_no_answer() -> None:
+    app = HttpApp(MCPServer("s"), HttpSettings(), pages=Pages(ChannelClosed("gone")))
+    async with app.running():
+        with pytest.raises(IndexError):  # nothing was sent
+            await ask(app, "/page", "POST")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "words"),
+    [
+        ("/sse", "POST", 405, b"GET opens the stream"),
+        ("/messages", "GET", 405, b"messages are posted here"),
+        ("/messages", "POST", 404, b"session"),
+    ],
+)
+async def test_the_old_transport_has_its_own_paths(
+    path: str, method: str, status: int, words: bytes
+) -> None:
+    pages = Pages(ChannelClosed("not for pages"))
+    app = HttpApp(MCPServer("s"), HttpSettings(), pages=pages)
+    async with app.running():
+        reply = await ask(app, path, method)
+    assert reply.status == status
+    assert words in reply.body
+    assert pages.served == []
+
+
+async def test_streams_of_every_kind_end_with_the_server() -> None:
+    """The old transport, a WebSocket, and a listener of the stateless era."""
+    server = MCPServer("s")
+    app = HttpApp(server, HttpSettings())
+    sent: dict[str, list[Any]] = {"sse": [], "ws": [], "listen": []}
+    begun = {kind: asyncio.Event() for kind in sent}
+    listen = {"notifications": {"toolsListChanged": True}, "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": listen}
+    first = {
+        "sse": {"type": "http.request", "body": b""},
+        "ws": {"type": "websocket.connect"},
+        "listen": {"type": "http.request", "body": json.dumps(body).encode()},
+    }
+
+    def start(kind: str, **scope: Any) -> asyncio.Task[None]:
+        events = [first[kind]]
+
+        async def receive() -> Any:
+            if not events:
+                await asyncio.Event().wait()
+            return events.pop()
+
+        async def send(event: Any) -> None:
+            sent[kind].append(event)
+            if event.get("body") or event["type"] == "websocket.accept":
+                begun[kind].set()
+
+        headers = {**JSON, "mcp-method": "subscriptions/listen"}
+        fields = [(name.encode(), text.encode()) for name, text in headers.items()]
+        return asyncio.create_task(
+            app({"headers": fields, "client": ("127.0.0.1", 5), **scope}, receive, send)
+        )
+
+    async with app.running():
+        tasks = [
+            start("sse", type="http", method="GET", path="/sse"),
+            start("ws", type="websocket", path="/ws"),
+            start("listen", type="http", method="POST", path="/mcp"),
+        ]
+        async with asyncio.timeout(5):
+            for event in begun.values():
+                await event.wait()
+            assert [task.done() for task in tasks] == [False] * 3
+            await app.end_streams()
+            await asyncio.wait(tasks)
+    assert [task.exception() for task in tasks] == [None] * 3
+    assert sent["sse"][-1].get("more_body", False) is False
+    assert (sent["ws"][-1]["type"], sent["ws"][-1]["code"]) == ("websocket.close", 1001)
+    told = b"".join(event.get("body", b"") for event in sent["listen"])
+    assert b'"resultType":"complete"' in told
+
+
+async def test_a_websocket_starts_an_application_that_has_not_started() -> None:
+    opened: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def open_all(server: MCPServer) -> AsyncIterator[None]:
+        opened.append("opened")
+        yield
+        opened.append("closed")
+
+    app, sent = HttpApp(MCPServer("s", lifespan=open_all), HttpSettings()), list[Any]()
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    for _ in range(2):
+        scope = {"type": "websocket", "path": "/nowhere", "headers": [(b"host", b"localhost")]}
+        await app(scope, receive, send)
+    assert opened == ["opened"]
+    assert sent
+    await app.close()
+    assert opened == ["opened", "closed"]
+
+
+async def test_an_application_runs_as_long_as_its_block() -> None:
+    opened: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def open_all(server: MCPServer) -> AsyncIterator[None]:
+        opened.append("opened")
+        yield
+        opened.append("closed")
+
+    app = HttpApp(MCPServer("s", lifespan=open_all), HttpSettings())
+    async with app.running():
+        assert opened == ["opened"]
+        assert (await ask(app, "/mcp")).status == 200
+        assert app.edge.ending is False
+    assert opened == ["opened", "closed"]
+    assert app.edge.ending is True
+
+
+async def test_an_endpoint_that_is_removed_ends() -> None:
+    ended: list[str] = []
+
+    class Other(MCPServer):
+        async def end_streams(self) -> None:
+            ended.append(self.name)
+
+    first = Other("first")
+    app = HttpApp(MCPServer("s"), HttpSettings(), others={"/first": first})
+    async with app.running():
+        assert (await ask(app, "/first")).status == 200
+        app.add("/second", Other("second"))
+        edge = app.edges["/first"]
+        assert edge.ending is False
+        await app.remove("/first")
+        assert edge.ending is True
+    assert ended == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("token", "hidden", "status"),
+    [
+        ("right", False, 200),
+        ("right", True, 404),
+        ("wrong", True, 401),
+        ("wrong", False, 401),
+    ],
+)
+async def test_an_endpoint_may_be_hidden_from_a_client(
+    token: str, hidden: bool, status: int
+) -> None:
+    class Other(MCPServer):
+        @staticmethod
+        def hides(principal: Any) -> bool:
+            return hidden
+
+    app = HttpApp(MCPServer("s"), HttpSettings(auth_token="right"), others={"/o": Other("o")})
+    async with app.running():
+        reply = await ask(app, "/o", "POST", (b"authorization", f"Bearer {token}".encode()))
+    assert reply.status == status
+
+
+async def test_the_token_of_an_application_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    token = "a-long-token-of-this-test"
+    async with application(auth_token=token):
+        logging.getLogger("fairlead.server").warning("said %s", token)
+    assert token not in caplog.text
+    assert "said " in caplog.text

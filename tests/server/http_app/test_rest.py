@@ -1,5 +1,6 @@
 """The plain HTTP surface: lists, calls with statuses, an OpenAPI document, a page."""
 
+import json
 from typing import Any
 
 import jsonschema_rs
@@ -8,7 +9,9 @@ import pytest
 from fairlead import MCPServer, MCPToolError, RpcError
 from fairlead.errors import MCPErrorCode
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.server.http_app import rest
+from tests.server.http_app.test_app import Reply, ask
 from tests.support.http_server import Web, make_server, serving
 
 
@@ -178,3 +181,175 @@ def test_each_code_of_a_tool_error_has_a_status(code: str, status: int) -> None:
 )
 def test_a_result_that_says_it_failed_is_an_error(result: Any, message: str) -> None:
     assert rest._tool_error(result).message == message
+
+
+class Api:
+    """The paths of a server, without a socket."""
+
+    def __init__(self, server: MCPServer, **settings: Any) -> None:
+        self.app = server.create_http_app(**settings)
+
+    async def get(self, path: str, method: str = "GET", **scope: Any) -> Reply:
+        return await ask(self.app, path, method, **scope)
+
+    async def call(self, path: str, body: bytes, *headers: tuple[bytes, bytes]) -> Reply:
+        return await ask(self.app, path, "POST", *headers, body=body)
+
+
+def small_server() -> MCPServer:
+    server = MCPServer("small", title="Small", page_size=2)
+    for name in ("a", "b", "c"):
+        server.tool(name)(lambda text="x": text)
+        server.register_resource(f"r://{name}", name, content_provider="x")
+        server.register_resource_template(f"{name}://{{x}}", name, lambda x: x)
+        server.register_prompt(name)
+    return server
+
+
+@pytest.mark.parametrize("path", ["/tools", "/resources", "/prompts", "/tools/"])
+async def test_a_list_is_json_at_its_path(path: str) -> None:
+    reply = await Api(small_server()).get(path)
+    kind = path.strip("/")
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    assert [one["name"] for one in json.loads(reply.body)[kind]] == ["a", "b", "c"]
+
+
+async def test_health_counts_what_is_offered() -> None:
+    reply = await Api(small_server()).get("/health")
+    assert reply.status == 200
+    assert json.loads(reply.body) == {
+        "status": "ok",
+        "server": {"name": "small", "version": "1.0.0"},
+        "protocolVersions": [revision.value for revision in reversed(Revision)],
+        "transport": "http",
+        "counts": {"tools": 3, "resources": 3, "prompts": 3},
+    }
+
+
+async def test_one_tool_has_a_path_of_its_own() -> None:
+    api = Api(small_server())
+    found, missing = await api.get("/tools/b"), await api.get("/tools/unknown")
+    assert (found.status, json.loads(found.body)["name"]) == (200, "b")
+    assert missing.status == 404
+    assert json.loads(missing.body) == {
+        "error": {"code": "NOT_FOUND", "message": "There is no tool 'unknown'"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "allowed"),
+    [
+        ("/tools", "HEAD", 200, None),
+        ("/tools/a", "HEAD", 200, None),
+        ("/tools", "PUT", 405, "GET"),
+        ("/tools/a", "PUT", 405, "GET"),
+        ("/health", "DELETE", 405, "GET"),
+        ("/tools/a/call", "GET", 405, "POST"),
+        ("/tools/a/call", "HEAD", 405, "POST"),
+        ("/nothing", "GET", 404, None),
+        ("/", "GET", 200, None),
+    ],
+)
+async def test_each_path_has_one_method(
+    path: str, method: str, status: int, allowed: str | None
+) -> None:
+    reply = await Api(small_server()).get(path, method)
+    assert (reply.status, reply.headers.get("allow")) == (status, allowed)
+    if status == 405:
+        assert reply.body.endswith(f"there is only {allowed} here\n".encode())
+    if status == 404:
+        assert reply.body == b"404 Not Found: MCP is at /mcp; / lists the rest\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "body", "status", "answer"),
+    [
+        ("a", b'{"text":"hello"}', 200, {"content": [{"type": "text", "text": "hello"}]}),
+        ("a", b"", 200, {"content": [{"type": "text", "text": "x"}]}),
+        ("unknown", b"{}", 404, "There is no tool 'unknown'"),
+        ("a", b"[1]", 400, "The body is the tool's arguments, a JSON object: "),
+        ("a", b"{", 400, "The body is the tool's arguments, a JSON object: "),
+        ("a", b'{"text":"\xff"}', 400, "The body is the tool's arguments, a JSON object: "),
+        ("a", b'{"text":' + b"[" * 100_000, 400, "The body is the tool's arguments"),
+        ("a", b'{"other":1}', 400, "Invalid arguments for tool 'a': "),
+    ],
+    ids=["call", "empty", "unknown", "list", "broken", "not UTF-8", "deep", "wrong"],
+)
+async def test_a_tool_is_called_by_its_path(
+    tool: str, body: bytes, status: int, answer: Any
+) -> None:
+    reply = await Api(small_server()).call(f"/tools/{tool}/call", body)
+    assert reply.status == status
+    found = json.loads(reply.body)
+    if status == 200:
+        assert found == answer
+    else:
+        assert found["error"]["message"].startswith(answer)
+        code = "NOT_FOUND" if status == 404 else "VALIDATION_ERROR"
+        assert found["error"]["code"] == code
+
+
+async def test_arguments_are_json_of_a_limited_size() -> None:
+    api = Api(small_server(), max_body=20)
+    fits = await api.call("/tools/a/call", b'{"text":"12345678"}  '[:20])
+    assert fits.status == 200
+    large = await api.call("/tools/a/call", b'{"text":"1234567890"}')
+    assert large.status == 413
+    assert large.body.endswith(b"the arguments have at most 20 bytes\n")
+
+
+async def test_arguments_of_another_type_are_refused() -> None:
+    app, sent = small_server().create_http_app(), list[Any]()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"{}"}
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    fields = [(b"host", b"localhost"), (b"content-type", b"text/plain")]
+    scope = {"type": "http", "method": "POST", "path": "/tools/a/call", "headers": fields}
+    await app({**scope, "client": ("127.0.0.1", 5)}, receive, send)
+    assert sent[0]["status"] == 415
+    assert sent[1]["body"].endswith(b"the arguments are sent as Content-Type: application/json\n")
+
+
+@pytest.mark.parametrize(
+    ("scope", "url"),
+    [
+        ({}, "http://localhost/mcp"),
+        ({"scheme": "https"}, "https://localhost/mcp"),
+        ({"root_path": "/api", "path": "/api/"}, "http://localhost/api/mcp"),
+    ],
+    ids=["plain", "TLS", "mounted"],
+)
+async def test_the_page_names_the_address_of_the_endpoint(scope: Any, url: str) -> None:
+    reply = await Api(small_server()).get(scope.pop("path", "/"), **scope)
+    page = reply.body.decode()
+    assert f"<code>{url}</code>" in page
+    assert all(f"<code>{name}://{{x}}</code>" in page for name in ("a", "b", "c"))
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'")
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_the_document_names_where_the_application_is_mounted() -> None:
+    api = Api(small_server())
+    mounted = json.loads((await api.get("/api/openapi.json", root_path="/api")).body)
+    assert mounted["servers"] == [{"url": "/api"}]
+    assert "servers" not in json.loads((await api.get("/openapi.json")).body)
+
+
+async def test_interceptors_see_who_asks_and_how() -> None:
+    seen: list[Exchange] = []
+
+    async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(exchange)
+        return await proceed(exchange)
+
+    await Api(MCPServer("s", interceptors=[watch])).get("/tools")
+    (given,) = seen
+    assert (given.method, given.request_id, given.caller.stateless) == ("tools/list", "rest", False)
+    assert given.caller.revision is NEWEST_HANDSHAKE
+    assert given.transport.peer_address == "127.0.0.1"

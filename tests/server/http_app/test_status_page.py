@@ -1,5 +1,6 @@
 """The page and the OpenAPI document of a server."""
 
+import html
 from typing import Any
 
 from fairlead.server.http_app.openapi import describe_api
@@ -83,3 +84,39 @@ def test_an_operation_describes_a_tool() -> None:
     assert result(first) == {"$ref": "#/components/schemas/Result"}
     assert result(second)["properties"]["structuredContent"] == output
     assert "servers" not in describe_api(CONFIG, [])
+
+
+def test_a_page_has_an_entry_for_the_configuration_of_clients() -> None:
+    entry = """{
+  "mcpServers": {
+    "notes": {
+      "type": "http",
+      "url": "http://localhost:8080/mcp"
+    }
+  }
+}"""
+    assert f"<pre>{html.escape(entry)}</pre>" in page()
+
+
+def test_a_page_has_the_title_of_its_server_and_may_have_no_instructions() -> None:
+    offered: dict[str, list[Any]] = {
+        kind: [] for kind in ("tools", "resources", "resourceTemplates", "prompts")
+    }
+    text = render_page(MCPServerConfig(name="n", title="The <N>"), URL, offered)
+    assert "<title>The &lt;N&gt;</title>" in text
+    assert "<h1>The &lt;N&gt;</h1>" in text
+    assert "n 1.0.0, a server of the Model Context Protocol</p><h2>Connect</h2>" in text
+
+
+def test_names_are_shown_once_and_hidden_characters_are_visible() -> None:
+    text = page(
+        resources=[
+            {"name": "note://one", "uri": "note://one"},
+            {"name": "two", "uri": "note://two", "title": "Two", "description": None},
+        ],
+        prompts=[{"name": "p\u202e", "arguments": [{"name": "x", "description": "words"}]}],
+    )
+    assert '<code>note://one</code> <span class="dim"></span></dt><dd></dd>' in text
+    assert '<code>note://two</code> <span class="dim">Two</span></dt><dd></dd>' in text
+    assert "\u202e" not in text
+    assert '<td class="dim">optional</td><td>words</td>' in text

@@ -1,13 +1,19 @@
 """Places a server listens on."""
 
+import asyncio
+import contextlib
+import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fairlead import MCPServer
 from fairlead.errors import ConfigError
-from fairlead.server.http_app.uvicorn_runner import _bind_unix, is_exposed, url_of
+from fairlead.server.http_app import uvicorn_runner
+from fairlead.server.http_app.uvicorn_runner import _bind_unix, bind, is_exposed, url_of
 from fairlead.transport.http.server.http_settings import HttpSettings
 
 
@@ -64,3 +70,148 @@ def test_a_url_names_the_address(family: int, host: str, shown: str) -> None:
         port = listening.getsockname()[1]
         assert url_of(listening, "/mcp", tls=False) == f"http://{shown}:{port}/mcp"
         assert url_of(listening, "/mcp", tls=True) == f"https://{shown}:{port}/mcp"
+
+
+def test_an_exposed_address_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        bind("0.0.0.0", 0, None, HttpSettings(), insecure=False)
+    assert str(refused.value).startswith(
+        "0.0.0.0 can be reached from other machines: set auth_token (or verify_token), or say "
+    )
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    settings = HttpSettings()
+    with bind("127.0.0.1", 0, None, settings, insecure=False) as taken:
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        assert taken.family == socket.AF_INET
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError) as refused:
+            bind("127.0.0.1", port, None, settings, insecure=False)
+    assert str(refused.value) == f"Cannot listen on 127.0.0.1:{port}: Address already in use"
+
+
+def test_an_exposed_address_may_be_used_on_purpose(tmp_path: Path) -> None:
+    with bind("0.0.0.0", 0, None, HttpSettings(), insecure=True) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
+    with bind("0.0.0.0", 0, None, HttpSettings(auth_token="t"), insecure=False) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
+    path = str(tmp_path / "folder" / "s")
+    with bind("0.0.0.0", 0, path, HttpSettings(), insecure=False) as listening:
+        assert listening.getsockname() == path
+        assert os.stat(tmp_path / "folder").st_mode & 0o777 == 0o700
+
+
+async def test_a_server_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    listened = asyncio.Event()
+
+    class Listened(MCPServer):
+        async def end_streams(self) -> None:
+            listened.set()
+            await super().end_streams()
+
+    server = Listened("s")
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(server.run_http(port=0, started=ready.set_result))
+    async with asyncio.timeout(10):
+        url = await ready
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().splitlines()
+        assert head[0] == "http/1.1 200 ok"
+        assert [one for one in caplog.records if one.name == "uvicorn.access"] == []
+        names = {line.partition(":")[0] for line in head[1:] if line}
+        assert names == {"content-type", "content-length"}
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert listened.is_set()
+        await reader.read()  # to its end: the connection was closed
+        writer.close()
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_request_that_ends_in_time_is_answered_while_the_server_ends() -> None:
+    server, begun, go_on = MCPServer("s"), asyncio.Event(), asyncio.Event()
+
+    @server.tool()
+    async def work() -> str:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(server.run_http(port=0, started=ready.set_result))
+    async with asyncio.timeout(10):
+        port = int((await ready).rpartition(":")[2].partition("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"POST /tools/work/call HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        await begun.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert b'"text":"done"' in await reader.read()
+        writer.close()
+
+
+async def test_an_application_is_served_on_this_machine_unless_something_else_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def refuse(*args: Any, **options: Any) -> None:
+        asked.append((args, options))
+        raise ConfigError("refused")
+
+    monkeypatch.setattr(uvicorn_runner, "bind", refuse)
+    app = MCPServer("s").create_http_app()
+    with pytest.raises(ConfigError, match="refused"):
+        await uvicorn_runner.run_app(app)
+    assert asked == [(("127.0.0.1", 8080, None, app.settings), {"insecure": False})]
+
+
+async def test_a_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_runner, "GRACE", 600.0)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
+    async with asyncio.timeout(10):
+        port = int((await ready).rpartition(":")[2].partition("/")[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await reader.read()
+        writer.close()
+
+
+def test_a_loop_that_ends_leaves_no_connection() -> None:
+    """It cancels every task at once, those of the HTTP library too."""
+
+    async def main() -> socket.socket:
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
+        async with asyncio.timeout(10):
+            port = int((await ready).rpartition(":")[2].partition("/")[0])
+            client = socket.create_connection(("127.0.0.1", port), timeout=10)
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await asyncio.to_thread(client.recv, 12) == b"HTTP/1.1 200"
+        assert not running.done()
+        return client
+
+    with asyncio.run(main()) as client:
+        address = client.getpeername()
+        with contextlib.suppress(ConnectionError):
+            while client.recv(1000):
+                pass  # the rest of the answer
+    with pytest.raises(OSError):
+        socket.create_connection(address, timeout=10)

@@ -10,6 +10,7 @@ import msgspec
 import pydantic
 import pytest
 
+from fairlead import MCPToolError
 from fairlead.protocol.types.content import (
     EmbeddedResource,
     ImageContent,
@@ -18,7 +19,14 @@ from fairlead.protocol.types.content import (
     TextContent,
 )
 from fairlead.protocol.types.tools import CallToolResult
-from fairlead.server.results.encode_result import as_content, prompt_messages, resource_contents
+from fairlead.server.results.encode_result import (
+    as_content,
+    error_content,
+    is_block_type,
+    is_result_type,
+    prompt_messages,
+    resource_contents,
+)
 from fairlead.server.results.media import Audio, File, Image
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -185,3 +193,130 @@ def test_a_resource_may_be_a_model() -> None:
     assert resource_contents("a:b", "application/json", Weather(city="Bern")) == [
         {"uri": "a:b", "mimeType": "application/json", "text": '{"town":"Bern"}'}
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        ("text", {"text": "text"}),
+        (b"\0", {"blob": "AA=="}),
+        (bytearray(b"\0"), {"blob": "AA=="}),
+        (memoryview(b"\0"), {"blob": "AA=="}),
+        ({"a": 1}, {"text": '{"a":1}'}),
+        (("a", "b"), {"text": '["a","b"]'}),
+    ],
+    ids=["text", "bytes", "bytearray", "memoryview", "mapping", "tuple"],
+)
+@pytest.mark.parametrize("kind", ["a/b", None])
+def test_what_a_provider_returns_is_the_contents_of_its_resource(
+    value: Any, content: Any, kind: str | None
+) -> None:
+    expected = {"uri": "r://1", **({"mimeType": kind} if kind else {}), **content}
+    assert resource_contents("r://1", kind, value) == [expected]
+    assert resource_contents("r://1", kind, [value, value]) == [expected] * 2
+
+
+def test_contents_with_a_uri_of_their_own_are_taken_as_they_are() -> None:
+    own = {"uri": "r://2", "text": "x"}
+    typed = ResourceContents(uri="r://3", text="x")
+    assert resource_contents("r://1", "a/b", [own, typed]) == [own, typed]
+
+
+@pytest.mark.parametrize(
+    ("value", "messages"),
+    [
+        ("a", [{"role": "user", "content": text("a")}]),
+        (("a", "b"), [{"role": "user", "content": text(one)} for one in "ab"]),
+        (
+            {"role": "assistant", "content": text("a")},
+            [{"role": "assistant", "content": text("a")}],
+        ),
+        ([TextContent(text="a")], [{"role": "user", "content": text("a")}]),
+        ([], []),
+    ],
+    ids=["text", "tuple", "message", "block", "nothing"],
+)
+def test_what_a_prompt_returns_are_its_messages(value: Any, messages: Any) -> None:
+    assert json.loads(msgspec.json.encode(prompt_messages(value))) == messages
+
+
+TAIL = b',"resultType":"complete","_meta":{"server":{"name":"s"}}}'
+
+
+@pytest.mark.parametrize(
+    ("own", "meta"),
+    [
+        ({}, {"server": {"name": "s"}}),
+        ({"meta": msgspec.Raw(b'{"a":1}')}, {"server": {"name": "s"}, "a": 1}),
+        ({"meta": msgspec.Raw(b'{"server":5}')}, {"server": 5}),
+    ],
+    ids=["none", "other", "same"],
+)
+def test_a_whole_result_keeps_its_members_and_gets_those_of_the_era(own: Any, meta: Any) -> None:
+    value = CallToolResult(content=[TextContent(text="a")], **own)
+    encoded = as_content(value, TAIL)
+    assert encoded.plain is False
+    assert json.loads(encoded.result) == {
+        "content": [text("a")],
+        "resultType": "complete",
+        "_meta": meta,
+    }
+    plain = json.loads(as_content(value).result)
+    assert plain.get("_meta") == (None if not own else json.loads(bytes(own["meta"])))
+    only_type = json.loads(as_content(value, b',"resultType":"complete"}').result)
+    assert only_type["resultType"] == "complete"
+    assert only_type.get("_meta") == plain.get("_meta")
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ("a", True),
+        (None, True),
+        (5, True),
+        (Shape(3), True),
+        (TextContent(text="a"), False),
+        (["a", TextContent(text="a")], False),
+        (b"x", False),
+    ],
+    ids=["text", "none", "number", "struct", "block", "blocks", "bytes"],
+)
+def test_a_result_knows_whether_every_revision_reads_it(value: Any, plain: bool) -> None:
+    encoded = as_content(value, TAIL)
+    assert encoded.plain is plain
+    assert json.loads(encoded.result)["resultType"] == "complete"
+
+
+class Loud(str):
+    def __str__(self) -> str:
+        return self.upper()
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "result"),
+    [
+        (TextContent, True, False),
+        (CallToolResult, False, True),
+        (Shape, False, False),
+        (int, False, False),
+        (TextContent(text="a"), False, False),
+        (list[TextContent], False, False),
+    ],
+    ids=["block", "result", "struct", "int", "instance", "list"],
+)
+def test_blocks_and_results_are_known_by_their_types(kind: Any, block: bool, result: bool) -> None:
+    assert (is_block_type(kind), is_result_type(kind)) == (block, result)
+
+
+def test_mixed_lists_are_values_unless_they_have_a_block() -> None:
+    assert blocks_of(["a", 5]) == [text('["a",5]')]
+    assert blocks_of(["a", 5, None]) == [text('["a",5,null]')]
+    assert blocks_of(Loud("a")) == [text("A")]
+    with pytest.raises(TypeError):
+        as_content([Image(PNG), object()])
+
+
+def test_an_error_is_one_text_block_with_a_flag() -> None:
+    result = json.loads(error_content(MCPToolError("no"), TAIL).result)
+    assert json.loads(result["content"][0]["text"]) == {"code": "EXECUTION_ERROR", "message": "no"}
+    assert (result["isError"], result["resultType"]) == (True, "complete")

@@ -18,6 +18,8 @@ from fairlead.server.results.media import Audio, File, Image, Media, embedded
         (b"GIF89a", "image/gif"),
         (b"GIF7", "image/png"),
         (b"RIFF0000WEBP", "image/webp"),
+        (b"RIFF0000WEBPVP8 ", "image/webp"),
+        (b"RIFF000WEBPVP8 ", "image/png"),
         (b"RIFF0000WAVE", "image/png"),
         (b"0000RIFFWEBP", "image/png"),
         (b"\x89PNG", "image/png"),

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import datetime
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -16,11 +16,12 @@ from fairlead import Context, MCPServer, MCPToolError
 from fairlead.client import MCPClient, MCPClientConfig
 from fairlead.errors import MCPErrorCode
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.protocol.schema.validation import InvalidArguments
+from fairlead.protocol.schema.validation import Checker, InvalidArguments
 from fairlead.protocol.types.content import TextContent
 from fairlead.protocol.types.tools import CallToolResult
 from fairlead.server.features.tool_entry import ToolEntry, tool_from_function, tool_from_schema
 from fairlead.server.results.media import Image
+from fairlead.server.results.output_schema import output_of
 from fairlead.transport.memory import memory_pair
 
 
@@ -410,3 +411,116 @@ def test_handlers_may_be_asynchronous() -> None:
     entry = tool_from_schema("t", INPUT, handler, None)
     assert entry.asynchronous
     assert asyncio.run(called(entry, '{"n":1}')) == 1
+
+
+@pytest.mark.parametrize(
+    ("schema", "compiled"), [({"type": "object"}, True), (Point, False), (Person, True)]
+)
+def test_warming_up_compiles_what_every_result_is_checked_with(
+    schema: Any, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(Checker, "compile", lambda self: calls.append("compiled"))
+    output = output_of(schema, None, "f")
+    assert output is not None
+    calls.clear()
+    output.warm_up()
+    assert bool(calls) is compiled
+
+
+def test_a_schema_that_is_none_is_refused_with_the_place() -> None:
+    with pytest.raises(ValueError, match="^f: the output schema cannot be used: "):
+        output_of({"type": 5}, None, "f")
+    with pytest.raises(TypeError, match="^f: annotate what it returns; its output schema is made"):
+        output_of(True, None, "f")
+    with pytest.raises(TypeError, match="^f: what it returns has no JSON form: "):
+        output_of(True, complex, "f")
+    assert output_of(None, complex, "f") is None
+    assert output_of(False, Point, "f") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "derived"),
+    [
+        (Point, True),
+        (Annotated[Point, "a place"], True),
+        (Awaitable[Point], True),
+        (Coroutine[Any, Any, Point], True),
+        (dict[str, int], True),
+        (dict[int, int], False),
+        (Mapping[str, int], True),
+        (list[int], False),
+        (Annotated[int, "n"], False),
+        (TextContent, False),
+        (CallToolResult, False),
+        (int, False),
+    ],
+    ids=[
+        "struct",
+        "noted",
+        "awaitable",
+        "coroutine",
+        "dict",
+        "dict of numbers",
+        "mapping",
+        "list",
+        "noted number",
+        "block",
+        "result",
+        "number",
+    ],
+)
+def test_only_an_object_has_a_schema_without_being_asked_for(kind: Any, derived: bool) -> None:
+    assert (output_of(None, kind, "f") is not None) is derived
+
+
+class Slotted(msgspec.Struct):
+    """Runs code when it is made."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        Counted.made += 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Slotted,
+        dict[str, Slotted],
+        list[Slotted],
+        Slotted | None,
+        msgspec.defstruct("Holder", [("inner", list[Slotted])]),
+    ],
+    ids=["struct", "dict", "list", "optional", "field"],
+)
+def test_checking_a_result_makes_no_object_that_runs_code(kind: Any) -> None:
+    output = output_of(True, kind, "f")
+    assert output is not None
+    inner = Slotted(1)
+    made = Counted.made
+    values = {Slotted: inner, dict[str, Slotted]: {"a": inner}, list[Slotted]: [inner]}
+    value = values.get(kind, inner)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not Slotted:
+        value = kind([inner])
+    output.convert(value)
+    assert Counted.made == made
+
+
+def test_a_result_that_its_author_wrote_is_checked_unless_it_failed() -> None:
+    output = output_of(Point, None, "f")
+    assert output is not None
+    good = CallToolResult(content=[], structured_content=msgspec.Raw(b'{"x":1}'))
+    assert json.loads(output.convert(good).result)["structuredContent"] == {"x": 1}
+    failed = CallToolResult(content=[], is_error=True)
+    assert json.loads(output.convert(failed).result)["isError"] is True
+    for value, problem in (
+        (CallToolResult(content=[]), "result: the structured content is missing"),
+        (
+            CallToolResult(content=[], structured_content=msgspec.Raw(b'{"x":"a"}')),
+            'x: "a" is not of type "integer"',
+        ),
+    ):
+        with pytest.raises(MCPToolError) as refused:
+            output.convert(value)
+        assert refused.value.message == f"The result does not fit the output schema: {problem}"

@@ -24,6 +24,8 @@ class Note:
     [
         ([], ({}, {}, {})),
         (["a", "b"], ({}, {"description": "a"}, {})),
+        (["a", Gt(3)], ({"gt": 3}, {"description": "a"}, {})),
+        ([Header("R"), Gt(3)], ({"gt": 3}, {}, {"x-mcp-header": "R"})),
         ([Gt(3)], ({"gt": 3}, {}, {})),
         ([Interval(ge=1, lt=5)], ({"ge": 1, "lt": 5}, {}, {})),
         ([Len(1, 3)], ({"min_length": 1, "max_length": 3}, {}, {})),
@@ -87,3 +89,31 @@ def test_a_limit_on_an_optional_value_is_one_on_the_value() -> None:
     assert msgspec.convert(1, noted) == 1
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(0, noted)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [("^a+$", "aa", "ab"), (r"^(?=.*\d)\w+$", "a1", "ab"), (r"(.)\1", "abba", "abab")],
+    ids=["plain", "look-ahead", "back reference"],
+)
+def test_a_pattern_matches_in_either_engine(pattern: str, inside: str, outside: str) -> None:
+    assert satisfies_limit(inside, "pattern", pattern) is True
+    assert satisfies_limit(outside, "pattern", pattern) is False
+
+
+def test_limits_of_a_union_stand_at_its_members_and_words_at_the_whole() -> None:
+    noted = with_meta(int | None, (Gt(0), "how many"))
+    (schema,), _ = msgspec.json.schema_components([noted])
+    assert schema == {
+        "anyOf": [{"type": "integer", "exclusiveMinimum": 0}, {"type": "null"}],
+        "description": "how many",
+    }
+    assert with_meta(int | None, ("words",)).__origin__ == int | None
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(Decimal("2.0"), int), (Decimal("2.5"), float), (3, int)]
+)
+def test_a_limit_is_a_number_as_json_has_it(limit: Any, expected: type) -> None:
+    limits, _, _ = read_notes([Note(le=limit)])
+    assert (limits, type(limits["le"])) == ({"le": limit}, expected)

@@ -55,6 +55,11 @@ REST = """Do it.
         ("Arguments:\n  a: x\nb: y", {"a": "x"}),
         ("Parameters\na : int\n    x", {}),
         ("Parameters\n---\na\n    x", {"a": "x"}),
+        ("Parameters\n---\nReturns\n---\nx : int\n    y", {}),
+        ("Parameters\n---\na\n    x\nReturns\n---\nb : int\n    y", {"a": "x"}),
+        ("Args:\n\n    a: x\n  \n    b: y\n", {"a": "x", "b": "y"}),
+        ("  Params:\n    a: x\n  b: y", {"a": "x"}),
+        (":param a: x\n\n  y", {"a": "x"}),
     ],
 )
 def test_parameters(doc: str, texts: dict[str, str]) -> None:

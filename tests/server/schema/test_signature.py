@@ -693,3 +693,157 @@ def test_an_annotation_that_is_unknown_is_named() -> None:
     assert _unresolved(returning, error) == "the annotation 'Unknown' of what it returns"
     other = NameError("name 'Other' is not defined", name="Other")
     assert _unresolved(function, other) == "an annotation"
+
+
+@pytest.mark.parametrize("text", ["nan", "-Inf", "infinity", "\\u006ean"])
+@pytest.mark.parametrize("kind", [float, float | None, list[float], dict[str, float]])
+def test_a_number_in_a_text_is_finite(kind: Any, text: str) -> None:
+    value = f'"{text}"'
+    if kind == list[float]:
+        value = f"[1,{value}]"
+    elif kind == dict[str, float]:
+        value = f'{{"a":{value}}}'
+    signature = signature_of(kind)
+    assert signature.fast
+    with pytest.raises(InvalidArguments) as caught:
+        signature.decode(f'{{"value":{value}}}'.encode())
+    (error,) = caught.value.errors
+    assert error.field.startswith("value")
+
+
+@pytest.mark.parametrize(
+    ("json", "value"), [("1", 1.0), ('"1.5"', 1.5), ('"1e3"', 1000.0), ('"\\u0031"', 1.0)]
+)
+def test_other_numbers_in_texts_are_read(json: str, value: float) -> None:
+    assert read(float, json) == value
+
+
+def test_a_text_beside_a_number_may_be_called_nan() -> None:
+    def function(name: str, share: float = 0.5) -> Any:
+        return name, share
+
+    signature = Signature(function)
+    found = signature.decode(b'{"name":"nan","share":"0.25"}')
+    assert signature.call(found, None) == ("nan", 0.25)
+
+
+@pytest.mark.parametrize(
+    ("json", "fits"), [('"aa"', True), ('"ab"', False), ('"a\\n"', False), ("5", False)]
+)
+@pytest.mark.parametrize("slow", [False, True], ids=["fast", "long way"])
+def test_a_pattern_is_that_of_json_schema(json: str, fits: bool, slow: bool) -> None:
+    kind = Annotated[str, msgspec.Meta(pattern="^a+$")]
+    signature = signature_of(kind | Literal[1.5] if slow else kind)
+    assert signature.fast is not slow
+    signature.warm_up()
+    text = f'{{"value":{json}}}'.encode()
+    if fits:
+        assert signature.decode(text).value == "aa"
+    else:
+        with pytest.raises(InvalidArguments):
+            signature.decode(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[1]", b'{"value":"\xff"}', b"[" * 100_000],
+    ids=["list", "not UTF-8", "deep"],
+)
+def test_arguments_with_a_pattern_that_cannot_be_read_are_one_problem(text: bytes) -> None:
+    signature = signature_of(Annotated[str, msgspec.Meta(pattern="^a+$")])
+    with pytest.raises(InvalidArguments) as caught:
+        signature.decode(text)
+    assert [error.field for error in caught.value.errors] == ["arguments"]
+
+
+def test_parameters_are_given_by_position_or_by_name() -> None:
+    def keywords(*, a: int, b: int = 2) -> Any:
+        return a, b
+
+    def both(a: int, *, b: int = 2) -> Any:
+        return a, b
+
+    def positions(a: int, b: int = 2) -> Any:
+        return a, b
+
+    def context(a: int, ctx: Context, b: int = 2) -> Any:
+        return a, ctx, b
+
+    for function in (keywords, both, positions):
+        signature = Signature(function)
+        assert signature.call(signature.decode(b'{"a":1}'), "context") == (1, 2)
+    signature = Signature(context, context_type=Context)
+    assert signature.context_name == "ctx"
+    assert signature.call(signature.decode(b'{"a":1}'), "context") == (1, "context", 2)
+
+
+@pytest.mark.parametrize("default", [[1], {"a": 1}, {1}, bytearray(b"a")])
+def test_a_default_that_could_be_changed_is_copied(default: Any) -> None:
+    signature = signature_of(Any, default)
+    first, second = signature.decode(b"{}").value, signature.decode(b"{}").value
+    assert first == second == default
+    assert first is not second
+    assert first is not default
+
+
+@pytest.mark.parametrize("default", [None, "a", 5, 1.5, (1,), frozenset({1}), Path("x")])
+def test_other_defaults_are_used_as_they_are(default: Any) -> None:
+    assert signature_of(Any, default).decode(b"{}").value is default
+
+
+def test_a_function_says_where_it_is_and_what_it_returns() -> None:
+    class Counter:
+        def __call__(self, n: int) -> str:
+            return ""
+
+    place = f"{__name__}.test_a_function_says_where_it_is_and_what_it_returns.<locals>"
+    for function in (Counter(), functools.partial(Counter(), n=1)):
+        signature = Signature(function)
+        assert (signature.where, signature.returns) == (f"{place}.Counter", str)
+
+    def bare(a):  # type: ignore[no-untyped-def]
+        return a
+
+    assert Signature(bare).where == f"{place}.bare"
+    assert Signature(bare).returns is None
+    assert Signature(bare).schema["properties"] == {"a": {}}
+
+
+def test_an_unresolved_annotation_is_explained() -> None:
+    def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(TypeError) as refused:
+        Signature(function)
+    assert str(refused.value) == (
+        f"{__name__}.test_an_unresolved_annotation_is_explained.<locals>.function: the annotation "
+        "'Nowhere' of parameter 'value' cannot be resolved: name 'Nowhere' is not defined. Import "
+        "or define it before the function, and not only for type checkers"
+    )
+
+
+def test_several_problems_of_the_long_way_are_told_together() -> None:
+    def function(a: Circle | Box, b: Annotated[Path, pydantic.Field(max_length=3)]) -> None: ...
+
+    assert sorted(problems_of(function, '{"a":5,"b":"abcd","c":1}')) == [
+        ("a", "5 is not valid under any of the schemas listed in the 'anyOf' keyword"),
+        ("b", '"abcd" is longer than 3 characters'),
+        ("c", "Additional properties are not allowed ('c' was unexpected)"),
+    ]
+
+
+def test_a_default_may_be_made_by_a_factory() -> None:
+    made = pydantic.Field(default_factory=lambda: ["a"])
+
+    def function(tags: list[str] = made) -> Any:
+        return tags
+
+    signature = Signature(function)
+    assert signature.schema["properties"]["tags"]["default"] == ["a"]
+    assert "required" not in signature.schema
+    assert signature.call(signature.decode(b"{}"), None) == ["a"]
+
+
+def test_a_default_that_the_schema_names_is_kept() -> None:
+    kind = Annotated[list[int], pydantic.Field(json_schema_extra={"default": [7]})]
+    assert schema_of(kind, [3])["default"] == [7]
+    assert schema_of(list[int], [3])["default"] == [3]

@@ -130,9 +130,7 @@ def _flat(kind: Any) -> dict[str, Any]:
 
 def _plain(name: str, part: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
     """One field: a primitive, an enumeration, or several of an enumeration."""
-    if "$ref" in part:
-        part = {**components[part["$ref"]], **{k: v for k, v in part.items() if k != "$ref"}}
-        part.pop("title", None)
+    part = _resolved(part, components)
     if "anyOf" in part:
         options = [option for option in part["anyOf"] if option.get("type") != "null"]
         if len(options) == 1:
@@ -142,6 +140,16 @@ def _plain(name: str, part: dict[str, Any], components: Mapping[str, Any]) -> di
         part = {"type": "string", **part}
     if part.get("type") in _PRIMITIVE:
         return part
-    if part.get("type") == "array" and "enum" in part.get("items", {}):
-        return {**part, "items": {"type": "string", **part["items"]}}
+    if part.get("type") == "array":
+        items = _resolved(part.get("items", {}), components)
+        if "enum" in items:
+            return {**part, "items": {"type": "string", **items}}
     raise TypeError(f"a form cannot ask for {name!r}: forms are flat, with plain fields")
+
+
+def _resolved(part: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part with the definition that it refers to, if it does, in its place."""
+    if "$ref" not in part:
+        return part
+    definition = {k: v for k, v in components[part["$ref"]].items() if k != "title"}
+    return {**definition, **{k: v for k, v in part.items() if k != "$ref"}}

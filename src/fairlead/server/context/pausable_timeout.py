@@ -18,8 +18,8 @@ class PausableTimeout:
 
     def __init__(self) -> None:
         self._paused = 0
-        self._left = 0.0
-        self._since = 0.0
+        self._left: float  # the seconds that were left when the clock began to run
+        self._since: float  # when that was
         self._timer: Deadlines[_Task] | None = None
         self._task: _Task | None = None
         self._expire: Callable[[_Task], None] | None = None
@@ -36,13 +36,15 @@ class PausableTimeout:
             self._run()
 
     def stop(self) -> None:
-        if self._timer is not None and self._task is not None:
+        if self._timer is not None:
+            assert self._task is not None
             self._timer.remove(self._task)
         self._timer = None
 
     def pause(self) -> None:
         self._paused += 1
-        if self._paused == 1 and self._timer is not None and self._task is not None:
+        if self._paused == 1 and self._timer is not None:
+            assert self._task is not None
             self._timer.remove(self._task)
             self._left -= asyncio.get_running_loop().time() - self._since
 

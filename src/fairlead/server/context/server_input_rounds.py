@@ -98,8 +98,8 @@ class ServerInputRounds:
         if self._ending is None:
             loop = asyncio.get_running_loop()
             self._ending = loop.call_soon(lambda: loop.call_soon(self._end))
-        await asyncio.get_running_loop().create_future()  # never: `_end` cancels the function
-        raise AssertionError("unreachable")
+        never: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        return await never  # `_end` cancels the function
 
     def result(self, tail_members: Mapping[str, Any]) -> bytes:
         """The result that ends this round.

@@ -93,7 +93,7 @@ class PagedList(Generic[E]):
         try:
             offset = int(base64.urlsafe_b64decode(cursor.encode()))
         except (ValueError, binascii.Error):
-            offset = -1
+            offset = 0
         if not 0 < offset <= len(self._entries):
             raise RpcError(INVALID_PARAMS, f"Unknown cursor {cursor!r}: list again from the start")
         return offset

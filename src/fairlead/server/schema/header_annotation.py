@@ -40,7 +40,7 @@ def flat_headers(schema: dict[str, Any]) -> dict[str, Any]:
         options = [o for o in entry.get("anyOf", ()) if o != {"type": "null"}]
         if len(options) == 1:
             entry = {**options[0], **{k: v for k, v in entry.items() if k != "anyOf"}}
-            if entry.get("default", 0) is None:
+            if "default" in entry and entry["default"] is None:
                 del entry["default"]
         if (target := referenced_name(entry)) is not None:
             entry = {**schema["$defs"][target], **{k: v for k, v in entry.items() if k != "$ref"}}

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Union
 import msgspec
 
 from .annotations import KEYWORDS, read_notes, satisfies_limit
-from .foreign_types import adapter_of, as_model, converter, from_json, is_path, require_type
+from .foreign_types import adapter_of, as_model, converter, is_path, require_type
 from .msgspec_types import ARRAYS, OBJECTS, has_foreign_notes, to_msgspec_type
 from .object_fields import Field, object_fields, with_default
 from .schema_refs import referenced_name, references, rename_references
@@ -48,7 +48,6 @@ class SchemaBuilder:
         """The form of a type that msgspec knows, alone or with our hooks; `TypeError` if not."""
         if has_foreign_notes(kind):
             raise TypeError("msgspec would not read what its fields are annotated with")
-        msgspec.json.Decoder(kind, dec_hook=from_json)
         (schema,), components = msgspec.json.schema_components(
             [kind], schema_hook=self._foreign, ref_template="#/$new/{name}"
         )

@@ -1,0 +1,183 @@
+"""Resources under fixed URIs and under templates of URIs."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from fairlead import Context
+from fairlead.server.execution.worker_threads import WorkerThreads
+from fairlead.server.features.resource_registry import (
+    CacheHints,
+    Resources,
+    file_resource,
+    not_found,
+)
+
+
+def resources_of(**functions: Any) -> Resources:
+    found = Resources(10, WorkerThreads())
+    for uri, function in functions.items():
+        register(found, function, uri)
+    return found
+
+
+def register(resources: Resources, function: Any, uri: str, **facts: Any) -> None:
+    about = {"name": "n", "title": None, "description": None, "mime_type": None, "cache": None}
+    template = "{" in uri
+    resources.register(function, uri, **{**about, "is_template": template, **facts})
+
+
+@pytest.mark.parametrize(
+    ("hints", "members"),
+    [
+        (CacheHints(), b'"ttlMs":0,"cacheScope":"private"'),
+        (CacheHints(1.5, "public"), b'"ttlMs":1500,"cacheScope":"public"'),
+        (CacheHints(0.0004), b'"ttlMs":0,"cacheScope":"private"'),
+        (CacheHints(0.0006), b'"ttlMs":1,"cacheScope":"private"'),
+    ],
+    ids=["none", "public", "rounded down", "rounded up"],
+)
+def test_hints_say_how_long_and_for_whom_a_result_holds(hints: CacheHints, members: bytes) -> None:
+    assert hints.members() == members
+
+
+def test_hints_that_mean_nothing_are_refused() -> None:
+    CacheHints(0, "public")
+    with pytest.raises(ValueError, match=r"^cache_ttl is a number of seconds, not -0.1$"):
+        CacheHints(-0.1)
+    with pytest.raises(ValueError, match="^cache_scope is 'private' or 'public', not 'all'$"):
+        CacheHints(0, "all")
+
+
+def test_resources_and_templates_are_listed_apart() -> None:
+    resources = Resources(10, WorkerThreads())
+    assert len(resources) == 0
+    register(resources, lambda: "", "r://1", title="T", description="D", mime_type="a/b")
+    register(resources, lambda: "", "r://2")
+    register(resources, lambda a: a, "r://{a}/x", title="T", description="D", mime_type="a/b")
+    assert len(resources) == 3
+    (one, two), (template,) = resources.fixed.entries(), resources.templates.entries()
+    for entry in (one, template):
+        about = entry.definition
+        assert (about.name, about.title, about.description) == ("n", "T", "D")
+        assert entry.mime_type == "a/b"
+        assert (entry.asynchronous, entry.cache, entry.home) == (False, None, None)
+    assert (two.definition.title, two.definition.description) == (UNSET, UNSET)
+    assert two.mime_type == "text/plain"
+    assert (one.definition.uri, template.definition.uri_template) == ("r://1", "r://{a}/x")
+    assert (one.template, template.template is not None) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("uri", "function", "problem"),
+    [
+        ("r://1", lambda a: a, "'r://1' has no variable for a"),
+        ("r://{a}", lambda a, b, c: a, "'r://{a}' has no variable for b, c"),
+        ("r://{a}/{b}/{c}", lambda b: b, "'r://{a}/{b}/{c}': the function takes no a, c"),
+        ("r://{a}", lambda: "", "'r://{a}': the function takes no a"),
+    ],
+    ids=["fixed", "missing", "unused", "no parameter"],
+)
+def test_variables_and_parameters_agree(uri: str, function: Any, problem: str) -> None:
+    resources = Resources(10, WorkerThreads())
+    with pytest.raises(TypeError) as refused:
+        register(resources, function, uri)
+    assert str(refused.value) == problem
+    assert len(resources) == 0
+
+
+def test_a_function_may_take_more_than_the_variables() -> None:
+    resources = Resources(10, WorkerThreads())
+    register(resources, lambda a, b="x": a, "r://{a}")
+    register(resources, lambda **every: str(every), "s://{a}/{b}")
+    register(resources, lambda b="x": b, "t://1")
+
+    def asking(a: str, ctx: Context) -> str:
+        return a
+
+    register(resources, asking, "u://{a}")
+    assert len(resources) == 4
+    with pytest.raises(ValueError, match="already"):
+        register(resources, lambda a: a, "r://{a}")
+
+
+def test_the_most_specific_resource_serves_a_uri() -> None:
+    resources = Resources(10, WorkerThreads())
+    for uri in ("r://{a}", "r://{a}/{b}", "r://{a}/fixed", "r://x"):
+        register(resources, lambda **every: str(every), uri) if "{" in uri else register(
+            resources, lambda: "", uri
+        )
+
+    def found(uri: str) -> Any:
+        entry = resources.find(uri)
+        if entry is None:
+            return None
+        definition: Any = entry[0].definition
+        return getattr(definition, "uri", None) or definition.uri_template, entry[1]
+
+    assert found("r://x") == ("r://x", {})
+    assert found("r://y") == ("r://{a}", {"a": "y"})
+    assert found("r://y/fixed") == ("r://{a}/fixed", {"a": "y"})
+    assert found("r://y/z") == ("r://{a}/{b}", {"a": "y", "b": "z"})
+    assert found("other://y") is None
+
+
+async def test_a_provider_may_be_of_any_kind() -> None:
+    resources = Resources(10, WorkerThreads())
+
+    async def later(a: int, ctx: Context | None = None) -> Any:
+        await asyncio.sleep(0)
+        return a + 1, ctx
+
+    register(resources, later, "later://{a}")
+    register(resources, lambda a: later(int(a)), "wrapped://{a}")
+    register(resources, lambda a: f"<{a}>", "plain://{a}")
+    for uri, value in (
+        ("later://1", (2, "the context")),
+        ("wrapped://1", (2, None)),
+        ("plain://1", "<1>"),
+    ):
+        found = resources.find(uri)
+        assert found is not None
+        assert await resources.read(*found, "the context") == value  # type: ignore[arg-type]
+
+
+def test_a_missing_resource_is_named() -> None:
+    error = not_found("r://1", -32002)
+    assert (error.code, error.message, error.data) == (
+        -32002,
+        "Resource not found: r://1",
+        {"uri": "r://1"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind", "content"),
+    [
+        ("a.txt", b"text", "text/plain", "text"),
+        ("b.png", b"a\0b", "image/png", b"a\0b"),
+        ("c.txt", b"\xff", "text/plain", b"\xff"),
+        ("d", b"", "application/octet-stream", ""),
+    ],
+    ids=["text", "zero byte", "not UTF-8", "empty"],
+)
+async def test_a_file_is_read_as_text_if_it_can_be(
+    tmp_path: Path, name: str, data: bytes, kind: str, content: Any
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    uri, entry = file_resource(str(tmp_path / name))
+    definition: Any = entry.definition
+    assert uri == definition.uri == (tmp_path / name).as_uri()
+    assert (definition.name, definition.mime_type, definition.size) == (name, kind, len(data))
+    assert entry.asynchronous is False
+    assert await resources_of().read(entry, {}, None) == content
+
+
+def test_only_a_file_is_a_file_resource(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is not a file$"):
+        file_resource(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        file_resource(str(tmp_path / "missing"))

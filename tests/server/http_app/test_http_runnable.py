@@ -1,0 +1,72 @@
+"""Running over HTTP, whatever is served."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead import MCPServer
+from fairlead.server.http_app import uvicorn_runner
+from fairlead.server.http_app.http_runnable import EndpointHooks, HttpRunnable
+from fairlead.transport.http.server.http_settings import HttpSettings
+
+
+class Runnable(HttpRunnable):
+    port = 7
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self.ended: list[Any] = []
+
+    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> Any:
+        self.made.append((settings, options))
+        return "the application"
+
+    def http_ended(self, app: Any) -> None:
+        self.ended.append(app)
+
+
+@pytest.mark.parametrize("fails", [None, KeyError("x"), asyncio.CancelledError()])
+async def test_an_application_is_run_and_its_end_is_told(
+    fails: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Any] = []
+
+    async def run_app(*args: Any, **options: Any) -> None:
+        runs.append((args, options))
+        if fails is not None:
+            raise fails
+
+    monkeypatch.setattr(uvicorn_runner, "run_app", run_app)
+    runnable, settings = Runnable(), HttpSettings()
+    if fails is None:
+        await runnable.run_http(settings=settings)
+        await runnable.run_http("::1", 0, uds="s", insecure=True, started=print, auth_token="t")
+    else:
+        with pytest.raises(type(fails)):
+            await runnable.run_http(settings=settings)
+    plain = {"uds": None, "tls": None, "insecure": False, "started": None}
+    assert runs[0] == (("the application", "127.0.0.1", 7), plain)
+    assert runnable.made[0] == (settings, {})
+    if fails is None:
+        own = {"uds": "s", "tls": None, "insecure": True, "started": print}
+        assert runs[1] == (("the application", "::1", 0), own)
+        assert runnable.made[1] == (None, {"auth_token": "t"})
+    assert runnable.ended == ["the application"] * len(runs)
+
+
+async def test_each_kind_says_what_is_served() -> None:
+    with pytest.raises(NotImplementedError):
+        HttpRunnable().create_http_app()
+    assert HttpRunnable.port == 8080
+    hooks = EndpointHooks()
+    assert (hooks.delegate_post, hooks.on_malformed, hooks.hides) == (None, None, None)
+
+
+def test_settings_of_an_application_are_given_once() -> None:
+    server, settings = MCPServer("s"), HttpSettings(path="/here")
+    assert server.create_http_app(settings).settings is settings
+    assert server.create_http_app(path="/there").settings.path == "/there"
+    assert server.create_http_app().settings.path == "/mcp"
+    with pytest.raises(TypeError, match="^give settings, or options that make them, not both$"):
+        server.create_http_app(settings, path="/there")

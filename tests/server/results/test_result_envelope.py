@@ -1,0 +1,47 @@
+"""What stands around a result in both eras."""
+
+import json
+
+import pytest
+
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from fairlead.server.results.result_envelope import ResultEnvelope
+
+STATELESS, SESSION = Caller(NEWEST, True, ANONYMOUS), Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
+ENDING = {
+    "resultType": "complete",
+    "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s"}},
+}
+KEPT = {"ttlMs": 0, "cacheScope": "private"}
+
+
+def test_a_stateless_result_says_who_answers() -> None:
+    envelope = ResultEnvelope({"name": "s"})
+    assert json.loads(envelope.answered(b'"a":1', STATELESS)) == {"a": 1, **ENDING}
+    assert json.loads(envelope.answered(b'"a":1', SESSION)) == {"a": 1}
+    assert (envelope.tail(STATELESS), envelope.tail(SESSION)) == (envelope.complete, b"}")
+
+
+@pytest.mark.parametrize("caller", [STATELESS, SESSION], ids=["stateless", "handshake"])
+def test_a_list_says_how_long_it_may_be_kept(caller: Caller) -> None:
+    plain = ResultEnvelope({"name": "s"})
+    public = ResultEnvelope({"name": "s"}, b'"ttlMs":5,"cacheScope":"public"')
+    own = plain.listed(b'"a":1', caller, b'"ttlMs":7')
+    found = [json.loads(one) for one in (plain.listed(b'"a":1', caller), own)]
+    shared = json.loads(public.listed(b'"a":1', caller))
+    if caller is SESSION:
+        assert [*found, shared] == [{"a": 1}] * 3
+    else:
+        assert found == [{"a": 1, **KEPT, **ENDING}, {"a": 1, "ttlMs": 7, **ENDING}]
+        assert shared == {"a": 1, "ttlMs": 5, "cacheScope": "public", **ENDING}
+
+
+def test_the_result_of_a_call_has_what_its_revision_knows() -> None:
+    envelope = ResultEnvelope({"name": "s"})
+    result = b'{"content":[],"structuredContent":{"x":1}}'
+    assert json.loads(envelope.called(result, STATELESS)) == {**json.loads(result), **ENDING}
+    assert json.loads(envelope.called(result, SESSION)) == json.loads(result)
+    oldest = Caller(Revision("2024-11-05"), False, ANONYMOUS)
+    assert "structuredContent" not in json.loads(envelope.called(result, oldest))

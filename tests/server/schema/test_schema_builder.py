@@ -1,0 +1,349 @@
+"""Types that msgspec refuses, taken apart into types that it knows."""
+
+import collections.abc
+import dataclasses
+import enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+from annotated_types import Gt, MaxLen
+
+from fairlead.server.schema.schema_builder import SchemaBuilder
+
+
+@dataclasses.dataclass
+class Circle:
+    radius: float = 1.0
+
+
+@dataclasses.dataclass
+class Box:
+    """Has a width."""
+
+    width: int
+    height: int = 1
+
+
+class Tree(msgspec.Struct):
+    size: Annotated[int, Gt(0)]
+    left: "Tree | None" = None
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class Nothing(enum.Enum):
+    NO = None
+    YES = "yes"
+
+
+class Pairs(enum.Enum):
+    A = (1, 2)
+
+
+class Optional(TypedDict, total=False):
+    a: Annotated[int, Gt(0)]
+
+
+class Model(pydantic.BaseModel):
+    name: str = pydantic.Field(alias="given")
+    made: int = 1
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def twice(self) -> int:
+        return 2
+
+
+def schema_of(kind: Any, **options: Any) -> dict[str, Any]:
+    """The schema of a type that stands alone."""
+    forms = SchemaBuilder(**options)
+    return forms.root(forms.of(kind).schema)
+
+
+CIRCLE = {
+    "title": "Circle",
+    "type": "object",
+    "properties": {"radius": {"type": "number", "default": 1.0}},
+}
+BOX = {
+    "title": "Box",
+    "description": "Has a width.",
+    "type": "object",
+    "properties": {"width": {"type": "integer"}, "height": {"type": "integer", "default": 1}},
+    "required": ["width"],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (Circle, CIRCLE),
+        (Box, BOX),
+        (
+            Circle | Box | None,
+            {
+                "anyOf": [
+                    {"$ref": "#/$defs/Circle"},
+                    {"$ref": "#/$defs/Box"},
+                    {"type": "null"},
+                ],
+                "$defs": {"Circle": CIRCLE, "Box": BOX},
+            },
+        ),
+        (
+            list[Literal[1.5]],
+            {"type": "array", "items": {"enum": [1.5]}},
+        ),
+        (
+            frozenset[Literal[1.5]],
+            {"type": "array", "items": {"enum": [1.5]}, "uniqueItems": True},
+        ),
+        (
+            collections.abc.Set[Literal[1.5]],
+            {"type": "array", "items": {"enum": [1.5]}, "uniqueItems": True},
+        ),
+        (tuple[Literal[1.5], ...], {"type": "array", "items": {"enum": [1.5]}}),
+        (
+            tuple[Literal[1.5], int],
+            {
+                "type": "array",
+                "prefixItems": [{"enum": [1.5]}, {"type": "integer"}],
+                "items": False,
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        ),
+        (
+            collections.abc.Mapping[str, Literal[1.5]],
+            {"type": "object", "additionalProperties": {"enum": [1.5]}},
+        ),
+        (Mixed, {"title": "Mixed", "enum": [1, "two"]}),
+        (Nothing, {"title": "Nothing", "enum": [None, "yes"]}),
+        (Literal[Mixed.TWO, 1.5], {"enum": ["two", 1.5]}),
+        (
+            Annotated[list[Literal[1.5]], MaxLen(3), "few"],
+            {"type": "array", "items": {"enum": [1.5]}, "maxItems": 3, "description": "few"},
+        ),
+        (
+            Annotated[dict[str, Literal[1.5]], MaxLen(3)],
+            {"type": "object", "additionalProperties": {"enum": [1.5]}, "maxProperties": 3},
+        ),
+        (
+            Annotated[Path, MaxLen(3)],
+            {"type": "string", "format": "path", "maxLength": 3},
+        ),
+        (
+            Annotated[Literal[1.5] | str, msgspec.Meta(tz=True, title="T")],
+            {"anyOf": [{"enum": [1.5]}, {"type": "string"}], "title": "T"},
+        ),
+        (
+            Tree,
+            {
+                "title": "Tree",
+                "type": "object",
+                "properties": {
+                    "size": {"type": "integer", "exclusiveMinimum": 0},
+                    "left": {
+                        "anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}],
+                        "default": None,
+                    },
+                },
+                "required": ["size"],
+                "$defs": {
+                    "Tree": {
+                        "title": "Tree",
+                        "type": "object",
+                        "properties": {
+                            "size": {"type": "integer", "exclusiveMinimum": 0},
+                            "left": {
+                                "anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}],
+                                "default": None,
+                            },
+                        },
+                        "required": ["size"],
+                    }
+                },
+            },
+        ),
+        (
+            Optional,
+            {
+                "title": "Optional",
+                "type": "object",
+                "properties": {"a": {"type": "integer", "exclusiveMinimum": 0}},
+            },
+        ),
+    ],
+    ids=[
+        "no required field",
+        "object",
+        "union",
+        "list",
+        "frozen set",
+        "abstract set",
+        "long tuple",
+        "tuple",
+        "mapping",
+        "enum",
+        "enum with null",
+        "literal",
+        "noted list",
+        "noted mapping",
+        "noted path",
+        "zone of a time",
+        "recursive",
+        "typed dict",
+    ],
+)
+def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
+    assert schema_of(kind) == schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (complex, "complex is no type of JSON"),
+        (list[complex], "complex is no type of JSON"),
+        (collections.abc.Callable[[], int], "Callable is no type of JSON"),
+        ("text", "Type ''text'' is not supported"),
+        (Pairs, "the values of Pairs are not all strings or numbers"),
+    ],
+    ids=["complex", "list", "function", "no type", "enum"],
+)
+def test_types_without_a_json_form_are_named(kind: Any, problem: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        SchemaBuilder().of(kind)
+    assert str(refused.value) == problem
+
+
+def test_a_type_with_notes_of_others_is_not_left_to_msgspec() -> None:
+    with pytest.raises(TypeError, match="msgspec would not read what its fields are annotated"):
+        SchemaBuilder().native(Tree)
+    assert SchemaBuilder().native(Box).schema == {"$ref": "#/$defs/Box"}
+
+
+@pytest.mark.parametrize(
+    ("output", "names"), [(False, {"given", "made"}), (True, {"given", "made", "twice"})]
+)
+def test_a_model_is_described_as_it_is_read_or_written(output: bool, names: set[str]) -> None:
+    assert schema_of(Model, output=output)["properties"].keys() == names
+
+
+def test_classes_of_one_name_keep_their_own_definitions() -> None:
+    other = dataclasses.make_dataclass("Tree", [("height", Annotated[int, Gt(5)])])
+    third = dataclasses.make_dataclass("Tree", [("leaves", Annotated[int, Gt(9)])])
+    generic = dataclasses.make_dataclass("Tree", [("n", Annotated[int, Gt(1)])])
+    generic.__name__ = "Tree[int] x"
+    forms = SchemaBuilder()
+    schemas = [forms.of(kind).schema for kind in (Tree, other, third, generic)]
+    assert schemas == [
+        {"$ref": f"#/$defs/{name}"} for name in ("Tree", "Tree_", "Tree__", "Tree_int__x")
+    ]
+    assert forms.defs["Tree_"]["properties"].keys() == {"height"}
+    assert forms.of(other).schema == {"$ref": "#/$defs/Tree_"}
+    assert len(forms.defs) == 4
+
+
+def test_definitions_of_msgspec_with_one_name_are_counted_and_equal_ones_shared() -> None:
+    def make(field: str) -> Any:
+        return msgspec.defstruct("Same", [(field, int)])
+
+    forms = SchemaBuilder()
+    schemas = [forms.of(make(field)).schema for field in ("a", "b", "a", "c", "b")]
+    names = [schema["$ref"].removeprefix("#/$defs/") for schema in schemas]
+    assert names == ["Same", "Same_2", "Same", "Same_3", "Same_2"]
+    assert list(forms.defs["Same_3"]["properties"]) == ["c"]
+
+
+def test_a_schema_that_stands_alone_has_the_definitions_it_needs() -> None:
+    forms = SchemaBuilder()
+    forms.defs = {
+        "A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}, "required": []},
+        "B": {"items": {"$ref": "#/$defs/B"}},
+        "Unused": {},
+    }
+    assert forms.root({"$ref": "#/$defs/A", "description": "d"}) == {
+        "type": "object",
+        "properties": {"b": {"$ref": "#/$defs/B"}},
+        "description": "d",
+        "$defs": {"B": forms.defs["B"]},
+    }
+    assert forms.root({"type": "string"}) == {"type": "string"}
+    assert forms.root({"required": ["a"]}) == {"required": ["a"]}
+
+
+FAILS = object()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "strict", "made"),
+    [
+        (Box, {"width": 1}, True, Box(1)),
+        (Box, {"width": "1"}, False, Box(1)),
+        (Box, {"width": "1"}, True, FAILS),
+        (Circle | Box, {"width": 1}, True, Box(1)),
+        (Circle | Box, {}, True, Circle()),
+        (Circle | Box, {"radius": 2, "width": 1}, True, Circle(2)),
+        (Circle | Box, {"width": "1"}, True, Circle()),
+        (Circle | Box, {"width": "1"}, False, Box(1)),
+        (Circle | Box, 5, False, FAILS),
+        (Box | dict[str, int], {"width": 1, "other": 2}, True, {"width": 1, "other": 2}),
+        (Box | dict[str, int], {"width": 1}, True, Box(1)),
+        (Literal[1.5] | int | str, "7", False, "7"),
+        (Literal[1.5] | int, "7", False, 7),
+        (Literal[1.5] | int, "7", True, FAILS),
+        (Literal[1.5] | bool, True, False, True),
+        (tuple[Literal[1.5], int], [1.5, "2"], False, (1.5, 2)),
+        (tuple[Literal[1.5], int], [1.5], False, FAILS),
+        (tuple[Literal[1.5], int], [1.5, 2, 3], False, FAILS),
+        (tuple[Literal[1.5], int], "ab", False, FAILS),
+        (tuple[Literal[1.5], ...], [1.5, 1.5], True, (1.5, 1.5)),
+        (collections.abc.Sequence[Literal[1.5]], [1.5], True, [1.5]),
+        (collections.abc.Set[Literal[1.5]], [1.5, 1.5], True, {1.5}),
+        (list[Literal[1.5]], {"a": 1.5}, True, FAILS),
+        (dict[int, Literal[1.5]], {"3": 1.5}, True, {3: 1.5}),
+        (dict[str, Literal[1.5]], [1.5], True, FAILS),
+        (Mixed, 1, True, Mixed.ONE),
+        (Mixed, 1.0, True, Mixed.ONE),
+        (Mixed, True, True, FAILS),
+        (Mixed, [], True, FAILS),
+        (Nothing, None, True, Nothing.NO),
+        (Annotated[Path, MaxLen(3)], "abc", True, Path("abc")),
+        (Annotated[Path, MaxLen(3)], "abcd", True, FAILS),
+        (Annotated[Path | None, MaxLen(3)], None, True, None),
+        (Tree, {"size": 1, "left": {"size": 2}}, True, Tree(1, Tree(2))),
+        (Tree, {"size": 1, "left": {"size": 0}}, True, FAILS),
+        (Tree, {"left": None}, True, FAILS),
+        (Tree, [], True, FAILS),
+    ],
+)
+def test_values_are_made_from_json(kind: Any, value: Any, strict: bool, made: Any) -> None:
+    convert = SchemaBuilder().of(kind).convert
+    if made is FAILS:
+        with pytest.raises((ValueError, TypeError, msgspec.ValidationError)):
+            convert(value, strict)
+        return
+    found = convert(value, strict)
+    assert found == made
+    assert type(found) is type(made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        (Annotated[Path, MaxLen(3)], "abcd", "maxLength is 3"),
+        (Mixed, 3, "is not one of the values it may have"),
+        (Circle | Box, 5, "fits none of the types it may have"),
+        (Annotated[Tree, "d"], {}, "size missing"),
+    ],
+    ids=["limit", "enum", "union", "missing"],
+)
+def test_a_value_that_does_not_fit_is_explained(kind: Any, value: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"^{problem}$"):
+        SchemaBuilder().of(kind).convert(value, True)

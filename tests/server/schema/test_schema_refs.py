@@ -1,0 +1,78 @@
+"""References in schemas: found, renamed, and read."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.server.schema.schema_refs import referenced_name, references, rename_references
+
+DECIMAL = {"type": "string", "format": "decimal"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ({}, None),
+        ({"$ref": "#/$defs/A"}, "A"),
+        ({"$ref": "#/$defs/A", "description": "d"}, "A"),
+        ({"$ref": "#/definitions/A"}, None),
+        ({"$ref": "other.json#/$defs/A"}, None),
+        ({"$ref": 5}, None),
+        ({"properties": {"a": {"$ref": "#/$defs/A"}}}, None),
+    ],
+)
+def test_a_reference_names_a_definition(schema: dict[str, Any], name: str | None) -> None:
+    assert referenced_name(schema) == name
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        ({}, []),
+        ("#/$defs/A", []),
+        (["#/$defs/A", {"$ref": "#/$defs/B"}], ["B"]),
+        ({"$ref": "#/$defs/A"}, ["A"]),
+        ({"$ref": "#/$defs/A", "anyOf": [{"$ref": "#/$defs/B"}]}, ["A", "B"]),
+        ({"properties": {"x": {"items": {"$ref": "#/$defs/C"}}}}, ["C"]),
+        ({"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]}, ["A", "A"]),
+    ],
+)
+def test_references_are_found_at_any_depth(schema: Any, names: list[str]) -> None:
+    assert list(references(schema)) == names
+
+
+@pytest.mark.parametrize(
+    ("schema", "renamed"),
+    [
+        ({"$ref": "#/$new/A"}, {"$ref": "#/$defs/A_2"}),
+        ({"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}),
+        ({"items": [{"$ref": "#/$new/A"}, 1, None]}, {"items": [{"$ref": "#/$defs/A_2"}, 1, None]}),
+        ({"type": "object", "required": []}, {"type": "object"}),
+        ({"required": ["a"]}, {"required": ["a"]}),
+        ({"enum": []}, {"enum": []}),
+        ("#/$new/A", "#/$defs/A_2"),
+        (7, 7),
+    ],
+)
+@pytest.mark.parametrize("output", [False, True], ids=["input", "output"])
+def test_references_get_their_final_names(schema: Any, renamed: Any, output: bool) -> None:
+    assert rename_references(schema, {"A": "A_2"}, output) == renamed
+
+
+@pytest.mark.parametrize(
+    ("schema", "read"),
+    [
+        (DECIMAL, {"anyOf": [{"type": "number"}, DECIMAL]}),
+        (
+            {**DECIMAL, "description": "d"},
+            {"description": "d", "anyOf": [{"type": "number"}, DECIMAL]},
+        ),
+        ({"type": "string", "format": "date"}, {"type": "string", "format": "date"}),
+        ({"type": "number", "format": "decimal"}, {"type": "number", "format": "decimal"}),
+        ({"items": DECIMAL}, {"items": {"anyOf": [{"type": "number"}, DECIMAL]}}),
+    ],
+    ids=["alone", "described", "other format", "other type", "nested"],
+)
+def test_a_decimal_is_written_as_text_and_read_from_a_number_too(schema: Any, read: Any) -> None:
+    assert rename_references(schema, {}, False) == read
+    assert rename_references(schema, {}, True) == schema

@@ -1,0 +1,198 @@
+"""What authors register, as it is found again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead import MCPServer
+from fairlead.protocol.types.tools import ToolAnnotations
+from fairlead.server.features.resource_registry import CacheHints
+from fairlead.server.features.tool_registry import MCPToolRegistry
+from tests.support.in_memory_client import META, ask
+
+
+def changes_of(server: MCPServer) -> list[str]:
+    """The changes that are announced from now on."""
+    told: list[str] = []
+    server.changes.changed = lambda method, uri=None: told.append(  # type: ignore[method-assign]
+        method.removeprefix("notifications/") if uri is None else uri
+    )
+    return told
+
+
+def test_decorators_return_the_function() -> None:
+    server = MCPServer("s")
+
+    def function(a: str = "") -> str:
+        """Words."""
+        return a
+
+    def plain() -> str:
+        return ""
+
+    assert server.tool(function) is function
+    assert server.tool("other")(function) is function
+    assert server.tool()(plain) is plain
+    assert server.resource("r://{a}")(function) is function
+    assert server.prompt()(function) is function
+    assert server.completion("function", "a")(function) is function
+    assert server.registry.listing.names() == ["function", "other", "plain"]
+    assert server.completions.find("function", "a") is function
+
+
+def test_a_tool_has_what_its_author_said() -> None:
+    server, annotations = MCPServer("s"), ToolAnnotations(read_only_hint=True)
+    server.tool(
+        "n", "D", "T", {"type": "object"}, annotations=annotations, meta={"a": 1}, timeout=5
+    )(lambda: {"a": 1})
+    entry = server.registry.get("n")
+    assert entry is not None
+    definition = entry.definition
+    assert (definition.description, definition.title) == ("D", "T")
+    assert (definition.annotations, entry.timeout, entry.inline) == (annotations, 5, False)
+    assert bytes(definition.meta) == b'{"a":1}'  # type: ignore[arg-type]
+    assert entry.convert is not None
+    server.register_tool("m", {}, lambda: {"a": 1}, "M", {"type": "object"})
+    given = server.registry.get("m")
+    assert given is not None
+    assert (given.definition.title, given.convert is not None) == ("M", True)
+
+
+def test_a_resource_has_what_its_author_said() -> None:
+    server = MCPServer("s", cache_ttl=5, cache_scope="public")
+
+    @server.resource("r://doc")
+    def doc() -> str:
+        """From the docstring."""
+        return ""
+
+    server.resource("r://all", name="n", title="T", description="D", mime_type="a/b", cache_ttl=0)(
+        doc
+    )
+    server.register_resource("r://given", "g", "D", "a/b", "x", title="T", cache_scope="private")
+    server.register_resource("r://bare", "b")
+    server.register_resource_template(
+        "r://{a}/x", "t", lambda a: a, "D", "a/b", title="T", cache_ttl=1, cache_scope="private"
+    )
+    server.register_resource_template("s://{a}", "t", lambda a: a)
+    listed = {
+        uri: (
+            (about := entry.definition).name,
+            about.title or None,
+            about.description or None,
+            entry.mime_type,
+            entry.cache,
+        )
+        for listing in (server.resources.fixed, server.resources.templates)
+        for uri, entry in zip(listing.names(), listing.entries(), strict=True)
+    }
+    assert listed == {
+        "r://doc": ("doc", None, "From the docstring.", "text/plain", None),
+        "r://all": ("n", "T", "D", "a/b", CacheHints(0, "public")),
+        "r://given": ("g", "T", "D", "a/b", CacheHints(5, "private")),
+        "r://bare": ("b", None, None, "text/plain", None),
+        "r://{a}/x": ("t", "T", "D", "a/b", CacheHints(1, "private")),
+        "s://{a}": ("t", None, None, "text/plain", None),
+    }
+    assert (server.resource_count, len(server.resources.templates)) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [("text", "text"), (None, ""), (lambda: "made", "made"), ("", "")],
+    ids=["text", "nothing", "function", "empty"],
+)
+async def test_the_content_of_a_resource_may_be_given(given: Any, text: str) -> None:
+    server = MCPServer("s")
+    server.register_resource("r://{1}", "one", content_provider=given)
+    answer = await ask(server, "resources/read", {"uri": "r://{1}"})
+    assert answer["result"]["contents"][0]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("own", "hints"),
+    [
+        ({}, {"ttlMs": 5000, "cacheScope": "public"}),
+        ({"cache_ttl": 1}, {"ttlMs": 1000, "cacheScope": "public"}),
+        ({"cache_scope": "private"}, {"ttlMs": 5000, "cacheScope": "private"}),
+    ],
+    ids=["server", "time", "scope"],
+)
+async def test_a_result_says_how_long_it_may_be_kept(own: Any, hints: Any) -> None:
+    server = MCPServer("s", cache_ttl=5, cache_scope="public")
+    server.register_resource("r://1", "one", content_provider="x", **own)
+    result = (await ask(server, "resources/read", {"uri": "r://1", "_meta": META}))["result"]
+    assert {name: result[name] for name in ("ttlMs", "cacheScope")} == hints
+    listed = (await ask(server, "resources/list", {"_meta": META}))["result"]
+    assert (listed["ttlMs"], listed["cacheScope"]) == (5000, "public")
+    old = (await ask(server, "resources/read", {"uri": "r://1"}))["result"]
+    assert list(old) == ["contents"]
+
+
+def test_what_is_added_and_removed_is_announced(tmp_path: Path) -> None:
+    server = MCPServer("s")
+    told = changes_of(server)
+    (tmp_path / "a.txt").write_text("x")
+
+    def announced(*expected: str) -> None:
+        assert told == list(expected)
+        told.clear()
+
+    server.register_tool("t", {}, lambda: "")
+    announced("tools/list_changed")
+    server.remove_tool("t")
+    announced("tools/list_changed")
+    server.register_resource("r://1", "one")
+    announced("resources/list_changed")
+    server.remove_resource("r://1")
+    announced("resources/list_changed")
+    server.register_resource_template("r://{a}", "t", lambda a: a)
+    announced("resources/list_changed")
+    server.remove_resource("r://{a}")
+    announced("resources/list_changed")
+    assert server.register_file_resource(str(tmp_path / "a.txt")).endswith("/a.txt")
+    announced("resources/list_changed")
+    server.register_prompt("p")
+    announced("prompts/list_changed")
+    server.remove_prompt("p")
+    announced("prompts/list_changed")
+    server.resource_updated("r://1")
+    announced("r://1")
+    for remove in (server.remove_tool, server.remove_resource, server.remove_prompt):
+        with pytest.raises(KeyError):
+            remove("nothing")
+    announced()
+
+
+def test_a_registry_that_was_replaced_is_not_followed() -> None:
+    server, old, new = MCPServer("s"), MCPToolRegistry(), MCPToolRegistry()
+    first = server.registry
+    server.registry = old
+    assert server.registry is old
+    told = changes_of(server)
+    server.registry = new
+    assert told == ["tools/list_changed"]
+    told.clear()
+    for registry in (first, old):
+        registry.register(lambda: "x")
+        assert registry.listing.listeners == []
+    assert (told, server.tool_count) == ([], 0)
+    new.register(lambda: "x")
+    assert (told, server.tool_count) == (["tools/list_changed"], 1)
+
+
+def test_a_prompt_has_what_its_author_said() -> None:
+    server = MCPServer("s")
+
+    @server.prompt("n", title="T", description="D")
+    def function(a: str) -> str:
+        return a
+
+    server.register_prompt("m", "D", [{"name": "a"}], "{a}", title="T")
+    listed = [
+        (name, entry.definition.name, entry.definition.title, entry.definition.description)
+        for name, entry in zip(server.prompts.names(), server.prompts.entries(), strict=True)
+    ]
+    assert listed == [("n", "n", "T", "D"), ("m", "m", "T", "D")]
+    assert server.prompt_count == 2
