@@ -9,58 +9,11 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from fairlead.transport.http.server.guarded_protocol import GuardedProtocol, RequestPhase
+from tests.support.fake_http_transport import FakeHttpTransport, turns
 from tests.support.virtual_time import VirtualTime
 
 GET = b"GET /x HTTP/1.1\r\nhost: here\r\n\r\n"
 MAX_HEAD = 64 << 10
-
-
-class FakeTransport(asyncio.Transport):
-    """Keeps what is written and says what was done to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.closed_at: float | None = None
-        self.aborted = self.eof = self.half_open = False
-        self.buffered = 0
-        self.reading = True
-        self.protocol: Any = None
-
-    def write(self, data: Any) -> None:
-        assert not self.eof, "a write after the end of our side"
-        self.written += data
-
-    def write_eof(self) -> None:
-        self.eof = True
-
-    def can_write_eof(self) -> bool:
-        return not self.half_open
-
-    def is_closing(self) -> bool:
-        return self.closed_at is not None
-
-    def close(self) -> None:
-        if self.closed_at is None:
-            self.closed_at = asyncio.get_running_loop().time()
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def get_write_buffer_size(self) -> int:
-        return self.buffered
-
-    def get_protocol(self) -> Any:
-        return self.protocol
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 9) if name in ("peername", "sockname") else default
 
 
 class Connection:
@@ -76,7 +29,7 @@ class Connection:
         config.load()
         self.state = ServerState()
         self.protocol = GuardedProtocol(config=config, server_state=self.state, app_state={})
-        self.transport = FakeTransport()
+        self.transport = FakeHttpTransport()
         self.transport.protocol = self.protocol
         self.protocol.connection_made(self.transport)
         self.begun = asyncio.get_running_loop().time()
@@ -115,12 +68,6 @@ class Connection:
     def closed_after(self) -> float | None:
         at = self.transport.closed_at
         return None if at is None else at - self.begun
-
-
-async def turns() -> None:
-    """Let what is due happen."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def refusal(status: str, why: str) -> bytes:
