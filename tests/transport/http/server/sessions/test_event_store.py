@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairlead.limits import EVENT_BYTES
 from fairlead.transport.http.server.sessions import event_store as resume
 from fairlead.transport.http.server.sessions.event_store import (
     MemoryEventStore,
@@ -183,3 +184,13 @@ async def test_the_session_that_was_written_last_is_kept() -> None:
     store.append("a", "g", 1, bytes(5))
     store.append("b", "g", 1, bytes(50))
     assert await store.after("b", "g", 0) is not None
+
+
+async def test_making_room_counts_as_a_limit_that_was_hit() -> None:
+    before = EVENT_BYTES.hits
+    store = MemoryEventStore(max_total=10)
+    store.append("a", "g", 1, bytes(5))
+    store.append("b", "g", 1, bytes(5))
+    assert (EVENT_BYTES.hits, store.size) == (before, 10)
+    store.append("b", "g", 2, b"x")
+    assert EVENT_BYTES.hits == before + 1
