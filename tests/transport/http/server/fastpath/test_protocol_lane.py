@@ -10,6 +10,9 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from fairlead import MCPServer
+from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.envelope import TransportContext
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.fastpath.protocol import FastPathProtocol, fast_path_protocol
 from fairlead.transport.http.server.guarded_protocol import GuardedProtocol
@@ -425,19 +428,64 @@ async def test_a_request_that_has_begun_stops_the_silence(virtual_time: VirtualT
 async def test_a_blank_line_before_a_known_head_does_not_close_the_connection(
     virtual_time: VirtualTime,
 ) -> None:
-    desk = Desk()
-    async with lane(desk) as one:
+    async with lane() as one:
         await one.asked(request())
         await one.send(b"\r\n")
-        assert await one.asked(request()) == ([200], False)
+        for _ in range(4):
+            assert await one.asked(request()) == ([200], False)
+            await asyncio.sleep(4.9)
+            assert one.transport.closed_at is None
         assert one.parsed == 1
-        await asyncio.sleep(4)
-        assert await one.asked(request()) == ([200], False)
-        await asyncio.sleep(4.9)
-        assert one.transport.closed_at is None
         await one.send(b"\r\n")
         await asyncio.sleep(10.1)
         assert one.transport.closed_at is not None
+
+
+async def test_a_request_through_asgi_leaves_no_timer_for_the_next_call(
+    virtual_time: VirtualTime,
+) -> None:
+    desk = Desk()
+    desk.go_on.set()
+    async with lane(desk, heartbeat=0) as one:
+        assert await one.asked(stateless_call("wait")) == ([200], False)
+        assert await one.asked(request(line="POST /other HTTP/1.1")) == ([404], True)
+        desk.go_on.clear()
+        await asyncio.sleep(4)
+        assert await one.asked(stateless_call("wait")) == ([], False)
+        await asyncio.sleep(4)
+        assert one.transport.closed_at is None
+        desk.go_on.set()
+        await turns()
+        assert one.statuses() == [200]
+
+
+async def test_requests_in_a_row_leave_no_heartbeat_behind(virtual_time: VirtualTime) -> None:
+    desk = Desk()
+    async with lane(desk, heartbeat=2.0) as one:
+        fields = await one.open_session()
+        await one.send(request(call("wait"), fields), request(line="POST /other HTTP/1.1"))
+        assert one.statuses() == []
+        desk.go_on.set()
+        await turns(30)
+        assert one.statuses() == [200, 404]
+        await asyncio.sleep(4.9)
+        assert one.transport.closed_at is None
+        await asyncio.sleep(0.2)
+        assert one.transport.closed_at is not None
+
+
+@pytest.mark.parametrize(("sent", "seconds"), [(0, 30), (320 << 10, 40)])
+async def test_a_slow_body_has_as_long_as_through_asgi(
+    virtual_time: VirtualTime, sent: int, seconds: float
+) -> None:
+    async with lane() as one:
+        await one.send(head_of({**LIST_FIELDS}, 1 << 20))
+        if sent:
+            await one.send(b" " * sent)
+        await asyncio.sleep(seconds - 0.1)
+        assert one.transport.written == b""
+        await asyncio.sleep(0.2)
+        assert one.statuses() == [408]
 
 
 async def test_a_call_is_not_cut_off_by_the_silence(virtual_time: VirtualTime) -> None:
@@ -524,12 +572,36 @@ async def test_a_lost_connection_has_no_timer_left(virtual_time: VirtualTime) ->
         assert not one.protocol.waits_for_next
 
 
+async def test_a_request_says_where_it_came_from() -> None:
+    seen: list[TransportContext] = []
+
+    async def look(exchange: Exchange, proceed: Proceed) -> Answer:
+        seen.append(exchange.transport)
+        return await proceed(exchange)
+
+    server = MCPServer(make_server().config, interceptors=[look])
+    app = HttpApp(server, HttpSettings())
+    async with app.running():
+        one = Lane(app)
+        assert await one.asked(request()) == ([200], False)
+        one.protocol.connection_lost(None)
+    (context,) = seen
+    assert (context.transport_type, context.path) == ("http", "/mcp")
+    assert (context.peer_address, context.headers["Mcp-Method"]) == ("127.0.0.1", "tools/list")
+
+
 # Requests in a session
 
 
 async def test_a_request_in_a_session_is_answered_without_asgi() -> None:
     async with lane() as one:
         fields = await one.open_session()
+        await one.send(request(PING, fields))
+        assert one.transport.written == (
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 36\r\n\r\n"
+            b'{"jsonrpc":"2.0","id":3,"result":{}}'
+        )
+        one.answers()
         for number in range(3):
             assert await one.asked(request({**PING, "id": number}, fields)) == ([200], False)
         parsed = one.parsed
@@ -660,10 +732,11 @@ async def test_a_client_in_a_session_that_leaves_cancels_nothing() -> None:
 async def test_answers_may_always_be_streams() -> None:
     async with lane(answers="sse") as one:
         fields = await one.open_session()
-        await one.send(request(PING, fields))
         one.through_asgi.clear()
-        await one.send(request(PING, fields))
-        for status, headers, body in one.answers():
+        await one.send(request(PING, fields), request(PING, fields))
+        answers = one.answers()
+        assert len(answers) == 2
+        for status, headers, body in answers:
             assert (status, headers["content-type"]) == (200, "text/event-stream")
             assert b'data: {"jsonrpc":"2.0","id":3,"result":{}}' in body
         assert one.through_asgi == []
