@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import os
 import socket
@@ -932,6 +933,20 @@ async def test_a_cancelled_request_closes_the_connection() -> None:
         await asking
     assert (line.wire.closing, line.connection.usable) == (True, False)
     line.connection.connection_lost(None)  # and nobody is told twice
+
+
+async def test_a_request_that_is_cancelled_while_its_connection_is_lost_reports_nothing() -> None:
+    problems: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
+    line = Line()
+    asking = await line.ask()
+    line.connection.connection_lost(None)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    del asking, line
+    gc.collect()
+    assert problems == []
 
 
 async def test_bytes_without_a_request_close_the_connection() -> None:

@@ -304,6 +304,9 @@ async def test_a_token_is_verified_before_a_body_is_kept() -> None:
             assert await one.asked(request(fields=fields)) == ([status], asgi)
         assert await one.asked(request(fields={"Authorization": "Bearer bad"})) == ([401], True)
     async with lane(verify_token=verify) as one:
+        head = head_of({**LIST_FIELDS, "Authorization": "Bearer bad"}, 100)
+        assert await one.asked(head) == ([401], True), "its body is not waited for"
+    async with lane(verify_token=verify) as one:
         fields = {"Authorization": "Bearer bad luck"}
         assert await one.asked(request(fields=fields)) == ([500], True)
 
@@ -441,19 +444,22 @@ async def test_a_blank_line_before_a_known_head_does_not_close_the_connection(
         assert one.transport.closed_at is not None
 
 
-async def test_a_request_through_asgi_leaves_no_timer_for_the_next_call(
-    virtual_time: VirtualTime,
+@pytest.mark.parametrize("between", [True, False], ids=["asgi", "lane"])
+async def test_the_silence_before_a_call_leaves_no_timer(
+    virtual_time: VirtualTime, between: bool
 ) -> None:
     desk = Desk()
     desk.go_on.set()
     async with lane(desk, heartbeat=0) as one:
         assert await one.asked(stateless_call("wait")) == ([200], False)
-        assert await one.asked(request(line="POST /other HTTP/1.1")) == ([404], True)
+        if between:
+            assert await one.asked(request(line="POST /other HTTP/1.1")) == ([404], True)
         desk.go_on.clear()
         await asyncio.sleep(4)
+        parsed = one.parsed
         assert await one.asked(stateless_call("wait")) == ([], False)
         await asyncio.sleep(4)
-        assert one.transport.closed_at is None
+        assert (one.parsed, one.transport.closed_at) == (parsed, None)
         desk.go_on.set()
         await turns()
         assert one.statuses() == [200]
