@@ -8,12 +8,25 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from fairlead.transport.http.server.guarded_protocol import GuardedProtocol, RequestPhase
+from fairlead.limits import BODY_TIMEOUT
+from fairlead.transport.http.server.guarded_protocol import GuardedProtocol
 from tests.support.fake_http_transport import FakeHttpTransport, turns
 from tests.support.virtual_time import VirtualTime
 
 GET = b"GET /x HTTP/1.1\r\nhost: here\r\n\r\n"
 MAX_HEAD = 64 << 10
+
+
+class Upgraded(asyncio.Protocol):
+    """Stands in for the protocol of WebSockets."""
+
+    handshake_initiated = True
+
+    def __init__(self, **settings: Any) -> None:
+        self.received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
 
 
 class Connection:
@@ -25,7 +38,8 @@ class Connection:
         self.ends: list[str] = []
         self.answer = asyncio.Event()
         self.length: int | None = 2
-        config = Config(self.app, interface="asgi3", lifespan="off", log_config=None)
+        self.script: Callable[..., Any] | None = None  # instead of the usual answer
+        config = Config(self.app, interface="asgi3", lifespan="off", log_config=None, ws=Upgraded)
         config.load()
         self.state = ServerState()
         self.protocol = GuardedProtocol(config=config, server_state=self.state, app_state={})
@@ -36,6 +50,9 @@ class Connection:
 
     async def app(self, scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
         self.requests.append(scope)
+        if self.script is not None:
+            await self.script(receive, send)
+            return
         body, more = b"", True
         while more:
             event = await receive()
@@ -337,13 +354,168 @@ async def test_a_fault_behind_a_request_waits_for_its_answer() -> None:
 
 async def test_requests_in_a_row_are_all_told_of_the_end() -> None:
     one = Connection()
-    await one.feed(GET + POST)
+
+    async def wait_for_the_end(receive: Any, send: Any) -> None:
+        while (event := await receive())["type"] != "http.disconnect":
+            pass
+        one.ends.append(event["type"])
+
+    one.script = wait_for_the_end
+    await one.feed(GET + GET)
     assert len(one.requests) == 1
-    assert one.protocol.stage is RequestPhase.BODY
     one.protocol.connection_lost(None)
-    one.answer.set()
     await turns()
-    assert one.ends in (["answered"], ["disconnected"])
+    assert one.ends == ["http.disconnect"]
+
+
+async def start(send: Any, length: int = 2) -> None:
+    headers = [(b"content-length", b"%d" % length)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+CHUNKED = b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", ["another request", "half an answer"])
+async def test_a_fault_in_a_body_behind_something_else_closes_the_connection(before: str) -> None:
+    one = Connection()
+
+    async def answer_half(receive: Any, send: Any) -> None:
+        if before == "half an answer":
+            await start(send)
+        await one.answer.wait()
+
+    one.script = answer_half
+    if before == "another request":
+        await one.feed(GET)
+    await one.feed(CHUNKED)
+    written = one.transport.written
+    await one.feed(b"no size\r\n")
+    assert one.transport.written == written
+    assert one.closed_after is not None
+    assert b"400" not in one.transport.written
+    await one.lose()
+
+
+async def test_a_body_that_nobody_waits_for_ends_with_its_time(virtual_time: VirtualTime) -> None:
+    one = Connection()
+
+    async def answer_at_once(receive: Any, send: Any) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    one.script = answer_at_once
+    hits = BODY_TIMEOUT.hits
+    await one.feed(POST + b"x")
+    assert one.status == b"HTTP/1.1 200 OK"
+    written = one.transport.written
+    await one.feed(b"x")  # else it would be a kept connection on which nothing comes
+    await asyncio.sleep(29.9)
+    assert one.closed_after is None
+    await asyncio.sleep(0.2)
+    assert one.closed_after == pytest.approx(30.0, abs=0.01)
+    assert (one.transport.written, one.protocol.deaf) == (written, True)
+    assert BODY_TIMEOUT.hits == hits + 1
+    await one.lose()
+
+
+async def test_an_upgraded_connection_is_not_timed(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    upgraded: list[Upgraded] = []
+    one.transport.set_protocol = upgraded.append  # type: ignore[method-assign,assignment]
+    await one.feed(b"GET /x HTTP/1.1\r\nhost: here\r\n")
+    rest = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\r\n"
+    await one.feed(rest)
+    assert b"upgrade: websocket" in upgraded[0].received.lower()
+    await asyncio.sleep(100)
+    assert (one.closed_after, one.transport.written) == (None, b"")
+
+
+async def test_only_a_get_is_upgraded() -> None:
+    one = Connection()
+    one.answer.set()
+    head = b"POST /x HTTP/1.1\r\nhost: here\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    await one.feed(head + b"content-length: 2\r\n\r\nab")
+    assert one.bodies == [b"ab"]
+    await one.lose()
+
+
+@pytest.mark.parametrize("initiated", [True, False])
+async def test_a_handshake_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, initiated: bool
+) -> None:
+    monkeypatch.setattr(Upgraded, "handshake_initiated", initiated)
+    one = Connection()
+
+    def set_protocol(protocol: Any) -> None:
+        one.transport.protocol = protocol
+
+    one.transport.set_protocol = set_protocol  # type: ignore[method-assign]
+    await one.feed(GET.removesuffix(b"\r\n") + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n")
+    why = refusal("400 Bad Request", "this is no WebSocket handshake")
+    assert one.transport.written == (b"" if initiated else why)
+    assert (one.closed_after is None) == initiated
+
+
+# HTTP/1.0
+
+OLD = b"GET /x HTTP/1.0\r\n\r\n"
+
+
+async def test_http_1_0_with_a_length_is_answered_as_it_is() -> None:
+    one = Connection()
+    one.answer.set()
+    await one.feed(OLD)
+    head, _, body = one.transport.written.partition(b"\r\n\r\n")
+    assert (head.count(b"content-length: 2"), head.count(b"connection: close")) == (1, 1)
+    assert body == b"ok"
+    assert (one.closed_after is not None, one.state.total_requests) == (True, 1)
+    await one.lose()
+
+
+async def test_http_1_0_gets_a_stream_until_the_connection_ends() -> None:
+    one = Connection()
+    more = asyncio.Event()
+
+    async def stream(receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"one,", "more_body": True})
+        await more.wait()
+        await send({"type": "http.response.body", "body": b"two,", "more_body": True})
+        await send({"type": "http.response.body", "body": b"three"})
+
+    one.script = stream
+    await one.feed(OLD)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
+    assert one.transport.written == head + b"one,"
+    assert (one.closed_after, one.state.total_requests) == (None, 0)
+    more.set()
+    await turns()
+    assert one.transport.written == head + b"one,two,three"
+    assert (one.closed_after is not None, one.state.total_requests) == (True, 1)
+    await one.lose()
+
+
+async def test_http_1_0_waits_for_its_reader_and_stops_when_it_leaves() -> None:
+    one = Connection()
+    sent: list[int] = []
+
+    async def stream(receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
+            sent.append(number)
+            if not number:
+                one.protocol.pause_writing()
+
+    one.script = stream
+    await one.feed(OLD)
+    assert (sent, one.transport.written[-1:]) == ([0], b"0")
+    one.protocol.connection_lost(None)
+    one.protocol.resume_writing()
+    await turns()
+    assert (sent, one.transport.written[-1:]) == ([0, 1, 2], b"0")
 
 
 # Readers
