@@ -23,15 +23,14 @@ class AsgiRequest:
         method: str = "POST",
         path: str = "/mcp",
         query: str = "",
+        more_body: bool = False,
     ) -> None:
         """A message is encoded, bytes are sent as they are; a header that is None is left out."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.sent: list[Any] = []
         self._incoming: asyncio.Queue[Any] = asyncio.Queue()
-        if message is not None:
-            self._incoming.put_nowait({"type": "http.request", "body": body})
-        else:
-            self._incoming.put_nowait({"type": "http.request", "body": b""})
+        first = {"type": "http.request", "body": b"" if message is None else body}
+        self._incoming.put_nowait({**first, "more_body": more_body})
         fields = {**_USUAL, **(headers or {})}
         scope = {
             "type": "http",
