@@ -28,6 +28,7 @@ class AsgiRequest:
         """A message is encoded, bytes are sent as they are; a header that is None is left out."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.sent: list[Any] = []
+        self.held: asyncio.Event | None = None  # until it is set, nothing more is read
         self._incoming: asyncio.Queue[Any] = asyncio.Queue()
         first = {"type": "http.request", "body": b"" if message is None else body}
         self._incoming.put_nowait({**first, "more_body": more_body})
@@ -43,6 +44,8 @@ class AsgiRequest:
         self.task = asyncio.ensure_future(app(scope, self._incoming.get, self._send))
 
     async def _send(self, event: Any) -> None:
+        if self.held is not None:
+            await self.held.wait()
         self.sent.append(event)
 
     def disconnect(self) -> None:

@@ -535,3 +535,59 @@ async def test_those_who_wait_for_room_are_told_of_the_end() -> None:
     waiting.cancel()
     await asyncio.wait((waiting,))
     await limit.drain()
+
+
+# Closing
+
+
+async def test_what_nobody_waits_for_may_still_leave_when_the_channel_closes() -> None:
+    gate = asyncio.Event()
+    done: list[str] = []
+
+    async def answer(asked: Asked) -> HttpResponse:
+        await gate.wait()
+        done.append(asked.rpc)
+        return answer_to(asked)
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(Notification("note"))
+        one.channel.send_success(1, b"{}")
+        one.channel.send(Request(2, "tools/list"))
+        await turns()
+        closing = asyncio.create_task(one.channel.close())
+        await turns()
+        assert not closing.done()
+        for attempt in (
+            lambda: one.channel.send(Notification("late")),
+            lambda: one.channel.send_success(3, b"{}"),
+        ):
+            with pytest.raises(ChannelClosed) as refused:
+                attempt()
+            assert refused.value.delivered is False
+        for late in (one.channel.tell(Notification("late")), one.channel.start_listening()):
+            with pytest.raises(ChannelClosed):
+                await late
+        gate.set()
+        await closing
+        assert sorted(done) == ["POST", "note"]
+        assert one.door.closed
+        assert one.delivered == []
+
+
+async def test_closing_waits_a_second_for_what_does_not_leave(virtual_time: VirtualTime) -> None:
+    async with ScriptedChannel.over(Held("note")) as one:
+        one.channel.send(Notification("note"))
+        await turns()
+        begun = virtual_time.now
+        await one.channel.close()
+        assert virtual_time.now - begun == pytest.approx(1.0)
+        assert one.errors == []
+
+
+async def test_closing_ends_the_session() -> None:
+    async with ScriptedChannel.over(Held(), listen=False) as one:
+        await shake(one)
+        assert one.channel.session_id == "s"
+        await one.channel.close()
+        (ended,) = one.door.of("DELETE")
+        assert ended.headers["mcp-session-id"] == "s"

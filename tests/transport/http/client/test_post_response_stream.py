@@ -456,7 +456,20 @@ async def test_a_server_that_names_a_time_may_be_asked_for_ever(
     assert virtual_time.now - begun == pytest.approx(42.0)
 
 
-@pytest.mark.parametrize("status", [400, 404, 405, 200])
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize("status", [500, 503, 599])
+async def test_a_server_that_fails_is_not_asked_for_ever(
+    virtual_time: VirtualTime, status: int
+) -> None:
+    named = ({"n": 1}, {"id": "a", "retry": "100"})
+    one = Reader(*(reply(status) for _ in range(6)))
+    with pytest.raises(NoAnswer) as lost:
+        await one.take(streamed(named))
+    assert isinstance(lost.value.__cause__, HttpError)
+    assert one.replies == []
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 200, 499])
 async def test_a_refusal_to_take_a_stream_up_is_final(
     virtual_time: VirtualTime, status: int
 ) -> None:
