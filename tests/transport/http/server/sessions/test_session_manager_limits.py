@@ -401,3 +401,14 @@ async def test_nothing_is_restored_without_a_store_or_at_the_end() -> None:
     await both.new.close()
     assert await both.new.find(call, kept.id.encode(), "ada") is None
     assert len(both.store) == 1
+
+
+async def test_a_session_that_is_idle_here_is_still_kept(virtual_time: VirtualTime) -> None:
+    both = Restoring(session_idle=100)
+    kept = await both.keep()
+    await asyncio.sleep(130)
+    assert len(both.old) == 0
+    assert await both.stored(kept) is not None
+    assert await both.restore(kept.id) is not None
+    await both.old.close()
+    await both.new.close()

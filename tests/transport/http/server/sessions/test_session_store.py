@@ -85,6 +85,19 @@ async def test_a_store_keeps_what_is_used_and_within_its_limit(make: Make) -> No
     assert await store.load("k0") is None
 
 
+async def test_a_session_that_is_over_takes_no_room(make: Make) -> None:
+    store = make(max_sessions=2)
+    for number in range(2):
+        await store.save(stored(f"k{number}", 100.0 + number))
+    await store.delete("k0")
+    await store.save(stored("k2", 102.0))
+    await store.save(stored("k2", 103.0))  # again
+    assert [await store.load(f"k{n}") is not None for n in range(3)] == [False, True, True]
+    await store.save(stored("k3", 104.0))
+    kept = [await store.load(f"k{n}") is not None for n in range(4)]
+    assert kept == [False, False, True, True]
+
+
 @pytest.mark.covers("GTW-13")
 async def test_a_file_of_sessions_is_nobody_elses_and_knows_no_ids(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
