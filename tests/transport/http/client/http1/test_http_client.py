@@ -97,3 +97,21 @@ def test_httptools_is_loaded_by_the_first_request_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
+
+
+async def test_the_rest_of_a_redirect_is_not_read() -> None:
+    async def moved(call: Call) -> None:
+        if call.path == "/mcp":
+            head = b"HTTP/1.1 307 Moved\r\nLocation: /there\r\nContent-Length: 10\r\n\r\n"
+            await call.raw(head + b"half")
+            await call.gone()
+        else:
+            await call.answer(200, "here")
+
+    async with raw_server(moved) as server, asyncio.timeout(5):
+        door = HttpClient(EndpointUrl.parse(server.url))
+        assert await (await door.open("GET", {})).read() == b"here"
+        while server.open > 1:
+            await asyncio.sleep(0)
+        assert server.connections == 2
+        await door.close()
