@@ -428,7 +428,7 @@ async def test_opening_waits_until_the_stream_is_settled_or_the_time_is_over(
     assert not one.listener.active
     await one.listener.open(0)
     assert len(one.streams) == 2
-    one.listener.cancel()
+    one.streams[1].outcome.cancel()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not one.listener.active
@@ -437,7 +437,6 @@ async def test_opening_waits_until_the_stream_is_settled_or_the_time_is_over(
 async def test_a_new_session_is_listened_to_instead() -> None:
     one = Sessions()
     one.listener.reopen()
-    one.listener.cancel()
     assert one.streams == [], "it did not listen before"
     await one.listener.open(0)
     one.listener.reopen()

@@ -199,7 +199,7 @@ class SessionPosts:
 async def _receive_first(
     call: AsgiCall, session: HttpSession, message: Request
 ) -> list[tuple[int, bytes]]:
-    """Return what a session sends in answer to its first request; nothing if the client left."""
+    """Return what a session sends in answer to its first request, unless its client leaves."""
     stream = session.open_stream([message])
     stream.attach(call)
     session.take(message)
@@ -209,8 +209,6 @@ async def _receive_first(
             await stream.wait()
     finally:
         call.unwatch()
-    if call.gone:
-        return []
     frames = stream.take()
     stream.detach(call)
     return frames
