@@ -645,3 +645,21 @@ async def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
         assert (held.posts, errors, channel._tasks) == (["x"], [], set())
         held.release.release()
         await hung_up(server)
+
+
+async def test_a_post_whose_answer_breaks_is_reported() -> None:
+    class Breaking(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "GET":
+                await super().__call__(call)
+                return
+            await call.raw(b"HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\nhalf")
+            call.cut()
+
+    errors: asyncio.Queue[Exception] = asyncio.Queue()
+    async with raw_server(Breaking()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        channel.on_error = errors.put_nowait
+        channel.send(Notification("x"))
+        assert isinstance(await errors.get(), ChannelClosed)
+        await channel.close()

@@ -496,3 +496,23 @@ async def test_a_session_that_was_renewed_meanwhile_is_used() -> None:
         assert (await one.got(3)).id == 2
         assert len(one.door.of("initialize")) == 2
         assert len(one.door.of("tools/list")) == 4
+
+
+async def test_an_event_that_is_too_long_is_reported_and_passed_over() -> None:
+    made = stream()
+
+    async def introduce(asked: Asked) -> HttpResponse:
+        made.event("x" * 2000)
+        value = {"protocolVersion": "2025-06-18"}
+        made.event({"jsonrpc": "2.0", "id": asked.message["id"], "result": value})
+        server.sessions.append("")
+        return made
+
+    server = Forgetful()
+    async with ScriptedChannel.over(server, listen=False, limit=1000) as one:
+        one.channel.send(Request(0, "initialize", HELLO))
+        await one.got()
+        server.introduce = [introduce]
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        assert "over the limit of 1000" in str(await one.got(2))

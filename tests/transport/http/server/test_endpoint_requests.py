@@ -354,3 +354,10 @@ async def test_a_body_that_does_not_arrive_in_time_is_refused(virtual_time: Virt
     assert asked.body == b"408 Request Timeout: the body did not arrive in time\n"
     assert asked.headers["connection"] == "close"
     assert virtual_time.now - begun == pytest.approx(3.0, abs=0.1)
+
+
+async def test_an_introduction_that_is_invalid_is_refused_without_sessions() -> None:
+    async with endpoint(sessions=False) as app:
+        asked = await AsgiRequest(app, {**HELLO, "params": {"protocolVersion": 5}})
+        assert (asked.status, asked.json["id"]) == (200, 1)
+        assert asked.error[0] == -32602

@@ -497,6 +497,23 @@ async def test_http_1_0_gets_a_stream_until_the_connection_ends() -> None:
     await one.lose()
 
 
+async def test_http_1_0_tells_those_who_listen_that_the_response_is_complete() -> None:
+    one = Connection()
+
+    async def stream(receive: Any, send: Any) -> None:
+        await receive()
+        listening = asyncio.ensure_future(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"all"})
+        one.ends.append((await listening)["type"])
+
+    one.script = stream
+    await one.feed(OLD)
+    assert one.ends == ["http.disconnect"]
+    await one.lose()
+
+
 async def test_http_1_0_waits_for_its_reader_and_stops_when_it_leaves() -> None:
     one = Connection()
     sent: list[int] = []

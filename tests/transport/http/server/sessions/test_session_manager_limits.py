@@ -412,3 +412,18 @@ async def test_a_session_that_is_idle_here_is_still_kept(virtual_time: VirtualTi
     assert await both.restore(kept.id) is not None
     await both.old.close()
     await both.new.close()
+
+
+async def test_a_restore_that_is_ended_is_waited_for() -> None:
+    both = Restoring(None)
+    kept = await both.keep()
+    await both.old.close()
+    restoring = asyncio.create_task(both.restore(kept.id))
+    async with asyncio.timeout(5):
+        while not both.server.peers:
+            await asyncio.sleep(0)
+        assert both.new.restorer is not None
+        await both.new.restorer.close()
+        assert both.server.peers[0].closed
+        assert await restoring is None
+    await both.new.close()

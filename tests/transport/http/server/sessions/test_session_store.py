@@ -17,6 +17,7 @@ import pytest
 from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.limits import STORED_SESSIONS
 from fairlead.transport.http.server.sessions.session_store import (
     MemorySessionStore,
     SessionStore,
@@ -93,7 +94,9 @@ async def test_a_session_that_is_over_takes_no_room(make: Make) -> None:
     await store.save(stored("k2", 102.0))
     await store.save(stored("k2", 103.0))  # again
     assert [await store.load(f"k{n}") is not None for n in range(3)] == [False, True, True]
+    hits = STORED_SESSIONS.hits
     await store.save(stored("k3", 104.0))
+    assert STORED_SESSIONS.hits > hits
     kept = [await store.load(f"k{n}") is not None for n in range(4)]
     assert kept == [False, False, True, True]
 
