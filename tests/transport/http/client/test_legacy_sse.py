@@ -663,3 +663,17 @@ async def test_a_post_whose_answer_breaks_is_reported() -> None:
         channel.send(Notification("x"))
         assert isinstance(await errors.get(), ChannelClosed)
         await channel.close()
+
+
+async def test_opening_a_stream_may_be_cancelled() -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        await call.gone()
+
+    async with raw_server(handle) as server, asyncio.timeout(5):
+        opening = asyncio.create_task(open_legacy_sse(server.url))
+        await server.wait_for("GET")
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await hung_up(server)
