@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,3 +230,21 @@ async def test_a_sink_in_a_thread_has_no_descriptor_of_its_own(tmp_path: Path) -
             running = asyncio.create_task(channel.run(lambda item: None))
             await asyncio.sleep(0)
         await running
+
+
+async def test_what_is_printed_is_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with standing_in("pipes", tmp_path) as ends:
+        with open(1, "w", closefd=False) as printing:
+            monkeypatch.setattr(sys, "stdout", printing)
+            printing.write("printed before")
+            async with asyncio.timeout(5), open_stdio() as channel:
+                running = asyncio.create_task(channel.run(lambda item: None))
+                await asyncio.sleep(0)
+                printing.write("printed meanwhile")
+            await running
+            monkeypatch.undo()
+        os.set_blocking(ends.read_from, False)
+        with pytest.raises(BlockingIOError):
+            os.read(ends.read_from, 100)

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -211,3 +212,13 @@ async def test_one_that_has_lost_by_a_hair_is_closed(
     for _ in range(3):
         await asyncio.sleep(0)
     assert closed == ["a"]
+
+
+async def test_a_socket_in_the_file_system_does_not_block(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        with await happy_eyeballs.connect_unix_socket(path) as made:
+            assert not made.getblocking()
+            assert made.getpeername() == path
