@@ -107,7 +107,6 @@ class SessionPosts:
             await self.answer_with_events(call, session, stream)
             return
         frames = [frame for _, frame in stream.take()]
-        stream.detach(call)
         if batch:
             await call.answer(200, b"[" + b",".join(frames) + b"]")
         elif frames:
@@ -209,9 +208,7 @@ async def _receive_first(
             await stream.wait()
     finally:
         call.unwatch()
-    frames = stream.take()
-    stream.detach(call)
-    return frames
+    return stream.take()
 
 
 async def _no_beat() -> None:
