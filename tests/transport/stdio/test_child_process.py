@@ -565,3 +565,73 @@ async def test_closing_twice_and_cancelled_closes_once() -> None:
         await channel.close()
         assert (await task).exit_code == 0
     assert first.cancelled()
+
+
+# Starts that come to nothing
+
+
+async def test_a_process_that_cannot_be_watched_over_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[int] = []
+
+    def refuse(pid: int) -> None:
+        started.append(pid)
+        raise OSError(errno.EMFILE, "no")
+
+    monkeypatch.setattr(child_process.reaper, "register", refuse)
+    before = len(descriptors())
+    with pytest.raises(LocalResourceError, match="out of file descriptors"):
+        await spawn(["/bin/sleep", "60"])
+    (pid,) = started
+    assert not Path(f"/proc/{pid}").exists(), "killed, and its end was taken note of"
+    assert len(descriptors()) <= before + 1  # those of the thread that starts processes
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "after"])
+def test_a_start_that_is_abandoned_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    start = child_process._Start(["/bin/sleep", "60"], dict(os.environ), None)
+    if when == "before":
+        start.abandon()
+        with pytest.raises(OSError, match="nobody waits for it any more"):
+            start.run()
+        return
+    if when == "meanwhile":
+        monkeypatch.setattr(child_process.reaper, "register", lambda pid: start.abandon())
+    process = start.run()
+    if when == "after":
+        assert alive(process.pid)
+        start.abandon()
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdin is not None
+    assert process.stdin.closed
+
+
+async def test_a_forked_process_forgets_the_servers_of_its_parent() -> None:
+    """Called here instead of there: then nobody holds the input of the server, and it leaves."""
+    channel = await spawn(["/bin/cat"])
+    task = asyncio.create_task(running(channel, asyncio.Queue()))
+    assert channel in child_process._open
+    child_process._after_fork()
+    assert list(child_process._open) == []
+    async with asyncio.timeout(5):
+        assert (await task).exit_code == 0
+    await channel.close()
+    other = await spawn(["/bin/cat"])
+    await other.close()
+    assert other not in child_process._open
+
+
+async def test_a_process_is_watched_by_a_thread_where_nothing_else_will_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    channel = await spawn(shell("exit 3"))
+    async with asyncio.timeout(5):
+        assert (await running(channel, asyncio.Queue())).exit_code == 3
+    await channel.close()

@@ -575,3 +575,17 @@ async def test_a_reader_that_goes_on_is_not_watched(virtual_time: VirtualTime) -
     await asyncio.sleep(60.1)
     assert one.transport.aborted
     await one.lose()
+
+
+@pytest.mark.parametrize(("extra", "status"), [(0, b""), (1, b"HTTP/1.1 431")])
+async def test_trailers_are_counted_from_the_last_piece_of_the_body(
+    extra: int, status: bytes
+) -> None:
+    one = Connection()
+    await one.feed(CHUNKED)
+    await one.feed(b"2\r\nab\r\n")
+    begin = b"0\r\nx: "
+    await one.feed(begin)
+    await one.feed(b"v" * (MAX_HEAD - len(begin) + extra))
+    assert one.status[:12] == status
+    await one.lose()
