@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from fairlead.errors import (
 )
 from fairlead.protocol.conversation.era_probe import NeedsHandshake, judge_lost_probe
 from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.http1.http_client import HttpClient, HttpResponse
 from fairlead.transport.http.client.legacy_sse import LegacySseChannel, open_legacy_sse
 from fairlead.transport.http.client.negotiation import open_http
+from fairlead.transport.http.client.request_headers import RequestHeaders
 from fairlead.wire import Notification, Request, encode
+from tests.support.scripted_door import Asked, ScriptedDoor, ScriptedReply, stream
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -28,6 +32,7 @@ from tests.support.scripted_http_server import (
     raw_server,
     shake_hands,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 class LegacyServer:
@@ -677,3 +682,64 @@ async def test_opening_a_stream_may_be_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await opening
         await hung_up(server)
+
+
+# Without a network
+
+
+def quiet_channel(door: ScriptedDoor) -> tuple[LegacySseChannel, ScriptedReply]:
+    made: Any = door
+    made.address = SimpleNamespace(url="http://a.example/sse")
+    heard = stream()
+    return LegacySseChannel(made, RequestHeaders(), heard, limit=1000), heard
+
+
+async def never(asked: Asked) -> HttpResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_message_has_half_a_minute_to_be_accepted(virtual_time: VirtualTime) -> None:
+    channel, _ = quiet_channel(ScriptedDoor(never))
+    errors: list[Exception] = []
+    channel.on_error = errors.append
+    channel.send(Notification("x"))
+    await asyncio.sleep(29.9)
+    assert errors == []
+    await asyncio.sleep(0.2)
+    (error,) = errors
+    assert isinstance(error, RequestTimeout)
+    assert error.seconds == 30.0
+    await channel.close()
+
+
+async def test_closing_waits_a_second_for_what_is_queued(virtual_time: VirtualTime) -> None:
+    door = ScriptedDoor(never)
+    channel, heard = quiet_channel(door)
+    channel.send(Notification("x"))
+    begun = virtual_time.now
+    await channel.close()
+    assert virtual_time.now - begun == pytest.approx(1.0)
+    assert (heard.dropped, door.closed) == (True, True)
+
+
+async def test_a_mebibyte_may_wait_to_be_sent() -> None:
+    channel, _ = quiet_channel(ScriptedDoor(never))
+    empty = len(encode(Notification("")))
+    channel.send(Notification("x" * ((1 << 20) - empty)))
+    assert not channel.congested
+    channel.send_success(1, b"{}")
+    assert channel.congested
+    for task in tuple(channel._tasks):
+        task.cancel()
+    await channel.close()
+
+
+async def test_a_stream_has_ten_seconds_to_name_its_endpoint(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HttpClient, "open", lambda self, *args: never(args[0]))
+    begun = virtual_time.now
+    with pytest.raises(ConnectFailed, match="No endpoint event within 10 seconds"):
+        await open_legacy_sse("http://a.example/sse")
+    assert virtual_time.now - begun == pytest.approx(10.0)

@@ -16,7 +16,7 @@ from fairlead.errors import (
 )
 from fairlead.protocol.caller import read_params_head
 from fairlead.transport.http.client.http1.http_client import HttpResponse
-from fairlead.transport.http.client.outgoing_queue import HIGH_WATER, ConcurrencyLimit
+from fairlead.transport.http.client.outgoing_queue import ConcurrencyLimit
 from fairlead.transport.http.client.post_response_stream import PendingPost
 from fairlead.wire import Notification, Request, Success
 from tests.support.scripted_door import Asked, ScriptedChannel, reply, stream
@@ -488,6 +488,8 @@ async def test_a_request_waits_for_a_session_that_is_being_renewed() -> None:
 
 
 # The bound on calls
+
+HIGH_WATER = 1 << 20
 
 
 async def test_slots_are_taken_in_order_and_what_waits_is_counted() -> None:

@@ -19,11 +19,15 @@ from hypothesis import strategies as st
 import fairlead.transport.http.client.http1.happy_eyeballs as dialling
 import fairlead.transport.http.client.http1.pool as pooling
 from fairlead.errors import ChannelClosed, ConnectFailed, HttpError, TransportError
-from fairlead.transport.http.client.http1.connection import AT_ONCE, MAX_HEAD, Http1Connection
+from fairlead.transport.http.client.http1.connection import Http1Connection
 from fairlead.transport.http.client.http1.http_client import HttpClient
-from fairlead.transport.http.client.http1.response import MAX_UNREAD, HttpResponse
+from fairlead.transport.http.client.http1.response import HttpResponse
 from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_http_server import Call, RawServer, raw_server
+
+MAX_HEAD = 64 << 10
+MAX_UNREAD = 256 << 10
+AT_ONCE = 256 << 10
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: Text/Plain; a=b\r\nX: 1\r\nx: 2\r\n"
 WHOLE = PLAIN + b"Content-Length: 5\r\n\r\nhello"

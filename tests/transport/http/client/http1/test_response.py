@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ChannelClosed, HttpError, TransportError
-from fairlead.transport.http.client.http1.response import MAX_UNREAD, HttpResponse, media_type
+from fairlead.transport.http.client.http1.response import HttpResponse, media_type
+
+MAX_UNREAD = 256 << 10
 
 
 class FakeLine:

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
-from fairlead.transport.http.server.sessions.event_stream import (
-    MAX_EARLY,
-    EventStream,
-    write_stream,
-)
+from fairlead.transport.http.server.sessions.event_stream import EventStream, write_stream
 from fairlead.wire.sse import HEARTBEAT
+
+MAX_EARLY = 64
 
 
 def test_a_stream_is_done_when_every_request_is_answered() -> None:
