@@ -16,7 +16,7 @@ from fairlead.errors import (
 from fairlead.protocol.headers import ParamHeader
 from fairlead.transport.http.client.channel import HttpChannel
 from fairlead.transport.http.client.http1.http_client import HttpResponse
-from fairlead.wire import Notification, Request
+from fairlead.wire import Notification, Request, Success
 from tests.support.scripted_door import Asked, ScriptedChannel, reply, stream
 from tests.support.scripted_http_server import (
     SESSION,
@@ -29,6 +29,7 @@ from tests.support.scripted_http_server import (
     raw_server,
     stateless_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 async def test_a_body_of_several_megabytes_arrives() -> None:
@@ -411,3 +412,49 @@ async def test_closing_ends_the_run_and_all_tasks() -> None:
         left = [task for task in asyncio.all_tasks() - before if not task.done()]
         assert left == []
         assert (one.door.closed, one.delivered) == (True, [])
+
+
+async def silent(asked: Asked) -> HttpResponse:
+    """Answer nothing."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_ten_calls_are_made_at_once() -> None:
+    async with ScriptedChannel.over(silent) as one:
+        for number in range(12):
+            one.channel.send(Request(number, "tools/call"))
+        await turns()
+        assert len(one.door.asked) == 10
+
+
+async def test_the_first_requests_wait_a_second_for_the_listening_stream(
+    virtual_time: VirtualTime,
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        return await silent(asked) if asked.method == "GET" else answer_to(asked)
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(Request(0, "initialize", Raw(b"{}")))
+        await one.got()
+        begun = virtual_time.now
+        one.channel.send(Notification("notifications/initialized"))
+        one.channel.send(Request(1, "tools/list"))
+        await asyncio.sleep(5)
+        assert one.door.of("tools/list")[0].at - begun == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [(Notification("n"), 1.0), (Success(1, Raw(b"{}")), 1.0), (Request(1, "tools/list"), 0.0)],
+    ids=["notification", "response", "request"],
+)
+async def test_how_long_closing_waits_for_a_message(
+    virtual_time: VirtualTime, message: Any, seconds: float
+) -> None:
+    async with ScriptedChannel.over(silent) as one:
+        one.channel.send(message)
+        await turns()
+        begun = virtual_time.now
+        await one.channel.close()
+        assert virtual_time.now - begun == pytest.approx(seconds)
