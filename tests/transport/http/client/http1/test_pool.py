@@ -223,7 +223,7 @@ async def test_where_a_connection_leads(
         raise OSError("not here")
 
     monkeypatch.setattr(pooling, "connect_host", dial)
-    tls = ssl.create_default_context()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is made at once
     through = None if proxy is None else Proxy(proxy, lambda: tls)
     address = EndpointUrl(url)
     pool = ConnectionPool(address, tls if url.startswith("https") else None, 30.0, through)
@@ -353,7 +353,9 @@ async def test_a_proxy_that_wants_credentials_did_not_ask_the_server() -> None:
     assert reply.status == 407, "without a proxy it is an answer like any other"
     reply.close()
     pool = Pool(answers=answer)
-    pool._forwarder = pool._proxy = Proxy("http://ada:pw@p", ssl.create_default_context)
+    pool._forwarder = pool._proxy = Proxy(
+        "http://ada:pw@p", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
     with pytest.raises(ConnectFailed, match="through the proxy p: the proxy answered 407 Proxy"):
         await pool.ask("GET", URL, {}, None)
     (written,) = pool.made[0].written
