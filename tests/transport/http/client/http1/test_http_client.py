@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from fairlead.errors import ConfigError, ConnectFailed, HttpError
+from fairlead.transport.http.client.http1 import pool as pooling
 from fairlead.transport.http.client.http1.http_client import HttpClient
 from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_door import reply
 from tests.support.scripted_http_server import Call, RawServer, raw_server
+from tests.support.virtual_time import VirtualTime
 
 
 async def hello(call: Call) -> None:
@@ -204,3 +206,18 @@ async def test_five_requests_are_made_for_one() -> None:
     with pytest.raises(HttpError, match="more than 5 redirects") as refused:
         await door.open("GET", {})
     assert (refused.value.status, len(door.asked)) == (310, 5)
+
+
+async def test_connecting_has_half_a_minute(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(host: str, port: int) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(pooling, "connect_host", never)
+    door = HttpClient(EndpointUrl.parse("http://a.example"))
+    begun = virtual_time.now
+    with pytest.raises(ConnectFailed, match="no connection within 30 s"):
+        await door.open("GET", {})
+    assert virtual_time.now - begun == pytest.approx(30.0)
+    await door.close()
