@@ -19,8 +19,6 @@ __all__ = ["Http1Connection"]
 MAX_HEAD = 64 << 10  # bytes of status line and headers; of trailers, and between pieces of a body
 AT_ONCE = 256 << 10  # bytes that are written without looking whether they are taken
 
-_BODILESS = frozenset((204, 304))
-
 
 class Http1Connection(asyncio.Protocol):
     """A connection, and the parser's callbacks. Its owner gives it one request at a time."""
@@ -211,9 +209,7 @@ class Http1Connection(asyncio.Protocol):
             self._problem = f"headers over {MAX_HEAD} bytes"
         if self._problem:
             raise ValueError(self._problem)
-        self._until_close = (
-            coding is None and b"content-length" not in fields and status not in _BODILESS
-        )
+        self._until_close = coding is None and b"content-length" not in fields
         answer.begin(status, self._reason, fields)
         if not self._begun.done():
             self._begun.set_result(None)
