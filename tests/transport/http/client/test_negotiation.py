@@ -219,3 +219,9 @@ async def test_the_old_way_is_not_replaced_where_nobody_is_there(
     monkeypatch.setattr(negotiation, "open_legacy_sse", refuse)
     with pytest.raises(ConnectFailed):
         await open_http("http://a.example", mode="sse")
+
+
+async def test_there_is_no_traffic_before_the_first_message_unless_told_otherwise() -> None:
+    channel = await open_http("http://a.example")
+    assert type(channel) is NegotiatingChannel
+    await channel.close()

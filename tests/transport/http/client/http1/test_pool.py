@@ -376,3 +376,11 @@ async def test_a_request_that_has_begun_to_be_answered_is_not_sent_again() -> No
         await asking
     assert len(pool.made) == 1
     await pool.close()
+
+
+async def test_only_what_is_printable_stays_in_a_path() -> None:
+    url = "http://h/!~\x7f \u00fc%20"
+    pool = Pool(url)
+    await pool.get()
+    assert pool.made[0].written[0].startswith(b"GET /!~%7F%20%C3%BC%20 HTTP/1.1\r\n")
+    await pool.close()

@@ -203,6 +203,7 @@ async def test_a_stream_that_is_resumed_leaves_its_old_connection() -> None:
         ("2025-11-25", b"id: g_0\nretry: 1000\ndata: \n\nid: g_1\ndata: {}\n\n"),
         ("2025-06-18", b"id: g_1\ndata: {}\n\n"),
         ("2025-03-26", b"id: g_1\ndata: {}\n\n"),
+        ("2024-11-05", b"data: {}\n\n"),
     ],
 )
 async def test_what_a_revision_knows_of_resuming(version: str, body: bytes) -> None:
