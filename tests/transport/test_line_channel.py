@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -357,7 +358,12 @@ async def test_senders_that_wait_are_told_why_it_ended() -> None:
     await asyncio.sleep(0)
     left.cancel()
     await asyncio.wait((left,))
-    channel.write_ended(OSError("boom"))  # and nobody was there to be told
+    problems: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
+    channel.write_ended(OSError("boom"))
+    del channel
+    gc.collect()
+    assert problems == [], "nobody was there to be told"
 
 
 # Lines

@@ -248,3 +248,17 @@ async def test_what_is_printed_is_no_message(
         os.set_blocking(ends.read_from, False)
         with pytest.raises(BlockingIOError):
             os.read(ends.read_from, 100)
+
+
+async def test_nothing_is_left_open(tmp_path: Path, loop_kind: str) -> None:
+    counts: list[int] = []
+    for _ in range(3):
+        with standing_in("pipes", tmp_path):
+            async with asyncio.timeout(5), open_stdio() as channel:
+                running = asyncio.create_task(channel.run(lambda item: None))
+                await asyncio.sleep(0)
+            await running
+        for _ in range(5):
+            await asyncio.sleep(0)
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts[1] == counts[2]

@@ -743,3 +743,15 @@ async def test_a_stream_has_ten_seconds_to_name_its_endpoint(
     with pytest.raises(ConnectFailed, match="No endpoint event within 10 seconds"):
         await open_legacy_sse("http://a.example/sse")
     assert virtual_time.now - begun == pytest.approx(10.0)
+
+
+async def test_a_refused_stream_leaves_no_connection() -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(404, "no")
+
+    async with raw_server(handle) as server:
+        with pytest.raises(HttpError):
+            await open_legacy_sse(server.url)
+        async with asyncio.timeout(2):  # a kept one would be closed after four seconds
+            while server.open:
+                await asyncio.sleep(0)

@@ -384,3 +384,21 @@ async def test_only_what_is_printable_stays_in_a_path() -> None:
     await pool.get()
     assert pool.made[0].written[0].startswith(b"GET /!~%7F%20%C3%BC%20 HTTP/1.1\r\n")
     await pool.close()
+
+
+async def test_the_loop_has_a_turn_to_understand_what_waits() -> None:
+    pool = Pool()
+    await pool.get()
+    understood: list[bool] = []
+
+    class Unread(Http1Connection):
+        @property
+        def quiet(self) -> bool:
+            if not understood:
+                asyncio.get_running_loop().call_soon(understood.append, True)
+            return bool(understood)
+
+    pool.made[0].line.__class__ = Unread
+    assert await pool.get() == 200
+    assert len(pool.made) == 1
+    await pool.close()

@@ -427,3 +427,14 @@ async def test_a_restore_that_is_ended_is_waited_for() -> None:
         assert both.server.peers[0].closed
         assert await restoring is None
     await both.new.close()
+
+
+async def test_a_session_that_had_to_make_room_is_not_kept() -> None:
+    both = Restoring(max_sessions_per_client=1)
+    kept = await both.keep()
+    both.old.open(at("10.0.0.1"), "ada")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await both.stored(kept) is None
+    await both.old.close()
+    await both.new.close()
