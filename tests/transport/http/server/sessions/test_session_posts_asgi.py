@@ -277,3 +277,14 @@ async def test_a_listening_stream_is_primed() -> None:
         )
         listening.task.cancel()
         await asyncio.wait((listening.task,))
+
+
+@pytest.mark.parametrize(
+    ("version", "ids"), [("2024-11-05", 0), ("2025-03-26", 3), ("2025-06-18", 3), ("2025-11-25", 4)]
+)
+async def test_events_have_ids_where_the_revision_knows_them(version: str, ids: int) -> None:
+    async with serving() as app:
+        fields = await open_session(app, version)
+        asked = await AsgiRequest(app, call("steps", {}, 8, progressToken=1), fields)
+        assert asked.headers["content-type"] == "text/event-stream"
+        assert asked.body.count(b"id: ") == ids
