@@ -10,6 +10,9 @@ RUNTIME := $(VENV)/.installed-to-run
 run: $(RUNTIME)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
 
+# Compiled tests are kept, so that only the first run has to compile them.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 
 test: $(STAMP)  ## the tests that take seconds, in four processes; ARGS="-n 0 ..." for one
@@ -34,6 +37,7 @@ check: $(STAMP)  ## format, lint and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/typing
 
 format: $(STAMP)
 	@$(BIN)/ruff format .

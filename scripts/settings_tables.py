@@ -18,24 +18,24 @@ from fairlead.gateway import gateway_file
 from fairlead.policy.actions.action_registry import ACTIONS
 from fairlead.policy.rules import build_actions
 from fairlead.policy.rules.gateway_actions import gateway_actions
-from fairlead.transport.http.client.channel import HttpChannel
 from fairlead.transport.http.client.http1.http_client import HttpClient
+from fairlead.transport.http.client.http_channel import HttpChannel
 
 __all__ = ["SETTINGS_TABLES", "SETTINGS_TYPES", "amount"]
 
 # Classes whose fields can be set, by the name of their table.
 SETTINGS_TYPES: Mapping[str, str] = {
-    "server-settings": "fairlead.server.config:MCPServerConfig",
-    "http-settings": "fairlead.transport.http.server.settings:HttpSettings",
-    "client-settings": "fairlead.client.config:MCPClientConfig",
-    "request-options": "fairlead.client.mcp_transport.base:RequestOptions",
+    "server-settings": "fairlead.server.server_config:MCPServerConfig",
+    "http-settings": "fairlead.transport.http.server.http_settings:HttpSettings",
+    "client-settings": "fairlead.client.client_config:MCPClientConfig",
+    "request-options": "fairlead.client.mcp_transport.mcp_transport:RequestOptions",
     "stdio-entry": "fairlead.client.server_entry:MCPStdioServerConfig",
     "http-entry": "fairlead.client.server_entry:MCPHttpServerConfig",
     "sse-entry": "fairlead.client.server_entry:MCPSseServerConfig",
     "websocket-entry": "fairlead.client.server_entry:MCPWebSocketServerConfig",
     "manager-rules": "fairlead.manager.supervisor:Rules",
-    "gateway-settings": "fairlead.gateway.settings:GatewaySettings",
-    "relay-settings": "fairlead.relay.settings:RelaySettings",
+    "gateway-settings": "fairlead.gateway.gateway_settings:GatewaySettings",
+    "relay-settings": "fairlead.relay.relay_settings:RelaySettings",
     "view-settings": "fairlead.gateway.catalog.views:View",
 }
 # Classes whose keyword arguments can be set.

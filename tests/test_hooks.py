@@ -12,8 +12,6 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 FOREIGN = {
     "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once
     "transport/channel.py": {"*"},  # channels of other classes, once
-    "relay/server_target.py": {"attach"},  # a server, or an entry
-    "testing/taped_server.py": {"attach"},  # a server, or an entry
     "policy/load_interceptor.py": {"*"},  # a module of a program
     "server/features/tool_modules.py": {"*"},  # functions of a program
     "server/features/text_arguments.py": {"description", "title"},  # annotations
@@ -24,7 +22,7 @@ FOREIGN = {
     "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
     "client/api/typed_results.py": {"text"},  # content blocks of any kind
     "client/mcp_transport/channel_transport.py": {"code"},  # exceptions of a program
-    "protocol/schema/json_schema.py": {"name"},  # jsonschema-rs
+    "protocol/schema/schema_validator.py": {"name"},  # jsonschema-rs
     "protocol/schema/validation.py": {"errors"},  # pydantic
     "config/files/duplicate_keys.py": {"value"},  # pyyaml
     "config/files/formats.py": {"problem", "problem_mark"},  # pyyaml

@@ -19,6 +19,8 @@ COLLECTIONS = {"config/hosts", "policy/actions", "protocol/types"}
 TABLES = {"limits.py", "protocol/methods.py"}
 # Established nouns.
 GERUNDS = {"framing", "logging", "routing", "sampling", "testing"}
+# The two ends of HTTP, each under the path of its side.
+HALVES = {"legacy_sse", "request_headers"}
 # Parts of how servers are owned and connected to, which is going to change as a whole.
 EXEMPT = {
     "gateway/backends/backend.py",
@@ -28,7 +30,17 @@ EXEMPT = {
     "relay/upstream_pool.py",
 }
 # Tests of several modules together, and those of the repository itself.
-ACROSS = {"attacks", "chaos", "conformance", "interop", "matrix", "scenarios", "suites", "support"}
+ACROSS = {
+    "attacks",
+    "chaos",
+    "conformance",
+    "interop",
+    "matrix",
+    "scenarios",
+    "suites",
+    "support",
+    "typing",
+}
 
 
 def relative(path: Path) -> str:
@@ -41,6 +53,14 @@ def test_public_class_names_are_unique() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(relative(path))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_module_names_are_unique() -> None:
+    homes = defaultdict(list)
+    for path in MODULES:
+        if not path.stem.startswith("__") and path.stem not in HALVES:
+            homes[path.stem].append(relative(path))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 

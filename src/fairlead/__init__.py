@@ -57,4 +57,5 @@ _HOMES = {
     "mcp_tool": "fairlead.server.features.tool_modules",
 }
 
-__getattr__ = lazy_names(__name__, _HOMES)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -341,6 +341,7 @@ async def cost(line: Line, frame: bytes, answers: int) -> float:
 KINDS = ["server", "gateway", "guarded gateway"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_no_request_costs_much_more_than_an_echo(kind: str) -> None:
     prefix = "" if kind == "server" else "e_"

@@ -22,6 +22,7 @@ from fairlead.errors import ConfigError
 from fairlead.manager.config_watch import snapshot_reader
 from fairlead.manager.configured_servers import configured_servers
 from tests.support.cli_user import Person, person
+from tests.support.examples import examples
 from tests.support.project_files import project_files, put, servers_in, written
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
@@ -202,7 +203,7 @@ CONTENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @pytest.mark.parametrize(("host", "path"), FILES, ids=NAMED)
 @given(data=st.data())
 def test_after_any_change_it_resolves_to_the_same_or_is_not_approved(
@@ -229,7 +230,7 @@ def test_after_any_change_it_resolves_to_the_same_or_is_not_approved(
             assert now in ("not approved", "refused") or now == before[name]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @pytest.mark.parametrize(("host", "path"), FILES, ids=NAMED)
 @given(data=st.data())
 def test_any_other_text_resolves_to_the_same_or_is_not_approved(

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.limits import ERROR_DATA, ERROR_TEXT, EXPLAINED_PATHS, PROBLEMS
-from fairlead.protocol.schema.json_schema import SchemaValidator
+from fairlead.protocol.schema.schema_validator import SchemaValidator
 from fairlead.protocol.schema.validation import Checker
 from fairlead.wire import failure
 

@@ -21,6 +21,7 @@ from fairlead.gateway import Gateway
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager
 from fairlead.manager.tools.provider_adapters import as_callables, run_anthropic, run_openai
+from tests.support.examples import examples
 
 LIMIT = 30.0
 
@@ -246,7 +247,7 @@ NO_NULL = {"title", "options", "items", "count"}  # optional, and their schemas 
 
 @pytest.mark.covers("HST-56")
 @pytest.mark.parametrize("route", ROUTES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=objects)
 @example({"title": "", "note": "", "options": {}, "items": [], "count": 0})
 @example({"note": None, "unknown": None, "options": {"title": None, "x": [None, {}]}})
@@ -267,7 +268,7 @@ def test_a_null_is_omitted_where_the_schema_forbids_it(running: Running, route: 
     assert echoed(running.call(route, given)) == spelled({"note": None, "x": None})
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(arguments=objects)
 def test_the_command_line_reads_any_object_as_it_is(arguments: dict[str, Any]) -> None:
     assert spelled(parse([], json.dumps(arguments)).fit({})) == spelled(arguments)

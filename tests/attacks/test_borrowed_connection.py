@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import MCPClient
-from fairlead.client.config import MCPClientConfig
+from fairlead.client.client_config import MCPClientConfig
 from fairlead.gateway import Gateway
 
 # A server of the handshake era that tells of the resources that are subscribed.

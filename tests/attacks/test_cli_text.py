@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead import MCPServer
-from fairlead.cli.framework.errors import CommandError, print_message
+from fairlead.cli.framework.command_errors import CommandError, print_message
 from fairlead.cli.framework.output import pretty
 from fairlead.cli.framework.suggested_commands import quoted, suggest
 from fairlead.cli.gateway.screen import how_to_connect

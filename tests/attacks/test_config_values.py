@@ -18,14 +18,15 @@ from fairlead.cli.framework.describe_entry import describe, needs_of
 from fairlead.cli.main import main
 from fairlead.config.discovery import DiscoveredServers, load_all_mcp_configs
 from fairlead.config.entry_preview import preview
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.files.formats import parse
-from fairlead.config.files.reader import ConfigReader
 from fairlead.config.hosts import HOSTS
 from fairlead.config.paths import HostPaths
 from fairlead.errors import ConfigError
 from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.policy.conditions.rules_error import RulesError
 from fairlead.policy.rules.load_rules import read_rules
+from tests.support.examples import examples
 from tests.support.project_files import put, written
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
@@ -250,7 +251,7 @@ def test_no_document_in_any_place_makes_a_reader_stumble(document: dict[str, Any
         assert isinstance(loaded, DiscoveredServers)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS)
 def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -266,7 +267,7 @@ def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
         json.loads(out.getvalue(), parse_constant=pytest.fail)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS.map(lambda document: {**document, "rules": document.get("mcp")}))
 def test_no_document_makes_the_files_of_gateways_and_rules_fail(document: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -275,7 +276,7 @@ def test_no_document_makes_the_files_of_gateways_and_rules_fail(document: dict[s
             read_or_refuse(Path(folder, name), Path(folder, name))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
     st.sampled_from(["json", "toml", "yaml"]),

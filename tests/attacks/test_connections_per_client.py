@@ -14,8 +14,8 @@ from fairlead.gateway import Gateway
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.relay.server_target import Way, target_for
-from fairlead.relay.settings import RelaySettings
 from fairlead.relay.upstream_connection import Link
 from fairlead.relay.upstream_pool import MOST_BACKOFFS, Upstream
 from fairlead.transport.channel import Channel

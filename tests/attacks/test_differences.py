@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fairlead.limits import DIFFERENCE_LINES, DIFFERENCE_TEXT
-from fairlead.policy.tool_lock.diff import difference_of
 from fairlead.policy.tool_lock.lock_file import LockedTool, digest_of
 from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
+from fairlead.policy.tool_lock.tool_diff import difference_of
 from fairlead.protocol.targets.unique_names import merge_names
 
 QUICK = 0.5  # seconds of processor time; 6 KB took 12

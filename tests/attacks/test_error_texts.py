@@ -202,7 +202,7 @@ async def visit_gateway(web: aiohttp.ClientSession, given: dict[str, Any], reaso
 
 
 def _settings(values: dict[str, Any]) -> Any:
-    from fairlead.relay.settings import RelaySettings
+    from fairlead.relay.relay_settings import RelaySettings
 
     return RelaySettings(**values)
 

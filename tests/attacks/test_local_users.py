@@ -23,8 +23,8 @@ from fairlead.recording.journal import Journal
 from fairlead.recording.journal.watch_socket import announce_journal, watch_folder
 from fairlead.recording.tape.writer import TapeWriter
 from fairlead.server.http_app.uvicorn_runner import bind
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
-from fairlead.transport.http.server.settings import HttpSettings
 from tests.support.cli_user import Person, person
 from tests.support.running_gateway import post, running
 

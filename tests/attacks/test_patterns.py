@@ -150,8 +150,8 @@ EXPRESSIONS = [
                 "fairlead.protocol.uri_templates.template",
             ),
             *(
-                "fairlead.server.features.prompts",
-                "fairlead.server.schema.param_headers",
+                "fairlead.server.features.prompt_entry",
+                "fairlead.server.schema.header_annotation",
                 "fairlead.server.schema.signature",
             ),
             *(

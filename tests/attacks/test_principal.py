@@ -22,7 +22,7 @@ from fairlead.protocol.identity.principal import (
 )
 from fairlead.protocol.revisions import NEWEST
 from fairlead.relay.bridge.parked_calls import ParkedCalls
-from fairlead.relay.settings import RelaySettings
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.transport.http.server.sessions.session_restore import SessionRestorer
 from fairlead.transport.http.server.sessions.session_store import (
     MemorySessionStore,

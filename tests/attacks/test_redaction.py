@@ -28,6 +28,7 @@ from fairlead.recording.tape.known_secrets import secrets_of
 from fairlead.redaction.redact_messages import Redactor
 from fairlead.redaction.redact_text import REDACTED, redact
 from fairlead.redaction.token_patterns import may_hold_token
+from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
 LETTERS = "Zq7Xk2Lm9Rt4Vw8Yb3Nc6Df1Gh5Js0Pa"  # 32 of them, in no order
@@ -255,7 +256,7 @@ values = st.text(
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     value=values,
     before=st.binary(max_size=5),

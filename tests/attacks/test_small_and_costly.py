@@ -12,7 +12,7 @@ from fairlead.observe.log_filter import ABOUT, redact_logs
 from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
 from fairlead.protocol.caller import Meta, stateless_caller
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.protocol.schema.json_schema import SchemaValidator
+from fairlead.protocol.schema.schema_validator import SchemaValidator
 
 
 def seconds(work: object) -> float:

@@ -35,6 +35,7 @@ from fairlead.protocol.targets.targets import Patterns, Target
 from fairlead.protocol.targets.unique_names import full_name, merge_names
 from fairlead.protocol.targets.uri_forms import uri_forms
 from fairlead.recording.tape import TapeEntry
+from tests.support.examples import examples
 from tests.support.gateway_servers import (
     HANDSHAKE,
     LIMIT,
@@ -437,7 +438,7 @@ async def test_a_denied_uri_is_denied_in_every_spelling_at_all_endpoints(policy:
             assert await reaches(at, *complete(uri="file:///{+path}"))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_generated_spellings_reach_no_denied_resource(data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(["/etc/passwd", "/x/../etc/passwd", "//etc/./passwd"]))

@@ -9,7 +9,7 @@ import pytest
 from fairlead.limits import MESSAGES_PER_TURN
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.http.server.sessions.streamed_channel import StreamedChannel
-from fairlead.transport.websocket.channel import WebSocketChannel
+from fairlead.transport.websocket.websocket_channel import WebSocketChannel
 from fairlead.wire import Notification
 
 MANY = 10 * MESSAGES_PER_TURN.value

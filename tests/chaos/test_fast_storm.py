@@ -22,7 +22,7 @@ from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.relay.fastpath.taskless_forwarder import _ForwardedCall, _TaskedCall
 from fairlead.relay.server_target import Way
-from fairlead.transport.http.server.fastpath.call import FastPathCall
+from fairlead.transport.http.server.fastpath.fastpath_call import FastPathCall
 from fairlead.transport.socket import connect_unix
 from tests.support.http_server import META, Web, introduction, serving
 from tests.support.raw_http_client import Got, Line, line_to, request

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
 from fairlead.client.client import _key
-from fairlead.client.mcp_transport.base import AbortSignal, abortable
+from fairlead.client.mcp_transport.mcp_transport import AbortSignal, abortable
 from fairlead.client.server_entry import (
     MCPHttpServerConfig,
     MCPStdioServerConfig,

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.errors import HttpError, RpcError
 from fairlead.peer import Peer
-from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.transport.http.client.negotiation import open_http
 from fairlead.transport.http.client.one_shot import call_mcp
 from tests.support.interop.official_http_servers import make_server, on_uvicorn

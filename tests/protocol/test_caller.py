@@ -19,6 +19,7 @@ from fairlead.protocol.caller import (
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import HANDSHAKE, NEWEST, Revision
 from fairlead.wire import to_json
+from tests.support.examples import examples
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -148,7 +149,7 @@ values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.dictionaries(keys, values))
 def test_reading_a_head_never_fails_and_sees_what_is_there(params: dict[str, Any]) -> None:
     head = head_of(params)

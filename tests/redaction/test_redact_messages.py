@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.redaction.redact_messages import Redactor
+from tests.support.examples import examples
 
 SECRET = "hunter2-hunter2"
 
@@ -177,7 +178,7 @@ def spelled(value: Any, escapes: str) -> bytes:
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("kind", REDACTORS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(value=values, escapes=st.sampled_from(["no", "ascii", "slashes", "letters"]))
 def test_what_is_passed_unread_has_nothing_to_hide(kind: str, value: Any, escapes: str) -> None:
     redactor = REDACTORS[kind]
@@ -189,7 +190,7 @@ def test_what_is_passed_unread_has_nothing_to_hide(kind: str, value: Any, escape
 
 
 @pytest.mark.covers("OBS-05")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(part=st.dictionaries(cased, values, max_size=3), around=st.tuples(cased, values, cased))
 def test_a_part_of_what_was_looked_at_hides_nothing(part: Any, around: tuple[Any, ...]) -> None:
     redactor = Redactor()

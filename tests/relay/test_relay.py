@@ -14,6 +14,7 @@ from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.relay import Relay
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
+from tests.support.examples import examples
 from tests.support.raw_relay import (
     HANDSHAKE,
     META,
@@ -97,7 +98,7 @@ def stamped(params: str, era: str) -> str:
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(params=some_objects, result=some_objects, extra=st.booleans())
 def test_params_and_results_pass_as_the_text_they_are(
     era: str, params: str, result: str, extra: bool
@@ -118,7 +119,7 @@ def test_params_and_results_pass_as_the_text_they_are(
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=values, message=strings, code=st.sampled_from([-32000, 1, -32602, 7, -32099]))
 def test_errors_keep_code_message_data_and_more(
     era: str, data: str, message: str, code: int
@@ -135,7 +136,7 @@ def test_errors_keep_code_message_data_and_more(
 
 
 @pytest.mark.covers("GTW-04")
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(params=some_objects, result=some_objects)
 def test_what_servers_ask_and_tell_passes_as_it_is(params: str, result: str) -> None:
     async def work() -> None:

@@ -14,8 +14,8 @@ from fairlead.limits import CONNECTIONS_PER_CLIENT
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.relay import upstream_pool
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.relay.server_target import Way
-from fairlead.relay.settings import RelaySettings
 from fairlead.relay.turn_lock import Turns
 from fairlead.relay.upstream_pool import Upstream
 from fairlead.transport.channel import Channel

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fairlead.config.files.reader import ConfigReader
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.hosts import HOSTS, Host
 from fairlead.config.paths import HostPaths
 

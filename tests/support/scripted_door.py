@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ChannelClosed
-from fairlead.transport.http.client import channel as channels
+from fairlead.transport.http.client import http_channel as channels
 from fairlead.transport.http.client.http1.http_client import HttpResponse
 
 __all__ = ["Asked", "ScriptedChannel", "ScriptedDoor", "ScriptedReply", "reply", "stream"]

@@ -16,7 +16,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.outgoing_params import Identity
 from fairlead.protocol.revisions import Revision
 from fairlead.transport.channel import Channel
-from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.wire import Notification, Success
 
 SESSION = "0123-session"

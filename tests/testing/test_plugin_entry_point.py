@@ -45,6 +45,7 @@ def is_installed() -> bool:
     return any(one.value == "fairlead.testing.plugin" for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.covers("GTW-11")
 def test_the_fixture_is_found_by_the_metadata_of_the_package(tmp_path: Path) -> None:
     assert is_installed(), "what is installed here is older than its pyproject.toml: make install"

@@ -24,6 +24,7 @@ from fairlead.wire import (
 )
 from fairlead.wire.codec import MAX_BATCH, MAX_BATCH_MISTAKES
 from fairlead.wire.error_codes import INVALID_REQUEST, PARSE_ERROR
+from tests.support.examples import examples
 
 # What any peer could say.
 
@@ -164,7 +165,7 @@ def messy_frames() -> st.SearchStrategy[bytes]:
 
 
 @pytest.mark.covers("RPC-08")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(messy_frames())
 def test_whatever_the_bytes_are_only_remote_protocol_errors_come_out(frame: bytes) -> None:
     for item in outcome(frame):
@@ -175,7 +176,7 @@ def test_whatever_the_bytes_are_only_remote_protocol_errors_come_out(frame: byte
             assert decode(encode(item))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(messages.map(encode) | messy_frames())
 def test_a_blank_behind_a_frame_changes_nothing(frame: bytes) -> None:
     """It keeps the decoder from the short cut for common requests."""

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
-from .framework.errors import CommandError, UsageError, styled
+from .framework.command_errors import CommandError, UsageError, styled
 
 __all__ = ["Commands", "run_one"]
 

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from msgspec import Raw
+
 from ..client import MCPClient, MCPClientConfig
 from ..client.connection.connect import ConnectionAttempt
 from ..errors import FairleadError, RemoteProtocolError
-from ..transport.channel import Channel, Deliver, Incoming, RequestLost, SharedStream
+from ..transport.channel import Channel, Deliver, Incoming, RequestLost
 from ..transport.event_loop import new_loop
 from ..transport.stdio.child_process import spawn
-from ..wire import Batch, Message, RequestId, encode
+from ..wire import Batch, Message, Request, RequestId, encode
 from .client.simple_commands import arguments_of
+from .framework.client_connection import run_async
+from .framework.command_errors import styled
 from .framework.connect_target import ConnectTarget
-from .framework.connection import run_async
 from .framework.describe_failure import describe_failure
-from .framework.errors import styled
 from .framework.output import blocks, format_size, safe
 from .framework.parser import Parser
 from .framework.suggested_commands import our_program, quoted
@@ -163,13 +165,15 @@ class _ShownChannel:
     """A channel that shows every message on its way through, shortened."""
 
     quiet = False  # for all of them, while calls are counted
-    send_request = SharedStream.send_request  # by way of `send`
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._channel, name)
+
+    def send_request(self, number: int, method: str, params: Raw) -> None:
+        self.send(Request(number, method, params))
 
     async def run(self, deliver: Deliver) -> None:
         def shown(item: Incoming) -> None:

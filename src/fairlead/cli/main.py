@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from .command_group import run_one
-from .framework.errors import FAILED, INTERRUPTED, USAGE, CommandError
+from .framework.command_errors import FAILED, INTERRUPTED, USAGE, CommandError
 
 __all__ = ["main"]
 
@@ -31,8 +31,8 @@ _COMMANDS = {
         "stand between clients and a server, whatever either of them speaks",
         "gateway.proxy",
     ),
-    "gateway": ("serve many servers as one, as a file describes them", "gateway.gateway"),
-    "up": ("serve everything that is configured here as one", "gateway.gateway"),
+    "gateway": ("serve many servers as one, as a file describes them", "gateway.gateway_command"),
+    "up": ("serve everything that is configured here as one", "gateway.gateway_command"),
     "record": (
         "stand between them in the same way, and keep what they say on a tape",
         "gateway.proxy",
@@ -48,7 +48,7 @@ _COMMANDS = {
     ),
     "rules": ("check a file of rules, or try it on a tape", "policy.rules"),
     "lock": ("write down what tools are, and see whether they have changed", "policy.lock"),
-    "paths": ("show where our files are", "mcp.paths"),
+    "paths": ("show where our files are", "mcp.paths_command"),
     "demo": ("watch a client and a server talk, in both eras of the protocol", "demo"),
 }
 

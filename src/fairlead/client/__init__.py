@@ -8,10 +8,9 @@ from ..protocol.trace_context import tracing
 from .api.typed_results import Called, Message, Prompted
 from .callbacks import Callbacks
 from .client import MCPClient
-from .config import MCPClientConfig
+from .client_config import MCPClientConfig
 from .connection.change_stream import Change
 from .input.answers import Question, accept, cancel, decline
-from .mcp_transport.base import AbortSignal, MCPTransport, RequestOptions
 from .mcp_transport.factory import (
     HttpTransport,
     StdioTransport,
@@ -22,6 +21,7 @@ from .mcp_transport.factory import (
     create_websocket_transport,
     register_transport,
 )
+from .mcp_transport.mcp_transport import AbortSignal, MCPTransport, RequestOptions
 from .server_entry import (
     MCPHttpServerConfig,
     MCPServerEntry,
@@ -71,7 +71,8 @@ __all__ = [
 ]
 
 # `call_mcp` needs the HTTP client, `parse_sse` hardly anybody.
-__getattr__ = lazy_names(
-    __name__,
-    {"call_mcp": "fairlead.transport.http.client.one_shot", "parse_sse": "fairlead.wire.sse"},
-)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {"call_mcp": "fairlead.transport.http.client.one_shot", "parse_sse": "fairlead.wire.sse"},
+    )

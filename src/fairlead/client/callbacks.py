@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 from ..interceptor import Interceptor
 from .input.answers import OnElicit, OnRoots, OnSample
-from .mcp_transport.base import OnRequest
+from .mcp_transport.mcp_transport import OnRequest
 from .mcp_transport.notification_queue import NotificationListener
 
 __all__ = ["Callbacks", "OnLog"]

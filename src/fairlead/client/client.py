@@ -12,7 +12,7 @@ from .api.lists import read_object, read_result
 from .api.notifications import CallbackMixin
 from .api.result_cache import ResultCache
 from .callbacks import Callbacks
-from .config import MCPClientConfig
+from .client_config import MCPClientConfig
 from .connection.connect import ConnectionAttempt
 from .connection.era_cache import known_eras
 from .connection.handshake import negotiate

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from .files.reader import ConfigReader
+from .files.config_reader import ConfigReader
 from .found_server import FoundServer, Problem, Source
 from .host_files.host import names_at
 from .hosts import HOSTS, Host, find_servers

@@ -14,8 +14,8 @@ from ..client.server_entry import MCPStdioServerConfig
 from ..errors import ConfigError
 from ..redaction.redact_text import redact
 from .files.atomic_write import write_atomically
+from .files.config_reader import read_file
 from .files.file_lock import lock_folder
-from .files.reader import read_file
 from .found_server import FoundServer
 from .paths import HostPaths, local_host_paths
 

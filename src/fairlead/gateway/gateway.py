@@ -20,12 +20,12 @@ from ..peer.intercepted_peer import InterceptedNotifier
 from ..policy.view_dependent import notify_of_views
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..relay.bridge.parked_calls import ParkedCalls
+from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.features.subscriptions import ChangeBroadcaster
 from ..server.http_app.http_runnable import HttpRunnable
 from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
-from ..transport.http.server.settings import HttpSettings
+from ..transport.http.server.http_settings import HttpSettings
 from ..wire import to_json
 from .admin.status import GatewayStatus
 from .backends.backend import Member
@@ -41,17 +41,17 @@ from .catalog.target_resolver import TargetResolver
 from .catalog.views import View
 from .clients.client_disconnector import ClientDisconnector
 from .clients.client_registry import ClientRegistry
+from .clients.client_subscriptions import ClientSubscriptions
 from .clients.client_views import ClientViews
 from .clients.log_levels import LogLevels
-from .clients.subscriptions import ClientSubscriptions
 from .clients.upstream_subscriptions import UpstreamSubscriptions
 from .clients.view_changes import ViewUpdater
+from .gateway_settings import GatewaySettings
 from .handshake_results import HandshakeResults
 from .merged_dispatch import MergedDispatcher
 from .merged_endpoint import MergedEndpoint
 from .operations.notification_log import NotificationLog
 from .server_endpoint import SingleServerEndpoint
-from .settings import GatewaySettings
 
 if TYPE_CHECKING:
     from ..server.http_app.app import HttpApp

@@ -13,8 +13,8 @@ from msgspec import Struct, field, structs
 
 from ..client.server_entry import MCPServerEntry
 from ..config.discovery import DiscoveredServers
+from ..config.files.config_reader import ConfigReader, read_file
 from ..config.files.formats import Document, parse
-from ..config.files.reader import ConfigReader, read_file
 from ..config.files.source_locations import location_of
 from ..config.found_server import FoundServer
 from ..config.hosts import ConfigLocation, Host, find_servers
@@ -25,9 +25,9 @@ from ..errors import ConfigError
 from ..manager.configured_servers import configured_servers
 from ..manager.server_spec import ServerSpec
 from ..protocol.identity.principal import UNNAMED
-from ..relay.settings import RelaySettings
+from ..relay.relay_settings import RelaySettings
 from .catalog.views import View
-from .settings import GatewaySettings
+from .gateway_settings import GatewaySettings
 
 __all__ = ["ClientEntry", "GatewayFile", "read_gateway_file"]
 

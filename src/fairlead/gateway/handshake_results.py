@@ -9,7 +9,7 @@ from ..limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
 from ..manager import MCPManager
 from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
-from ..server.features.subscriptions import ChangeBroadcaster
+from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.results.result_envelope import ResultEnvelope
 from ..wire import to_json
 from .backends.registry import BackendRegistry

@@ -16,9 +16,9 @@ from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
 from .clients.client_sessions import ConnectedClient
+from .clients.client_subscriptions import ClientSubscriptions
 from .clients.client_views import ClientViews
 from .clients.log_levels import LogLevels
-from .clients.subscriptions import ClientSubscriptions
 from .handshake_results import HandshakeResults
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from ..protocol.envelope import TransportContext
 from ..protocol.headers import ParamHeader
 from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
+from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.features.subscriptions import ChangeBroadcaster
 from ..server.http_app.http_runnable import EndpointHooks
 from ..transport.channel import Channel
 from ..wire import Notification
@@ -21,8 +21,8 @@ from .backends.registry import BackendRegistry
 from .catalog.merged_catalog import MergedCatalog
 from .clients.client_registry import ClientRegistry
 from .clients.client_sessions import ConnectedClient
+from .clients.client_subscriptions import ClientSubscriptions
 from .clients.client_views import ClientViews
-from .clients.subscriptions import ClientSubscriptions
 from .handshake_results import CAPABILITIES
 from .merged_dispatch import MergedDispatcher
 

@@ -30,7 +30,7 @@ from ..protocol.targets.unique_names import full_name
 from ..relay.relayed_call import LEVELS
 from ..relay.request_params import level_of, listen_request_for, reference_of, uris_of, with_members
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.http_app.http_runnable import EndpointHooks
+from ..server.http_app.http_runnable import EndpointHooks, NoInlineMethods
 from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..wire import Notification
@@ -62,10 +62,8 @@ _Restricted: TypeAlias = Callable[[Exchange, View], Awaitable[Answer]]
 _Check: TypeAlias = Callable[[Exchange, View], None]
 
 
-class SingleServerEndpoint(EndpointHooks):
+class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
     """Serves the clients of one server of a gateway."""
-
-    inline_methods: Container[str] = ()
 
     def __init__(
         self,
@@ -146,10 +144,6 @@ class SingleServerEndpoint(EndpointHooks):
         self.clients[peer] = client
         peer.start()
         return peer
-
-    def answer_inline(self, exchange: Exchange) -> Answer:
-        """Return None: every request is for the server."""
-        return None
 
     def hides(self, principal: Principal) -> bool:
         """Return True if the client's view does not have this server."""

@@ -14,11 +14,11 @@ from .interceptor_base import (
     overrides,
 )
 from .malformed_frame import MalformedFrame, OnMalformed
-from .sync_interceptor import After, Outcome, SyncInterceptor
 
 if TYPE_CHECKING:
     from .circuit_breaker import CircuitBreaker
     from .rate_limiter import RateLimiter
+    from .sync_interceptor import After, Outcome, SyncInterceptor
 
 __all__ = [
     "After",
@@ -45,11 +45,15 @@ __all__ = [
     "overrides",
 ]
 
-# Limits are loaded by those who have some.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "CircuitBreaker": "fairlead.interceptor.circuit_breaker",
-        "RateLimiter": "fairlead.interceptor.rate_limiter",
-    },
-)
+# A server without interceptors needs none of these.
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "After": "fairlead.interceptor.sync_interceptor",
+            "CircuitBreaker": "fairlead.interceptor.circuit_breaker",
+            "Outcome": "fairlead.interceptor.sync_interceptor",
+            "RateLimiter": "fairlead.interceptor.rate_limiter",
+            "SyncInterceptor": "fairlead.interceptor.sync_interceptor",
+        },
+    )

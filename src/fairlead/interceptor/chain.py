@@ -21,6 +21,7 @@ class Interceptor(Protocol):
         Raises:
             RpcError: to refuse.
         """
+        ...
 
 
 def chain(interceptors: Sequence[Interceptor], handler: Handler) -> Handler:

@@ -1,7 +1,8 @@
 """The hooks of several interceptors as one function, or None where no interceptor defines it."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from .chain import Interceptor
 from .exchange import Exchange
@@ -25,9 +26,7 @@ def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers 
     The function gets the request that is answered, and returns the members that are passed on.
     """
     wanting: list[EditExtraMembers] = [
-        one.extra_members
-        for one in map(hooks_of, interceptors)
-        if overrides(one, InterceptorBase.extra_members)
+        one.extra_members for one in _defining(InterceptorBase.extra_members, interceptors)
     ]
     if not wanting:
         return None
@@ -50,9 +49,7 @@ def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | N
     Then frames need not be kept until they are known to be messages.
     """
     wanting: list[OnMalformed] = [
-        one.on_malformed
-        for one in map(hooks_of, interceptors)
-        if overrides(one, InterceptorBase.on_malformed)
+        one.on_malformed for one in _defining(InterceptorBase.on_malformed, interceptors)
     ]
     if not wanting:
         return None
@@ -65,3 +62,9 @@ def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | N
                 log.error("an interceptor failed on a malformed frame: %s", type(exc).__name__)
 
     return report
+
+
+def _defining(
+    hook: Callable[..., Any], interceptors: Iterable[Interceptor]
+) -> list[InterceptorBase]:
+    return [one for one in map(hooks_of, interceptors) if overrides(one, hook)]

@@ -28,6 +28,7 @@ class ReplyPath(Protocol):
     @property
     def is_connection(self) -> bool:
         """Whether it is a connection with other exchanges, too, rather than one HTTP request."""
+        ...
 
     @property
     def carrier(self) -> object | None:
@@ -69,6 +70,7 @@ class ReplyPath(Protocol):
             RpcError: if the caller's side refuses.
             ChannelClosed: if nobody is there any more.
         """
+        ...
 
 
 class ReplyPathBase:

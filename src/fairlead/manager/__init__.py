@@ -16,7 +16,7 @@ from ..client.server_entry import (
     MCPWebSocketServerConfig,
 )
 from ..config.discovery import load_all_mcp_configs
-from ..config.edit.own_file import ConfigFile
+from ..config.edit.config_file import ConfigFile
 from ..config.found_server import FoundServer, Source
 from ..config.server_filters import Removal, ServerFilter
 from ..config.trust import NotApproved, Trust
@@ -114,7 +114,8 @@ _NAMES = {
     "tools.tool_session": ["ToolSession", "create_tool_session"],
 }
 
-__getattr__ = lazy_names(
-    __name__,
-    {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
-)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
+    )

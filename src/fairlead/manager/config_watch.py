@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ..config.files.reader import FileStamp, stamp_of
+from ..config.files.config_reader import FileStamp, stamp_of
 from ..config.trust import Trust
 from .configured_servers import configured_servers, load_configured
 from .server_spec import ConnectReport, ServerSpec, Startup

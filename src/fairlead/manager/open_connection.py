@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
-from ..client.config import request_timeout
+from ..client.client_config import request_timeout
 from ..client.server_entry import MCPServerEntry, read_entry
 from ..config.found_server import Source
 from ..errors import ConnectFailed

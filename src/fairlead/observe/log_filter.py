@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from ..limits import LOG_LINES, LOG_SEARCHED, LOG_SECRET_TEXT, LOG_SECRETS, LOG_TEXT
-from ..redaction.redact_text import is_folder
 
 if TYPE_CHECKING:
     from ..redaction.redact_messages import Redactor
@@ -197,6 +196,8 @@ class _Budget:
 
 def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 0) -> Iterator[str]:
     """The values in something that have the names of secrets."""
+    from ..redaction.redact_text import is_folder  # as slow to load as `Redactor`
+
     if depth > 32:
         return
     if isinstance(value, msgspec.Raw | bytes):

@@ -70,7 +70,8 @@ class HoldDesk:
         """After `limit` seconds, `otherwise` is done."""
         if limit <= 0:
             raise ValueError(f"a time limit is above 0: {limit:g}")
-        self.limit, self.otherwise = limit, otherwise
+        self.limit = limit
+        self.otherwise: HoldOutcome = otherwise
         self._max_held = max_held
         self._redactor = redactor or Redactor()
         self._held: dict[int, tuple[HeldMessage, asyncio.Future[HoldDecision]]] = {}

@@ -28,6 +28,7 @@ from ..wire.json import read_json
 from .caller import ParamsHead
 from .methods import METHODS
 from .revisions import NEWEST
+from .types.base import HEADER_ANNOTATION
 
 __all__ = [
     "NAME",
@@ -39,6 +40,7 @@ __all__ = [
     "check_params",
     "decode_value",
     "encode_value",
+    "is_header_name",
     "mirrored_name",
     "param_headers",
     "param_values",
@@ -50,7 +52,6 @@ SESSION_ID: Final = "mcp-session-id"
 NAME: Final = "mcp-name"
 PARAM_PREFIX: Final = "mcp-param-"
 
-ANNOTATION = "x-mcp-header"
 MAX_SAFE_INTEGER = 2**53 - 1
 
 _PREFIX, _SUFFIX = "=?base64?", "?="
@@ -74,6 +75,11 @@ _STATUS = {
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
+
+
+def is_header_name(text: str) -> bool:
+    """Return True for a token (RFC 9110, section 5.6.2)."""
+    return _TOKEN.fullmatch(text) is not None
 
 
 def status_of(code: int) -> int:
@@ -207,21 +213,21 @@ def _marks(schema: Any, path: tuple[str, ...]) -> Iterator[ParamHeader]:
     if not isinstance(schema, dict):
         return
     where = ".".join(path) or "the schema itself"
-    if ANNOTATION in schema:
+    if HEADER_ANNOTATION in schema:
         yield _mark(schema, path, where)
     for keyword, value in schema.items():
         if keyword == "properties" and isinstance(value, dict):
             for name, inner in value.items():
                 yield from _marks(inner, (*path, name))
         elif keyword not in _DATA and _hides_a_mark({keyword: value}):
-            raise ValueError(f"{where}: {ANNOTATION} may not stand under {keyword!r}")
+            raise ValueError(f"{where}: {HEADER_ANNOTATION} may not stand under {keyword!r}")
 
 
 def _mark(schema: dict[str, Any], path: tuple[str, ...], where: str) -> ParamHeader:
-    header, kind = schema[ANNOTATION], schema.get("type")
+    header, kind = schema[HEADER_ANNOTATION], schema.get("type")
     if not path:
-        raise ValueError(f"{ANNOTATION} marks a property, not the whole schema")
-    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+        raise ValueError(f"{HEADER_ANNOTATION} marks a property, not the whole schema")
+    if not isinstance(header, str) or not is_header_name(header):
         raise ValueError(f"{where}: {header!r} is not the name of a header")
     if kind not in ("string", "integer", "boolean"):
         raise ValueError(f"{where}: only a string, integer or boolean travels in a header")
@@ -229,7 +235,7 @@ def _mark(schema: dict[str, Any], path: tuple[str, ...], where: str) -> ParamHea
 
 
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DATA = frozenset({"const", "default", "enum", "example", "examples", ANNOTATION})
+_DATA = frozenset({"const", "default", "enum", "example", "examples", HEADER_ANNOTATION})
 
 
 def _hides_a_mark(value: Any) -> bool:
@@ -238,7 +244,7 @@ def _hides_a_mark(value: Any) -> bool:
         return any(map(_hides_a_mark, value))
     if not isinstance(value, dict):
         return False
-    if ANNOTATION in value:
+    if HEADER_ANNOTATION in value:
         return True
     for keyword, inner in value.items():
         if keyword in _NAMED and isinstance(inner, dict):

@@ -19,6 +19,7 @@ __all__ = [
     "find",
     "has_capability",
     "is_question",
+    "nested_capability",
 ]
 
 T = TypeVar("T")
@@ -90,6 +91,14 @@ def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
         if value is None or value is False:
             return path == "elicitation.form" and _names_no_mode(capabilities)
     return True
+
+
+def nested_capability(path: str) -> dict[str, Any]:
+    """Return capabilities that have just the one with this dotted path."""
+    nested: dict[str, Any] = {}
+    for step in reversed(path.split(".")):
+        nested = {step: nested}
+    return nested
 
 
 def _names_no_mode(capabilities: Mapping[str, Any]) -> bool:

@@ -8,11 +8,12 @@ from msgspec import Raw, Struct
 
 from ..limits import LIST_BYTES
 from ..wire.json import read_json
-from .headers import ANNOTATION, ParamHeader, param_headers
+from .headers import ParamHeader, param_headers
+from .types.base import HEADER_ANNOTATION
 
 __all__ = ["ParamHeaderIndex", "read_param_headers"]
 
-_MARK: Final = ANNOTATION.encode()
+_MARK: Final = HEADER_ANNOTATION.encode()
 
 
 def read_param_headers(definition: bytes | Raw) -> tuple[ParamHeader, ...]:

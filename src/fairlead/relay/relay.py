@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +25,8 @@ from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.http_app.http_runnable import HttpRunnable
+from ..server.http_app.stand_in_server import StandInServer
 from ..transport.channel import Channel
-from ..transport.http.server.settings import HttpSettings
 from ..upstream.start_limiter import StartLimiter
 from ..wire import Notification
 from ..wire.error_codes import METHOD_NOT_FOUND
@@ -37,22 +35,22 @@ from .bridge.parked_calls import ParkedCalls
 from .bridge.stateless_to_handshake import StatelessToHandshake
 from .client_session import Front
 from .fastpath.taskless_forwarder import TasklessForwarder
+from .relay_settings import RelaySettings
 from .same_era import SameEraForwarder, stop_watching
 from .server_target import Way, target_for
-from .session_restore import UpstreamSessionRestorer
-from .settings import RelaySettings
 from .upstream_connection import Link
 from .upstream_pool import Upstream
+from .upstream_session_restore import UpstreamSessionRestorer
 
 if TYPE_CHECKING:
-    from ..server.http_app.app import HttpApp
+    pass
 
 __all__ = ["Relay"]
 
 log = logging.getLogger("fairlead.gateway")
 
 
-class Relay(HttpRunnable):
+class Relay(StandInServer):
     """One server, for clients that could not talk to it otherwise, or should not directly.
 
     relay = Relay({"command": "uvx", "args": ["mcp-server-time"]})
@@ -128,12 +126,6 @@ class Relay(HttpRunnable):
             finally:
                 await self.close()
 
-    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
-        """The ASGI application. Options are fields of `HttpSettings`."""
-        from ..server.http_app.app import HttpApp
-
-        return HttpApp(self, settings if settings is not None else HttpSettings(**options))
-
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         front = Front(principal, self.settings.input_timeout, self._interceptors)
@@ -161,14 +153,6 @@ class Relay(HttpRunnable):
         peer.start()
         return peer
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Nothing has to be open before the first client comes; all is closed behind the last."""
-        try:
-            yield None
-        finally:
-            await self.close()
-
     async def close(self) -> None:
         """End all clients and all connections to the server."""
         self._alone.close()
@@ -182,11 +166,6 @@ class Relay(HttpRunnable):
             await asyncio.wait(self._ending, timeout=5.0)
 
     # What an HTTP endpoint asks of whoever it serves
-
-    inline_methods: Container[str] = ()
-
-    def answer_inline(self, exchange: Exchange) -> Answer:
-        return None
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Headers that repeat arguments are for us to check: many servers behind us never see them.

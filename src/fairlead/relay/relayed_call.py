@@ -35,6 +35,7 @@ class ClientRounds(Protocol):
         Raises:
             RpcError: The client cannot be asked that.
         """
+        ...
 
 
 class RelayedCall:

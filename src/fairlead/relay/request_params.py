@@ -9,8 +9,8 @@ from ..interceptor import Exchange
 from ..limits import SESSION_SUBSCRIPTIONS
 from ..protocol.caller import read_params_head
 from ..protocol.own_errors import own_error
+from ..server.decode_params import decode_params
 from ..wire import to_json
-from ..wire.error_codes import INVALID_PARAMS
 
 __all__ = [
     "CompletionReference",
@@ -125,7 +125,4 @@ def listen_request_for(exchange: Exchange, uris: list[str]) -> Exchange:
 
 def _read(params: Raw | UnsetType, kind: type[S]) -> S:
     """Raises `RpcError` -32602 for what cannot be read."""
-    try:
-        return msgspec.json.decode(b"{}" if isinstance(params, UnsetType) else params, type=kind)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise own_error(INVALID_PARAMS, f"Invalid params: {exc}") from exc
+    return decode_params(params, kind, own_error)

@@ -16,12 +16,12 @@ from ..protocol.own_errors import own_error
 from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..wire.error_codes import INTERNAL_ERROR
-from .bridge.capabilities import can_be_asked
+from .bridge.client_capabilities import can_be_asked
 from .client_session import Front
+from .relay_settings import RelaySettings
 from .relayed_call import ASKING, LEVELS, RelayedCall
 from .relayed_params import RelayedParams, params_of
 from .request_params import uris_of
-from .settings import RelaySettings
 from .turn_lock import Turn
 from .upstream_connection import Link
 

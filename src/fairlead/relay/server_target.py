@@ -47,7 +47,7 @@ def target_for(
     Raises:
         ConfigError: the entry is wrong.
     """
-    if hasattr(target, "attach"):
+    if isinstance(target, Attachable):
         return Way(name=name, open=lambda: _attach(target), shared=False)
     entry = read_entry(target)
 

@@ -35,13 +35,13 @@ from ..transport.channel import Channel
 from ..wire import Notification, Request, RequestId
 from ..wire.error_codes import HEADER_MISMATCH, INTERNAL_ERROR, METHOD_NOT_FOUND
 from .notification_outbox import PeerOutbox
-from .param_headers import Marks, sends_param_headers
 from .relayed_call import LEVELS, RelayedCall
 from .relayed_params import RelayedParams, with_subscription_id
 from .turn_lock import Turn, Turns
+from .upstream_param_headers import Marks, sends_param_headers
 
 if TYPE_CHECKING:
-    from ..server.features.subscriptions import ChangeBroadcaster
+    from ..server.features.change_broadcaster import ChangeBroadcaster
     from .client_session import Front
 
 __all__ = ["Link"]

@@ -43,13 +43,13 @@ from ..transport.backoff import Backoff
 from ..upstream.liveness import LivenessProbe
 from ..upstream.start_limiter import StartLimiter
 from ..wire import Success
-from .bridge.capabilities import can_be_asked, fingerprint, for_handshake_server, has_roots
+from .bridge.client_capabilities import can_be_asked, fingerprint, for_handshake_server, has_roots
 from .client_session import Front
-from .param_headers import Marks
+from .relay_settings import RelaySettings
 from .server_target import Way
-from .settings import RelaySettings
 from .turn_lock import Turn
 from .upstream_connection import Link
+from .upstream_param_headers import Marks
 
 __all__ = ["Upstream"]
 

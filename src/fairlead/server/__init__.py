@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING
 
 from ..errors import CannotAsk
 from ..lazy_names import lazy_names
-from ..transport.http.server.settings import HttpSettings
-from .config import MCPServerConfig
 from .context.context import Context
-from .context.elicitation_forms import Elicited
-from .features.tool_modules import mcp_tool
 from .features.tool_registry import MCPToolRegistry
 from .results.media import Audio, File, Image
-from .schema.param_headers import Header
+from .schema.header_annotation import Header
 from .server import MCPServer
+from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
+    from ..transport.http.server.http_settings import HttpSettings
     from ..transport.http.server.sessions.session_store import MemorySessionStore, SessionStore
     from ..transport.http.server.sessions.sqlite_session_store import SqliteSessionStore
+    from .context.elicitation_forms import Elicited
+    from .features.tool_modules import mcp_tool
 
 __all__ = [
     "Audio",
@@ -36,12 +36,16 @@ __all__ = [
     "mcp_tool",
 ]
 
-# Stores of sessions are loaded by those who have some.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
-        "SessionStore": "fairlead.transport.http.server.sessions.session_store",
-        "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",
-    },
-)
+# Most servers need none of these.
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "Elicited": "fairlead.server.context.elicitation_forms",
+            "HttpSettings": "fairlead.transport.http.server.http_settings",
+            "MemorySessionStore": "fairlead.transport.http.server.sessions.session_store",
+            "SessionStore": "fairlead.transport.http.server.sessions.session_store",
+            "SqliteSessionStore": "fairlead.transport.http.server.sessions.sqlite_session_store",
+            "mcp_tool": "fairlead.server.features.tool_modules",
+        },
+    )

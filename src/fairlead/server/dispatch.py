@@ -12,17 +12,17 @@ from ..protocol.methods import by_era
 from ..protocol.trace_context import current_trace, request_trace
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .context.context import LOG_LEVELS
+from .decode_params import decode_params
 from .execution.handler_errors import error_for_caller
-from .features.completion import Completions
+from .features.completion_registry import Completions
 from .features.paged_list import PagedList
+from .features.prompt_entry import PromptEntry
 from .features.prompt_gets import PromptGets
-from .features.prompts import PromptEntry
 from .features.resource_reads import ResourceReads
-from .features.resources import Resources
+from .features.resource_registry import Resources
 from .features.subscription_requests import SubscriptionRequests
 from .features.tool_calls import ToolCalls
 from .introduction import Introduction
-from .request_params import decode_params
 from .results.result_envelope import ResultEnvelope
 
 __all__ = ["MethodRoute", "RequestDispatcher", "make_routes"]
@@ -127,14 +127,14 @@ def make_routes(
         "tools/call": MethodRoute(calls.call_inline, calls.call),
         # Looked up each time: another registry may replace the listing.
         "tools/list": MethodRoute(lambda exchange: _list(envelope, calls.listing, exchange)),
-        "resources/read": MethodRoute(None, reads.read, resources),
+        "resources/read": MethodRoute(None, reads.answer, resources),
         "resources/list": MethodRoute(partial(listed, resources.fixed), offers=resources),
         "resources/templates/list": MethodRoute(
             partial(listed, resources.templates), offers=resources
         ),
         "resources/subscribe": MethodRoute(subscriptions.subscribe),
         "resources/unsubscribe": MethodRoute(subscriptions.unsubscribe),
-        "prompts/get": MethodRoute(None, gets.get, prompts),
+        "prompts/get": MethodRoute(None, gets.answer, prompts),
         "prompts/list": MethodRoute(partial(listed, prompts), offers=prompts),
         "completion/complete": MethodRoute(
             None, partial(_complete, envelope, completions), completions

@@ -21,7 +21,7 @@ from ..protocol.envelope import Direction, SessionContext, TransportContext
 from ..protocol.result_fragments import fragment_content, fragment_notification
 from ..transport.channel import Channel
 from ..wire import Notification, Request, to_json
-from .results.result_fragments import FragmentSender
+from .results.encode_fragment import FragmentSender
 
 __all__ = ["InterceptedHandler"]
 

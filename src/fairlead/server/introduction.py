@@ -8,13 +8,13 @@ from ..interceptor import Exchange
 from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
 from ..wire import to_json
-from .config import MCPServerConfig
-from .features.completion import Completions
+from .features.change_broadcaster import ChangeBroadcaster
+from .features.completion_registry import Completions
 from .features.paged_list import PagedList
-from .features.prompts import PromptEntry
-from .features.resources import Resources
-from .features.subscriptions import ChangeBroadcaster
+from .features.prompt_entry import PromptEntry
+from .features.resource_registry import Resources
 from .results.result_envelope import ResultEnvelope
+from .server_config import MCPServerConfig
 
 __all__ = ["Introduction", "server_info"]
 

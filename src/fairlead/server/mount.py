@@ -11,9 +11,9 @@ from ..interceptor import Answer, Exchange, Handler
 from ..protocol.caller import SERVER_INFO_KEY
 from ..wire import to_json
 from .features.paged_list import PagedList
-from .features.prompts import PromptEntry
-from .features.resources import ResourceEntry
-from .features.tools import ToolEntry
+from .features.prompt_entry import PromptEntry
+from .features.resource_registry import ResourceEntry
+from .features.tool_entry import ToolEntry
 from .registration import Registration
 
 __all__ = ["mount"]

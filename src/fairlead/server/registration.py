@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from ..protocol.types.tools import ToolAnnotations
-from .config import MCPServerConfig
 from .execution.worker_threads import WorkerThreads
-from .features.completion import Completer, Completions
+from .features.change_broadcaster import ChangeBroadcaster
+from .features.completion_registry import Completer, Completions
 from .features.paged_list import PagedList
-from .features.prompts import PromptEntry, prompt_from_function, prompt_from_template
-from .features.resources import CacheHints, ContentProvider, Resources, file_resource
-from .features.subscriptions import ChangeBroadcaster
+from .features.prompt_entry import PromptEntry, prompt_from_function, prompt_from_template
+from .features.resource_registry import CacheHints, ContentProvider, Resources, file_resource
+from .features.tool_entry import describe_function, tool_from_function, tool_from_schema
 from .features.tool_registry import MCPToolRegistry
-from .features.tools import describe_function, tool_from_function, tool_from_schema
 from .results.output_schema import OutputSchema
+from .server_config import MCPServerConfig
 
 __all__ = ["Registration"]
 
@@ -83,7 +83,7 @@ class Registration:
         title: str | None = None,
         output_schema: OutputSchema = None,
         *,
-        annotations: ToolAnnotations | None = None,
+        annotations: ToolAnnotations | Mapping[str, Any] | None = None,
         meta: dict[str, Any] | None = None,
         timeout: float | None = None,
         inline: bool = False,
@@ -91,12 +91,12 @@ class Registration:
 
     def tool(
         self,
-        name: str | F | None = None,
+        name: str | Callable[..., Any] | None = None,
         description: str | None = None,
         title: str | None = None,
         output_schema: OutputSchema = None,
         *,
-        annotations: ToolAnnotations | None = None,
+        annotations: ToolAnnotations | Mapping[str, Any] | None = None,
         meta: dict[str, Any] | None = None,
         timeout: float | None = None,
         inline: bool = False,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..errors import ConfigError
 from ..transport.event_loop import new_loop
-from .config import MCPServerConfig
+from .server_config import MCPServerConfig
 
 __all__ = ["RunnableServer", "freeze_memory", "print_url", "run_program", "run_server"]
 

@@ -16,15 +16,13 @@ from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
-from ..transport.http.server.settings import HttpSettings
 from ..wire import Notification, to_json
-from .config import MCPServerConfig
 from .dispatch import MethodRoute, RequestDispatcher, make_routes
 from .execution.handler_errors import log_errors
 from .execution.tool_runner import ToolRunner
 from .features.prompt_gets import PromptGets
 from .features.resource_reads import ResourceReads
-from .features.resources import CacheHints
+from .features.resource_registry import CacheHints
 from .features.subscription_requests import SubscriptionRequests
 from .features.tool_calls import ToolCalls
 from .features.tool_registry import MCPToolRegistry
@@ -33,10 +31,11 @@ from .introduction import Introduction, server_info
 from .lifespan import Lifespan, LifespanFactory
 from .registration import Registration
 from .results.result_envelope import ResultEnvelope
-from .single_message import answer_single_message
+from .server_config import MCPServerConfig
 
 if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
+    from ..transport.http.server.http_settings import HttpSettings
     from .http_app.app import HttpApp
     from .interception import InterceptedHandler
 
@@ -151,7 +150,7 @@ class MCPServer(HttpRunnable, Registration):
         async with open_stdio(limit=self.config.max_message_bytes) as channel:
             await self.serve(channel)
 
-    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+    def create_http_app(self, settings: "HttpSettings | None" = None, **options: Any) -> "HttpApp":
         """The ASGI application: MCP at `/mcp`, and pages for people and plain HTTP clients.
 
         Options are fields of `HttpSettings`.
@@ -317,6 +316,8 @@ class MCPServer(HttpRunnable, Registration):
 
         `correlation_id` names it in logs and error results; without one it gets one.
         """
+        from .single_message import answer_single_message
+
         answer = await answer_single_message(self.handler, to_json(message), correlation_id)
         if answer is None:
             return None
@@ -334,7 +335,9 @@ def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any])
     return config
 
 
-def _settings(settings: HttpSettings | None, options: dict[str, Any]) -> HttpSettings:
+def _settings(settings: "HttpSettings | None", options: dict[str, Any]) -> "HttpSettings":
+    from ..transport.http.server.http_settings import HttpSettings
+
     if settings is not None and options:
         raise TypeError("give settings, or options that make them, not both")
     return settings if settings is not None else HttpSettings(**options)

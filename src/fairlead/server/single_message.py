@@ -1,7 +1,6 @@
 """One JSON-RPC message, answered outside any connection."""
 
 import logging
-from secrets import token_hex
 
 from ..errors import RemoteProtocolError
 from ..interceptor import Exchange, Handler
@@ -12,7 +11,7 @@ from ..protocol.identity.principal import ANONYMOUS
 from ..protocol.revisions import NEWEST_HANDSHAKE
 from ..wire import Batch, Failure, Message, decode, encode, encode_success, failure
 from ..wire.error_codes import INVALID_REQUEST
-from .context.correlation_id import HEADER
+from .context.correlation_id import HEADER, new_correlation_id
 from .execution.handler_errors import error_for_caller
 
 __all__ = ["answer_single_message"]
@@ -60,6 +59,6 @@ async def _answer(handler: Handler, exchange: Exchange) -> bytes:
 
 def _refuse(answer: Failure, correlation_id: str | None) -> bytes:
     """Log and encode the refusal of a message that is not a valid request."""
-    name = correlation_id or token_hex(8)
+    name = correlation_id or new_correlation_id()
     log.warning("[%s]: %s", name, answer.message, extra={"correlation_id": name})
     return encode(answer)

@@ -32,6 +32,7 @@ class TapeFactory(Protocol):
         Options are those of `TapeServer`, for the times it is played. The same name again is the
         same server.
         """
+        ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,7 +64,7 @@ def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
     """Tapes beside the test, in `tapes/`; one of a test that fails is not kept."""
     from .taped_server import TapedServer
 
-    mode = request.config.getoption("--fairlead-tapes")
+    mode = str(request.config.getoption("--fairlead-tapes"))
     folder = Path(request.path).parent / "tapes"
     given = request.node.stash[_GIVEN] = dict[str, TapedServer]()
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..client.mcp_transport.inprocess import Attachable
 from ..client.server_entry import read_entry
 from ..errors import ConfigError
 from ..gateway import Relay
@@ -45,7 +46,7 @@ class TapedServer:
             return
         if target is None:
             raise ConfigError(f"There is no tape {place}, and no server to record")
-        entry = None if hasattr(target, "attach") else read_entry(target)
+        entry = None if isinstance(target, Attachable) else read_entry(target)
         self._tape = TapeWriter(
             place.with_name(place.name + _FRESH),
             redactor=Redactor(values=secrets_of(entry)),

@@ -43,8 +43,15 @@ class HttpCapabilities(Protocol):
 
     # Called when the server has forgotten our session and another one has begun.
     on_renewed: Callable[[], None] | None
-    # Returns the arguments of a tool that travel in headers as well.
-    param_headers_of: "Callable[[str], tuple[ParamHeader, ...]] | None"
+
+    @property
+    def param_headers_of(self) -> "Callable[[str], tuple[ParamHeader, ...]] | None":
+        """Returns the arguments of a tool that travel in headers as well; settable."""
+
+    @param_headers_of.setter
+    def param_headers_of(
+        self, marks: "Callable[[str], tuple[ParamHeader, ...]] | None"
+    ) -> None: ...
 
     @property
     def id(self) -> str | None:
@@ -53,14 +60,17 @@ class HttpCapabilities(Protocol):
     @property
     def has_stream(self) -> bool:
         """Whether the peer receives messages that belong to no request of its own now."""
+        ...
 
     @property
     def carries_headers(self) -> bool:
         """Whether each request of ours has headers, to which `add_headers` adds."""
+        ...
 
     @property
     def correlates_calls(self) -> bool:
         """Whether each request of ours has a stream of its own: see `related_request_id`."""
+        ...
 
     @property
     def related_request_id(self) -> RequestId | None:
@@ -71,6 +81,7 @@ class HttpCapabilities(Protocol):
 
     def waits_for_events(self, request_id: RequestId) -> bool:
         """Return True if a request of ours was accepted, and its response is an event stream."""
+        ...
 
 
 class Channel(HttpCapabilities, Protocol):
@@ -116,6 +127,7 @@ class Channel(HttpCapabilities, Protocol):
     @property
     def congested(self) -> bool:
         """Whether more is queued than the peer reads; polite senders then `await drain()`."""
+        ...
 
     async def drain(self) -> None:
         """Wait until the queue is short again.

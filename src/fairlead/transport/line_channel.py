@@ -341,12 +341,11 @@ class ReadPipeProtocol(asyncio.Protocol):
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
+        # No method that only calls another: two frames of each relayed call, 2 % of its time.
+        self.data_received = channel.received  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast(asyncio.ReadTransport, transport).pause_reading()
-
-    def data_received(self, data: bytes) -> None:
-        self._channel.received(data)
 
     def eof_received(self) -> None:
         self._channel.read_ended(None)
@@ -378,8 +377,9 @@ class WritePipeProtocol(asyncio.Protocol):
 class SocketProtocol(WritePipeProtocol):
     """Both at once, for sockets."""
 
-    def data_received(self, data: bytes) -> None:
-        self._channel.received(data)
+    def __init__(self, channel: LineChannel) -> None:
+        super().__init__(channel)
+        self.data_received = channel.received  # type: ignore[method-assign]
 
     def eof_received(self) -> bool:
         self._channel.read_ended(None)

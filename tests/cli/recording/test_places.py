@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape import TapeWriter, read_tape
-from fairlead.recording.tape.reader import TapeReader
+from fairlead.recording.tape.tape_reader import TapeReader
 from fairlead.recording.tape.trim import EntrySelection, trim
 from tests.support.cli_process import LIMIT, fairlead, talk
 

@@ -155,6 +155,7 @@ def test_a_tape_becomes_an_http_archive(tmp_path: Path, home: dict[str, str], fi
         assert {"status", "statusText", "content", "redirectURL"} <= set(entry["response"])
 
 
+@pytest.mark.slow
 def test_a_tape_becomes_a_test(tmp_path: Path, home: dict[str, str], file: Path) -> None:
     record("one", file, home, "a")
     made = tmp_path / "tests" / "test_one.py"

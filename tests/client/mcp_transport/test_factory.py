@@ -19,7 +19,7 @@ from fairlead.client import (
     create_transport,
     register_transport,
 )
-from fairlead.client.config import request_timeout
+from fairlead.client.client_config import request_timeout
 from fairlead.errors import ChannelClosed, ConfigError, ConnectFailed, RequestTimeout, RpcError
 
 SERVER = """

@@ -15,7 +15,7 @@ from fairlead.client.server_entry import (
     MCPWebSocketServerConfig,
 )
 from fairlead.config.edit.export_entry import export, export_all
-from fairlead.config.files.reader import ConfigReader
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.hosts import HOSTS, find_servers
 from fairlead.config.variables.resolve import resolve
 from fairlead.errors import ConfigError

@@ -7,9 +7,9 @@ import pytest
 
 from fairlead.client.server_entry import MCPStdioServerConfig, read_entry
 from fairlead.config.discovery import load_all_mcp_configs
+from fairlead.config.edit.config_file import ConfigFile
 from fairlead.config.edit.import_entry import import_entry
-from fairlead.config.edit.own_file import ConfigFile
-from fairlead.config.files.reader import ConfigReader
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.found_server import EnvironmentReference, FoundServer
 from fairlead.config.hosts import HOSTS, find_servers
 from fairlead.config.trust import Trust

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.files.formats import parse
-from fairlead.config.files.reader import ConfigReader
 from fairlead.errors import ConfigError
 from fairlead.gateway.gateway_file import read_gateway_file
 from fairlead.policy.rules.load_rules import read_rules

@@ -12,7 +12,7 @@ from fairlead.client.server_entry import (
     MCPStdioServerConfig,
     MCPWebSocketServerConfig,
 )
-from fairlead.config.files.reader import ConfigReader
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.found_server import EnvironmentReference, FoundServer, Input, Problem
 from fairlead.config.host_files.host import ConfigLocation, named_items
 from fairlead.config.hosts import HOSTS, Host, find_servers

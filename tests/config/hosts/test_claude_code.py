@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.files.reader import ConfigReader
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.host_files.host import ConfigLocation
 from fairlead.config.hosts.claude_code import places, project_keys, switches
 from fairlead.config.paths import HostPaths

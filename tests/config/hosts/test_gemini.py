@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.config.files.reader import ConfigReader
+from fairlead.config.files.config_reader import ConfigReader
 from fairlead.config.host_files.host import ConfigLocation, Host
 from fairlead.config.hosts.gemini import GEMINI, QWEN
 from fairlead.config.paths import HostPaths

@@ -10,7 +10,7 @@ from fairlead.errors import ConfigError
 from fairlead.gateway.admin import messages_api
 from fairlead.gateway.admin.route import BadRequest, PageRequest
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.recording.tape.reader import TapeReader
+from fairlead.recording.tape.tape_reader import TapeReader
 from fairlead.transport.http.server.asgi import AsgiCall
 
 

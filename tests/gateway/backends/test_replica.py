@@ -8,7 +8,7 @@ from fairlead.interceptor import CircuitBreaker
 from fairlead.manager import MCPManager
 from fairlead.manager.supervisor import Rules
 from fairlead.relay.bridge.parked_calls import ParkedCalls
-from fairlead.relay.settings import RelaySettings
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.relay.upstream_connection import Link
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from tests.support.gateway_servers import LIMIT, program, until

@@ -12,7 +12,7 @@ from fairlead.gateway.backends.startup_calls import StillStarting
 from fairlead.interceptor.circuit_breaker import CircuitBreaker
 from fairlead.manager.server_spec import ServerSpec, read_spec
 from fairlead.relay.bridge.parked_calls import ParkedCalls
-from fairlead.relay.settings import RelaySettings
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.upstream.start_limiter import StartLimiter
 from tests.support.single_exchange import exchange

@@ -13,7 +13,7 @@ from fairlead.gateway.clients.admission import ClientAccess
 from fairlead.gateway.clients.client_disconnector import ClientDisconnector
 from fairlead.gateway.clients.log_levels import LogLevels
 from fairlead.gateway.gateway_file import ClientEntry, GatewayFile
-from fairlead.gateway.settings import GatewaySettings
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.interceptor import Answer
 from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED, Principal, principal_from
 from tests.support.single_exchange import exchange

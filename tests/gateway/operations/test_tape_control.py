@@ -15,7 +15,7 @@ from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.replay import TapeServer
 from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry
-from fairlead.recording.tape.reader import read_page
+from fairlead.recording.tape.tape_reader import read_page
 from tests.support.gateway_servers import (
     BOTH,
     HANDSHAKE,

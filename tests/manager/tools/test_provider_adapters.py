@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, ClassVar
 
 from fairlead.manager.tools.provider_adapters import run_anthropic
-from fairlead.manager.tools.results import ToolResult, result_from_response
 from fairlead.manager.tools.tool import ProxyTool
+from fairlead.manager.tools.tool_result import ToolResult, result_from_response
 
 
 class Tool:

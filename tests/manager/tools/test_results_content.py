@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.errors import MCPToolError
-from fairlead.manager.tools.results import (
+from fairlead.manager.tools.tool_result import (
     normalize_arguments,
     result_from_error,
     result_from_response,

@@ -15,6 +15,7 @@ from fairlead.protocol.envelope import Direction, SessionContext, SessionState, 
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
+from tests.support.examples import examples
 
 LEAVES: list[dict[str, Any]] = [
     *({"method": one} for one in ("tools/call", "tools/*", "*")),
@@ -105,7 +106,7 @@ def one(key: str, wanted: Any, exchange: Exchange) -> bool:
     return bool(params.get("n") == wanted["n"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(conditions, min_size=1, max_size=4))
 def test_the_index_forgets_no_rule_and_invents_none(several: list[dict[str, Any]]) -> None:
     rules = RuleSet.of_data(

@@ -25,6 +25,7 @@ from fairlead.protocol.envelope import Direction, SessionContext, SessionState, 
 from fairlead.protocol.identity.principal import principal_from
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Request
+from tests.support.examples import examples
 
 # Few words, so that they often meet.
 words = st.sampled_from(["a", "b", "ab", "a.b", "0", "1", "*"])
@@ -108,7 +109,7 @@ def acted(exchange: Exchange) -> list[str]:
     return [note.removeprefix("rule: ") for note in exchange.did or ()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(combined(leaves), min_size=1, max_size=6),
     st.dictionaries(words, trees, max_size=4),
@@ -134,7 +135,7 @@ def test_rules_act_as_if_each_had_been_asked(
         assert acted(exchange) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(combined(st.one_of(about_answers, leaves)), min_size=1, max_size=6),
     st.one_of(st.dictionaries(words, trees, max_size=4), st.sampled_from([1, 2, 3])),

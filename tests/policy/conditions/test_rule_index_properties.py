@@ -19,6 +19,7 @@ from fairlead.protocol.envelope import Direction, SessionContext, SessionState, 
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
+from tests.support.examples import examples
 
 # A few words that meet again and again, in conditions as in messages.
 NAMES = ["a", "B", "a.b", "1", "01", "*", "ß", "é", "e\u0301", "١", "²", ""]
@@ -155,7 +156,7 @@ def noted(exchange: Exchange) -> list[str]:
     return [note.removeprefix("rule: ") for note in exchange.did or ()]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(nested(st.one_of(about_requests, kinds)), min_size=1, max_size=5),
     st.lists(exchanges(), min_size=1, max_size=5),
@@ -181,7 +182,7 @@ def test_no_rule_about_a_message_is_forgotten(
     asyncio.run(judge())
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(
     st.lists(nested(about_answers), min_size=1, max_size=5),
     st.lists(exchanges(), min_size=1, max_size=3),

@@ -40,6 +40,7 @@ from fairlead.wire import (
     failure,
     to_json,
 )
+from tests.support.examples import examples
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -1023,7 +1024,7 @@ class Talk(RuleBasedStateMachine):
 
 
 TestTalk = pytest.mark.covers("RPC-12", "PRO-18")(Talk.TestCase)
-TestTalk.settings = settings(deadline=None, max_examples=80, stateful_step_count=40)
+TestTalk.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=40)
 
 
 def test_a_client_that_declares_too_much_is_refused() -> None:

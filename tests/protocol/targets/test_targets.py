@@ -18,6 +18,7 @@ from fairlead.protocol.caller import read_params_head
 from fairlead.protocol.targets.name_forms import name_forms, normalize_name
 from fairlead.protocol.targets.targets import Patterns, Target, targets_of
 from fairlead.protocol.targets.uri_forms import normalize_uri, uri_forms
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
@@ -193,7 +194,7 @@ uris = st.lists(st.one_of(pieces, words), max_size=9).map(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(uris)
 def test_what_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
     for read in READINGS:
@@ -204,7 +205,7 @@ def test_what_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
             assert denied("file:///etc/passwd", uri), path
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(st.one_of(uris, uris.map(lambda uri: uri.replace("file:///", "file:///docs/"))))
 def test_what_is_allowed_stays_in_the_allowed_folder(uri: str) -> None:
     if not allowed("file:///docs/*", uri):
@@ -215,7 +216,7 @@ def test_what_is_allowed_stays_in_the_allowed_folder(uri: str) -> None:
         assert path == "/docs" or path.startswith("/docs/"), path
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.one_of(uris, st.text(max_size=40), st.text("%2ef5./\\?#:@ａ", max_size=30)))
 def test_normalising_twice_changes_nothing(text: str) -> None:
     assert normalize_uri(normalize_uri(text)) == normalize_uri(text)
@@ -244,7 +245,7 @@ def spellings(draw: st.DrawFn) -> str:
     return start + path + draw(st.sampled_from(["", "?a=b", "#c", " ", ".", "\u200b"]))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(spellings())
 def test_every_spelling_of_a_denied_path_is_denied(uri: str) -> None:
     assert denied("file:///etc/secrets/*", uri)
@@ -254,7 +255,7 @@ def test_every_spelling_of_a_denied_path_is_denied(uri: str) -> None:
 texts = st.text("ab*?[]!-/.%2Fe:", max_size=12)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.lists(texts, max_size=3), texts)
 def test_an_allow_is_never_wider_than_the_text_as_sent(patterns: list[str], text: str) -> None:
     as_sent = any(fnmatchcase(text, pattern) for pattern in patterns)

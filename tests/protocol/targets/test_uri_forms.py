@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, ValidationError
 
 from fairlead.protocol.targets.uri_forms import normalize_uri, uri_forms
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
@@ -100,7 +101,7 @@ odd_starts = st.sampled_from(
 )
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(odd_starts, odd_hosts, st.sampled_from(["", "/", "/x", ":080/x", ":443", "?a"]))
 def test_what_a_url_parser_makes_of_a_url_is_a_form_of_it(start: str, host: str, end: str) -> None:
     uri = start + host + end

@@ -10,7 +10,7 @@ import pytest
 from fairlead.errors import ConfigError
 from fairlead.recording.tape.format import TapeInfo
 from fairlead.recording.tape.integrity import integrity_warnings
-from fairlead.recording.tape.reader import LATEST, TapeReader, plausible_info, read_page
+from fairlead.recording.tape.tape_reader import LATEST, TapeReader, plausible_info, read_page
 
 
 def line(seq: int, method: str = "ping") -> str:

@@ -11,8 +11,7 @@ from msgspec import Raw
 from fairlead.errors import RpcError
 from fairlead.interceptor.direct_edge import NullReplyPath
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry
-from fairlead.recording.tape import atomic_write as writing
+from fairlead.recording.tape import TapeReader, TapeWriter, decode_entry, output_file
 from fairlead.recording.tape import tape_interceptor as recording
 from fairlead.recording.tape.tape_interceptor import Recorder
 from fairlead.wire import Notification
@@ -232,25 +231,25 @@ def test_what_is_there_is_written_over_only_if_that_is_wanted(
     place = tmp_path / "file"
     place.write_bytes(b"old")
     if overwrite:
-        with writing.replacing(place, overwrite=True) as stream:
+        with output_file.open_output(place, overwrite=True) as stream:
             stream.write(b"new")
         assert place.read_bytes() == b"new"
     else:
         began = False
         with pytest.raises(FileExistsError, match="it is there already"):
-            with writing.replacing(place, overwrite=False):
+            with output_file.open_output(place, overwrite=False):
                 began = True
         assert (began, place.read_bytes()) == (False, b"old")
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError, match="it is a folder"):
-        writing.check_not_existing(tmp_path / "folder", overwrite=overwrite)
+        output_file.check_not_existing(tmp_path / "folder", overwrite=overwrite)
 
 
 def test_what_appears_meanwhile_is_not_written_over(tmp_path: Path) -> None:
     place = tmp_path / "file"
     with (
         pytest.raises(FileExistsError),
-        writing.replacing(place, overwrite=False) as stream,
+        output_file.open_output(place, overwrite=False) as stream,
     ):
         stream.write(b"new")
         place.write_bytes(b"another")

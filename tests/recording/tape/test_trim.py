@@ -10,7 +10,7 @@ from msgspec import Raw
 from fairlead.errors import ConfigError
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape.format import TapeEntry
-from fairlead.recording.tape.reader import TapeReader
+from fairlead.recording.tape.tape_reader import TapeReader
 from fairlead.recording.tape.trim import EntrySelection, select_entries, trim
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT

@@ -138,6 +138,7 @@ def test_a_huge_tape_is_read_line_by_line(tmp_path: Path) -> None:
     assert peak < 2_000_000
 
 
+@pytest.mark.slow
 def test_lines_without_an_end_do_not_fill_the_memory(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         tape.write(note(1), UP)

@@ -17,7 +17,7 @@ from fairlead.relay.bridge import parked_calls, stateless_to_handshake
 from fairlead.relay.bridge.handshake_to_stateless import HandshakeToStateless
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
-from fairlead.relay.settings import RelaySettings
+from fairlead.relay.relay_settings import RelaySettings
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.wire import Notification
 from tests.support.single_exchange import exchange

@@ -10,9 +10,13 @@ from fairlead.errors import RpcError
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.relay import upstream_connection
-from fairlead.relay.bridge import handshake_to_stateless, input_rounds, stateless_to_handshake
+from fairlead.relay.bridge import (
+    bridged_input_rounds,
+    handshake_to_stateless,
+    stateless_to_handshake,
+)
+from fairlead.relay.bridge.bridged_input_rounds import kind_of
 from fairlead.relay.bridge.handshake_to_stateless import possibly_missed_changes
-from fairlead.relay.bridge.input_rounds import kind_of
 from fairlead.wire import Notification
 from tests.support.single_exchange import exchange
 
@@ -202,13 +206,13 @@ def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
     ],
 )
 def test_the_page_that_a_question_is_about(question: Any, url: str | None) -> None:
-    assert input_rounds._url(Raw(json.dumps(question).encode())) == url
+    assert bridged_input_rounds._url(Raw(json.dumps(question).encode())) == url
 
 
 def test_each_visit_has_an_id_of_its_own() -> None:
-    params, visit = input_rounds._with_id(Raw(b'{"a":1}'))
+    params, visit = bridged_input_rounds._with_id(Raw(b'{"a":1}'))
     assert json.loads(bytes(params)) == {"a": 1, "elicitationId": visit}
-    again, other = input_rounds._with_id(Raw(b"[]"))
+    again, other = bridged_input_rounds._with_id(Raw(b"[]"))
     assert json.loads(bytes(again)) == {"elicitationId": other}
     assert len(visit) == len(other) == 32
     assert visit != other
@@ -216,7 +220,7 @@ def test_each_visit_has_an_id_of_its_own() -> None:
 
 def test_a_capability_that_is_missing_is_named_as_it_is_declared() -> None:
     asked = exchange("tools/call", {})
-    error = input_rounds._cannot(asked, "elicitation/create", "elicitation.url")
+    error = bridged_input_rounds._cannot(asked, "elicitation/create", "elicitation.url")
     assert error.data == {
         "source": "proxy",
         "requiredCapabilities": {"elicitation": {"url": {}}},

@@ -453,6 +453,7 @@ async def test_a_client_that_vanishes_takes_its_call_with_it(front: str) -> None
         assert gateway.clients == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("front", ["memory", "http"])
 async def test_sessions_leave_nothing_behind(front: str) -> None:
     async with contextlib.AsyncExitStack() as stack:

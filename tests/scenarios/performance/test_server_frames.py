@@ -41,7 +41,7 @@ messages = []
 def count(frame, event, argument):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(package):
-        if code.co_name == "data_received":
+        if code.co_qualname == "LineChannel.received":
             messages.append([])
         if messages:
             messages[-1].append((code.co_filename.removeprefix(package), code.co_qualname))

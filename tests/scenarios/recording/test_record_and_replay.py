@@ -15,6 +15,7 @@ from fairlead.recording.compare.compare_tapes import iter_differences
 from fairlead.recording.replay import TapeServer, replay_tape
 from fairlead.recording.tape import TapeReader, TapeWriter, read_tape
 from fairlead.recording.tape.tape_interceptor import Recorder
+from tests.support.examples import examples
 
 LIMIT = 20.0
 META = "io.modelcontextprotocol/"
@@ -119,7 +120,7 @@ async def again(old: Path, new: Path) -> None:
     assert report.same, str(report)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(calls, st.booleans())
 def test_record_replay_record_is_the_same(conversation: Any, stateless: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,7 @@ from fairlead.interceptor import (
 )
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions import Allow, RateLimit, Redact, SizeLimit
-from fairlead.policy.actions.metrics import Measuring
+from fairlead.policy.actions.call_metrics import Measuring
 from fairlead.policy.rules import RuleSet
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling

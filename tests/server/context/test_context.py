@@ -8,7 +8,7 @@ import pytest
 
 from fairlead import Context, MCPServer
 from fairlead.client import MCPClient, MCPClientConfig
-from fairlead.server.features.resources import file_resource
+from fairlead.server.features.resource_registry import file_resource
 from fairlead.transport.line_channel import LineChannel
 from tests.support.raw_server_client import META, wire_to
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.server.http_app.app import HttpApp
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 from tests.support.raw_server_client import META
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}

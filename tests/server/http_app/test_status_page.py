@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from fairlead.server.config import MCPServerConfig
 from fairlead.server.http_app.openapi import describe_api
 from fairlead.server.http_app.status_page import render_page
+from fairlead.server.server_config import MCPServerConfig
 
 CONFIG = MCPServerConfig(name="notes", version="1.2.3", instructions="Keeps <notes>.")
 URL = "http://localhost:8080/mcp"

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.errors import ConfigError
 from fairlead.server.http_app.uvicorn_runner import _bind_unix, is_exposed, url_of
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 
 
 @pytest.mark.parametrize(

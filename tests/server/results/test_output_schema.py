@@ -19,7 +19,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.schema.validation import InvalidArguments
 from fairlead.protocol.types.content import TextContent
 from fairlead.protocol.types.tools import CallToolResult
-from fairlead.server.features.tools import ToolEntry, tool_from_function, tool_from_schema
+from fairlead.server.features.tool_entry import ToolEntry, tool_from_function, tool_from_schema
 from fairlead.server.results.media import Image
 from fairlead.transport.memory import memory_pair
 

@@ -9,7 +9,7 @@ import pytest
 from annotated_types import Gt, Interval, Len
 
 from fairlead.server.schema.annotations import read_notes, satisfies_limit, with_meta
-from fairlead.server.schema.param_headers import Header
+from fairlead.server.schema.header_annotation import Header
 
 
 class Note:

@@ -21,7 +21,7 @@ import pytest
 from fairlead import Context, MCPServer
 from fairlead.protocol.schema.validation import FieldError, InvalidArguments
 from fairlead.server.schema.docstrings import parameter_texts
-from fairlead.server.schema.param_headers import Header
+from fairlead.server.schema.header_annotation import Header
 from fairlead.server.schema.signature import Signature, _unresolved, context_parameter
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.server.http_app.app import HttpApp
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -11,13 +11,13 @@ from fairlead.errors import ChannelClosed, RemoteProtocolError
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
-from fairlead.transport.websocket.channel import WebSocketChannel, WebSocketClosed
 from fairlead.transport.websocket.client_channel import members_of
 from fairlead.transport.websocket.toolcall_dialect import (
     ToolCallClientChannel,
     ToolCallServerChannel,
     is_tool_call,
 )
+from fairlead.transport.websocket.websocket_channel import WebSocketChannel, WebSocketClosed
 from fairlead.wire import Decoder, Failure, Notification, Request, Success, failure
 
 CONTEXT = TransportContext(transport_type="websocket", peer_address="10.0.0.7")

@@ -10,10 +10,10 @@ from typing import Any
 from ...client import MCPClient
 from ...errors import RpcError
 from ...wire.quote_text import shortened
+from ..framework.client_connection import connected, run_async
+from ..framework.command_errors import FAILED, CommandError, UsageError, print_message
 from ..framework.connect_target import ConnectTarget, split_target
-from ..framework.connection import connected, run_async
 from ..framework.describe_failure import describe_failure
-from ..framework.errors import FAILED, CommandError, UsageError, print_message
 from ..framework.output import StatusLine, as_json, blocks, pretty, safe, visible, write
 from ..framework.parser import Parser, add_connection_options, option, server_command_usage
 from ..framework.suggested_commands import suggest

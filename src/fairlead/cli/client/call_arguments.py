@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..framework.errors import UsageError
+from ..framework.command_errors import UsageError
 from ..framework.suggested_commands import quoted
 from .schema_values import SchemaMismatch, read_value
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...client.input.answers import Question, accept, cancel, decline
-from ..framework.errors import print_message
+from ..framework.command_errors import print_message
 from ..framework.output import ask, can_ask, safe, visible
 from .schema_values import SchemaMismatch, name_type, read_value
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from ...client import MCPClient
+from ..framework.client_connection import connected, run_async
+from ..framework.command_errors import FAILED, styled
 from ..framework.connect_target import ConnectTarget, split_target
-from ..framework.connection import connected, run_async
-from ..framework.errors import FAILED, styled
 from ..framework.output import (
     as_json,
     blocks,

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from .errors import UsageError
+from .command_errors import UsageError
 from .parser import flag, option, repeated, seconds
 
 __all__ = ["ACCESS", "require_network"]

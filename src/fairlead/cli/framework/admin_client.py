@@ -7,7 +7,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from .errors import NO_CONNECTION, CommandError, UsageError
+from .command_errors import NO_CONNECTION, CommandError, UsageError
 from .output import safe, visible
 from .parser import option
 

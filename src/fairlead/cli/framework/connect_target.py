@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from .errors import UsageError
+from .command_errors import UsageError
 from .parser import Parser
 from .suggested_commands import suggest
 

@@ -68,8 +68,9 @@ def needs_of(found: FoundServer, env: Mapping[str, str] | None = None) -> list[N
         need = {"kind": kind, "name": name, "in": place, "set": is_set, "default": default}
         needs.setdefault((kind, name), {k: v for k, v in need.items() if v is not None})
     for input in found.needs_input:
-        need = {"kind": "input", "name": input.id, "about": input.description}
-        need["default"] = None if input.password else input.default
+        default = None if input.password else input.default
+        about = input.description
+        need = {"kind": "input", "name": input.id, "about": about, "default": default}
         needs[("input", input.id)] = {k: v for k, v in need.items() if v}
     return list(needs.values())
 

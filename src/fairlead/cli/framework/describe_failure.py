@@ -11,8 +11,8 @@ from ...errors import (
     RequestTimeout,
     RpcError,
 )
+from .command_errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageError
 from .connect_target import ConnectTarget
-from .errors import FAILED, NO_CONNECTION, TIMEOUT, CommandError, UsageError
 from .output import safe
 
 __all__ = ["describe_failure", "http_error"]

@@ -12,8 +12,8 @@ from socket import AF_UNIX, socket
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ...transport.http.server.settings import HttpSettings
-from .errors import FAILED, CommandError, UsageError, print_message
+from ...transport.http.server.http_settings import HttpSettings
+from .command_errors import FAILED, CommandError, UsageError, print_message
 from .suggested_commands import quoted
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from ...observe.safe_display import json_text, prose, safe, visible
-from .errors import styled
+from .command_errors import styled
 
 __all__ = [
     "StatusLine",

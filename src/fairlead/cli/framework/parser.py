@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from .errors import UsageError
+from .command_errors import UsageError
 
 __all__ = [
     "IGNORE",

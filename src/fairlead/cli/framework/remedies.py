@@ -11,9 +11,9 @@ from ...config.found_server import FoundServer
 from ...config.trust import NotApproved
 from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
 from ...transport.stdio.child_process import child_environment
+from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
 from .describe_failure import describe_failure, http_error
-from .errors import FAILED, CommandError
 from .output import safe
 from .suggested_commands import quoted, suggest, suggest_any
 

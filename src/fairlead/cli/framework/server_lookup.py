@@ -16,7 +16,7 @@ from ...config.trust import Trust
 from ...config.variables.resolve import Resolved, resolve_in_thread
 from ...config.variables.secret_commands import SecretCommands
 from ...errors import ConfigError, FairleadError
-from .errors import CommandError, UsageError, print_message
+from .command_errors import CommandError, UsageError, print_message
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
 from .remedies import diagnose

@@ -7,7 +7,7 @@ from http.client import HTTPConnection, HTTPException
 from socket import socket
 
 from ...wire.quote_text import shortened
-from ..framework.errors import CommandError
+from ..framework.command_errors import CommandError
 from ..framework.listen_address import EVERYWHERE, ListenAddress
 from ..framework.output import pluralize, safe
 

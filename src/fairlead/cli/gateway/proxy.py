@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..framework.access_options import ACCESS, require_network
+from ..framework.command_errors import NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.connect_target import ConnectTarget, parse_with_server
-from ..framework.errors import NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.parser import (
     INPUT,
     JOURNAL,

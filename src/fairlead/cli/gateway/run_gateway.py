@@ -19,10 +19,10 @@ from ...manager.tools.tool_cache import MCPToolCache
 from ...policy.rules.ruleset import RuleSet
 from ...server.http_app.uvicorn_runner import serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
-from ...transport.http.server.settings import HttpSettings
+from ...transport.http.server.http_settings import HttpSettings
 from ..framework.access_options import ACCESS
-from ..framework.connection import silence_warnings
-from ..framework.errors import UsageError, print_message
+from ..framework.client_connection import silence_warnings
+from ..framework.command_errors import UsageError, print_message
 from ..framework.listen_address import ListenAddress
 from ..framework.output import safe
 from ..framework.parser import INPUT, PROJECT, Parser, add_record_options, flag, option, port

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from ..client import simple_commands
 from ..framework.admin_client import ADMIN_TOKEN, URL, ask_admin
-from ..framework.errors import CommandError, UsageError, print_message
+from ..framework.command_errors import CommandError, UsageError, print_message
 from ..framework.output import as_json, pluralize, pretty, safe, visible, write
 from ..framework.parser import JSON, Option, Parser, option
 

@@ -14,7 +14,7 @@ from ...gateway import Gateway
 from ...manager.status_events import StatusEvent
 from ...observe.safe_display import json_text
 from ...redaction.redact_text import redact
-from ..framework.errors import print_message, styled
+from ..framework.command_errors import print_message, styled
 from ..framework.listen_address import NetworkExposure
 from ..framework.output import first_line, pluralize, pretty, safe, visible, write
 from ..framework.suggested_commands import our_program, quoted, suggest_any

@@ -13,7 +13,7 @@ from ...interceptor import Interceptor
 from ...recording.tape.format import LINES, about_entry
 from ...recording.tape.known_secrets import secrets_of
 from ...recording.tape.tape_interceptor import Recorder
-from ..framework.errors import CommandError, UsageError, print_message
+from ..framework.command_errors import CommandError, UsageError, print_message
 from ..framework.output import safe, visible
 from ..recording.places import new_tape_path, tape_path, tapes_folder
 

@@ -8,8 +8,8 @@ from typing import Any
 from ...config.entry_preview import preview
 from ...config.found_server import FoundServer
 from ...config.trust import Trust
+from ..framework.command_errors import FAILED, CommandError, UsageError
 from ..framework.describe_entry import needs_of
-from ..framework.errors import FAILED, CommandError, UsageError
 from ..framework.output import as_json, ask, can_ask, pretty, visible, write
 from ..framework.parser import NAME, Parser, flag
 from ..framework.server_lookup import every_server, places_of
@@ -104,7 +104,7 @@ def _show(about: dict[str, Any]) -> None:
         lines.append(f"  runs      {shlex.join(words)}")
     for field, value in values.items():
         kind, _, name = field.partition(".")
-        kind = _KINDS.get(kind, kind)
+        kind = _KINDS.get(kind) or kind
         text = f"{name}={value['value']}" if name else value["value"]
         origins = [one for one in value["from"] if one != "entry"]
         if _is_word(field) and not origins:

@@ -15,9 +15,9 @@ from ...config.discovery import DiscoveredServers
 from ...config.found_server import FoundServer
 from ...config.paths import local_host_paths
 from ...config.trust import Trust
-from ..framework.connection import run_async, silence_warnings
+from ..framework.client_connection import run_async, silence_warnings
+from ..framework.command_errors import FAILED, print_message, styled
 from ..framework.describe_entry import source_of
-from ..framework.errors import FAILED, print_message, styled
 from ..framework.output import as_json, pluralize, pretty, safe, visible, write, write_styled
 from ..framework.parser import INPUT, JSON, NAME, Parser, option, read_pairs, wait_option
 from ..framework.remedies import INSTALL

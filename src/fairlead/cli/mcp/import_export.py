@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.discovery import DiscoveredServers, load_all_mcp_configs
+from ...config.edit.config_file import ConfigFile
 from ...config.edit.export_entry import EXPORTS, export, export_all
 from ...config.edit.import_entry import import_entry
-from ...config.edit.own_file import ConfigFile
 from ...config.found_server import FoundServer
 from ...config.hosts import HOSTS
 from ...config.trust import NotApproved, Trust
 from ...errors import ConfigError
-from ..framework.errors import CommandError, UsageError, print_message
+from ..framework.command_errors import CommandError, UsageError, print_message
 from ..framework.output import for_stream, visible, write
 from ..framework.parser import Parser, flag, option
 from ..framework.server_lookup import every_server, find_server, unknown_server
 from ..framework.suggested_commands import suggest
-from .own_file import OURS, own_file, report_edit_errors
+from .edit_commands import OURS, own_file, report_edit_errors
 
 __all__ = ["run_export", "run_import"]
 

@@ -15,9 +15,9 @@ from ...manager.supervisor import Supervisor
 from ...manager.tools.tool_cache import MCPToolCache
 from ...protocol.revisions import Revision
 from ...redaction.redact_text import redact
-from ..framework.connection import run_async, silence_warnings
+from ..framework.client_connection import run_async, silence_warnings
+from ..framework.command_errors import styled
 from ..framework.describe_entry import source_of
-from ..framework.errors import styled
 from ..framework.output import as_json, columns, first_line, pluralize, visible, write_styled
 from ..framework.parser import JSON, PROJECT, Parser, flag
 from ..framework.server_lookup import every_server, require_project

@@ -9,10 +9,10 @@ __all__ = ["COMMANDS", "run"]
 # What it does, and the module whose `run_...` does it.
 COMMANDS = {
     "list": ("list them all, and how they are", "mcp.list"),
-    "add": ("add one to your file, or to the project's", "mcp.own_file"),
-    "remove": ("remove one from it", "mcp.own_file"),
-    "enable": ("use one again, wherever it is configured", "mcp.own_file"),
-    "disable": ("hide one, wherever it is configured", "mcp.own_file"),
+    "add": ("add one to your file, or to the project's", "mcp.edit_commands"),
+    "remove": ("remove one from it", "mcp.edit_commands"),
+    "enable": ("use one again, wherever it is configured", "mcp.edit_commands"),
+    "disable": ("hide one, wherever it is configured", "mcp.edit_commands"),
     "test": ("connect to one, step by step", "mcp.doctor"),
     "why": ("say where one comes from, and what it needs", "mcp.why"),
     "import": ("copy servers of another program into your file", "mcp.import_export"),

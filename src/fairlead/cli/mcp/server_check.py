@@ -14,7 +14,7 @@ from ...config.found_server import FoundServer
 from ...config.trust import NotApproved, Trust
 from ...errors import FairleadError
 from ...redaction.redact_text import redact
-from ..framework.errors import NO_CONNECTION, CommandError
+from ..framework.command_errors import NO_CONNECTION, CommandError
 from ..framework.output import pluralize, safe, visible
 from ..framework.remedies import diagnose, find_program, where_to_get
 from ..framework.server_lookup import resolve_entry, values_to_hide

@@ -22,9 +22,8 @@ from ...policy.tool_lock import (
 )
 from ...policy.tool_lock.lock_file import FILE
 from ...protocol.public_reason import owner_reason
-from ..framework.connect_target import ConnectTarget, split_target
-from ..framework.connection import connected, run_async, silence_warnings
-from ..framework.errors import (
+from ..framework.client_connection import connected, run_async, silence_warnings
+from ..framework.command_errors import (
     FAILED,
     NO_CONNECTION,
     CommandError,
@@ -32,6 +31,7 @@ from ..framework.errors import (
     print_message,
     styled,
 )
+from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import Parser, add_connection_options, flag, option
 

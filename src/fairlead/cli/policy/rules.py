@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..command_group import run_one
-from ..framework.errors import FAILED, CommandError, styled
+from ..framework.command_errors import FAILED, CommandError, styled
 from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
 

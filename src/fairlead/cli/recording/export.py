@@ -9,10 +9,10 @@ from typing import BinaryIO
 from ...recording.export.har_export import har_text
 from ...recording.export.pytest_export import text_of_test
 from ...recording.tape import TapeReader
-from ...recording.tape.atomic_write import replacing
 from ...recording.tape.format import command_of
+from ...recording.tape.output_file import open_output
 from ...redaction.redact_text import REDACTED
-from ..framework.errors import CommandError, print_message
+from ..framework.command_errors import CommandError, print_message
 from ..framework.output import for_stream
 from ..framework.parser import TAPE, Parser
 from .places import FORCE, already_exists, open_tape, print_integrity_warnings, progress
@@ -58,7 +58,7 @@ def run_export(argv: Sequence[str]) -> int:
 def _opened(place: Path, *, force: bool) -> AbstractContextManager[BinaryIO]:
     if place.exists() and not place.is_file() and not place.is_dir():
         return place.open("wb")  # a pipe, or a device: nothing of it is lost
-    return replacing(place, overwrite=force)
+    return open_output(place, overwrite=force)
 
 
 def _write(pieces: Iterable[bytes]) -> None:

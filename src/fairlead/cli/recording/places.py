@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...config.paths import local_host_paths
-from ..framework.errors import CommandError, print_message
+from ..framework.command_errors import CommandError, print_message
 from ..framework.output import StatusLine, format_size, visible
 from ..framework.parser import flag
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
+from ..framework.command_errors import (
+    FAILED,
+    NO_CONNECTION,
+    CommandError,
+    UsageError,
+    print_message,
+)
 from ..framework.connect_target import ConnectTarget, parse_with_server
-from ..framework.errors import FAILED, NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.output import as_json, safe, visible, write
 from ..framework.parser import (
     IGNORE,
@@ -27,8 +33,8 @@ from ..framework.parser import (
 )
 from ..framework.suggested_commands import suggest
 from ..gateway import proxy
-from .diff import format_value
 from .places import open_tape, print_integrity_warnings, progress, reading
+from .tape_diff import format_value
 
 if TYPE_CHECKING:
     from ...errors import FairleadError

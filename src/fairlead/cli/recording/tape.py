@@ -21,7 +21,7 @@ from ...recording.tape.message_summary import message_heading, summary_of
 from ...recording.tape.tape_files import files_of, tapes_in
 from ...recording.tape.trim import EntrySelection, select_entries, trim
 from ..command_group import run_one
-from ..framework.errors import CommandError, print_message
+from ..framework.command_errors import CommandError, print_message
 from ..framework.output import as_json, columns, format_size, pretty, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
 from .places import (
@@ -42,7 +42,7 @@ _COMMANDS = {
     "list": ("list them", "recording.tape"),
     "show": ("show what is on one, a line for each message", "recording.tape"),
     "export": ("make an HTTP archive (HAR) or a test for pytest of one", "recording.export"),
-    "diff": ("show where two of them differ, but for time and ids", "recording.diff"),
+    "diff": ("show where two of them differ, but for time and ids", "recording.tape_diff"),
     "trim": ("keep a part of one", "recording.tape"),
     "delete": ("delete them", "recording.tape"),
 }

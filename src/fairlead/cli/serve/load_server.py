@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ...server import MCPServer
-from ..framework.errors import CommandError, UsageError
+from ..framework.command_errors import CommandError, UsageError
 from ..framework.suggested_commands import suggest
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 from ...server import MCPServer
 from ..framework.access_options import ACCESS, require_network
-from ..framework.errors import CommandError, UsageError
+from ..framework.command_errors import CommandError, UsageError
 from ..framework.parser import Parser, flag, number, option, port, repeated
 from .load_server import Serve, load
 

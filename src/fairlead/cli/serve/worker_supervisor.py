@@ -21,8 +21,8 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from ...protocol.sealed_state import KEYS_VARIABLE
-from ...transport.http.server.settings import HttpSettings
-from ..framework.errors import FAILED, USAGE, CommandError, print_message
+from ...transport.http.server.http_settings import HttpSettings
+from ..framework.command_errors import FAILED, USAGE, CommandError, print_message
 from ..framework.listen_address import ListenAddress
 from .file_watcher import CodeFiles
 from .worker import BEGIN, READY, VARIABLE, worker_variable

@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
+from ..framework.command_errors import UsageError
 from ..framework.connect_target import words_in
-from ..framework.errors import UsageError
 from ..framework.parser import RULES, Parser, option, seconds
 
 __all__ = ["run"]

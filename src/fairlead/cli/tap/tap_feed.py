@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import Any, Final
 
-from ..framework.errors import print_message
+from ..framework.command_errors import print_message
 
 __all__ = ["HEAD", "TapFeed"]
 

@@ -18,7 +18,7 @@ from ...recording.tape.known_secrets import secrets_in
 from ...recording.tape.writer import TapeWriter
 from ...redaction.redact_messages import Redactor
 from ...wire import LineSplitter, TooLong, to_json
-from ..framework.errors import print_message
+from ..framework.command_errors import print_message
 from ..recording.places import new_tape_path
 from .tap_feed import HEAD
 from .watched_relay import watchable

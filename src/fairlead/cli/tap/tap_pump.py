@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..framework.errors import NO_CONNECTION, CommandError
+from ..framework.command_errors import NO_CONNECTION, CommandError
 
 if TYPE_CHECKING:
     from .tap_feed import TapFeed

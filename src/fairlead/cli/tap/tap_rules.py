@@ -24,7 +24,7 @@ from ...relay.upstream_connection import Link
 from ...server.run_program import run_program
 from ...transport.channel import Channel
 from ...transport.stdio.child_process import ProcessChannel
-from ..framework.errors import print_message
+from ..framework.command_errors import print_message
 from ..gateway.proxy import require_program
 from ..recording.places import new_tape_path
 from .watched_relay import WatchedRelay

@@ -19,7 +19,7 @@ from ...recording.journal.watch_socket import (
     watch_folder,
 )
 from ..framework.admin_client import ADMIN_TOKEN, ask_admin
-from ..framework.errors import CommandError, print_message
+from ..framework.command_errors import CommandError, print_message
 from ..framework.output import as_json, safe, visible
 from ..framework.parser import Parser, flag, option
 from .watch_lines import RecordPrinter

@@ -10,7 +10,7 @@ from msgspec import Raw, UnsetType
 
 from ...protocol.envelope import Direction
 from ...recording.journal.journal_record import JournalRecord
-from ..framework.errors import styled
+from ..framework.command_errors import styled
 from ..framework.output import format_size, pretty, safe, visible
 
 __all__ = ["RecordPrinter", "format_duration"]

@@ -10,7 +10,7 @@ from ...interceptor import Interceptor
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...recording.journal.watch_socket import announce_journal
-from ..framework.errors import print_message
+from ..framework.command_errors import print_message
 
 __all__ = ["WatchedRelay", "watchable"]
 

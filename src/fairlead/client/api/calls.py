@@ -22,7 +22,7 @@ from ...peer import OnProgress
 from ...protocol.contracts import make_tool_error, validate_tool_response
 from ...wire import RequestId
 from ...wire.error_codes import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from ..connection.reconnect import Reconnector
 from ..input.answers import InputCallbacks
 from ..input.url_elicitation import UrlElicitations

@@ -16,7 +16,7 @@ from ...protocol.param_headers import ParamHeaderIndex
 from ...protocol.types.base import decode, decode_items
 from ...wire.error_codes import INVALID_REQUEST
 from ...wire.quote_text import quoted, shortened
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from ..connection.reconnect import Reconnector
 from ..mcp_transport.channel_transport import ChannelTransport
 from ..mcp_transport.network import HttpTransport

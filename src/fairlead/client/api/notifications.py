@@ -12,18 +12,18 @@ from ...interceptor import Interceptor, OnMalformed, malformed_frame_hook
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..callbacks import Callbacks, OnLog
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from ..connection.listen_request import ACKNOWLEDGED, CANCELLED
 from ..connection.reconnect import Reconnector
 from ..input.answers import OnElicit, OnRoots, OnSample
 from ..input.url_elicitation import COMPLETED
-from ..mcp_transport.base import OnRequest
 from ..mcp_transport.channel_transport import ChannelTransport
+from ..mcp_transport.mcp_transport import OnRequest
 from ..mcp_transport.network import HttpTransport
 from ..mcp_transport.notification_queue import NotificationListener
+from .change_subscriptions import SubscriptionMixin
 from .lists import read_object
 from .result_cache import CHANGES
-from .subscriptions import SubscriptionMixin
 from .typed_calls import TypedCallMixin
 
 __all__ = ["CallbackMixin"]

@@ -11,7 +11,7 @@ from ...observe.log_filter import ABOUT
 from ...peer import OnProgress
 from ...wire import RequestId
 from ...wire.error_codes import URL_ELICITATION_REQUIRED
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from ..connection.reconnect import Reconnector
 from ..connection.retry import Retry, retries_exhausted, server_requested_delay
 from ..mcp_transport.channel_transport import ChannelTransport

@@ -8,7 +8,7 @@ from msgspec import Raw, UnsetType
 
 from ...errors import OutputMismatch
 from ...limits import PROBLEM_TEXT
-from ...protocol.schema.json_schema import SchemaValidator
+from ...protocol.schema.schema_validator import SchemaValidator
 from ...wire.quote_text import shortened
 
 if TYPE_CHECKING:

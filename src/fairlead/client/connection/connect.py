@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RemoteProtocolError, RpcError
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from .era_cache import known_eras
 
 __all__ = ["ConnectionAttempt"]

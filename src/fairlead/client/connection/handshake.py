@@ -33,7 +33,7 @@ from ...protocol.conversation.era_probe import (
 from ...protocol.outgoing_params import Identity
 from ...protocol.revisions import NEWEST_HANDSHAKE, find_revision
 from ...wire import Failure, Success
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from .era_cache import known_eras
 
 __all__ = ["HandshakeOptions", "negotiate", "open_conversation"]

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...errors import ChannelClosed, ConnectFailed, FairleadError
 from ...transport.backoff import Backoff
-from ..config import MCPClientConfig
+from ..client_config import MCPClientConfig
 from ..mcp_transport.channel_transport import ChannelTransport
 from .retry import restarts
 

@@ -20,7 +20,7 @@ from ...transport.channel import Channel
 from ...wire import Notification, RequestId, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..server_entry import MCPServerEntry
-from .base import MCPTransport, RequestOptions, abortable
+from .mcp_transport import MCPTransport, RequestOptions, abortable
 
 __all__ = ["ChannelOptions", "ChannelTransport", "with_headers"]
 

@@ -12,8 +12,8 @@ from ..server_entry import (
     MCPWebSocketServerConfig,
     read_entry,
 )
-from .base import MCPTransport
 from .channel_transport import ChannelOptions, ChannelTransport
+from .mcp_transport import MCPTransport
 from .network import HttpOptions, HttpTransport, WebSocketTransport
 
 __all__ = [

@@ -1,6 +1,6 @@
 """A server in this process: real frames, no pipes."""
 
-from typing import Protocol, Unpack
+from typing import Protocol, Unpack, runtime_checkable
 
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...transport.channel import Channel
@@ -14,11 +14,13 @@ class _Closes(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
 class Attachable(Protocol):
     """What can serve a channel in the background: an `MCPServer`, or anything shaped like it."""
 
     def attach(self, channel: Channel, principal: Principal, /) -> _Closes:
         """Start serving a client; closing the returned object ends it."""
+        ...
 
 
 class InProcessTransport(ChannelTransport):

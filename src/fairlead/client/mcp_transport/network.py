@@ -23,7 +23,7 @@ from ..server_entry import (
 from .channel_transport import ChannelOptions, ChannelTransport
 
 if TYPE_CHECKING:
-    from ...transport.http.client.channel import HttpChannel
+    from ...transport.http.client.http_channel import HttpChannel
 
 __all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
 
@@ -62,7 +62,7 @@ class HttpTransport(ChannelTransport):
         super().__init__(self._open, entry=entry, **options)
 
     async def _open(self) -> Channel:
-        from ...transport.http.client.channel import HttpChannel
+        from ...transport.http.client.http_channel import HttpChannel
         from ...transport.http.client.legacy_sse import LegacySseChannel
         from ...transport.http.client.negotiation import open_http
 
@@ -106,7 +106,7 @@ class HttpTransport(ChannelTransport):
         self.peer.channel.add_headers(request_id, headers)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        from ...transport.http.client.channel import HttpChannel
+        from ...transport.http.client.http_channel import HttpChannel
 
         peer = self.peer
         channel = peer.channel
@@ -128,7 +128,7 @@ class HttpTransport(ChannelTransport):
 
     async def start_sse_listener(self) -> None:
         """Hear what a server of the handshake era says unasked, if that is not done already."""
-        from ...transport.http.client.channel import HttpChannel
+        from ...transport.http.client.http_channel import HttpChannel
 
         if isinstance(self.peer.channel, HttpChannel):
             await self.peer.channel.start_listening()
@@ -163,7 +163,7 @@ class WebSocketTransport(ChannelTransport):
         return super().peer
 
     async def _open(self) -> Channel:
-        from ...transport.websocket.client import connect_websocket
+        from ...transport.websocket.websocket_client import connect_websocket
 
         entry = self.entry
         return await connect_websocket(

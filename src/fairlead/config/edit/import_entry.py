@@ -11,7 +11,7 @@ from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig, read_en
 from ...errors import ConfigError
 from ..found_server import FoundServer
 from ..variables.variable_syntax import DIALECTS
-from .own_file import shortest_form
+from .config_file import shortest_form
 
 __all__ = ["ImportedEntry", "import_entry"]
 

@@ -5,8 +5,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from ..files.config_reader import ConfigReader
 from ..files.formats import Document
-from ..files.reader import ConfigReader
 from ..found_server import Level
 from ..paths import HostPaths
 

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import structs
 
 from ...errors import ConfigError
+from ..files.config_reader import ConfigReader
 from ..files.formats import Document
-from ..files.reader import ConfigReader
 from ..found_server import FoundServer, Input, NormalizedEntry
 from ..paths import HostPaths
 from ..variables.entry_references import files_of, hide_values, texts_in, values_of

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..files.config_reader import ConfigReader
 from ..files.formats import Document
-from ..files.reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, WhyOff, named_items, names_at
 from ..paths import HostPaths
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..files.reader import ConfigReader
+from ..files.config_reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host
 from ..paths import HostPaths
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ..files.reader import ConfigReader
+from ..files.config_reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, WhyOff, project, user
 from ..paths import HostPaths
 

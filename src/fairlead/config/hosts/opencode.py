@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from ..files.config_reader import ConfigReader
 from ..files.formats import Document
-from ..files.reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, named_items, user
 from ..paths import HostPaths
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from ..files.reader import ConfigReader
+from ..files.config_reader import ConfigReader
 from ..host_files.host import ConfigLocation, Host, project, servers_at, user
 from ..paths import HostPaths
 from . import claude_code

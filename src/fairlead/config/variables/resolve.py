@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...errors import ConfigError
-from ..files.reader import read_file
+from ..files.config_reader import read_file
 from ..found_server import FoundServer
 from ..trust import NotApproved, Trust
 from .entry_references import (

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ...errors import ConfigError
 from ...policy.hold_desk import HoldDesk, NotHeld
 from ...recording.journal import Journal
-from ...recording.tape.reader import read_page
+from ...recording.tape.tape_reader import read_page
 from ..operations.observability import Observability
 from ..operations.tape_control import TapeControl, about_tape
 from .route import BadRequest, PageRequest, Route, mistakes, number_of

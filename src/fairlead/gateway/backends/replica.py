@@ -18,8 +18,8 @@ from ...protocol.methods import has_capability
 from ...relay.bridge.parked_calls import ParkedCalls
 from ...relay.client_session import Front
 from ...relay.relay import Relay
+from ...relay.relay_settings import RelaySettings
 from ...relay.server_target import target_for
-from ...relay.settings import RelaySettings
 from ...relay.upstream_connection import Link
 from ...server.features.subscription_quota import SubscriptionQuota
 from ...wire import Notification

@@ -9,7 +9,7 @@ from ...manager import MCPManager
 from ...manager.server_spec import ServerSpec
 from ...relay.bridge.parked_calls import ParkedCalls
 from ...server.features.subscription_quota import SubscriptionQuota
-from ..settings import GatewaySettings
+from ..gateway_settings import GatewaySettings
 from .replica import Replica
 from .startup_calls import StillStarting
 

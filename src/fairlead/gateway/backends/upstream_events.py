@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 from typing import Any, Final
 
 from ...manager.status_events import StatusEvent
-from ...server.features.subscriptions import UPDATED, ChangeBroadcaster
+from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
 from ..background_tasks import BackgroundTasks
 from ..catalog.list_kind import ListKind
 from ..clients.upstream_subscriptions import UpstreamSubscriptions, log_failure

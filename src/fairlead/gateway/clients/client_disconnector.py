@@ -7,11 +7,11 @@ from typing import Final
 from ...interceptor import Answer, Exchange
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.own_errors import own_error
-from ...server.features.subscriptions import ChangeBroadcaster
+from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...wire.error_codes import INVALID_REQUEST
 from ..backends.registry import BackendRegistry
 from .client_registry import ClientRegistry
-from .subscriptions import ClientSubscriptions
+from .client_subscriptions import ClientSubscriptions
 
 __all__ = ["ClientDisconnector"]
 

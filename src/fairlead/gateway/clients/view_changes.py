@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from ...protocol.identity.principal import ANONYMOUS, Principal
-from ...server.features.subscriptions import ChangeBroadcaster
+from ...server.features.change_broadcaster import ChangeBroadcaster
 from ..backends.registry import BackendRegistry
 from ..catalog.views import View
 from .client_registry import ClientRegistry
 from .client_sessions import ConnectedClient
+from .client_subscriptions import ClientSubscriptions
 from .client_views import ClientViews
-from .subscriptions import ClientSubscriptions
 
 __all__ = ["ViewUpdater"]
 

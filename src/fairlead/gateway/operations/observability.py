@@ -7,7 +7,7 @@ from ...manager import MCPManager
 from ...manager.status_events import StatusEvent
 from ...observe.metrics import Metrics
 from ...peer import Peer
-from ...policy.actions.metrics import Measuring
+from ...policy.actions.call_metrics import Measuring
 from ...policy.actions.tool_lock import ToolLock, ToolLockPolicy, ToolOrigin
 from ...policy.conditions.facts import ServerOf
 from ...policy.hold_desk import HoldDesk

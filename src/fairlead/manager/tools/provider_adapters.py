@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from .results import ToolResult, result_from_error
 from .tool import MCPTool
+from .tool_result import ToolResult, result_from_error
 
 __all__ = [
     "as_callables",

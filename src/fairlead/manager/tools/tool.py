@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ...errors import FairleadError
-from .results import ToolResult, normalize_arguments, result_from_error, result_from_response
+from .tool_result import ToolResult, normalize_arguments, result_from_error, result_from_response
 
 __all__ = ["CallTool", "DeferredMCPTool", "MCPTool", "ProxyTool"]
 

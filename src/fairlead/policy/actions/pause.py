@@ -42,7 +42,8 @@ class Pause(InterceptorBase):
         self._desk = desk
         self._condition = condition
         self._when = when
-        self._limit, self._otherwise = limit, otherwise
+        self._limit = limit
+        self._otherwise: HoldOutcome | None = otherwise
         self._reason = reason
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:

@@ -28,7 +28,7 @@ class Condition(Protocol):
     def index_hooks(self, key: MessageKey) -> Hooks:
         """What has to be caught before it can hold for a message with this key."""
 
-    def holds(self, facts: Facts) -> bool: ...
+    def holds(self, facts: Facts, /) -> bool: ...
 
 
 class Always:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from ...config.files.config_reader import read_file
 from ...config.files.formats import Document, parse
-from ...config.files.reader import read_file
 from ...config.files.source_locations import SourceLocation, location_of
 from ...errors import ConfigError
 from ..conditions.conditions import NAMING, Always, Condition, compile_condition, names

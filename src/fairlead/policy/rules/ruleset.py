@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ...config.files.config_reader import FileStamp, stamp_of
 from ...config.files.formats import Document
-from ...config.files.reader import FileStamp, stamp_of
 from ...errors import RpcError
 from ...interceptor import (
     Answer,

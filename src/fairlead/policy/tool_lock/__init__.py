@@ -1,6 +1,5 @@
 """Tools as somebody approved them: their definitions in a file, and what has changed since."""
 
-from .diff import ToolDifference, compare_tools, difference_of
 from .lock_file import (
     LockedServer,
     LockedTool,
@@ -12,6 +11,7 @@ from .lock_file import (
     write_lock,
 )
 from .suspicious_text import find_suspicious_text
+from .tool_diff import ToolDifference, compare_tools, difference_of
 
 __all__ = [
     "LockFileWatcher",

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ...config.files.atomic_write import write_atomically
-from ...config.files.reader import stamp_of
+from ...config.files.config_reader import stamp_of
 from ...errors import ConfigError
 from ...protocol.targets.name_forms import normalize_name
 

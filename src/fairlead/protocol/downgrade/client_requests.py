@@ -18,7 +18,7 @@ from ..json_edit import (
     without,
 )
 from ..revisions import NEWEST, Revision
-from .content import edit_block, edit_tool_output, rewrite_tool, rewrite_union
+from .downgrade_content import edit_block, edit_tool_output, rewrite_block, rewrite_tool
 from .downgrade_error import DowngradeError, refuse
 
 __all__ = ["edit_elicitation", "edit_sampling", "rewrite_sampling_content"]
@@ -136,13 +136,9 @@ def rewrite_sampling_content(revision: Revision) -> Rewrite | None:
 
 
 def _sampling_block(revision: Revision) -> Rewrite | None:
-    block = edit_block(revision)
-    known = {"text": block, "image": block}
-    if revision.audio:
-        known["audio"] = block
-    if revision.sampling_tools:
-        known |= {"tool_use": block, "tool_result": all_of(block, edit_tool_output(revision))}
-    else:
+    if not revision.sampling_tools:
         refused = refuse(f"MCP {revision} has no use of tools in sampling")
-        known |= {"tool_use": refused, "tool_result": refused}
-    return rewrite_union(known, revision)
+        return rewrite_block({"tool_use": refused, "tool_result": refused}, revision)
+    block = edit_block(revision)
+    output = all_of(block, edit_tool_output(revision))
+    return rewrite_block({"tool_use": block, "tool_result": output}, revision)

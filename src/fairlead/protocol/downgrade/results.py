@@ -27,9 +27,15 @@ from ..methods import METHODS
 from ..revisions import Revision
 from .capabilities import rewrite_capabilities
 from .client_requests import rewrite_sampling_content
-from .content import edit_resource, edit_tool_output, rewrite_content, rewrite_tool
+from .downgrade_content import (
+    edit_resource,
+    edit_tool_output,
+    rewrite_content,
+    rewrite_contents,
+    rewrite_tool,
+)
 from .downgrade_error import DowngradeError
-from .known_members import block_members, implementation_members, meta_members, named_members
+from .known_members import implementation_members, meta_members, named_members
 
 __all__ = ["CACHEABLE", "downgrade_result", "upgrade_result"]
 
@@ -83,7 +89,7 @@ def _results(revision: Revision) -> dict[str, Rewrite | None]:
         without(named_members(revision)),
         within("arguments", each(edit_object(without({"title": revision.titles})))),
     )
-    contents = each(edit_object(without(block_members(revision))))
+    contents = each(rewrite_contents(revision))
     resources = each(edit_object(edit_resource(revision)))
     return {
         _ANY: edit_object(plain),
@@ -105,9 +111,7 @@ def _results(revision: Revision) -> dict[str, Rewrite | None]:
         "sampling/createMessage": edit_object(
             plain, within("content", rewrite_sampling_content(revision))
         ),
-        "roots/list": edit_object(
-            plain, within("roots", each(edit_object(without(block_members(revision)))))
-        ),
+        "roots/list": edit_object(plain, within("roots", contents)),
     }
 
 

@@ -5,7 +5,6 @@ and by the network address of an anonymous one.
 """
 
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 
 from ..envelope import TransportContext
 from .principal import Principal
@@ -46,6 +45,8 @@ def network_of(address: str) -> str:
     A port is left out, because each connection has another one. Other texts (a name, a path) stand
     for themselves.
     """
+    from ipaddress import IPv6Address, ip_address  # clients of pipes have no address
+
     host, _, _ = address.rpartition(":")
     # What follows a colon may be a part of an IPv6 address, and no port.
     if not host or (":" in host and not host.endswith("]")):

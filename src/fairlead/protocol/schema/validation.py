@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from ...limits import PROBLEM_TEXT, PROBLEMS
 from ...wire.quote_text import quoted, shortened
-from .json_schema import SchemaValidator
+from .schema_validator import SchemaValidator
 
 __all__ = ["Checker", "FieldError", "InvalidArguments", "reasons"]
 
@@ -162,7 +162,7 @@ def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> li
     what, _, where = str(cause).partition(" - at `$")
     path = [name] if name else []
     path += [part for part in re.split(r"[.\[\]]+", where.rstrip("`")) if part]
-    details = getattr(cause.__cause__ or cause, "errors", None)
+    details: Callable[..., Any] | None = getattr(cause.__cause__ or cause, "errors", None)
     if not callable(details):
         return [FieldError(".".join(path) or root, what)]
     return [

@@ -7,7 +7,7 @@ built when a type is first read, and one bad item never loses the others.
 import types
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -16,6 +16,7 @@ from msgspec.json import Decoder
 from ...wire.json import to_json
 
 __all__ = [
+    "HEADER_ANNOTATION",
     "Annotations",
     "BadItem",
     "CacheableResult",
@@ -25,6 +26,9 @@ __all__ = [
     "decoder",
     "encode",
 ]
+
+# In the schema of a tool's argument: the HTTP header that repeats its value.
+HEADER_ANNOTATION: Final = "x-mcp-header"
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from ...protocol.caller import SUBSCRIPTION_KEY
 from ...wire.json import read_json
 from ..tape.format import TapeEntry
 from ..tape.message_summary import MessageHeading, message_heading, summary_of
-from ..tape.reader import LineIndex, TapeReader, decode_entry
+from ..tape.tape_reader import LineIndex, TapeReader, decode_entry
 from .json_diff import JsonDifference, JsonPath, aligned, json_differences, same_ends
 
 __all__ = ["StableIds", "TapeDifference", "iter_differences", "summary", "with_stable_ids"]

@@ -21,7 +21,7 @@ from ...wire.error_codes import INTERNAL_ERROR
 from ...wire.json import read_json
 from ..tape import TapeEntry, TapeReader, decode_entry
 from ..tape.message_summary import MessageHeading, message_heading
-from ..tape.reader import LineIndex, LineLocation
+from ..tape.tape_reader import LineIndex, LineLocation
 from .request_identity import RequestIdentity
 
 __all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal", "script_of"]

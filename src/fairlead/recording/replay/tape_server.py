@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -21,9 +20,8 @@ from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.outgoing_params import Identity
-from ...server.http_app.http_runnable import HttpRunnable
+from ...server.http_app.stand_in_server import StandInServer
 from ...transport.channel import Channel
-from ...transport.http.server.settings import HttpSettings
 from ...wire import Notification
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from ...wire.json import read_json
@@ -36,7 +34,6 @@ from .synthetic_introduction import synthetic_discover_result
 
 if TYPE_CHECKING:
     from ...relay.relay import Relay
-    from ...server.http_app.app import HttpApp
 
 __all__ = ["TapeServer"]
 
@@ -47,7 +44,7 @@ MISSED: Final = 1000  # requests that are remembered because they are not on the
 log = logging.getLogger("fairlead.gateway")
 
 
-class TapeServer(HttpRunnable):
+class TapeServer(StandInServer):
     """Serves what is on a tape, to clients of the era it was recorded in.
 
     server = TapeServer("weather.tape.jsonl")
@@ -138,19 +135,6 @@ class TapeServer(HttpRunnable):
             finally:
                 await peer.close()
 
-    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
-        """The ASGI application. Options are fields of `HttpSettings`."""
-        from ...server.http_app.app import HttpApp
-
-        return HttpApp(self, settings if settings is not None else HttpSettings(**options))
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        try:
-            yield None
-        finally:
-            await self.close()
-
     async def close(self) -> None:
         """Stop whatever is being played."""
         for task in list(self._background):
@@ -159,11 +143,6 @@ class TapeServer(HttpRunnable):
             await asyncio.wait(self._background)
 
     # What an HTTP endpoint asks of whoever it serves
-
-    inline_methods: Container[str] = ()
-
-    def answer_inline(self, exchange: Exchange) -> Answer:
-        return None
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         return ()

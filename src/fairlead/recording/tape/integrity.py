@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from .format import ABOUT
-from .reader import TapeReader
 from .tape_files import name_of_part
+from .tape_reader import TapeReader
 
 __all__ = ["integrity_warnings"]
 

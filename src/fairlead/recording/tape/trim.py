@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct, field
 
 from ...errors import ConfigError
-from .atomic_write import check_not_existing, replacing
 from .format import ABOUT, LINES, TapeEntry, base_of
 from .message_summary import message_heading
-from .reader import TapeReader
+from .output_file import check_not_existing, open_output
 from .tape_files import parts_of
+from .tape_reader import TapeReader
 
 __all__ = ["EntrySelection", "select_entries", "trim"]
 
@@ -97,8 +97,8 @@ def trim(
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Whatever there may be no room for is written before anything of an old tape is touched.
     with (
-        replacing(about, overwrite=overwrite) as companion,
-        replacing(place, overwrite=overwrite) as lines,
+        open_output(about, overwrite=overwrite) as companion,
+        open_output(place, overwrite=overwrite) as lines,
     ):
         count = _copy(reader, choice, lines)
         if not count and reader.read:

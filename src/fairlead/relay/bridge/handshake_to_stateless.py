@@ -20,9 +20,9 @@ from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..relayed_call import LEVELS, RelayedCall
 from ..relayed_params import RelayedParams, params_of, with_subscription_id
-from .capabilities import for_stateless_server
+from .bridged_input_rounds import BridgedInputRounds, kind_of
+from .client_capabilities import for_stateless_server
 from .era_errors import for_handshake_client
-from .input_rounds import BridgedInputRounds, kind_of
 
 if TYPE_CHECKING:
     from ..client_session import Front

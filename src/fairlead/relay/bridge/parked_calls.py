@@ -24,8 +24,8 @@ from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.sealed_state import BadSeal, KeyRing
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from ..relay_settings import RelaySettings
 from ..relayed_call import RelayedCall
-from ..settings import RelaySettings
 
 __all__ = ["ParkedCall", "ParkedCalls"]
 

@@ -18,13 +18,13 @@ from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST, Revision
+from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...server.features.subscription_quota import SubscriptionQuota
-from ...server.features.subscriptions import ChangeBroadcaster
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
 from ..relayed_call import ASKING, LEVELS, RelayedCall
 from ..relayed_params import STATELESS_KEYS, RelayedParams, params_of
-from .capabilities import can_be_asked
+from .client_capabilities import can_be_asked
 from .era_errors import for_stateless_client
 from .parked_calls import ParkedCalls
 

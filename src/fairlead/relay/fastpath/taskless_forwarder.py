@@ -20,7 +20,7 @@ from ...protocol.conversation.conversation import Fill
 from ...protocol.envelope import SessionState
 from ...protocol.own_errors import unreachable_error
 from ...wire import Notification, RequestId
-from ..bridge.capabilities import can_be_asked
+from ..bridge.client_capabilities import can_be_asked
 from ..relayed_call import ASKING, RelayedCall
 from ..relayed_params import RelayedParams, params_as_decoded, params_of
 from .sync_chain import ContinuedCall, SyncChain, unwind, without_stray_cancellation

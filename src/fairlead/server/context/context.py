@@ -3,30 +3,30 @@
 import asyncio
 import inspect
 import logging
-import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from ...errors import CannotAsk, LocalProtocolError, RpcError
 from ...interceptor import Exchange, Handler
-from ...interceptor.direct_edge import direct_exchange
 from ...protocol.caller import Caller
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.params import downgrade_params
 from ...protocol.identity.principal import principal_name
 from ...protocol.revisions import NEWEST_HANDSHAKE
-from ...protocol.sealed_state import KeyRing
 from ...wire import Notification, Request, to_json
 from ...wire.error_codes import INVALID_PARAMS
-from ..results.result_fragments import FragmentSender, encode_fragment
+from ..results.encode_fragment import FragmentSender, encode_fragment
 from .correlation_id import HEADER, correlation_id
-from .elicitation_forms import ElicitationForm, Elicited
-from .input_rounds import ServerInputRounds
 from .pausable_timeout import PausableTimeout
+
+if TYPE_CHECKING:  # loaded by the first question: most servers ask nothing
+    from ...protocol.sealed_state import KeyRing
+    from .elicitation_forms import Elicited
+    from .server_input_rounds import ServerInputRounds
 
 __all__ = ["LOG_LEVELS", "Context", "InputRoundEnded"]
 
@@ -49,7 +49,7 @@ class Context:
         self,
         exchange: Exchange,
         default_level: str = "info",
-        ring: KeyRing | None = None,
+        ring: "KeyRing | None" = None,
         input_timeout: float = 600.0,
         state: Any = None,
         handler: Handler | None = None,
@@ -195,6 +195,8 @@ class Context:
         Raises:
             RpcError: if there is none, or it cannot be read.
         """
+        from ...interceptor.direct_edge import direct_exchange
+
         if self._handler is None:
             raise RpcError(INVALID_PARAMS, f"There is no server here to read {uri} from")
         caller = Caller(NEWEST_HANDSHAKE, False, self.exchange.caller.principal)
@@ -213,14 +215,14 @@ class Context:
     @overload
     async def elicit(
         self, message: str, answer: type[T], *, key: str | None = None
-    ) -> Elicited[T]: ...
+    ) -> "Elicited[T]": ...
 
     @overload
     async def elicit(
         self, message: str, answer: Mapping[str, Any], *, key: str | None = None
-    ) -> Elicited[dict[str, Any]]: ...
+    ) -> "Elicited[dict[str, Any]]": ...
 
-    async def elicit(self, message: str, answer: Any, *, key: str | None = None) -> Elicited[Any]:
+    async def elicit(self, message: str, answer: Any, *, key: str | None = None) -> "Elicited[Any]":
         """Ask the person at the other end. `answer` is the type of the answer, or a JSON Schema.
 
         In the stateless era the function runs again from the top when the answer is there: code
@@ -230,6 +232,8 @@ class Context:
             CannotAsk: the client has no way to ask a person.
             RpcError: -32602, if what came back does not fit.
         """
+        from .elicitation_forms import ElicitationForm
+
         form = ElicitationForm(answer)
         params = {"mode": "form", "message": message, "requestedSchema": form.schema}
         return form.read(await self._ask("elicitation/create", params, "elicitation.form", key))
@@ -239,6 +243,10 @@ class Context:
 
         "accept" means that they agreed to open it, not that they are done there.
         """
+        import secrets
+
+        from .elicitation_forms import ElicitationForm
+
         params: dict[str, Any] = {"mode": "url", "message": message, "url": url}
         if not self.exchange.caller.stateless:
             params["elicitationId"] = secrets.token_urlsafe(16)
@@ -332,7 +340,10 @@ class Context:
         finally:
             self.clock.resume()
 
-    def _rounds(self) -> ServerInputRounds:
+    def _rounds(self) -> "ServerInputRounds":
+        from ...protocol.sealed_state import KeyRing
+        from .server_input_rounds import ServerInputRounds
+
         if self.rounds is None:
             ring = self._ring or KeyRing()
             self.rounds = ServerInputRounds(self.exchange, ring, self._input_timeout, self._task)

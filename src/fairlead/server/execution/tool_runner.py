@@ -5,7 +5,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -16,18 +16,20 @@ from ...observe.log_filter import ABOUT
 from ...peer import Deadlines
 from ...protocol.downgrade.results import downgrade_result
 from ...protocol.schema.validation import InvalidArguments
-from ...protocol.sealed_state import KeyRing
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
-from ..config import MCPServerConfig
 from ..context.context import Context
 from ..context.correlation_id import correlation_id
-from ..features.tools import NO_ARGUMENTS, ToolEntry
+from ..features.tool_entry import NO_ARGUMENTS, ToolEntry
 from ..results.encode_result import EncodedResult, as_content, error_content, text_result
+from ..server_config import MCPServerConfig
 from .handler_errors import error_for_caller, sensitive_parts
-from .input_required import ends_round, missing_capability, questions_of
+from .request_input import ends_round, missing_capability, questions_of
 from .started_coroutine import ResumedCoroutine
 from .worker_threads import WorkerThreads
+
+if TYPE_CHECKING:
+    from ...protocol.sealed_state import KeyRing
 
 __all__ = ["ToolRunner"]
 
@@ -133,9 +135,11 @@ class ToolRunner:
         return Context(exchange, self._level, self.ring, wait, state, self._handler)
 
     @property
-    def ring(self) -> KeyRing:
+    def ring(self) -> "KeyRing":
         """What seals the state of calls that ask; made when the first one does."""
         if self._ring is None:
+            from ...protocol.sealed_state import KeyRing
+
             self._ring = KeyRing.from_environment()
         return self._ring
 

@@ -3,24 +3,23 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
-from ...interceptor import Answer, Exchange
+from ...interceptor import Exchange
 from ...protocol.downgrade.results import downgrade_result
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from ..context.context import Context
-from ..execution.handler_errors import error_for_caller
-from ..execution.input_required import run_or_request_input
-from ..request_params import required_uri
+from ..decode_params import required_uri
+from ..execution.request_input import EntryRequests
 from ..results.encode_result import resource_contents
 from ..results.result_envelope import ResultEnvelope
-from .resources import ResourceEntry, Resources, not_found
+from .resource_registry import ResourceEntry, Resources, not_found
 
 __all__ = ["ResourceReads"]
 
 
-class ResourceReads:
+class ResourceReads(EntryRequests[ResourceEntry]):
     """Reads resources for callers of both eras."""
 
     def __init__(
@@ -30,46 +29,28 @@ class ResourceReads:
         envelope: ResultEnvelope,
         meta: dict[str, Any],
     ) -> None:
-        """`meta` is part of results that ask a stateless caller for input."""
+        super().__init__(make_context, envelope, meta)
         self._resources = resources
-        self._make_context = make_context
-        self._envelope = envelope
-        self._meta = meta
 
-    async def read(self, exchange: Exchange) -> Answer:
-        """Answer `resources/read`.
+    def _find(self, exchange: Exchange) -> tuple[ResourceEntry, dict[str, str]]:
+        uri = required_uri(exchange)
+        found = self._resources.find(uri)
+        if found is None:
+            stateless = exchange.caller.stateless
+            raise not_found(uri, INVALID_PARAMS if stateless else RESOURCE_NOT_FOUND)
+        return found
 
-        Raises:
-            RpcError: The resource does not exist or its provider failed; the error is logged.
-        """
-        context = None
-        try:
-            uri, stateless = required_uri(exchange), exchange.caller.stateless
-            found = self._resources.find(uri)
-            if found is None:
-                raise not_found(uri, INVALID_PARAMS if stateless else RESOURCE_NOT_FOUND)
-            entry, values = found
-            if entry.home is not None:
-                return await entry.home(exchange)
-            signature = entry.signature
-            if signature is None or signature.context_name is None:
-                return await self._contents(exchange, entry, values, None)
-            context = self._make_context(exchange)
-            work = self._contents(exchange, entry, values, context)
-            return await run_or_request_input(context, work, self._meta)
-        except Exception as exc:
-            raise error_for_caller(exc, exchange, context) from None
-
-    async def _contents(
+    async def _result(
         self,
         exchange: Exchange,
         entry: ResourceEntry,
         values: dict[str, str],
         context: Context | None,
     ) -> bytes:
-        caller = exchange.caller
+        caller, uri = exchange.caller, exchange.head.uri
+        assert not isinstance(uri, UnsetType)  # the entry was found by it
         value = await self._resources.read(entry, values, context)
-        contents = resource_contents(required_uri(exchange), entry.mime_type, value)
+        contents = resource_contents(uri, entry.mime_type, value)
         members = to_json({"contents": contents})[1:-1]
         hints = None if entry.cache is None else entry.cache.members()
         answer = self._envelope.listed(members, caller, hints)

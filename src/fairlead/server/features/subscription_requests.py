@@ -7,10 +7,10 @@ from ...errors import RpcError
 from ...interceptor import Exchange
 from ...interceptor.direct_edge import NullReplyPath
 from ...wire.error_codes import INVALID_REQUEST, RESOURCE_NOT_FOUND
+from ..decode_params import required_uri
 from ..execution.handler_errors import error_for_caller
-from ..request_params import required_uri
-from .resources import Resources, not_found
-from .subscriptions import ChangeBroadcaster
+from .change_broadcaster import ChangeBroadcaster
+from .resource_registry import Resources, not_found
 
 __all__ = ["SubscriptionRequests"]
 

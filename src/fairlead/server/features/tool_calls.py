@@ -9,13 +9,13 @@ from ...errors import MCPErrorCode, MCPToolError, RpcError
 from ...interceptor import Answer, Exchange
 from ...interceptor.rate_limiter import RateLimiter
 from ...wire.error_codes import INVALID_PARAMS
-from ..config import MCPServerConfig
 from ..context.correlation_id import correlation_id
 from ..execution.handler_errors import error_for_caller
 from ..execution.tool_runner import ToolRunner
 from ..results.encode_result import error_content
+from ..server_config import MCPServerConfig
 from .paged_list import PagedList
-from .tools import ToolEntry
+from .tool_entry import ToolEntry
 
 __all__ = ["ToolCalls"]
 

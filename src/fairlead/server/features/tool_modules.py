@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib
-import importlib.util
 import inspect
 import logging
 import os
@@ -15,8 +14,8 @@ from typing import Any, TypeVar, overload
 from msgspec import Struct
 
 from ...errors import MCPErrorCode, MCPToolError
+from .tool_entry import ToolEntry, describe_function, tool_from_function, tool_from_schema
 from .tool_registry import MCPToolRegistry
-from .tools import ToolEntry, describe_function, tool_from_function, tool_from_schema
 
 __all__ = ["Skipped", "ToolMark", "load_modules", "mcp_tool"]
 
@@ -64,7 +63,7 @@ def mcp_tool(
 
 
 def mcp_tool(
-    name: str | F | None = None,
+    name: str | Callable[..., Any] | None = None,
     description: str | None = None,
     schema: dict[str, Any] | None = None,
     category: str = "general",
@@ -178,7 +177,9 @@ def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable
 
 def _is_there(name: str) -> bool:
     try:
-        return name in sys.modules or importlib.util.find_spec(name) is not None
+        from importlib.util import find_spec
+
+        return name in sys.modules or find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 

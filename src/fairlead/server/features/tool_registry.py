@@ -7,17 +7,16 @@ import msgspec
 from msgspec import Raw
 
 from ...errors import MCPErrorCode, MCPToolError
-from ...interceptor.direct_edge import direct_exchange
 from ...protocol.caller import Caller
 from ...protocol.identity.principal import ANONYMOUS
 from ...protocol.revisions import NEWEST_HANDSHAKE
 from ...protocol.schema.validation import InvalidArguments
 from ...protocol.types.tools import Tool
 from ...wire import Request, to_json
-from ..config import MCPServerConfig
 from ..execution.tool_runner import ToolRunner
+from ..server_config import MCPServerConfig
 from .paged_list import PagedList
-from .tools import ToolEntry, tool_from_function
+from .tool_entry import ToolEntry, tool_from_function
 
 __all__ = ["MCPToolRegistry"]
 
@@ -110,6 +109,8 @@ class MCPToolRegistry:
         Raises:
             MCPToolError: NOT_FOUND.
         """
+        from ...interceptor.direct_edge import direct_exchange
+
         entry = self._find(name)
         params = Raw(to_json({"name": name, "arguments": arguments or {}}))
         # The program calls its own tool: no client is involved, so nothing was authenticated.

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ...errors import ChannelClosed
 from ...interceptor import Answer, Exchange, Handler, OnMalformed
@@ -18,13 +18,13 @@ from ...protocol.identity.principal import Principal
 from ...transport.channel import Channel
 from ...transport.http.server.asgi import AsgiCall, BodyTimeout, Receive, Scope, Send
 from ...transport.http.server.endpoint import HttpEndpoint
+from ...transport.http.server.http_settings import HttpSettings
 from ...transport.http.server.legacy_sse import MESSAGES, LegacySse
 from ...transport.http.server.refusals import send_rejection
 from ...transport.http.server.request_guard import RequestRefusal
 from ...transport.http.server.request_headers import repeated_header
-from ...transport.http.server.settings import HttpSettings
 from ...transport.http.server.stateless_post import DelegatePost
-from ...transport.websocket.server import WebSocketEndpoint
+from ...transport.websocket.websocket_endpoint import WebSocketEndpoint
 from ...wire import Notification
 
 __all__ = ["EndpointHandler", "HttpApp", "PageHandler"]
@@ -60,10 +60,12 @@ class EndpointHandler(Protocol):
 
     def attach(self, channel: Channel, principal: Principal, /) -> Peer: ...
 
-    def answer_inline(self, exchange: Exchange, /) -> Answer: ...
+    @property
+    def answer_inline(self) -> Callable[[Exchange], Answer]: ...
 
     def tool_param_headers(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
         """Which arguments of a tool travel as headers too; none of a tool it may not know."""
+        ...
 
     @property
     def on_stateless_notification(
@@ -73,6 +75,7 @@ class EndpointHandler(Protocol):
 
     def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
         """Open while it is served."""
+        ...
 
     async def end_streams(self) -> None:
         """Hang up on those who only listen."""
@@ -191,7 +194,7 @@ class HttpApp:
     # Start and end
 
     @contextlib.asynccontextmanager
-    async def running(self) -> Any:
+    async def running(self) -> AsyncIterator[Self]:
         """Open what the server needs, and close it and all connections afterwards."""
         await self._start()
         try:

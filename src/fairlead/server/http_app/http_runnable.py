@@ -1,19 +1,19 @@
 """What can be served over HTTP is run in one way, whatever it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
-from ...interceptor import OnMalformed
+from ...interceptor import Answer, Exchange, OnMalformed
 from ...protocol.identity.principal import Principal
-from ...transport.http.server.settings import HttpSettings
 
 if TYPE_CHECKING:
     import ssl
 
+    from ...transport.http.server.http_settings import HttpSettings
     from ...transport.http.server.stateless_post import DelegatePost
     from .app import HttpApp
 
-__all__ = ["EndpointHooks", "HttpRunnable"]
+__all__ = ["EndpointHooks", "HttpRunnable", "NoInlineMethods"]
 
 
 class EndpointHooks:
@@ -27,12 +27,22 @@ class EndpointHooks:
     hides: Callable[[Principal], bool] | None = None
 
 
+class NoInlineMethods:
+    """The part of an `EndpointHandler` that answers no request without a task."""
+
+    inline_methods: Container[str] = ()
+
+    def answer_inline(self, exchange: Exchange) -> Answer:
+        """Return None: it has no answer yet."""
+        return None
+
+
 class HttpRunnable(EndpointHooks):
     """Runs the ASGI application of a server, a relay or a gateway."""
 
     port = 8080  # where it listens if nobody says otherwise
 
-    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
+    def create_http_app(self, settings: "HttpSettings | None" = None, **options: Any) -> "HttpApp":
         """The ASGI application. Options are fields of `HttpSettings`."""
         raise NotImplementedError  # what is served is for each kind to say
 
@@ -45,7 +55,7 @@ class HttpRunnable(EndpointHooks):
         tls: "ssl.SSLContext | None" = None,
         insecure: bool = False,
         started: Callable[[str], None] | None = None,
-        settings: HttpSettings | None = None,
+        settings: "HttpSettings | None" = None,
         **options: Any,
     ) -> None:
         """Serve HTTP until cancelled: on a port of this machine, or on a unix socket.

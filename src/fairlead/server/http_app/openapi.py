@@ -4,7 +4,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-from ..config import MCPServerConfig
+from ..server_config import MCPServerConfig
 
 __all__ = ["describe_api"]
 

@@ -5,7 +5,7 @@ from html import escape as escape_html
 from typing import Any
 
 from ...observe.safe_display import safe
-from ..config import MCPServerConfig
+from ..server_config import MCPServerConfig
 
 __all__ = ["render_page"]
 

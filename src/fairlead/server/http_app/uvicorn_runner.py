@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ...errors import ConfigError
-from ...transport.http.server.settings import HttpSettings
+from ...transport.http.server.http_settings import HttpSettings
 
 if TYPE_CHECKING:
     from .app import HttpApp

@@ -11,9 +11,9 @@ from ...errors import MCPErrorCode, MCPToolError
 from ...protocol.schema.validation import Checker, FieldError, bounded, reasons
 from ...wire import to_json
 from ..schema.foreign_types import as_model
-from ..schema.json_schema import SchemaBuilder
 from ..schema.msgspec_types import has_foreign_notes, to_msgspec_type
 from ..schema.object_fields import object_fields
+from ..schema.schema_builder import SchemaBuilder
 from .encode_result import (
     EncodedResult,
     as_content,

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Union
 
 import msgspec
 
-from ...redaction.linear_regex import LinearPattern
-from .param_headers import HEADER_KEY, Header
+from ...protocol.types.base import HEADER_ANNOTATION
+from .header_annotation import Header
 
 __all__ = ["KEYWORDS", "read_notes", "satisfies_limit", "with_meta"]
 
@@ -56,7 +56,7 @@ def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], di
             words.setdefault("description", note)
             continue
         if isinstance(note, Header):
-            extra[HEADER_KEY] = note.name
+            extra[HEADER_ANNOTATION] = note.name
             continue
         if isinstance(note, msgspec.Meta) and note.tz is not None:
             words["tz"] = note.tz
@@ -117,6 +117,8 @@ def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
 def _pattern(text: str) -> Callable[[str], bool]:
     """Return whether a pattern matches somewhere: in linear time, unless it needs look-around."""
     try:
+        from ...redaction.linear_regex import LinearPattern
+
         return LinearPattern(text).matches
     except ValueError:
         search = re.compile(text).search

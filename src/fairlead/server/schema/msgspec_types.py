@@ -29,7 +29,7 @@ ARRAYS: dict[Any, Callable[[Iterable[Any]], Any]] = {
     collections.abc.Set: set,
     collections.abc.MutableSet: set,
 }
-OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+OBJECTS: tuple[Any, ...] = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 def to_msgspec_type(kind: Any) -> Any:

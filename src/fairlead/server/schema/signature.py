@@ -21,9 +21,9 @@ from msgspec import Raw
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
 from .docstrings import parameter_texts
 from .foreign_types import converter, from_json, to_plain
-from .json_schema import SchemaBuilder
+from .header_annotation import flat_headers
 from .msgspec_types import to_msgspec_type
-from .param_headers import flat_headers
+from .schema_builder import SchemaBuilder
 
 __all__ = ["Signature", "context_parameter", "hints_of", "unwrap_partials"]
 

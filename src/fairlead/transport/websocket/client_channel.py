@@ -4,7 +4,7 @@ from ...errors import RemoteProtocolError
 from ...protocol.json_edit import RawMembers, members_of
 from ...wire import Decoder, Notification, to_json
 from ...wire.error_codes import INVALID_REQUEST
-from .channel import WebSocketChannel
+from .websocket_channel import WebSocketChannel
 
 __all__ = ["WebSocketClientChannel", "read_bare_notification", "to_jsonrpc"]
 

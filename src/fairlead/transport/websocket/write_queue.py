@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from ..drain_waiter import DrainWaiter
 from ..line_channel import HARD_LIMIT, HIGH_WATER
 
 __all__ = ["FLOOD", "WriteQueue"]
@@ -39,7 +40,7 @@ class WriteQueue:
         self._sent = 0  # frames
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._drained = DrainWaiter()
 
     @property
     def full(self) -> bool:
@@ -57,9 +58,7 @@ class WriteQueue:
     async def drain(self) -> None:
         """Wait until the queue is short again, or dropped."""
         while self.congested:
-            if self._drained is None:
-                self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
+            await self._drained.wait()
 
     async def flush(self, seconds: float) -> None:
         """Give what is queued so much time to leave, and drop the rest."""
@@ -104,9 +103,7 @@ class WriteQueue:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.set_result(None)
+        self._drained.wake()
 
     def _watch(self) -> None:
         self._timer = self._loop.call_later(STALLED, self._look, self._sent)

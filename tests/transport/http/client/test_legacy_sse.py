@@ -16,8 +16,8 @@ from fairlead.errors import (
     RpcError,
 )
 from fairlead.protocol.conversation.era_probe import NeedsHandshake, judge_lost_probe
-from fairlead.transport.http.client.channel import HttpChannel
 from fairlead.transport.http.client.http1.http_client import HttpClient, HttpResponse
+from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.transport.http.client.legacy_sse import LegacySseChannel, open_legacy_sse
 from fairlead.transport.http.client.negotiation import open_http
 from fairlead.transport.http.client.request_headers import RequestHeaders

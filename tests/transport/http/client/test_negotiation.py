@@ -9,10 +9,10 @@ import pytest
 from fairlead.errors import ChannelClosed, ConnectFailed, HttpError
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.channel import RequestLost
-from fairlead.transport.http.client import channel as channels
+from fairlead.transport.http.client import http_channel as channels
 from fairlead.transport.http.client import negotiation
-from fairlead.transport.http.client.channel import HttpChannel
 from fairlead.transport.http.client.http1.http_client import HttpResponse
+from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.transport.http.client.negotiation import NegotiatingChannel, open_http
 from fairlead.wire import Notification, Request
 from tests.support.scripted_door import Asked, ScriptedDoor, reply

@@ -9,7 +9,7 @@ from fairlead.errors import (
     HttpError,
 )
 from fairlead.protocol.headers import ParamHeader
-from fairlead.transport.http.client.channel import HttpChannel
+from fairlead.transport.http.client.http_channel import HttpChannel
 from tests.support.scripted_http_server import (
     SESSION,
     Call,

@@ -11,8 +11,8 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.errors import ChannelClosed, FairleadError
-from fairlead.transport.http.client.channel import HttpChannel
 from fairlead.transport.http.client.http1.http_client import HttpResponse
+from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.transport.http.client.session_teardown import (
     DELETE_GRACE,
     HEAR_OUT,

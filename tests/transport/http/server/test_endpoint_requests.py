@@ -12,7 +12,7 @@ from fairlead import MCPServer
 from fairlead.interceptor import Answer, Exchange
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.endpoint import HttpEndpoint
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 from tests.support.asgi_requests import AsgiRequest
 from tests.support.raw_server_client import META
 from tests.support.virtual_time import VirtualTime

@@ -12,8 +12,8 @@ from fairlead.errors import ChannelClosed
 from fairlead.protocol.envelope import TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.legacy_sse import SseSession
-from fairlead.transport.http.server.settings import HttpSettings
 from fairlead.wire import Notification
 from fairlead.wire.sse import HEARTBEAT
 from tests.support.asgi_requests import AsgiRequest

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.request_guard import RequestGuard, RequestRefusal
-from fairlead.transport.http.server.settings import HttpSettings
 
 HERE = ("127.0.0.1", 80)
 PUBLIC = ("10.0.0.5", 80)

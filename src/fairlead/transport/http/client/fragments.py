@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ....errors import RemoteProtocolError
-from ....protocol.contracts import validate_tool_error, validate_tool_response
+from ....protocol.contracts import Checked, validate_tool_error, validate_tool_response
 from ....wire import MAX_MESSAGE, Failure, RequestId, Success, to_json
 from ....wire.error_codes import INVALID_REQUEST, PARSE_ERROR
 from ....wire.sse import Event
@@ -88,25 +88,21 @@ class FragmentAssembler:
         result["content"] = Raw(to_json(last))
         body = Raw(to_json(result))
         answer = {"jsonrpc": "2.0", "id": self._request_id, "result": msgspec.json.decode(body)}
-        checked = validate_tool_response(answer)
-        if not checked.ok:
-            raise RemoteProtocolError(
-                f"The complete event is no tool response: {'; '.join(checked.problems)}",
-                code=INVALID_REQUEST,
-            )
+        _require(validate_tool_response(answer), "The complete event is no tool response")
         return Success(self._request_id, body)
 
     def _refused(self, payload: Any, members: dict[str, Raw]) -> Failure:
         error = members.get("error", Raw(to_json(payload)))
         shown = {"jsonrpc": "2.0", "id": self._request_id, "error": msgspec.json.decode(error)}
-        checked = validate_tool_error(shown)
-        if not checked.ok:
-            raise RemoteProtocolError(
-                f"The error event is no tool error: {'; '.join(checked.problems)}",
-                code=INVALID_REQUEST,
-            )
+        _require(validate_tool_error(shown), "The error event is no tool error")
         facts = msgspec.json.decode(error, type=_Error)
         return Failure(self._request_id, facts.code, facts.message, error.copy())
+
+
+def _require(checked: Checked, otherwise: str) -> None:
+    if not checked.ok:
+        why = f"{otherwise}: {'; '.join(checked.problems)}"
+        raise RemoteProtocolError(why, code=INVALID_REQUEST)
 
 
 def _object(raw: Raw) -> dict[str, Raw]:

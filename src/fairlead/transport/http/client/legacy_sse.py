@@ -32,6 +32,7 @@ from ....wire import (
 from ....wire.error_codes import INVALID_REQUEST
 from ....wire.sse import Event, EventParser, EventTooLong
 from ...channel import Deliver, RequestLost, SharedStream
+from ...drain_waiter import DrainWaiter
 from .http1.http_client import HttpClient, HttpClientOptions, HttpResponse
 from .http1.url import EndpointUrl
 from .listen_stream import read_events
@@ -105,7 +106,7 @@ class LegacySseChannel(SharedStream):
         self._tasks: set[asyncio.Task[None]] = set()
         self._last: asyncio.Task[None] | None = None
         self._queued = 0
-        self._drained: asyncio.Future[None] | None = None
+        self._drained = DrainWaiter()
         self._closing: asyncio.Task[None] | None = None
 
     async def find_endpoint(self) -> None:
@@ -165,9 +166,7 @@ class LegacySseChannel(SharedStream):
         while self.congested:
             if self._closing is not None:
                 raise ChannelClosed(delivered=False)
-            if self._drained is None:
-                self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
+            await self._drained.wait()
 
     async def close(self) -> None:
         if self._closing is None:
@@ -191,9 +190,8 @@ class LegacySseChannel(SharedStream):
         if self._last is task:
             self._last = None
         self._queued -= size
-        if self._drained is not None and not self.congested:
-            self._drained.set_result(None)
-            self._drained = None
+        if not self.congested:
+            self._drained.wake()
 
     async def _post(
         self, body: bytes, request_id: RequestId | None, first: "asyncio.Task[None] | None"

@@ -10,7 +10,7 @@ from ....errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
 from ....protocol.conversation.era_probe import judge_lost_probe, means_http_sse
 from ....wire import Message, Notification, Request, RequestId
 from ...channel import Channel, Deliver, Incoming, RequestLost
-from .channel import HttpChannel
+from .http_channel import HttpChannel
 from .legacy_sse import LegacySseChannel, open_legacy_sse
 
 __all__ = ["NegotiatingChannel", "open_http"]

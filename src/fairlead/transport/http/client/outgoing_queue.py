@@ -9,6 +9,7 @@ from ....errors import ChannelClosed, FairleadError, TransportError
 from ....protocol.caller import read_params_head
 from ....protocol.conversation.lifecycle_params import cancelled_id_of
 from ....wire import Notification, Request, encode
+from ...drain_waiter import DrainWaiter
 from .message_receiver import MessageReceiver
 from .post_response_stream import PendingPost
 from .post_sender import PostSender
@@ -42,7 +43,7 @@ class ConcurrencyLimit:
     def __init__(self, size: int) -> None:
         self._semaphore = asyncio.Semaphore(size)
         self._waiting = 0
-        self._drained: asyncio.Future[None] | None = None
+        self._drained = DrainWaiter()
         self._closed = False
 
     @property
@@ -60,7 +61,7 @@ class ConcurrencyLimit:
         finally:
             self._waiting -= size
             if not self.congested:
-                self._wake()
+                self._drained.wake()
 
     def release_post(self, posted: PendingPost) -> None:
         """Free the slot of a request, if it has one still."""
@@ -73,18 +74,11 @@ class ConcurrencyLimit:
         while self.congested:
             if self._closed:
                 raise ChannelClosed(delivered=False)
-            if self._drained is None:
-                self._drained = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._drained)
+            await self._drained.wait()
 
     def close(self) -> None:
         self._closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-        self._drained = None
+        self._drained.wake()
 
 
 class OutgoingQueue:

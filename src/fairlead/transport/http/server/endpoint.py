@@ -14,6 +14,7 @@ from ....protocol.identity.principal import Principal
 from ....wire import Decoder, Notification
 from .asgi import AsgiCall, BodyTimeout, HttpCall, Receive, Scope, Send
 from .error_status import ErrorStatus
+from .http_settings import HttpSettings
 from .post_router import PostRouter
 from .refusals import MessageRefusals, send_rejection
 from .request_guard import RequestGuard, RequestRefusal
@@ -23,7 +24,6 @@ from .sessions.http_session import AcceptSession
 from .sessions.session_manager import SessionManager
 from .sessions.session_posts import SessionPosts
 from .sessions.stream_resume import StreamResumption
-from .settings import HttpSettings
 from .stateless_post import DelegatePost, InlinePostHandler, StatelessPosts
 
 __all__ = ["HttpEndpoint"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ....protocol.headers import status_of
 from ....wire import Decoder, Failure
 from .asgi import HttpCall
-from .settings import HttpSettings
+from .http_settings import HttpSettings
 from .stateless_post import mapped_status
 
 __all__ = ["ErrorStatus"]

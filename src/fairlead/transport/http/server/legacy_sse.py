@@ -19,10 +19,10 @@ from ....wire import Batch, Decoder, Message, Request, RequestId, encode, encode
 from ....wire.sse import encode_event
 from ...client_shares import ClientShares, NoShareLeft
 from .asgi import AsgiCall, BodyTooLarge, has_json
+from .http_settings import HttpSettings
 from .sessions.event_stream import HIGH_WATER, EventStream, write_stream
 from .sessions.http_session import AcceptSession, ServedPeer
 from .sessions.streamed_channel import StreamedChannel
-from .settings import HttpSettings
 
 __all__ = ["MESSAGES", "LegacySse"]
 

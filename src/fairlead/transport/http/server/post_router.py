@@ -14,12 +14,12 @@ from ....protocol.revisions import Revision, find_revision
 from ....wire import Batch, Decoder, Message, Notification, Request, encode, failure
 from ....wire.error_codes import HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST
 from .asgi import CLOSE, AsgiCall, BodyTooLarge
+from .http_settings import HttpSettings
 from .refusals import MessageRefusals, unknown_session
 from .request_headers import accepts, claims_stateless, repeated_header
 from .sessionless_posts import SessionlessPosts
 from .sessions.session_manager import SessionManager
 from .sessions.session_posts import ASSUMED_REVISION, SessionPosts
-from .settings import HttpSettings
 
 __all__ = ["PostRouter", "is_self_describing"]
 

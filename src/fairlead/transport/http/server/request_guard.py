@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ....protocol.identity.principal import ANONYMOUS, UNNAMED, Principal
-from .settings import HttpSettings
+from .http_settings import HttpSettings
 
 __all__ = ["RequestGuard", "RequestRefusal"]
 

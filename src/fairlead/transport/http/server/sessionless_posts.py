@@ -16,9 +16,9 @@ from ....wire import Message, Notification, Request, encode
 from ....wire.error_codes import INVALID_REQUEST, UNSUPPORTED_VERSION
 from .asgi import AsgiCall, HttpCall
 from .error_status import ErrorStatus
+from .http_settings import HttpSettings
 from .refusals import MessageRefusals
 from .request_headers import wants_events
-from .settings import HttpSettings
 from .stateless_post import StatelessPosts
 
 __all__ = ["SessionlessPosts"]

@@ -93,7 +93,7 @@ async def test_a_header_that_may_not_be_sent_is_not() -> None:
 def test_httptools_is_loaded_by_the_first_request_only() -> None:
     program = (
         "import sys, asyncio\n"
-        "from fairlead.transport.http.client.channel import HttpChannel\n"
+        "from fairlead.transport.http.client.http_channel import HttpChannel\n"
         "async def main():\n"
         "    channel = HttpChannel('https://a.example')\n"
         "    await channel.close()\n"

@@ -9,9 +9,9 @@ import pytest
 
 import fairlead.transport.http.client.http1.pool as pooling
 from fairlead.errors import ChannelClosed, ConnectFailed
-from fairlead.transport.http.client.http1.connection import Http1Connection
+from fairlead.transport.http.client.http1.http1_connection import Http1Connection
 from fairlead.transport.http.client.http1.pool import ConnectionPool
-from fairlead.transport.http.client.http1.proxy import Proxy
+from fairlead.transport.http.client.http1.proxy_tunnel import Proxy
 from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.virtual_time import VirtualTime
 

@@ -16,7 +16,7 @@ from fairlead.protocol.envelope import TransportContext
 from fairlead.server.http_app.app import HttpApp
 from fairlead.transport.http.server.fastpath.protocol import FastPathProtocol, fast_path_protocol
 from fairlead.transport.http.server.guarded_protocol import GuardedProtocol
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.wire.sse import HEARTBEAT
 from tests.support.fake_http_transport import FakeHttpTransport, turns
 from tests.support.http_server import BOTH, META, Desk, call, introduction, make_server

@@ -9,10 +9,10 @@ import pytest
 
 from fairlead.protocol.envelope import SessionContext, SessionState, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.http_session import HttpSession
 from fairlead.transport.http.server.sessions.session_manager import SessionManager, TooManySessions
 from fairlead.transport.http.server.sessions.session_store import MemorySessionStore, StoredSession
-from fairlead.transport.http.server.settings import HttpSettings
 from fairlead.wire import Request, decode
 from tests.support.virtual_time import VirtualTime
 

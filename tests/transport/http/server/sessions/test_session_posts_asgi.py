@@ -11,7 +11,7 @@ import pytest
 from fairlead import MCPServer
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.server.http_app.app import HttpApp
-from fairlead.transport.http.server.settings import HttpSettings
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.wire.sse import HEARTBEAT
 from tests.support.asgi_requests import AsgiRequest
 from tests.support.fake_http_transport import turns

@@ -9,8 +9,8 @@ import pytest
 from fairlead import Context
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.server.http_app.app import HttpApp
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.session_store import MemorySessionStore
-from fairlead.transport.http.server.settings import HttpSettings
 from tests.support.asgi_requests import AsgiRequest
 from tests.support.fake_http_transport import turns
 from tests.support.http_server import (

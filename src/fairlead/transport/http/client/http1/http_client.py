@@ -126,7 +126,7 @@ class HttpClient:
         if self._closed:
             raise ChannelClosed(delivered=False)
         from .pool import ConnectionPool
-        from .proxy import Proxy, proxy_url
+        from .proxy_tunnel import Proxy, proxy_url
 
         tls = self._context() if self.address.url.startswith("https:") else None
         through = None if self.address.socket is not None else proxy_url(self.address.url)

@@ -12,9 +12,9 @@ from urllib.parse import quote, urlsplit
 
 from .....errors import ChannelClosed, ConnectFailed
 from ....local_resources import connect_error
-from .connection import Http1Connection
 from .happy_eyeballs import connect_host, connect_unix_socket
-from .proxy import Proxy, refusal
+from .http1_connection import Http1Connection
+from .proxy_tunnel import Proxy, refusal
 from .response import HttpResponse
 from .url import EndpointUrl, same_origin
 

@@ -1,9 +1,9 @@
 """Complete POSTs answered on their connection, without ASGI.
 
-`protocol.py` replaces uvicorn's HTTP protocol class, and `call.py` the request cycle of one POST.
-Only a POST that is in order takes this path: a stateless request, or a request in a session.
-Everything else is handed to uvicorn as if it had just arrived, so that rejections, pages and other
-methods have one implementation.
+`protocol.py` replaces uvicorn's HTTP protocol class, and `fastpath_call.py` the request cycle of
+one POST. Only a POST that is in order takes this path: a stateless request, or a request in a
+session. Everything else is handed to uvicorn as if it had just arrived, so that rejections, pages
+and other methods have one implementation.
 
 Passing through ASGI costs about as much as everything else in a call. With 64 calls in flight this
 path answers 2.5 to 3 times as many stateless calls as the same application through ASGI, and for

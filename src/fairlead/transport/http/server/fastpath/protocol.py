@@ -26,10 +26,10 @@ from ....lazy_timer import LazyTimer
 from ..asgi import HeaderMap
 from ..endpoint import HttpEndpoint
 from ..guarded_protocol import MAX_HEAD, GuardedProtocol, RequestPhase
+from ..http_settings import HttpSettings
 from ..post_router import is_self_describing
 from ..request_guard import RequestRefusal
-from ..settings import HttpSettings
-from .call import FastPathCall, RequestHead
+from .fastpath_call import FastPathCall, RequestHead
 from .session_call import answer_session_post
 
 __all__ = ["fast_path_protocol"]

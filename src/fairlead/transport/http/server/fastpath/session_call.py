@@ -12,7 +12,7 @@ from .....wire import Request, RequestId
 from ..asgi import JSON
 from ..sessions.event_stream import EventStream
 from ..sessions.http_session import HttpSession
-from .call import FastPathCall, FastPathConnection, RequestHead
+from .fastpath_call import FastPathCall, FastPathConnection, RequestHead
 
 __all__ = ["FastPathSessionCall", "answer_session_post"]
 

@@ -13,7 +13,7 @@ from .....protocol.identity.client_key import client_key
 from .....protocol.identity.principal import Principal
 from ....client_shares import ClientShares, NoShareLeft
 from ..asgi import HttpCall
-from ..settings import HttpSettings
+from ..http_settings import HttpSettings
 from .event_store import EventStore, MemoryEventStore
 from .http_session import AcceptSession, HttpSession
 from .session_restore import SessionRestorer

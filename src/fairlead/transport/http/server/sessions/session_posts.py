@@ -11,9 +11,9 @@ from .....wire import Batch, Message, Notification, Request
 from .....wire.error_codes import INVALID_REQUEST
 from ..asgi import AsgiCall, HttpCall
 from ..error_status import ErrorStatus
+from ..http_settings import HttpSettings
 from ..refusals import MessageRefusals, send_later, unknown_session
 from ..request_headers import wants_events
-from ..settings import HttpSettings
 from .event_stream import EventStream, write_stream
 from .http_session import HttpSession
 from .session_manager import SessionManager, TooManySessions

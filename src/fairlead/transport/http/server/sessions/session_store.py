@@ -48,6 +48,7 @@ class SessionStore(Protocol):
 
     async def expire(self, before: float) -> int:
         """Forget those that were not used since; how many that were."""
+        ...
 
 
 def key_of(path: str, session_id: str) -> str:

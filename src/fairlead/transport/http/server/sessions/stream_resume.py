@@ -5,9 +5,9 @@ from .....protocol.identity.principal import Principal
 from .....protocol.revisions import HANDSHAKE
 from .....wire.error_codes import INVALID_REQUEST
 from ..asgi import AsgiCall
+from ..http_settings import HttpSettings
 from ..refusals import MessageRefusals, unknown_session
 from ..request_headers import accepts
-from ..settings import HttpSettings
 from .event_store import read_event_id
 from .event_stream import EventStream, write_stream
 from .http_session import HttpSession

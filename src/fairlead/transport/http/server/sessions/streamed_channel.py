@@ -10,6 +10,7 @@ from .....errors import ChannelClosed
 from .....limits import MESSAGES_PER_TURN
 from .....protocol.envelope import TransportContext
 from ....channel import Deliver, Incoming, SharedStream
+from ....drain_waiter import DrainWaiter
 
 __all__ = ["StreamedChannel"]
 
@@ -21,7 +22,7 @@ class StreamedChannel(SharedStream):
         self.context = context
         self._deliver: Deliver | None = None
         self._early: list[Incoming] = []  # came before anybody ran us
-        self._drained: asyncio.Future[None] | None = None
+        self._drained = DrainWaiter()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -57,18 +58,15 @@ class StreamedChannel(SharedStream):
 
     async def drain(self) -> None:
         while self.congested and not self.over:
-            if self._drained is None:
-                self._drained = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._drained, self._over), return_when=asyncio.FIRST_COMPLETED)
+            await self._drained.wait()
         if self.over:
             raise ChannelClosed()
 
     def _taken(self) -> None:
         """A stream is empty again."""
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.set_result(None)
+        self._drained.wake()
 
     def _end(self) -> None:
         if not self.over:
             self._over.set_result(None)
+            self._drained.wake()

@@ -1,0 +1,124 @@
+"""Talking to a server from a command."""
+
+import asyncio
+import logging
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...client import MCPClient, MCPClientConfig
+from ...client.callbacks import Callbacks, OnLog
+from ...client.input.answers import OnElicit
+from ...client.server_entry import MCPServerEntry, MCPWebSocketServerConfig
+from ...errors import FairleadError
+from .command_errors import CommandError, print_message
+from .connect_target import ConnectTarget
+from .describe_failure import describe_failure
+from .output import safe
+
+if TYPE_CHECKING:
+    from ...client.connection.connect import ConnectionAttempt
+    from .server_lookup import NamedServer
+
+__all__ = ["connected", "run_async", "silence_warnings"]
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def run_async(main: Coroutine[Any, Any, int], *, loop_factory: LoopFactory | None = None) -> int:
+    """Run a command's coroutine. Ctrl-C cancels it, so that it ends its server before we go."""
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(main)
+
+
+@asynccontextmanager
+async def connected(
+    target: ConnectTarget,
+    options: Namespace,
+    *,
+    on_log: OnLog | None = None,
+    on_elicit: OnElicit | None = None,
+) -> AsyncIterator[MCPClient]:
+    """A client connected to a server; a server that we start ends with the block.
+
+    Raises:
+        CommandError: for everything that can go wrong with a server.
+    """
+    silence_warnings()
+    headers = target.headers(options) if target.url else {}
+    secrets = target.secrets(headers)
+    try:
+        if target.name:
+            server = await _named(target.name, options)
+            secrets += server.secrets
+            entry = server.entry
+        else:
+            server, entry = None, target.entry(headers, sse=options.sse)
+        try:
+            client = await _connecting(entry, options, {"on_log": on_log, "on_elicit": on_elicit})
+        except FairleadError as exc:
+            if server is None:
+                raise
+            raise server.diagnose(exc) from exc
+        async with client:
+            yield client
+            _mention_garbage(client)
+    except FairleadError as exc:
+        sent = any(name.lower() == "authorization" for name in headers)
+        raise describe_failure(exc, target, has_token=sent).without(secrets) from exc
+    except CommandError as failed:
+        raise failed.without(secrets) from None
+
+
+async def _named(name: str, options: Namespace) -> "NamedServer":
+    """A server that is configured; those who name a command or a URL do not load all of this."""
+    from ...client.connection.era_cache import known_eras
+    from ...manager.era_store import CachedEraStore
+    from ...manager.tools.tool_cache import FileStore, own_folder
+    from .server_lookup import named_server
+
+    known_eras.keep(CachedEraStore(FileStore(own_folder())))
+    return await named_server(name, options)
+
+
+def _connecting(
+    entry: MCPServerEntry, options: Namespace, listeners: Callbacks
+) -> "ConnectionAttempt[MCPClient]":
+    seconds = options.timeout or (entry.timeout / 1000 if entry.timeout else None)
+    config = MCPClientConfig() if seconds is None else MCPClientConfig(timeout_seconds=seconds)
+    insecure = options.insecure_tls
+    if insecure and isinstance(entry, MCPWebSocketServerConfig):
+        import ssl
+
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        headers = entry.headers
+        return MCPClient.connect_websocket(
+            entry.url, config, headers=headers, ssl=context, **listeners
+        )
+    return MCPClient.connect_entry(
+        entry,
+        config,
+        http={"verify": not insecure},
+        on_stderr=_show_stderr if options.verbose else None,
+        **listeners,
+    )
+
+
+def silence_warnings() -> None:
+    """Our own warnings are told once, by the command, in words for a person."""
+    logging.getLogger("fairlead").addHandler(logging.NullHandler())
+
+
+def _mention_garbage(client: MCPClient) -> None:
+    count = client.transport.peer.malformed
+    if count:
+        lines = "a line" if count == 1 else f"{count} lines"
+        print_message("warning", f"the server wrote {lines} to its stdout that are no messages")
+
+
+def _show_stderr(line: str) -> None:
+    sys.stderr.write(f"server: {safe(line)}\n")

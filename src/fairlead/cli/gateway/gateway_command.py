@@ -1,0 +1,191 @@
+"""`fairlead gateway` and `fairlead up`: many servers on one endpoint."""
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from ...config.paths import local_host_paths
+from ...gateway import GatewaySettings
+from ...gateway.clients.admission import ClientAccess
+from ...gateway.gateway_file import GatewayFile
+from ...gateway.operations.observability import Observability
+from ...observe.metrics import Metrics
+from ...policy.hold_desk import HoldDesk
+from ...policy.rules.gateway_actions import gateway_actions
+from ...policy.rules.ruleset import RuleSet
+from ...policy.tool_lock import LockFileWatcher
+from ...recording.journal import Journal
+from ...redaction.redact_messages import Redactor
+from ..framework.admin_client import TOKEN as ADMIN_TOKEN
+from ..framework.command_errors import UsageError
+from ..framework.output import visible
+from ..framework.parser import JOURNAL, Parser, option, read_pairs
+from ..framework.server_lookup import require_project
+from ..framework.suggested_commands import suggest
+from .choose_servers import ChosenServers, OwnAddress, discovered_servers, servers_of_file
+from .run_gateway import GatewayPlan, add_gateway_options, endpoint_of, log_to_stderr, serve_plan
+from .tape_options import require_tape, tape_control_for, tape_place
+
+__all__ = ["run", "run_up"]
+
+_FILE = "gateway.toml"
+_EXAMPLE = """\
+  [servers.notes]
+  command = "python"
+  args = ["notes.py"]
+
+  [servers.search]
+  url = "https://example.com/mcp"\
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    _begin(options)
+    require_tape(options.record)
+    path = options.file or _usual()
+
+    def read(address: OwnAddress) -> ChosenServers:
+        return servers_of_file(path, options.project, address, read_pairs(options.input, "--input"))
+
+    file = read(OwnAddress()).file
+    assert file is not None
+    return serve_plan(_plan(options, file, read, "gateway"))
+
+
+def run_up(argv: Sequence[str]) -> int:
+    """`fairlead up`: everything that is configured on this machine, on one endpoint."""
+    parser = Parser(
+        "up",
+        "Serve every server that programs on this machine have configured, as one, at\n"
+        "http://127.0.0.1:8765/mcp, and follow their files. Servers of project files are left\n"
+        "out until they are approved. With none there are two demo servers.",
+        option(
+            "--admin-token",
+            metavar="TOKEN",
+            help="have an admin API, for those who know this (`fairlead mcp reload`, `fairlead "
+            f"session` and others); better in the environment, as {ADMIN_TOKEN}",
+        ),
+        JOURNAL,
+        usage="[options]",
+        examples="  fairlead up\n  fairlead up --port 0 --json\n  fairlead up --search\n"
+        f"  fairlead up --record monday\n  {ADMIN_TOKEN}=... fairlead up --journal",
+    )
+    add_gateway_options(parser)
+    options = parser.parse_args(argv)
+    _begin(options)
+    admin = options.admin_token or os.environ.get(ADMIN_TOKEN) or None
+    settings = GatewaySettings(name="fairlead", admin_token=admin)
+
+    def read(address: OwnAddress) -> ChosenServers:
+        inputs = read_pairs(options.input, "--input")
+        return discovered_servers(options.project, address, inputs, or_demo=True)
+
+    file = GatewayFile(path="up", settings=settings, journal=options.journal)
+    return serve_plan(_plan(options, file, read, "up"))
+
+
+def _begin(options: Namespace) -> None:
+    log_to_stderr(options)
+    require_project(options)
+
+
+def _plan(
+    options: Namespace, file: GatewayFile, read: Callable[[OwnAddress], ChosenServers], tape: str
+) -> GatewayPlan:
+    """`tape` is what a new one is called."""
+    options.tls_cert = options.tls_cert or file.tls_cert
+    options.tls_key = options.tls_key or file.tls_key
+    options.allow_host = [*file.allowed_hosts, *options.allow_host]
+    options.allow_origin = [*file.allowed_origins, *options.allow_origin]
+    endpoint = endpoint_of(options, file.listen)
+    admission = ClientAccess(file, names_only=endpoint.token is not None)
+    settings = file.settings
+    if options.search:
+        settings = structs.replace(settings, search=True)
+    place = tape_place(options, tape, file.record)
+    observing = _observing(file, endpoint.token, recording=place is not None)
+    path = {} if file.endpoint is None else {"path": file.endpoint}
+    return GatewayPlan(
+        settings=settings,
+        http=endpoint.settings(verify_token=admission.verify if admission.guards else None, **path),
+        endpoint=endpoint,
+        options=options,
+        read=read,
+        views=file.views,
+        admission=admission,
+        observing=observing,
+        rules=_rules(file, observing),
+        tape=place,
+    )
+
+
+def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Observability:
+    """What is kept of the traffic; a desk costs nothing while nothing is held."""
+    admin = file.settings.admin_token
+    named = [admin, token, file.token, *(client.token for client in file.clients)]
+    secrets = [secret for secret in named if secret is not None]
+    redactor = Redactor(values=secrets)
+    return Observability(
+        journal=Journal(redactor=redactor) if file.journal else None,
+        metrics=Metrics() if file.metrics else None,
+        desk=HoldDesk(redactor=redactor),
+        tapes=tape_control_for({"gateway": file.settings.name}, secrets)
+        if recording or admin
+        else None,
+        lock=None if file.lock is None else _lock(file.lock, file.path),
+        lock_policy=file.lock_policy,
+        redactor=redactor,
+    )
+
+
+def _lock(path: str, file: str) -> LockFileWatcher:
+    if not os.path.lexists(path):
+        raise UsageError(
+            f"There is no lock file {visible(path)} yet",
+            hint=f"{suggest('lock', '--gateway', file)} writes it",
+        )
+    return LockFileWatcher(path)
+
+
+def _rules(file: GatewayFile, observing: Observability) -> RuleSet | None:
+    """What happens to messages."""
+    if file.rules is None:
+        return None
+    actions = gateway_actions(observing.desk, observing)
+    return RuleSet.of_file(file.rules, actions=actions, known=observing.redactor)
+
+
+def _usual() -> str:
+    """The user's own file."""
+    machine = local_host_paths()
+    path = machine.join(machine.own_config[0], _FILE)
+    if not os.path.lexists(path):
+        raise UsageError(
+            f"There is no {path}, and no FILE is named",
+            hint="`fairlead up` needs none: it serves everything that is configured here",
+        )
+    return path
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "gateway",
+        "Serve many servers as one, at http://127.0.0.1:8765/mcp. The file says which, who may\n"
+        "come in, and what each of them gets to see. Its servers follow its changes.",
+        option(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            help=f"TOML, JSON or YAML (default: your own {_FILE}; `fairlead paths` says where)",
+        ),
+        usage="[options] [FILE]",
+        examples="  fairlead gateway gateway.toml\n"
+        "  fairlead gateway gateway.yaml --port 0 --json\n"
+        "  FAIRLEAD_AUTH_TOKEN=... fairlead gateway gateway.json --listen 0.0.0.0:8765\n\n"
+        f"a file:\n{_EXAMPLE}",
+    )
+    add_gateway_options(parser)
+    return parser

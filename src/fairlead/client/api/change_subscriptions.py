@@ -1,0 +1,138 @@
+"""What a client wants to be told, asked for in the way of the server's era."""
+
+import logging
+from collections.abc import Iterable
+
+from ...errors import FairleadError, RpcError
+from ...protocol.methods import has_capability
+from ...protocol.outgoing_params import Identity
+from ..client_config import MCPClientConfig
+from ..connection.change_stream import ChangeStream
+from ..connection.listen_request import ListenRequest, WatchedChanges
+from ..connection.reconnect import Reconnector
+from ..mcp_transport.channel_transport import ChannelTransport
+from .lists import ListMixin
+
+__all__ = ["SubscriptionMixin"]
+
+log = logging.getLogger("fairlead.client")
+
+
+class SubscriptionMixin(ListMixin):
+    """The part of a client that subscribes, and subscribes again on a new connection.
+
+    A handshake server is asked resource by resource, and tells of lists by itself. A stateless one
+    gets one long request.
+    """
+
+    def __init__(
+        self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
+    ) -> None:
+        super().__init__(transport, config, keeper)
+        self._identity = Identity({"name": config.name, "version": config.version}, {})
+        self._log_level: str | None = None
+        self._listening = ListenRequest(config.retry_delay, self._missed)
+        self._watches: list[ChangeStream] = []
+
+    async def subscribe(self, uri: str) -> None:
+        """Ask to be told, as `notifications/resources/updated`, when a resource changes."""
+        if uri in self._listening.uris:
+            return
+        self._listening.add(uri)
+        try:
+            if self._stateless:
+                await self._listening.listen(self.transport.peer, self.transport.timeout)
+            else:
+                await self.request("resources/subscribe", {"uri": uri})
+        except BaseException:
+            self._listening.remove(uri)
+            raise
+
+    async def unsubscribe(self, uri: str) -> None:
+        """The opposite of `subscribe`."""
+        if not self._listening.remove(uri):
+            return
+        if self._stateless:
+            await self._listening.listen(self.transport.peer, self.transport.timeout)
+        else:
+            await self.request("resources/unsubscribe", {"uri": uri})
+
+    async def listen(self, *changes: WatchedChanges) -> None:
+        """Ask to be told when lists change; servers of the handshake era tell it by themselves."""
+        self._listening.set_lists(changes)
+        if self._stateless:
+            await self._listening.listen(self.transport.peer, self.transport.timeout)
+
+    def changes(self, *lists: WatchedChanges, uris: Iterable[str] = ()) -> ChangeStream:
+        """Follow changes of lists ("tools", "prompts", "resources") and of resources.
+
+        async with client.changes("tools", uris=["note://today"]) as changes:
+            async for change in changes:
+                print(change.kind, change.uri)
+        """
+        return ChangeStream(lists, uris, self._watch_begins, self._watch_ends)
+
+    async def _watch_begins(self, watch: ChangeStream) -> None:
+        """Subscribe to what a watch wants and nobody wanted before."""
+        watch.mine = [uri for uri in watch.uris if uri not in self._listening.uris]
+        self._watches.append(watch)
+        try:
+            if not watch.lists <= self._listening.lists:
+                await self.listen(*self._listening.lists, *watch.lists)
+            for uri in watch.mine:
+                await self.subscribe(uri)
+        except BaseException:
+            self._watches.remove(watch)
+            raise
+
+    async def _watch_ends(self, watch: ChangeStream) -> None:
+        """Unsubscribe from what no other watch wants."""
+        if watch not in self._watches:
+            return
+        self._watches.remove(watch)
+        for uri in watch.mine:
+            heir = next((other for other in self._watches if uri in other.uris), None)
+            if heir is not None:
+                heir.mine.append(uri)
+            elif self.transport.connected:
+                try:
+                    await self.unsubscribe(uri)
+                except FairleadError as exc:
+                    log.debug("could not unsubscribe from %s: %s", uri, exc)
+
+    async def set_log_level(self, level: str) -> None:
+        """Ask for log messages of at least this level, in the way of the era."""
+        self._log_level = level
+        if self._stateless:
+            self._identity.request_log_level(level)
+        else:
+            await self._set_level(level)
+
+    async def restore(self) -> None:
+        """After a reconnect: ask again for what the old connection had been asked for."""
+        self._missed()
+        if self._stateless:
+            await self._listening.listen(self.transport.peer, self.transport.timeout)
+            return
+        if self._log_level is not None:
+            await self._set_level(self._log_level, retry=False)
+        for uri in tuple(self._listening.uris):
+            try:
+                await self.request("resources/subscribe", {"uri": uri}, retry=False)
+            except RpcError as exc:  # the others may still be there
+                log.warning("no longer subscribed to %s: %s", uri, exc)
+
+    async def _set_level(self, level: str, retry: bool | None = None) -> None:
+        if has_capability(self._capabilities, "logging"):
+            await self.request("logging/setLevel", {"level": level}, retry=retry)
+
+    def _missed(self) -> None:
+        """Nobody told of changes for a while: what we listen for may be older than we think."""
+        for watch in self._watches:
+            watch.missed()
+        if self._cache is None:
+            return
+        for name in self._listening.lists:
+            self._cache.heard(f"notifications/{name}/list_changed", {})
+        for uri in self._listening.uris:
+            self._cache.heard("notifications/resources/updated", {"uri": uri})

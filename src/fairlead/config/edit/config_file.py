@@ -1,0 +1,198 @@
+"""Our own file, changed: one entry at a time, everything else as it was."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...client.server_entry import MCPServerEntry
+from ...errors import ConfigError
+from ...observe.safe_display import json_text
+from ..files.atomic_write import write_atomically
+from ..files.config_reader import ConfigReader, read_file
+from ..files.file_lock import lock_folder
+from ..files.formats import parse
+from ..hosts import HOSTS
+from ..paths import HostPaths, local_host_paths
+from ..validate import validate_server_config
+
+__all__ = ["ConfigFile", "shortest_form"]
+
+
+class ConfigFile:
+    """`mcp.json` of a user or a project. Files of other programs are refused.
+
+    Comments in it do not survive a change: `ConfigFile` refuses a file that has any.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises: ConfigError: if it is not a file of ours."""
+        self.path = Path(os.path.abspath(path))
+        if self.path.name != "mcp.json" or self.path.parent.name not in _FOLDERS:
+            raise ConfigError("not a file of ours: it is never changed", path=str(self.path))
+
+    @classmethod
+    def of_user(cls, machine: HostPaths | None = None) -> "ConfigFile":
+        machine = machine or local_host_paths()
+        return _own(machine.join(machine.own_config[0], "mcp.json"))
+
+    @classmethod
+    def of_project(cls, cwd: str | os.PathLike[str]) -> "ConfigFile":
+        return cls(Path(cwd) / ".fairlead" / "mcp.json")
+
+    @classmethod
+    def of_nearest_project(cls, machine: HostPaths | None = None) -> "ConfigFile":
+        """The one that is there, from this folder up to the repository's root, or a new one."""
+        machine = machine or local_host_paths()
+        files = [cls.of_project(folder) for folder in machine.upwards()]
+        return next((file for file in files if file.path.exists()), cls.of_project(machine.cwd))
+
+    def entries(self) -> dict[str, Any]:
+        """The entries as they stand."""
+        return dict(self._servers(self._read()))
+
+    def add(self, name: str, entry: MCPServerEntry | Mapping[str, Any]) -> None:
+        """A new entry. Raises: ConfigError: if it is wrong, or the name is taken."""
+        self._put(name, entry, new=True)
+
+    def update(self, name: str, entry: MCPServerEntry | Mapping[str, Any]) -> None:
+        """Another entry in the place of one. Raises: ConfigError: if it is wrong, or not there."""
+        self._put(name, entry, new=False)
+
+    def _put(self, name: str, entry: MCPServerEntry | Mapping[str, Any], *, new: bool) -> None:
+        if problems := validate_server_config(name, entry):
+            raise ConfigError("; ".join(problems))
+
+        def change(data: dict[str, Any]) -> None:
+            if not new:
+                self._present(data, name)
+            elif name in self._servers(data):
+                raise ConfigError(f'Server "{name}": is there already', path=str(self.path))
+            self._servers(data)[name] = shortest_form(entry)
+
+        self._change(change)
+
+    def remove(self, name: str) -> None:
+        """Without that entry. Raises: ConfigError: if it is not there."""
+
+        def change(data: dict[str, Any]) -> None:
+            self._present(data, name)
+            del self._servers(data)[name]
+            for key in ("disabledServers", "enabledServers"):
+                _without(data, key, name)
+
+        self._change(change)
+
+    def enable(self, name: str) -> None:
+        """Use a name again: an entry of this file, or of any other program's."""
+        self._switch(name, on=True)
+
+    def disable(self, name: str) -> None:
+        """Hide a name, wherever it comes from."""
+        self._switch(name, on=False)
+
+    def _switch(self, name: str, *, on: bool) -> None:
+        lists = ("enabledServers", "disabledServers")
+        wanted, other = lists if on else reversed(lists)
+
+        def change(data: dict[str, Any]) -> None:
+            _without(data, other, name)
+            entry = self._servers(data).get(name)
+            if not isinstance(entry, dict):
+                _with(data, wanted, name)
+            elif on:
+                entry.pop("enabled", None)
+            else:
+                entry["enabled"] = False
+
+        self._change(change)
+
+    def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        if not self.path.parent.exists():
+            change(self._read())  # so that what is wrong makes no folder
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with lock_folder(self.path.parent):
+            self._change_now(change)
+
+    def _change_now(self, change: Callable[[dict[str, Any]], None]) -> None:
+        data = self._read()
+        change(data)
+        target = Path(os.path.realpath(self.path))  # a link into a folder of dotfiles stays a link
+        self._refuse_others(target)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+        content = json_text(data, indent=2) + "\n"
+        write_atomically(target, content.encode(), mode=mode, durable=True)
+
+    def _refuse_others(self, target: Path) -> None:
+        """Under another name it is still their file."""
+        machine, files = local_host_paths(self.path.parent.parent), ConfigReader()
+        theirs = (
+            place.path
+            for host in HOSTS
+            if host.dialect != "fairlead"
+            for place in host.places(machine, files)
+        )
+        if target != self.path and str(target) in map(os.path.realpath, theirs):
+            raise ConfigError("not a file of ours: it is never changed", path=str(target))
+
+    def _read(self) -> dict[str, Any]:
+        content = read_file(str(self.path))
+        if content is None or not content.strip():
+            return {"mcpServers": {}}
+        data = parse(str(self.path), content, "json").data
+        try:
+            json.loads(content)
+        except ValueError:
+            reason = "comments or trailing commas would be lost; change the file by hand"
+            raise ConfigError(reason, path=str(self.path), line=1) from None
+        return data
+
+    def _servers(self, data: dict[str, Any]) -> dict[str, Any]:
+        servers = data.setdefault("mcpServers", {})
+        if not isinstance(servers, dict):
+            raise ConfigError("`mcpServers` is not a map", path=str(self.path), line=1)
+        return servers
+
+    def _present(self, data: dict[str, Any], name: str) -> None:
+        if name not in self._servers(data):
+            raise ConfigError(f'Server "{name}": is not in this file', path=str(self.path))
+
+
+_FOLDERS = (".fairlead", "fairlead")
+
+
+def _own(path: str) -> ConfigFile:
+    """The user's file, which `FAIRLEAD_HOME` may have put into a folder of any name."""
+    file = ConfigFile.__new__(ConfigFile)
+    file.path = Path(path)
+    return file
+
+
+def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
+    """As a person would write it: what is usual is left out."""
+    if isinstance(entry, Mapping):
+        return dict(entry)
+    usual = {
+        field.encode_name: field.default_factory()
+        if field.default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT
+        else field.default
+        for field in msgspec.structs.fields(entry)
+    }
+    fields = msgspec.to_builtins(entry)
+    return {"type": entry.type} | {
+        key: value for key, value in fields.items() if key != "type" and value != usual.get(key)
+    }
+
+
+def _with(data: dict[str, Any], key: str, name: str) -> None:
+    names = data.get(key)
+    data[key] = [*(n for n in (names if isinstance(names, list) else ()) if n != name), name]
+
+
+def _without(data: dict[str, Any], key: str, name: str) -> None:
+    names = data.get(key)
+    if isinstance(names, list) and name in names:
+        data[key] = [n for n in names if n != name]

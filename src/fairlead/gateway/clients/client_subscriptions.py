@@ -1,0 +1,150 @@
+"""Subscriptions of clients to resources, in both eras."""
+
+import asyncio
+from collections.abc import Callable
+
+from msgspec import Struct, UnsetType
+
+from ...interceptor import Answer, Exchange
+from ...protocol.identity.principal import Principal
+from ...protocol.own_errors import own_error
+from ...relay.request_params import listen_request_for, uris_of
+from ...server.features.change_broadcaster import ChangeBroadcaster
+from ...wire.error_codes import INTERNAL_ERROR
+from ..backends.backend import Member
+from ..backends.registry import BackendRegistry
+from ..background_tasks import BackgroundTasks
+from ..catalog.list_requests import MergedLists
+from ..catalog.merged_catalog import MergedCatalog
+from ..catalog.routing import Router
+from ..handshake_results import CAPABILITIES
+from .client_sessions import ConnectedClient
+from .client_views import ClientViews
+from .upstream_subscriptions import URIS_PER_TURN, UpstreamSubscriptions
+
+__all__ = ["ClientSubscriptions", "StatelessListener"]
+
+
+class StatelessListener(Struct, frozen=True, eq=False):
+    """A stateless client that listens."""
+
+    edge: object
+    principal: Principal
+    uris: list[str]
+
+
+class ClientSubscriptions:
+    """Subscribes clients to changes, at the broadcaster and at the servers that have a resource."""
+
+    def __init__(
+        self,
+        upstream: UpstreamSubscriptions,
+        changes: ChangeBroadcaster,
+        *,
+        catalog: MergedCatalog,
+        registry: BackendRegistry,
+        router: Router,
+        lists: MergedLists,
+        views: ClientViews,
+        tasks: BackgroundTasks,
+        deadline: float,
+    ) -> None:
+        """`deadline` limits the seconds to wait for a server that is slow to subscribe."""
+        self._upstream = upstream
+        self._changes = changes
+        self._catalog = catalog
+        self._registry = registry
+        self._router = router
+        self._lists = lists
+        self._views = views
+        self._tasks = tasks
+        self._deadline = deadline
+        self.listeners: set[StatelessListener] = set()
+
+    async def subscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
+        """Subscribe a client of the handshake era to a resource.
+
+        Raises:
+            RpcError: No server has the resource, or its server does not notify of changes.
+        """
+        member = await self._router.resource(exchange)
+        uri = exchange.head.uri
+        assert isinstance(uri, str)
+        self._changes.subscribe(exchange.edge, uri)
+        if client is not None and not client.gone and client.uris.get(uri) != member.name:
+            self.unwatch(client, uri)  # another server had it before
+            client.uris[uri] = member.name
+            subscribed = False
+            try:
+                subscribed = await self._upstream.add(member, uri, client, self._deadline)
+            finally:
+                if not subscribed:  # or the request was cancelled
+                    client.uris.pop(uri, None)
+                    self._changes.unsubscribe(exchange.edge, uri)
+            if not subscribed:
+                raise own_error(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
+        return b"{}"
+
+    async def unsubscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
+        """End the subscription of a client of the handshake era."""
+        uri = exchange.head.uri
+        if not isinstance(uri, UnsetType):
+            self._changes.unsubscribe(exchange.edge, uri)
+            self.unwatch(client, uri)
+        return b"{}"
+
+    def unwatch(self, client: ConnectedClient | None, uri: str) -> None:
+        """End what a client has at a server because of its subscription."""
+        if client is not None and (owner := client.uris.pop(uri, None)) is not None:
+            self._upstream.remove(owner, uri, client)
+
+    def narrow(self, client: ConnectedClient, permits: Callable[[str, str], bool]) -> None:
+        """End the subscriptions of a client for which `permits(server, uri)` is False."""
+        for uri, server in list(client.uris.items()):
+            if not permits(server, uri):
+                self._changes.unsubscribe(client.peer, uri)
+                self.unwatch(client, uri)
+
+    async def listen(self, exchange: Exchange) -> Answer:
+        """Notify a stateless client of lists, and of the resources that its view has.
+
+        Raises:
+            RpcError: -32602, for more streams or resources than a client may have.
+        """
+        uris = uris_of(exchange)
+        # All requested URIs count, also those that no server has: they are looked up, too.
+        with self._changes.admitted(exchange, len(uris)):
+            if uris and not self._registry.is_ready:
+                await self._lists.ready()
+            return await self._listen(exchange, await self._owners(exchange, uris))
+
+    async def _owners(self, exchange: Exchange, uris: list[str]) -> dict[str, Member]:
+        """Return the servers of the resources that the client may see."""
+        found: dict[str, Member] = {}
+        view = self._views.view_of(exchange.caller)
+        for number, uri in enumerate(uris, 1):
+            member = self._registry.members.get(self._catalog.owner(uri, view) or "")
+            if member is not None:
+                found[uri] = member
+            if number % URIS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return found
+
+    async def _listen(self, exchange: Exchange, watched: dict[str, Member]) -> Answer:
+        listener = StatelessListener(exchange.edge, exchange.caller.principal, [])
+        try:
+            subscribed = await self._upstream.add_all(watched, listener, self._deadline)
+            view = self._views.view_of(exchange.caller)  # it may be another by now
+            listener.uris.extend(uri for uri in subscribed if view.permits_uri(uri))
+            self.listeners.add(listener)
+            granted = listen_request_for(exchange, listener.uris)
+            return await self._changes.listen_admitted(granted, CAPABILITIES)
+        finally:
+            self.listeners.discard(listener)
+            self._tasks.start(self._remove(listener, watched))
+
+    async def _remove(self, listener: StatelessListener, watched: dict[str, Member]) -> None:
+        for number, (uri, member) in enumerate(watched.items(), 1):
+            self._upstream.remove(member.name, uri, listener)
+            if number % URIS_PER_TURN == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,169 @@
+"""Content blocks, resources and tools, as a revision knows them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Raw
+
+from ..json_edit import (
+    Edit,
+    RawMembers,
+    Rewrite,
+    all_of,
+    each,
+    each_member,
+    edit_object,
+    encoded,
+    items_of,
+    members_of,
+    string_of,
+    type_of,
+    within,
+    without,
+)
+from ..revisions import NEWEST, Revision
+from .known_members import block_members, named_members
+
+__all__ = [
+    "edit_block",
+    "edit_resource",
+    "edit_tool_output",
+    "rewrite_block",
+    "rewrite_content",
+    "rewrite_contents",
+    "rewrite_tool",
+]
+
+
+def rewrite_content(revision: Revision) -> Rewrite | None:
+    """One block of a tool's answer or of a prompt."""
+    resource = within("resource", rewrite_contents(revision))
+    further = {"resource": all_of(edit_block(revision), resource)}
+    if revision.resource_links:
+        further["resource_link"] = edit_resource(revision)
+    return rewrite_block(further, revision)
+
+
+def edit_block(revision: Revision) -> Edit | None:
+    """Edit the members that all kinds of block have."""
+    return all_of(without(block_members(revision)), _annotations(revision))
+
+
+def rewrite_contents(revision: Revision) -> Rewrite | None:
+    """The contents of a resource, or a root."""
+    return edit_object(without(block_members(revision)))
+
+
+def edit_resource(revision: Revision) -> Edit | None:
+    """A resource, a template, or a link to a resource."""
+    return all_of(without(named_members(revision)), _annotations(revision))
+
+
+def _annotations(revision: Revision) -> Edit | None:
+    return within("annotations", edit_object(without({"lastModified": revision.last_modified})))
+
+
+def rewrite_block(further: Mapping[str, Edit | None], revision: Revision) -> Rewrite | None:
+    """A text, an image, audio or a block of a further type, edited; others become a text.
+
+    Extensions may bring other types, so a peer of the newest revision gets them all.
+    """
+    if revision is NEWEST:
+        return None
+    block = edit_block(revision)
+    known = {"text": block, "image": block, **further}
+    if revision.audio:
+        known["audio"] = block
+
+    def rewrite(raw: Raw) -> Raw:
+        members = members_of(raw)
+        if members is None:
+            return raw
+        kind = string_of(members.get("type"))
+        if kind is not None and kind in known:
+            edit = known[kind]
+            return encoded(members) if edit is not None and edit(members) else raw
+        text = _stand_in(kind, members, revision)
+        replaced = {"type": encoded("text"), "text": encoded(text)}
+        if "annotations" in members:
+            replaced["annotations"] = members["annotations"]
+        if block is not None:
+            block(replaced)
+        return encoded(replaced)
+
+    return rewrite
+
+
+def _stand_in(kind: str | None, members: RawMembers, revision: Revision) -> str:
+    """Return the text that replaces a block of a type that the revision does not have."""
+    uri = string_of(members.get("uri"))
+    if kind == "resource_link" and uri is not None:
+        name = string_of(members.get("title")) or string_of(members.get("name"))
+        return f"{name}: {uri}" if name else uri
+    what = string_of(members.get("mimeType")) or "some"
+    which = "without a type" if kind is None else f"of type {kind!r}"
+    return f"[{what} content left out: MCP {revision} has no blocks {which}]"
+
+
+_AS_OBJECT: Final = {b"true": Raw(b"{}"), b"false": Raw(b'{"not":{}}')}
+
+
+def rewrite_tool(revision: Revision) -> Rewrite | None:
+    return edit_object(
+        without(
+            {
+                **named_members(revision),
+                "outputSchema": revision.structured_output,
+                "annotations": revision.tool_annotations,
+                "execution": revision.core_tasks,
+            }
+        ),
+        within("inputSchema", _schema(revision)),
+        within("outputSchema", _output_schema(revision)),
+    )
+
+
+def _schema(revision: Revision) -> Rewrite | None:
+    """Write a property whose schema is `true` or `false` as an object: it had to be one."""
+    if revision.stateless:
+        return None
+    return edit_object(
+        within("properties", each_member(lambda raw: _AS_OBJECT.get(bytes(raw), raw)))
+    )
+
+
+def _output_schema(revision: Revision) -> Rewrite | None:
+    """Leave out the schema of output that is not always an object, where it had to be one."""
+    schema = _schema(revision)
+    if revision.any_structured_value or schema is None:
+        return None
+
+    def rewrite(raw: Raw) -> Raw | None:
+        root = members_of(raw)
+        return schema(raw) if root and string_of(root.get("type")) == "object" else None
+
+    return rewrite
+
+
+def edit_tool_output(revision: Revision) -> Edit | None:
+    """The answer of a tool: its blocks, and its structured value."""
+    return all_of(_structured(revision), within("content", each(rewrite_content(revision))))
+
+
+def _structured(revision: Revision) -> Edit | None:
+    """Remove a structured value that the revision cannot carry; add it as text if there is none."""
+    if revision.any_structured_value:
+        return None
+
+    def edit(members: RawMembers) -> bool:
+        value = members.get("structuredContent")
+        if value is None or (revision.structured_output and members_of(value) is not None):
+            return False
+        del members["structuredContent"]
+        blocks = items_of(members.get("content")) or []
+        if not any(type_of(block) == "text" for block in blocks):
+            text = bytes(value).decode(errors="replace")
+            members["content"] = encoded([*blocks, {"type": "text", "text": text}])
+        return True
+
+    return edit

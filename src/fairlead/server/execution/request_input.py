@@ -1,0 +1,122 @@
+"""Tools, resources and prompts may ask the caller's side something before they answer."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...errors import CannotAsk, RpcError
+from ...interceptor import Answer, Exchange, Handler
+from ...protocol.methods import nested_capability
+from ...wire.error_codes import INVALID_REQUEST, MISSING_CAPABILITY
+from ..context.context import Context
+from ..results.result_envelope import ResultEnvelope
+from .handler_errors import error_for_caller
+
+__all__ = ["EntryRequests", "ends_round", "missing_capability", "questions_of"]
+
+
+def missing_capability(exc: CannotAsk) -> RpcError:
+    """How a stateless caller is told what it would have to declare."""
+    required = nested_capability(exc.capability)
+    return RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required})
+
+
+def questions_of(context: Context, meta: dict[str, Any]) -> bytes:
+    """Return the result that asks a stateless caller what a round wants to know."""
+    assert context.rounds is not None
+    return context.rounds.result({"_meta": meta})
+
+
+def ends_round(context: Context) -> bool:
+    """Return True if the cancellation of this task is the one that ended a round, and no other."""
+    task = asyncio.current_task()
+    return context.round_ended and task is not None and task.uncancel() == 0
+
+
+class _Signature(Protocol):
+    context_name: str | None
+
+
+class _Entry(Protocol):
+    @property
+    def home(self) -> Handler | None: ...
+
+    @property
+    def signature(self) -> _Signature | None: ...
+
+
+E = TypeVar("E", bound=_Entry)
+
+
+class EntryRequests(ABC, Generic[E]):
+    """Requests for one registered entry, a prompt or a resource, of callers of both eras."""
+
+    def __init__(
+        self,
+        make_context: Callable[[Exchange], Context],
+        envelope: ResultEnvelope,
+        meta: dict[str, Any],
+    ) -> None:
+        """`meta` is part of results that ask a stateless caller for input."""
+        self._make_context = make_context
+        self._envelope = envelope
+        self._meta = meta
+
+    async def answer(self, exchange: Exchange) -> Answer:
+        """Answer the request, or ask a stateless caller for input first.
+
+        Raises:
+            RpcError: The entry is unknown, an argument is missing, or its function failed; the
+                error is logged.
+        """
+        context = None
+        try:
+            entry, values = self._find(exchange)
+            if entry.home is not None:
+                return await entry.home(exchange)
+            signature = entry.signature
+            if signature is None or signature.context_name is None:
+                return await self._result(exchange, entry, values, None)
+            context = self._make_context(exchange)
+            work = self._result(exchange, entry, values, context)
+            return await _run_or_request_input(context, work, self._meta)
+        except Exception as exc:
+            raise error_for_caller(exc, exchange, context) from None
+
+    @abstractmethod
+    def _find(self, exchange: Exchange) -> tuple[E, dict[str, str]]:
+        """Return what the request names, with the texts that its function gets.
+
+        Raises:
+            RpcError: There is no such entry, or an argument is missing.
+        """
+
+    @abstractmethod
+    async def _result(
+        self, exchange: Exchange, entry: E, values: dict[str, str], context: Context | None
+    ) -> bytes:
+        """Call the function of an entry and encode the result for the caller."""
+
+
+async def _run_or_request_input(
+    context: Context, work: Coroutine[Any, Any, bytes], meta: dict[str, Any]
+) -> bytes:
+    """Return the answer that `work` makes, or the questions that come before it.
+
+    Raises:
+        RpcError: if the caller cannot be asked.
+    """
+    try:
+        answer = await work
+        return questions_of(context, meta) if context.round_ended else answer
+    except asyncio.CancelledError:
+        if ends_round(context):
+            return questions_of(context, meta)
+        raise
+    except CannotAsk as exc:
+        if not context.exchange.caller.stateless:
+            raise RpcError(INVALID_REQUEST, str(exc)) from exc
+        raise missing_capability(exc) from exc
+    finally:
+        context.release()

@@ -1,0 +1,366 @@
+"""Who wants to hear of changes, and how they are told, in both eras.
+
+A change is a key, not a message: as long as somebody has not been told of the first, a second one
+of the same list or URI is the same news. So a slow reader costs at most one entry for each list and
+URI it subscribed to.
+"""
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...errors import RpcError, TransportError
+from ...interceptor import Exchange
+from ...limits import SESSION_SUBSCRIPTIONS
+from ...protocol.envelope import SessionContext, SessionState
+from ...protocol.methods import has_capability
+from ...wire import Notification, RequestId, to_json
+from ...wire.error_codes import MISSING_CAPABILITY
+from ..decode_params import decode_params
+from .subscription_quota import HeldUris, SubscriptionQuota
+
+if TYPE_CHECKING:
+    from ...protocol.types.subscriptions import ListenParams
+
+__all__ = ["ChangeBroadcaster"]
+
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+TASKS = "io.modelcontextprotocol/tasks"
+UPDATED = "notifications/resources/updated"
+GRACE = 1.0  # seconds for the last answers to listeners
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # that one session or one listener may subscribe to
+
+log = logging.getLogger("fairlead.server")
+
+_Change = tuple[str, str | None]  # the notification's method, and the URI if it has one
+_LISTS: tuple[_Change, ...] = tuple(
+    (f"notifications/{kind}/list_changed", None) for kind in ("tools", "resources", "prompts")
+)
+
+
+@runtime_checkable
+class _Audience(Protocol):
+    """A connection that outlives its requests: what a session's changes are sent through."""
+
+    @property
+    def session(self) -> SessionContext: ...
+
+    async def notify(self, method: str, params: Mapping[str, Any] | Raw | None = None) -> None: ...
+
+
+class ChangeSender(Protocol):
+    """How news are sent."""
+
+    async def to_session(self, edge: Any, note: Notification) -> None:
+        """Raises `TransportError`: it could not be sent."""
+
+    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
+        """Raises `ChannelClosed`: nobody listens any more."""
+
+
+class _Plainly:
+    """As usual: straight to whom they are for."""
+
+    async def to_session(self, edge: _Audience, note: Notification) -> None:
+        await edge.notify(note.method, None if isinstance(note.params, UnsetType) else note.params)
+
+    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
+        await exchange.edge.notify_caller(exchange, note)
+
+
+class _Session:
+    """A client of the handshake era: what it was promised, and what it has not been told yet."""
+
+    def __init__(self, promised: set[str], uris: HeldUris) -> None:
+        self.promised = promised
+        self.uris = uris
+        self.untold: dict[_Change, None] = {}
+        self.teller: asyncio.Task[None] | None = None
+
+    def wants(self, change: _Change) -> bool:
+        method, uri = change
+        return uri in self.uris if uri is not None else method in self.promised
+
+
+class _Listener:
+    """One `subscriptions/listen` under way."""
+
+    def __init__(self, edge: object, wanted: set[_Change]) -> None:
+        self.edge = edge
+        self.wanted = wanted
+        self.untold: dict[_Change, None] = {}
+        self.news = asyncio.Event()
+        self.ending = False
+        self.done = asyncio.Event()
+
+
+class ChangeBroadcaster:
+    """Tells connected clients what has changed: once per turn of the loop, and never in a queue."""
+
+    def __init__(
+        self, telling: ChangeSender | None = None, quota: SubscriptionQuota | None = None
+    ) -> None:
+        self._sender: ChangeSender = telling or _Plainly()
+        self.quota = quota or SubscriptionQuota()
+        self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
+        self.followers: list[Callable[[str], None]] = []  # told of every URI that has changed
+
+    def updated(self, uri: str) -> None:
+        """A resource has changed; from any thread."""
+        self.changed(UPDATED, uri)
+        for follower in self.followers:
+            follower(uri)
+
+    def changed(self, method: str, uri: str | None = None) -> None:
+        """Something has changed; from any thread."""
+        for loop, room in list(self._rooms.items()):
+            if loop.is_closed():
+                self._rooms.pop(loop, None)
+            else:
+                room.changed((method, uri))
+
+    def changed_for(self, edges: Container[object], method: str) -> None:
+        """A list has changed for these connections only."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        if room is not None:
+            room.tell({(method, None): None}, edges)
+
+    def all_lists_changed(self, edges: Container[object]) -> None:
+        """For these connections every list has changed; for all others nothing has."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        if room is not None:
+            room.tell(dict.fromkeys(_LISTS), edges)
+
+    # Handshake era
+
+    def introduced(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> None:
+        """A session begins, with these capabilities of ours."""
+        edge = exchange.edge
+        if isinstance(edge, _Audience):
+            promised = {
+                f"notifications/{kind}/list_changed"
+                for kind in ("tools", "resources", "prompts")
+                if has_capability(capabilities, f"{kind}.listChanged")
+            }
+            self.forget(edge)
+            self._room().sessions[edge] = _Session(promised, self.quota.held(_key(exchange)))
+
+    def forget(self, edge: object) -> None:
+        """A connection has ended; what its session subscribed to counts no longer."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        session = None if room is None else room.sessions.pop(edge, None)  # type: ignore[call-overload]
+        if session is not None:
+            session.uris.clear()
+
+    def subscribe(self, edge: object, uri: str) -> None:
+        """Raises `RpcError` -32602 for more than a session or a client may have."""
+        session = self._room().sessions.get(edge)  # type: ignore[call-overload]
+        if session is not None:  # else it is a message that came alone: there is nobody to tell
+            session.uris.add(uri)
+
+    def unsubscribe(self, edge: object, uri: str) -> None:
+        session = self._room().sessions.get(edge)  # type: ignore[call-overload]
+        if session is not None:
+            session.uris.discard(uri)
+            session.untold.pop((UPDATED, uri), None)
+
+    # Stateless era
+
+    def admitted(self, exchange: Exchange, uris: int) -> AbstractContextManager[None]:
+        """Count a listen stream for its client, for as long as the context lasts.
+
+        Raises:
+            RpcError: -32602, for more than a client may have.
+        """
+        return self.quota.listening(_key(exchange), exchange.edge, uris)
+
+    async def listen(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
+        """Serve one `subscriptions/listen` until it is cancelled or the server ends.
+
+        Raises:
+            RpcError: for a filter that cannot be read or honoured, or more than a client may have.
+        """
+        honoured = self._honoured(exchange, capabilities)
+        with self.admitted(exchange, len(honoured.get("resourceSubscriptions", ()))):
+            return await self._serve(exchange, honoured)
+
+    async def listen_admitted(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
+        """The same for a stream that is counted already."""
+        return await self._serve(exchange, self._honoured(exchange, capabilities))
+
+    async def _serve(self, exchange: Exchange, honoured: dict[str, Any]) -> bytes:
+        """Tell of what a stream was granted until it ends."""
+        room, listener = self._room(), _Listener(exchange.edge, _wanted(honoured))
+        tag = {SUBSCRIPTION_KEY: exchange.request_id}
+        # From here on changes are noted; they are told behind the acknowledgement.
+        room.listeners.add(listener)
+        try:
+            acknowledged = {"notifications": honoured, "_meta": tag}
+            await self._tell(exchange, "notifications/subscriptions/acknowledged", acknowledged)
+            while not listener.ending:
+                await listener.news.wait()
+                listener.news.clear()
+                while listener.untold and not listener.ending:
+                    method, uri = change = next(iter(listener.untold))
+                    del listener.untold[change]
+                    about = {} if uri is None else {"uri": uri}
+                    await self._tell(exchange, method, {**about, "_meta": tag})
+            return _ended(exchange.request_id)
+        finally:
+            room.listeners.discard(listener)
+            listener.done.set()
+
+    async def _tell(self, exchange: Exchange, method: str, params: dict[str, Any]) -> None:
+        await self._sender.to_listener(exchange, Notification(method, Raw(to_json(params))))
+
+    def stop(self, edge: object | None = None) -> list[_Listener]:
+        """Have the listeners of one connection, or of all in this loop, answered soon."""
+        room = self._rooms.get(asyncio.get_running_loop())
+        ending = [x for x in room.listeners if edge in (None, x.edge)] if room is not None else []
+        for listener in ending:
+            listener.ending = True
+            listener.news.set()
+        return ending
+
+    async def end(self, edge: object | None = None) -> None:
+        """Answer the listeners of one connection, or of all, because the server ends."""
+        ending = self.stop(edge)
+        if not ending:
+            return
+        try:
+            async with asyncio.timeout(GRACE):
+                for listener in ending:
+                    await listener.done.wait()
+                await asyncio.sleep(0)  # and their answers are sent
+        except TimeoutError:
+            log.warning("a listener reads nothing; it is left without its last answer")
+
+    def _honoured(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of the filter that we will serve."""
+        asked = _decode(exchange.message.params).notifications
+        if asked.task_ids is not UNSET:
+            extensions = exchange.caller.declared.get("extensions")
+            if not isinstance(extensions, Mapping) or TASKS not in extensions:
+                raise RpcError(
+                    MISSING_CAPABILITY,
+                    f"taskIds needs the client capability {TASKS}",
+                    {"requiredCapabilities": {"extensions": {TASKS: {}}}},
+                )
+        honoured: dict[str, Any] = {}
+        for kind, wanted in (
+            ("tools", asked.tools_list_changed),
+            ("prompts", asked.prompts_list_changed),
+            ("resources", asked.resources_list_changed),
+        ):
+            if wanted is True and has_capability(capabilities, f"{kind}.listChanged"):
+                honoured[f"{kind}ListChanged"] = True
+        uris = asked.resource_subscriptions
+        if not isinstance(uris, UnsetType) and has_capability(capabilities, "resources.subscribe"):
+            honoured["resourceSubscriptions"] = list(dict.fromkeys(uris))[:MAX_URIS]
+        return honoured
+
+    def _room(self) -> "_Room":
+        loop = asyncio.get_running_loop()
+        room = self._rooms.get(loop)
+        if room is None:
+            room = self._rooms[loop] = _Room(loop, self._sender)
+        return room
+
+
+class _Room:
+    """Everybody who listens in one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, telling: ChangeSender) -> None:
+        self._loop = loop
+        self._sender = telling
+        self._lock = threading.Lock()
+        self._news: dict[_Change, None] = {}
+        # Weak: a connection that is gone needs no news.
+        self.sessions: weakref.WeakKeyDictionary[_Audience, _Session] = weakref.WeakKeyDictionary()
+        self.listeners: set[_Listener] = set()
+        self._tellers: set[asyncio.Task[None]] = set()
+
+    def changed(self, change: _Change) -> None:
+        with self._lock:
+            first = not self._news
+            self._news[change] = None
+        if first:
+            try:
+                self._loop.call_soon_threadsafe(self._spread)
+            except RuntimeError:
+                pass  # the loop has closed meanwhile
+
+    def _spread(self) -> None:
+        with self._lock:
+            news, self._news = self._news, {}
+        self.tell(news)
+
+    def tell(self, news: Iterable[_Change], edges: Container[object] | None = None) -> None:
+        """Tell all who want to hear it; or only those."""
+        for listener in self.listeners:
+            if edges is None or listener.edge in edges:
+                listener.untold.update((c, None) for c in news if c in listener.wanted)
+            if listener.untold:
+                listener.news.set()
+        for edge, session in list(self.sessions.items()):
+            if edges is not None and edge not in edges:
+                continue
+            if edge.session.state is SessionState.ACTIVE:
+                session.untold.update((c, None) for c in news if session.wants(c))
+                self._start_telling(edge, session)
+
+    def _start_telling(self, edge: _Audience, session: _Session) -> None:
+        if session.untold and session.teller is None:
+            session.teller = self._loop.create_task(self._tell_session(edge, session))
+            self._tellers.add(session.teller)
+            session.teller.add_done_callback(self._tellers.discard)
+
+    async def _tell_session(self, edge: _Audience, session: _Session) -> None:
+        try:
+            while session.untold:
+                method, uri = change = next(iter(session.untold))
+                del session.untold[change]
+                about = UNSET if uri is None else Raw(to_json({"uri": uri}))
+                await self._sender.to_session(edge, Notification(method, about))
+        except TransportError as exc:
+            log.debug("a client could not be told of a change: %s", exc)
+            session.untold.clear()
+        finally:
+            session.teller = None
+
+
+def _key(exchange: Exchange) -> Hashable:
+    from ...protocol.identity.client_key import connection_key  # few servers are subscribed to
+
+    return connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
+
+
+def _wanted(honoured: Mapping[str, Any]) -> set[_Change]:
+    uris: Iterable[str] = honoured.get("resourceSubscriptions", ())
+    wanted: set[_Change] = {(UPDATED, uri) for uri in uris}
+    for kind in ("tools", "prompts", "resources"):
+        if f"{kind}ListChanged" in honoured:
+            wanted.add((f"notifications/{kind}/list_changed", None))
+    return wanted
+
+
+class _Ended(Struct):
+    meta: dict[str, RequestId] = msgspec.field(name="_meta")
+    result_type: str = msgspec.field(default="complete", name="resultType")
+
+
+def _ended(request_id: RequestId) -> bytes:
+    return to_json(_Ended({SUBSCRIPTION_KEY: request_id}))
+
+
+def _decode(params: Raw | UnsetType) -> "ListenParams":
+    from ...protocol.types.subscriptions import ListenParams  # types cost nothing until used
+
+    return decode_params(params, ListenParams)

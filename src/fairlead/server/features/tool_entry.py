@@ -1,0 +1,259 @@
+"""Tools: how one is described, and how it is called."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ...interceptor import Handler
+from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
+from ...protocol.types.base import HEADER_ANNOTATION
+from ...protocol.types.tools import Tool, ToolAnnotations
+from ...wire import to_json
+from ..context.context import Context
+from ..results.encode_result import EncodedResult
+from ..results.output_schema import OutputSchema, OutputSpec, output_of
+from ..schema.signature import Signature, context_parameter, hints_of, unwrap_partials
+
+if TYPE_CHECKING:
+    from ...protocol.headers import ParamHeader
+
+__all__ = ["ToolEntry", "describe_function", "tool_from_function", "tool_from_schema"]
+
+NO_ARGUMENTS = Raw(b"{}")
+
+
+class ToolEntry:
+    """One registered tool: its definition, and how to decode arguments and call it."""
+
+    __slots__ = (
+        "asynchronous",
+        "call",
+        "convert",
+        "decode",
+        "definition",
+        "home",
+        "inline",
+        "name",
+        "param_headers",
+        "timeout",
+        "wants_context",
+        "warm_up",
+    )
+
+    def __init__(
+        self,
+        definition: Tool,
+        decode: Callable[[Raw], Any],
+        call: Callable[[Any, Any], Any],
+        *,
+        asynchronous: bool,
+        wants_context: bool,
+        inline: bool,
+        timeout: float | None,
+        convert: Callable[[Any, bytes], EncodedResult] | None = None,
+        warm_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.decode = decode  # raises InvalidArguments
+        self.call = call  # with what `decode` made, and a context
+        self.asynchronous = asynchronous
+        self.wants_context = wants_context
+        self.inline = inline
+        self.timeout = timeout
+        self.convert = convert  # of a tool with an output schema; raises MCPToolError
+        self.warm_up = warm_up  # compiles what every call needs
+        self.param_headers = _param_headers(definition)
+        self.home: Handler | None = None  # of a mounted tool: the server it belongs to
+
+
+def tool_from_function(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    title: str | None = None,
+    annotations: ToolAnnotations | Mapping[str, Any] | None = None,
+    meta: dict[str, Any] | None = None,
+    timeout: float | None = None,
+    inline: bool = False,
+    output_schema: OutputSchema = None,
+) -> ToolEntry:
+    """A tool whose schema is generated from the function's type hints.
+
+    Raises:
+        TypeError: if a parameter has no JSON form, or what it returns has none and should.
+    """
+    signature = Signature(function, context_type=Context)
+    output = output_of(output_schema, signature.returns, signature.where)
+    text = description if description is not None else describe_function(function)
+    definition = Tool(
+        name=name or _name_of(unwrap_partials(function)),
+        title=title or UNSET,
+        description=text or UNSET,
+        input_schema=Raw(to_json(signature.schema)),
+        output_schema=Raw(to_json(output.schema)) if output else UNSET,
+        # A mapping is written as it is, with members that we do not know.
+        annotations=cast("ToolAnnotations | None", annotations) or UNSET,
+        meta=Raw(to_json(meta)) if meta else UNSET,
+    )
+    asynchronous = is_asynchronous(function)
+    if inline and asynchronous:
+        raise TypeError(f"{definition.name}: only a plain function can be called inline")
+    return ToolEntry(
+        definition,
+        signature.decode,
+        signature.call,
+        asynchronous=asynchronous,
+        wants_context=signature.context_name is not None,
+        inline=inline,
+        timeout=timeout,
+        convert=output.convert if output else None,
+        warm_up=lambda: _warm_up(signature, output),
+    )
+
+
+def tool_from_schema(
+    name: str,
+    schema: dict[str, Any],
+    handler: Callable[..., Any],
+    title: str | None,
+    output_schema: OutputSchema = None,
+) -> ToolEntry:
+    """A tool with a schema given by its author: a bare JSON Schema, or a whole tool object.
+
+    The handler gets the arguments that it has parameters for, by name; all with `**kwargs`. A
+    parameter annotated `Context` gets the context.
+
+    Raises:
+        TypeError: if the output schema is a type without a JSON form, or a header is wrong.
+        ValueError: if a schema is none.
+    """
+    whole = schema if "inputSchema" in schema else {"inputSchema": schema}
+    arguments = _argument_schema(whole["inputSchema"], name)
+    hints = _hints(handler)
+    if output_schema is None:
+        output_schema = whole.get("outputSchema", False)  # what the handler returns is its affair
+    output = output_of(output_schema, hints.get("return"), name)
+    raw = {"inputSchema": Raw(to_json(arguments))}
+    if "_meta" in whole:
+        raw["_meta"] = Raw(to_json(whole["_meta"]))
+    if output is not None:
+        raw["outputSchema"] = Raw(to_json(output.schema))
+    members = {k: v for k, v in whole.items() if k not in ("inputSchema", "outputSchema", "_meta")}
+    if title:
+        members["title"] = title
+    try:
+        definition = msgspec.convert({**members, "name": name, **raw}, Tool)
+    except msgspec.ValidationError as exc:
+        raise ValueError(f"{name}: no such tool object: {exc}") from exc
+    if definition.description is UNSET and (text := describe_function(handler)):
+        definition = msgspec.structs.replace(definition, description=text)
+    context_name = context_parameter(hints, Context)
+    return ToolEntry(
+        definition,
+        _checked_by(msgspec.json.decode(definition.input_schema), name),
+        _by_name(handler, context_name),
+        asynchronous=is_asynchronous(handler),
+        wants_context=context_name is not None,
+        inline=False,
+        timeout=None,
+        convert=output.convert if output else None,
+    )
+
+
+def _param_headers(tool: Tool) -> "tuple[ParamHeader, ...]":
+    """Return the arguments that travel as headers too (stateless HTTP).
+
+    Raises:
+        TypeError: No client could call the tool: a name is no token or there twice, or a value is
+            no string, integer or boolean.
+    """
+    if HEADER_ANNOTATION.encode() not in bytes(tool.input_schema):
+        return ()
+    from ...protocol.headers import param_headers  # few tools have any
+
+    try:
+        return param_headers(msgspec.json.decode(tool.input_schema))
+    except ValueError as exc:
+        raise TypeError(f"{tool.name}: {exc}") from exc
+
+
+def _warm_up(signature: Signature, output: OutputSpec | None) -> None:
+    signature.warm_up()
+    if output is not None:
+        output.warm_up()
+
+
+def _argument_schema(schema: Any, name: str) -> dict[str, Any]:
+    """A schema that somebody gave, saying that arguments are an object, as it has to."""
+    if not isinstance(schema, dict):
+        raise ValueError(f"{name}: the schema of its arguments is a dict, not {schema!r}")
+    if schema.get("type", "object") != "object":
+        raise ValueError(f"{name}: arguments are an object, not of type {schema['type']!r}")
+    return {"type": "object", **schema}
+
+
+def describe_function(function: Callable[..., Any]) -> str:
+    return inspect.getdoc(unwrap_partials(function)) or ""
+
+
+def is_asynchronous(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return hints_of(handler)
+    except (NameError, TypeError):  # names for type checkers only; the schema says what is needed
+        return {}
+
+
+def _by_name(
+    handler: Callable[..., Any], context_name: str | None
+) -> Callable[[dict[str, Any], Any], Any]:
+    parameters = inspect.signature(handler).parameters.values()
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+    def call(arguments: dict[str, Any], context: Any) -> Any:
+        values = arguments if takes_all else {k: v for k, v in arguments.items() if k in known}
+        if context_name is not None:
+            values = {**values, context_name: context}
+        return handler(**values)
+
+    return call
+
+
+def _checked_by(schema: dict[str, Any], name: str) -> Callable[[Raw], dict[str, Any]]:
+    """Plain decoding, checked against a schema that we did not make.
+
+    Raises:
+        ValueError: if it is none: now, and not when the first call comes.
+    """
+    checker = Checker(schema)
+    try:
+        checker.compile()
+    except ValueError as exc:
+        raise ValueError(f"{name}: the schema of its arguments cannot be used: {exc}") from exc
+
+    def decode(arguments: Raw) -> dict[str, Any]:
+        try:
+            values: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise InvalidArguments([FieldError("arguments", str(exc))]) from exc
+        errors = checker.coerce_strings(values)
+        if errors:
+            raise InvalidArguments(errors)
+        return values
+
+    return decode

@@ -1,0 +1,24 @@
+"""Senders that wait until a channel takes more again."""
+
+import asyncio
+
+__all__ = ["DrainWaiter"]
+
+
+class DrainWaiter:
+    """Lets any number of tasks wait for one event that happens again and again."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait for the next `wake`. Cancelling one task leaves the others waiting."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._future)
+
+    def wake(self) -> None:
+        """Wake all tasks that wait now."""
+        future, self._future = self._future, None
+        if future is not None:
+            future.set_result(None)

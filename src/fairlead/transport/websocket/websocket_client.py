@@ -1,0 +1,166 @@
+"""The client's end: opening a WebSocket with the library `websockets`."""
+
+import contextlib
+import ssl as tls
+from collections.abc import Mapping
+from typing import Any, Literal, NoReturn
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+    SecurityError,
+    WebSocketException,
+)
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+
+from ...errors import ConfigError, ConnectFailed, HttpError
+from ...protocol.envelope import TransportContext
+from ...wire import MAX_MESSAGE
+from ..local_resources import connect_error
+from .client_channel import WebSocketClientChannel
+from .toolcall_dialect import ToolCallClientChannel
+from .websocket_channel import LINGER, SUBPROTOCOL, WebSocketChannel, WebSocketClosed
+
+__all__ = ["WebSocketDialect", "connect_websocket"]
+
+OPEN_TIMEOUT = 5.0  # seconds, where no timeout of requests says otherwise
+PING_INTERVAL = 20.0  # seconds; a server that misses one for as long again is gone
+MAX_ERROR_BODY = 4096  # bytes that are kept of a refusal
+
+WebSocketDialect = Literal["jsonrpc", "toolcall"]
+
+
+async def connect_websocket(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    open_timeout: float | None = None,
+    max_size: int = MAX_MESSAGE,
+    ssl: tls.SSLContext | None = None,
+    dialect: WebSocketDialect = "jsonrpc",
+    proxy: str | Literal[True] | None = True,
+    ping_interval: float | None = PING_INTERVAL,
+) -> WebSocketChannel:
+    """Open a WebSocket to a server and offer the subprotocol `mcp`.
+
+    `open_timeout` is 5 seconds unless given; 0 means no limit. Proxies come from the environment,
+    unless one is named or, with None, there is to be none.
+
+    Raises:
+        ConfigError: that is no `ws:` or `wss:` URL.
+        ConnectFailed: nobody answered (in time), or not as a WebSocket server does.
+        HttpError: the server refused; with its status and words.
+    """
+    shown = _shown(url)
+    seconds = OPEN_TIMEOUT if open_timeout is None else open_timeout
+    options: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
+    if proxy is not True:
+        options["proxy"] = proxy
+    try:
+        connection = await _Connect(
+            url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,  # messages are small or secret, and bombs are none without it
+            additional_headers=dict(headers or {}),
+            user_agent_header="fairlead",
+            open_timeout=seconds or None,
+            ping_interval=ping_interval,
+            ping_timeout=ping_interval,
+            close_timeout=LINGER,
+            max_size=max_size,
+            **options,
+        )
+    except Exception as exc:
+        _translate(exc, shown, seconds)
+    place = urlsplit(shown)
+    context = TransportContext(
+        transport_type="websocket", path=place.path, peer_address=place.netloc
+    )
+    kind = ToolCallClientChannel if dialect == "toolcall" else WebSocketClientChannel
+    return kind(context, _LibraryConnection(connection))
+
+
+class _Connect(connect):
+    """The library's way to connect, but never on to another origin: our headers are secrets."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        before = urlsplit(self.uri)
+        target = super().process_redirect(exc)
+        if isinstance(target, str):
+            after = urlsplit(target)
+            if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+                return SecurityError(f"redirected to another origin ({after.netloc})")
+        return target
+
+
+class _LibraryConnection:
+    """A `WebSocketConnection` of the library."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    @property
+    def open(self) -> bool:
+        return self._connection.state is State.OPEN
+
+    async def receive(self) -> str | bytes:
+        try:
+            return await self._connection.recv()
+        except ConnectionClosed as exc:
+            raise _gone(exc) from exc
+
+    async def send(self, frame: bytes) -> None:
+        try:
+            await self._connection.send(frame, text=True)
+        except ConnectionClosed as exc:
+            raise _gone(exc) from exc
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._connection.close(code, reason)
+
+    def abort(self) -> None:
+        # A transport that is just being lost does not expect to be asked.
+        with contextlib.suppress(Exception):
+            self._connection.transport.abort()
+
+
+def _gone(exc: ConnectionClosed) -> WebSocketClosed:
+    """The first close frame is the reason; the second only repeats its code."""
+    first = exc.rcvd if exc.rcvd is not None and exc.rcvd_then_sent is not False else exc.sent
+    if first is None:
+        return WebSocketClosed(1006, str(exc.__cause__ or ""))
+    return WebSocketClosed(first.code, first.reason)
+
+
+def _translate(exc: Exception, shown: str, seconds: float) -> NoReturn:
+    if isinstance(exc, InvalidStatus):
+        response = exc.response
+        headers = {name.lower(): value for name, value in response.headers.raw_items()}
+        body = bytes(response.body or b"")[:MAX_ERROR_BODY].decode("utf-8", "replace")
+        raise HttpError(response.status_code, body, headers) from exc
+    if isinstance(exc, TimeoutError):
+        text = f"WebSocket open timeout after {seconds * 1000:.0f}ms: {shown} did not answer"
+        raise ConnectFailed(text) from exc
+    if isinstance(exc, InvalidURI):
+        raise ConfigError(f"{shown} is no WebSocket URL: {exc.msg}") from exc
+    if isinstance(exc, InvalidHandshake):
+        raise ConnectFailed(f"{shown} is no WebSocket server: {exc}") from exc
+    if isinstance(exc, OSError | WebSocketException | ImportError | ValueError):
+        raise connect_error(f"Could not connect to {shown}: {exc}", exc) from exc
+    raise exc
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it."""
+    try:
+        parts = urlsplit(url)
+        return parts._replace(
+            netloc=parts.netloc.rpartition("@")[2], query="", fragment=""
+        ).geturl()
+    except ValueError:
+        return "the URL"

@@ -1,0 +1,250 @@
+"""The server's end: WebSockets that an ASGI server hands to us, let in as over HTTP."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from ...errors import RemoteProtocolError
+from ...limits import SOCKETS_PER_CLIENT
+from ...protocol.envelope import TransportContext
+from ...protocol.identity.client_key import client_key
+from ...protocol.identity.principal import Principal
+from ...protocol.json_edit import RawMembers, members_of
+from ...wire.error_codes import INVALID_REQUEST
+from ..channel import Channel
+from ..client_shares import ClientShares, NoShareLeft
+from ..http.server.asgi import TEXT, HeaderMap, Receive, Scope, Send
+from ..http.server.http_settings import HttpSettings
+from ..http.server.request_guard import RequestGuard, RequestRefusal
+from ..http.server.sessions.http_session import AcceptSession, ServedPeer
+from .toolcall_dialect import ToolCallServerChannel, is_tool_call
+from .websocket_channel import SUBPROTOCOL, WebSocketChannel, WebSocketClosed
+
+__all__ = ["WebSocketEndpoint"]
+
+# What decides who may come in; a proxy may have read another one than we do, if there are two.
+_DECISIVE = (b"host", b"origin", b"authorization")
+_REASON = 120  # bytes of a reason that fit in a close frame
+
+log = logging.getLogger("fairlead.transport")
+
+
+class WebSocketEndpoint:
+    """All WebSockets of an endpoint."""
+
+    def __init__(self, accept: AcceptSession, settings: HttpSettings, guard: RequestGuard) -> None:
+        """`accept` starts serving a channel."""
+        self._accept = accept
+        self._settings = settings
+        self._guard = guard
+        self._open: set[_ServedConnection] = set()
+        self._shares: ClientShares[_ServedConnection] = ClientShares(
+            settings.max_sockets, settings.max_sockets_per_client, SOCKETS_PER_CLIENT
+        )
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one WebSocket to its end."""
+        await receive()  # websocket.connect
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        who = self._admit(scope, headers)
+        if isinstance(who, RequestRefusal):
+            await reject_upgrade(scope, send, who)
+            return
+        offered = scope.get("subprotocols") or ()
+        chosen = SUBPROTOCOL if SUBPROTOCOL in offered else None
+        socket = _AsgiSocket(receive, send)
+        with contextlib.suppress(WebSocketClosed):
+            await socket.tell({"type": "websocket.accept", "subprotocol": chosen})
+            await self._converse(socket, _context(scope, headers), who)
+
+    async def close(self) -> None:
+        """Say goodbye to everybody; what is under way is cancelled."""
+        if self._open:
+            await asyncio.gather(*(c.close(1001, "the server ends") for c in list(self._open)))
+
+    async def _converse(
+        self, socket: "_AsgiSocket", context: TransportContext, principal: Principal
+    ) -> None:
+        def accept(channel: Channel) -> ServedPeer:
+            return self._accept(channel, principal)
+
+        client = client_key(principal, context.peer_address)
+        try:
+            victim = self._shares.make_room(client)
+        except NoShareLeft:
+            await socket.close(1013, "too many connections; try again later")
+            return
+        channel = _ServedChannel(context, socket, accept, self._settings.max_body)
+        try:
+            served = accept(channel)
+        except Exception:
+            log.exception("a WebSocket could not be served")
+            await socket.close(1011, "internal error")
+            return
+        connection = _ServedConnection(channel, served)
+        self._open.add(connection)
+        self._shares.add(client, connection)
+        if victim is not None:
+            self._shares.discard(victim)
+            self._end_soon(victim)
+        try:
+            await channel.wait_closed()
+        finally:
+            self._open.discard(connection)
+            self._shares.discard(connection)
+            await connection.close(1001, "the server ends")
+
+    def _end_soon(self, connection: "_ServedConnection") -> None:
+        work = connection.close(1013, "this client has too many connections")
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | RequestRefusal:
+        """Return the principal of a client, or the reason to refuse it."""
+        if len(headers) != len(scope["headers"]):
+            names = [name for name, _ in scope["headers"]]
+            if any(names.count(name) > 1 for name in _DECISIVE):
+                return RequestRefusal(400, "host, origin and authorization may be there once")
+        refusal = self._guard.refuse(headers, scope.get("server"))
+        if refusal is not None:
+            return refusal
+        who = self._guard.principal(headers)
+        if isinstance(who, RequestRefusal):
+            return who
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        place = self._settings.ws_path
+        if place is None:
+            return RequestRefusal(404, "no WebSockets are served here")
+        if path != place.rstrip("/"):
+            return RequestRefusal(404, f"WebSockets are served at {place}")
+        return who
+
+
+async def reject_upgrade(scope: Scope, send: Send, refusal: RequestRefusal) -> None:
+    """Say no before it is a WebSocket, with status and reason where the ASGI server can."""
+    text = f"{refusal.status} {HTTPStatus(refusal.status).phrase}: {refusal.message}\n"
+    if "websocket.http.response" not in (scope.get("extensions") or ()):
+        await send({"type": "websocket.close", "code": 1008, "reason": _cut(refusal.message)})
+        return
+    others = [field for field in refusal.headers if field[0] != b"connection"]
+    fields = [(b"content-type", TEXT), *others]
+    start = {"type": "websocket.http.response.start", "status": refusal.status, "headers": fields}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": text.encode()})
+
+
+class _ServedChannel(WebSocketChannel):
+    """The channel of one client, which may speak both dialects."""
+
+    def __init__(
+        self,
+        context: TransportContext,
+        socket: "_AsgiSocket",
+        accept: Callable[[Channel], ServedPeer],
+        limit: int,
+    ) -> None:
+        super().__init__(context, socket)
+        self.calls: ServedPeer | None = None  # whoever serves the tool-call frames
+        self._accept = accept
+        self._line: ToolCallServerChannel | None = None
+        self._limit = limit
+
+    def arrived(self, data: str | bytes) -> None:
+        if isinstance(data, bytes):
+            self.close_with(1003, "messages are text frames")
+            return
+        frame = data.encode()
+        if len(frame) > self._limit:
+            self.close_with(1009, f"a message has at most {self._limit} bytes")
+            return
+        self.take(frame)
+
+    def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
+        members = members_of(frame) if error.code == INVALID_REQUEST else None
+        if members is not None and is_tool_call(members):
+            try:
+                self._tool_calls().take_call(members)
+            except RemoteProtocolError as exc:
+                super().unread(frame, exc)
+        elif members is None or not _is_aside(members):
+            super().unread(frame, error)
+
+    def _tool_calls(self) -> ToolCallServerChannel:
+        if self._line is None:
+            self._line = ToolCallServerChannel(self, self.context, self.decoder)
+            self.calls = self._accept(self._line)
+        return self._line
+
+
+def _is_aside(members: RawMembers) -> bool:
+    """What some clients send to keep a connection alive; nobody waits for an answer."""
+    return not {"jsonrpc", "id", "method"} & members.keys() and "type" in members
+
+
+class _ServedConnection:
+    """A channel and those who talk on it."""
+
+    def __init__(self, channel: _ServedChannel, served: ServedPeer) -> None:
+        self._channel = channel
+        self._served = served
+
+    async def close(self, code: int, reason: str) -> None:
+        self._channel.set_close_reason(code, reason)
+        if self._channel.calls is not None:
+            await self._channel.calls.close()
+        await self._served.close()
+
+
+class _AsgiSocket:
+    """A `WebSocketConnection` of an ASGI server."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self.open = True
+        self._receive = receive
+        self._send = send
+
+    async def tell(self, event: dict[str, Any]) -> None:
+        try:
+            await self._send(event)
+        except (OSError, RuntimeError) as exc:  # the second if it is closed at their end only
+            self.open = False
+            raise WebSocketClosed(1006, str(exc)) from exc
+
+    async def receive(self) -> str | bytes:
+        event = await self._receive()
+        if event["type"] == "websocket.disconnect":
+            self.open = False
+            raise WebSocketClosed(event.get("code", 1005), event.get("reason") or "")
+        text = event.get("text")
+        data: str | bytes = event["bytes"] if text is None else text
+        return data
+
+    async def send(self, frame: bytes) -> None:
+        await self.tell({"type": "websocket.send", "text": frame.decode("utf-8", "replace")})
+
+    async def close(self, code: int, reason: str) -> None:
+        if self.open:
+            self.open = False
+            await self.tell({"type": "websocket.close", "code": code, "reason": _cut(reason)})
+
+    def abort(self) -> None:
+        """The ASGI server drops what is left when we return."""
+
+
+def _context(scope: Scope, headers: dict[bytes, bytes]) -> TransportContext:
+    client = scope.get("client")
+    return TransportContext(
+        transport_type="websocket",
+        headers=HeaderMap(headers),
+        path=scope["path"],
+        peer_address=client[0] if client else None,
+    )
+
+
+def _cut(reason: str) -> str:
+    return reason.encode()[:_REASON].decode("utf-8", "ignore")

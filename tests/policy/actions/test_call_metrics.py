@@ -1,0 +1,66 @@
+"""How calls are counted: by direction, method and name, and by how they end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.errors import ChannelClosed, RpcError
+from fairlead.observe.metrics import Metrics
+from fairlead.policy.actions.call_metrics import Measuring
+from tests.support.single_exchange import exchange
+
+
+def counted(outcome: Any, method: str = "tools/call", params: Any = None) -> dict[str, Any]:
+    metrics = Metrics()
+    asked = exchange(method, {"name": "x"} if params is None else params)
+    same, after = Measuring(metrics).before(asked)
+    assert same is asked
+    assert after is not None
+    assert after(outcome) is outcome
+    (series,) = metrics.snapshot()["calls"]
+    found: dict[str, Any] = series
+    return found
+
+
+@pytest.mark.parametrize(
+    ("outcome", "errors"),
+    [
+        (b"{}", {}),
+        (None, {}),
+        (b'{"isError":true}', {"tool": 1}),
+        (RpcError(-32602, "no"), {"-32602": 1}),
+        (ChannelClosed(), {"lost": 1}),
+        (asyncio.CancelledError(), {"cancelled": 1}),
+    ],
+    ids=str,
+)
+def test_how_a_call_ends_is_counted(outcome: Any, errors: dict[str, int]) -> None:
+    assert counted(outcome)["errors"] == errors
+
+
+def test_only_tools_fail_as_tools_do() -> None:
+    assert counted(b'{"isError":true}', "prompts/get")["errors"] == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "shown", "name"),
+    [
+        ("tools/call", {"name": "x"}, "tools/call", "x"),
+        ("prompts/get", {"name": "x"}, "prompts/get", "x"),
+        ("resources/read", {"uri": "file:///secret"}, "resources/read", ""),
+        ("made/up", {"name": "x"}, "other", ""),
+    ],
+)
+def test_names_are_counted_apart_where_there_are_few(
+    method: str, params: Any, shown: str, name: str
+) -> None:
+    series = counted(b"{}", method, params)
+    assert (series["method"], series.get("name") or "") == (shown, name)
+
+
+def test_notifications_are_not_counted() -> None:
+    metrics = Metrics()
+    told = exchange("notifications/x", request=False)
+    assert Measuring(metrics).before(told) == (told, None)
+    assert metrics.snapshot()["calls"] == []

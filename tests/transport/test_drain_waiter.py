@@ -1,0 +1,40 @@
+"""Senders that wait until a channel takes more again."""
+
+import asyncio
+
+import pytest
+
+from fairlead.transport.drain_waiter import DrainWaiter
+
+
+async def test_all_tasks_are_woken_by_one_event() -> None:
+    waiter = DrainWaiter()
+    tasks = [asyncio.create_task(waiter.wait()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiter.wake()
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+
+
+async def test_a_cancelled_task_leaves_the_others_waiting() -> None:
+    waiter = DrainWaiter()
+    first, second = (asyncio.create_task(waiter.wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert not second.done()
+    waiter.wake()
+    async with asyncio.timeout(5):
+        await second
+
+
+async def test_an_event_before_the_wait_does_not_count() -> None:
+    waiter = DrainWaiter()
+    waiter.wake()
+    task = asyncio.create_task(waiter.wait())
+    await asyncio.sleep(0)
+    assert not task.done()
+    waiter.wake()
+    async with asyncio.timeout(5):
+        await task

@@ -1,0 +1,197 @@
+"""The public API as programs use it: `make check` reads this file, and `pytest` runs it.
+
+mypy and pyright, both strict, know the type of every name here. `assert_type` fails in a type
+checker if a name is lost or has become `Any`; at run time it does nothing.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, assert_type
+
+import pytest
+
+import fairlead
+from fairlead import (
+    Context,
+    DeferredMCPTool,
+    FairleadError,
+    MCPClient,
+    MCPClientConfig,
+    MCPClientError,
+    MCPManager,
+    MCPServer,
+    MCPServerConfig,
+    MCPTool,
+    MCPToolCache,
+    MCPToolError,
+    MCPTransport,
+    RpcError,
+    discover_and_load_mcp_tools,
+    discover_mcp_servers,
+    mcp_tool,
+)
+from fairlead.client import Called, Change, call_mcp, parse_sse
+from fairlead.gateway import Gateway, Relay
+from fairlead.interceptor import Answer, Exchange, Interceptor, Proceed
+from fairlead.server import Header, HttpSettings, Image
+from fairlead.server.http_app.app import HttpApp
+
+
+@dataclass
+class Seats:
+    count: int
+    where: str = "window"
+
+
+@asynccontextmanager
+async def open_counter(server: MCPServer) -> AsyncGenerator[dict[str, int], None]:
+    yield {"calls": 0}
+
+
+class Log:
+    """An interceptor."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        self.methods.append(exchange.method)
+        return await proceed(exchange)
+
+
+log = Log()
+interceptor: Interceptor = log
+config = MCPServerConfig(name="trains")
+server = MCPServer(config, lifespan=open_counter, interceptors=[log])
+
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@server.tool("book", annotations={"readOnlyHint": False}, timeout=5.0)
+async def book_seats(train: str, ctx: Context, count: Annotated[int, Header("Count")] = 1) -> str:
+    asked = await ctx.elicit("Where?", Seats)
+    await ctx.progress(1, 1)
+    await ctx.info("booked")
+    return f"{count} on {train}: {asked.accepted}"
+
+
+@server.tool()
+def plot() -> Image:
+    return Image(b"\x89PNG")
+
+
+@server.resource("trains://{number}")
+def train_of(number: int) -> dict[str, int]:
+    return {"number": number}
+
+
+@server.prompt()
+def ask(topic: str) -> str:
+    return f"Tell me about {topic}"
+
+
+@server.completion("ask", "topic")
+def topics(typed: str) -> list[str]:
+    return [typed]
+
+
+@mcp_tool
+def marked(text: str) -> str:
+    return text
+
+
+@mcp_tool("other", tags=["x"])
+def also_marked(text: str) -> str:
+    return text
+
+
+def test_decorators_keep_the_types_of_functions() -> None:
+    assert_type(add(1, 2), int)
+    assert_type(plot(), Image)
+    assert_type(train_of(7), dict[str, int])
+    assert_type(ask("trains"), str)
+    assert_type(topics("a"), list[str])
+    assert_type(marked("a"), str)
+    assert_type(also_marked("a"), str)
+    assert add(1, 2) == 3
+
+
+def test_names_that_are_imported_on_first_use_have_types() -> None:
+    assert_type(fairlead.MCPServer, type[MCPServer])
+    assert_type(fairlead.MCPClient, type[MCPClient])
+    assert_type(fairlead.MCPManager, type[MCPManager])
+    assert_type(fairlead.MCPTool, type[MCPTool])
+    assert_type(fairlead.DeferredMCPTool, type[DeferredMCPTool])
+    assert_type(fairlead.MCPToolCache, type[MCPToolCache])
+    assert_type(fairlead.MCPToolError, type[MCPToolError])
+    assert_type(fairlead.RpcError, type[RpcError])
+    assert_type(fairlead.MCPClientError, type[FairleadError])
+    assert MCPClientError is FairleadError
+    assert callable(discover_and_load_mcp_tools)
+    assert callable(discover_mcp_servers)
+    assert callable(call_mcp)
+    assert callable(parse_sse)
+
+
+def test_misspelt_names_are_errors() -> None:
+    with pytest.raises(AttributeError):
+        _ = fairlead.MCPSever  # type: ignore[attr-defined]
+
+
+async def test_results_of_a_client_have_types() -> None:
+    async with MCPClient.connect_inprocess(server, MCPClientConfig(max_retries=0)) as client:
+        assert_type(client, MCPClient)
+        assert_type(client.transport.connected, bool)
+        transport: MCPTransport = client.transport
+        assert transport.connected
+        assert_type(client.protocol_version, str | None)
+        assert_type(await client.list_tools(), list[dict[str, Any]])
+        called = await client.call("add", {"a": 1, "b": 2})
+        assert_type(called, Called)
+        assert_type(called.is_error, bool)
+        assert_type(called.text, str)
+        tool = (await client.tools())[0]
+        assert_type(tool.name, str)
+        contents = await client.read("trains://7")
+        assert_type(contents[0].uri, str)
+        prompted = await client.prompt("ask", {"topic": "trains"})
+        assert prompted.messages
+        try:
+            await client.call("missing")
+        except RpcError as exc:
+            assert_type(exc.code, int)
+            assert_type(exc.message, str)
+    assert "tools/call" in log.methods
+
+
+async def first_change(client: MCPClient) -> Change | None:
+    async with client.changes("tools", uris=["trains://7"]) as changes:
+        async for change in changes:
+            assert_type(change, Change)
+            return change
+    return None
+
+
+async def serve_over_http(started: Callable[[str], None]) -> None:
+    app = server.create_http_app(HttpSettings(auth_token="open-sesame"))
+    async with app.running() as running:
+        assert_type(running, HttpApp)
+    await server.run_http(port=0, started=started)
+
+
+async def use_many() -> None:
+    async with MCPManager() as manager:
+        report = await manager.connect_servers({"notes": {"command": "notes"}})
+        assert_type(report.connected_servers, list[str])
+        assert_type(manager.get_tools(), list[MCPTool])
+        tool = manager.get_tool("notes_add")
+        if tool is not None:
+            assert_type(tool.name, str)
+
+
+def serve_in_place_of_others() -> tuple[Relay, Gateway]:
+    return Relay(server, interceptors=[interceptor]), Gateway(MCPManager(), interceptors=[log])
