@@ -49,3 +49,15 @@ def test_no_delay_is_over_the_maximum(initial: float, attempt: int, maximum: flo
     delay = exponential(initial, attempt, maximum)
     assert 0 < delay <= maximum
     assert delay <= exponential(initial, attempt + 1, maximum)
+
+
+def test_a_delay_is_shortened_by_a_quarter_at_most_unless_told_otherwise() -> None:
+    ranges: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        ranges.append((low, high))
+        return low
+
+    assert Backoff(2.0, 9.0, uniform=uniform).next() == 1.5
+    assert Backoff(2.0, 9.0, jitter=0.5, uniform=uniform).next() == 1.0
+    assert ranges == [(0.75, 1.0), (0.5, 1.0)]

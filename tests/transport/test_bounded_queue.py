@@ -141,3 +141,19 @@ def test_a_marker_has_no_size() -> None:
     assert not queue.fits("x")
     queue.clear()
     assert (queue.count, queue.bytes, list(queue.items)) == (0, 0, [])
+
+
+async def test_a_closed_queue_cancels_the_item_under_way() -> None:
+    queue = Sender()
+    queue.enqueue("a")
+    async with asyncio.timeout(5):
+        await queue.begun.wait()
+    before = asyncio.all_tasks()
+    queue.close()
+    queue.close()
+    assert not queue.busy
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len([task for task in before if task.done()]) == 1
+    queue.go_on.set()
+    assert queue.sent == []

@@ -1,6 +1,8 @@
 """A channel of lines between a source and a sink."""
 
 import asyncio
+import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +11,17 @@ import pytest
 from msgspec import Raw
 
 from fairlead.errors import ChannelClosed
+from fairlead.limits import MESSAGE_BYTES, WRITE_QUEUE
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport import line_channel as lines
-from fairlead.transport.line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
+from fairlead.transport.line_channel import (
+    LineChannel,
+    ReadPipeProtocol,
+    SocketProtocol,
+    WritePipeProtocol,
+)
 from fairlead.wire import Notification, Success
+from tests.support.virtual_time import VirtualTime
 
 
 class Ends:
@@ -304,3 +313,339 @@ async def test_the_sides_of_a_pipe_report_to_their_channel() -> None:
     writer.connection_lost(None)
     with pytest.raises(ChannelClosed):
         channel.send(Success(1, Raw(b"{}")))
+
+
+# Reasons
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [(None, ""), (OSError("boom"), "boom"), (BrokenPipeError(), "BrokenPipeError")],
+    ids=["none", "text", "no text"],
+)
+async def test_the_end_of_a_sink_has_a_reason(exc: Exception | None, reason: str) -> None:
+    channel, _ = await channel_with()
+    channel.write_ended(exc)
+    channel.write_ended(OSError("another"))  # the first reason stays
+    with pytest.raises(ChannelClosed) as closed:
+        channel.send(NOTE)
+    assert (closed.value.reason, closed.value.delivered) == (reason, False)
+    with pytest.raises(ChannelClosed) as again:
+        await channel.drain()
+    assert again.value.reason == reason
+    assert again.value is not closed.value
+
+
+async def test_a_source_that_breaks_without_a_text_is_named_by_its_kind() -> None:
+    channel, _ = await channel_with()
+    channel.read_ended(ConnectionResetError())
+    with pytest.raises(ChannelClosed) as closed:
+        await channel.run(lambda message: None)
+    assert closed.value.reason == "ConnectionResetError"
+
+
+async def test_senders_that_wait_are_told_why_it_ended() -> None:
+    channel, _ = await channel_with()
+    channel.pause_writing()
+    waiting = asyncio.create_task(channel.drain())
+    await asyncio.sleep(0)
+    channel.write_ended(OSError("boom"))
+    with pytest.raises(ChannelClosed, match="boom"):
+        await waiting
+    channel, _ = await channel_with()
+    channel.pause_writing()
+    left = asyncio.create_task(channel.drain())
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait((left,))
+    problems: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
+    channel.write_ended(OSError("boom"))
+    del channel
+    gc.collect()
+    assert problems == [], "nobody was there to be told"
+
+
+# Lines
+
+
+async def test_what_is_no_message_is_delivered_as_an_error() -> None:
+    channel = LineChannel(TransportContext(transport_type="memory"), limit=300)
+    ends = Ends()
+    channel.attach(ends, ends)
+    got: list[Any] = []
+    running = asyncio.create_task(channel.run(got.append))
+    await asyncio.sleep(0)
+    hits = MESSAGE_BYTES.hits
+    long = b'{"jsonrpc":"2.0","id":7,"result":"' + b"x" * 400 + b'"}'
+    channel.received(b"n\xff" + b"o" * 250 + b"\n" + long + b"\n" + LINE)
+    unreadable, too_long, note = got
+    assert (unreadable.excerpt, unreadable.size) == ("n�" + "o" * 198, 252)
+    assert unreadable.frame == b"n\xff" + b"o" * 250
+    assert str(too_long) == f"A message of {len(long)} bytes is over the limit of 300"
+    assert (too_long.code, too_long.size, too_long.frame) == (-32600, len(long), b"")
+    assert too_long.excerpt.startswith('{"jsonrpc":"2.0","id":7,')
+    assert too_long.answers == 7
+    assert note == NOTE
+    assert MESSAGE_BYTES.hits == hits + 1
+    channel.read_ended(None)
+    await running
+
+
+async def test_lines_wait_while_too_much_waits_to_be_written() -> None:
+    channel, ends = await channel_with()
+    hits = WRITE_QUEUE.hits
+    got: list[Any] = []
+
+    def answer(message: Any) -> None:
+        got.append(message)
+        channel.send(NOTE)
+
+    running = asyncio.create_task(channel.run(answer))
+    await asyncio.sleep(0)
+    ends.told.clear()
+    channel.pause_writing()
+    ends.queued = lines.HARD_LIMIT + 1
+    channel.received(LINE * 3)
+    assert (len(got), ends.told, WRITE_QUEUE.hits) == (1, ["pause"], hits + 1)
+    channel.received(LINE * 2)
+    assert len(got) == 1, "lines behind those that wait do so too"
+    channel.resume_writing()
+    assert (len(got), ends.told) == (5, ["pause", "resume"])
+    channel.pause_writing()
+    channel.received(LINE * 3)
+    assert len(got) == 6
+    ends.queued = 0
+    channel.read_ended(None)
+    await running
+    assert len(got) == 8, "nothing more comes, so the rest is delivered"
+
+
+async def test_lines_that_wait_may_have_to_wait_again() -> None:
+    channel, ends = await channel_with()
+    got: list[Any] = []
+
+    def answer(message: Any) -> None:
+        got.append(message)
+        channel.pause_writing()
+        channel.send(NOTE)
+
+    running = asyncio.create_task(channel.run(answer))
+    await asyncio.sleep(0)
+    ends.told.clear()
+    ends.queued = lines.HARD_LIMIT + 1
+    channel.received(LINE * 3)
+    for count in (1, 2, 3):
+        assert (len(got), ends.told) == (count, ["pause"] * count)
+        channel.resume_writing()
+    assert (len(got), ends.told) == (3, ["pause"] * 3 + ["resume"])
+    channel.read_ended(None)
+    await running
+
+
+async def test_a_source_that_has_ended_is_not_read_on() -> None:
+    channel, ends = await channel_with()
+    channel.pause_writing()
+    ends.queued = lines.HARD_LIMIT + 1
+    channel.send(NOTE)
+    channel.read_ended(None)
+    channel.resume_writing()
+    await channel.run(lambda message: None)
+    assert ends.told == ["pause"]
+
+
+async def test_early_bytes_stop_a_source_until_it_is_run() -> None:
+    channel, ends = await channel_with()
+    channel.received(LINE)
+    assert ends.told == ["pause"]
+    LineChannel(TransportContext(transport_type="memory")).received(LINE)
+
+
+# Descriptors
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("how", ["write_ended", "close"])
+async def test_a_channel_has_a_descriptor_of_its_own_and_drops_it(
+    pipe: tuple[int, int], how: str
+) -> None:
+    before = descriptors()
+    channel, _ = await channel_with(pipe[1])
+    assert descriptors() == before + 1
+    if how == "write_ended":
+        channel.write_ended(None)
+        channel.write_ended(None)
+    else:
+        await channel.close_sink(linger=0)
+    assert descriptors() == before
+
+
+async def test_a_descriptor_that_cannot_be_duplicated_is_done_without() -> None:
+    channel, ends = await channel_with(987654)
+    channel.send(NOTE)
+    assert ends.written == [LINE]
+
+
+async def test_the_first_message_is_written_past_the_transport(pipe: tuple[int, int]) -> None:
+    theirs, ours = pipe
+    channel, ends = await channel_with(ours)
+    channel.send(NOTE)
+    assert (os.read(theirs, 100), ends.written) == (LINE, [])
+    channel.send(NOTE)
+    assert ends.written == [LINE]
+    channel.write_ended(None)
+
+
+async def test_a_pipe_that_is_broken_at_the_first_message_was_never_read() -> None:
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    os.close(theirs)
+    channel, ends = await channel_with(ours)
+    channel.send(NOTE)
+    assert (channel.never_read(), ends.written) == (True, [LINE])
+    channel.write_ended(BrokenPipeError())
+    assert channel.never_read()
+    os.close(ours)
+
+
+async def test_a_first_message_into_a_full_pipe_goes_to_the_transport(
+    pipe: tuple[int, int],
+) -> None:
+    _, ours = pipe
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += os.write(ours, bytes(65536))
+    channel, ends = await channel_with(ours)
+    channel.send(NOTE)
+    assert ends.written == [LINE]
+    channel.write_ended(None)
+
+
+async def test_a_broken_pipe_is_left_to_the_transport_when_writes_are_joined() -> None:
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    channel, ends = await channel_with(ours)
+    channel.send(NOTE)
+    os.close(theirs)
+    channel.join_writes()
+    channel.send(NOTE)
+    await asyncio.sleep(0)
+    assert ends.written == [LINE]
+    channel.write_ended(BrokenPipeError())
+    os.close(ours)
+
+
+# Joined writes
+
+
+async def test_thirty_two_messages_are_written_together() -> None:
+    channel, ends = await channel_with()
+    channel.join_writes()
+    for _ in range(31):
+        channel.send_success(1, b"{}")
+    assert ends.written == []
+    channel.send_success(1, b"{}")
+    (written,) = ends.written
+    assert written.count(b"\n") == 32
+    for _ in range(31):
+        channel.send(NOTE)
+    assert len(ends.written) == 1
+    channel.send(NOTE)
+    assert ends.written[1:] == [LINE * 32]
+
+
+async def test_joined_writes_are_dropped_with_their_sink() -> None:
+    channel, ends = await channel_with()
+    channel.join_writes()
+    channel.send(NOTE)
+    channel.write_ended(OSError())
+    await asyncio.sleep(0)
+    assert ends.written == []
+
+
+async def test_joined_writes_count_towards_the_limit() -> None:
+    channel, ends = await channel_with()
+    channel.pause_writing()
+    ends.queued = lines.HARD_LIMIT + 1
+    channel.join_writes()
+    channel.send(NOTE)
+    assert ends.told == []
+    await asyncio.sleep(0)
+    assert ends.told == ["pause"]
+
+
+async def test_a_request_that_is_passed_on_is_one_line() -> None:
+    channel, ends = await channel_with()
+    channel.send_request(3, "m", Raw(b'{"a":1}'))
+    assert ends.written == [b'{"jsonrpc":"2.0","id":3,"method":"m","params":{"a":1}}\n']
+
+
+# Closing
+
+
+async def test_closing_ends_the_run_and_both_ends() -> None:
+    channel, ends = await channel_with()
+    running = asyncio.create_task(channel.run(lambda message: None))
+    await asyncio.sleep(0)
+    ends.told.clear()
+    closing = asyncio.create_task(channel.close())
+    await asyncio.sleep(0)
+    assert (ends.told, running.done()) == (["close"], False)
+    channel.write_ended(None)
+    await closing
+    await running
+    assert ends.told == ["close", "close"]
+
+
+async def test_closing_what_was_never_attached_or_has_ended_does_nothing() -> None:
+    channel = LineChannel(TransportContext(transport_type="memory"))
+    await channel.close()
+    await channel.run(lambda message: None)
+    channel, ends = await channel_with()
+    channel.write_ended(OSError())
+    await channel.close_sink()
+    assert ends.told == []
+
+
+async def test_a_sink_that_cannot_be_aborted_is_let_go() -> None:
+    channel, ends = await channel_with()
+
+    def fails() -> None:
+        raise RuntimeError("being lost")
+
+    ends.abort = fails  # type: ignore[method-assign]
+    await channel.close_sink(linger=0)
+
+
+async def test_closing_waits_two_seconds(virtual_time: VirtualTime) -> None:
+    channel, ends = await channel_with()
+    begun = virtual_time.now
+    await channel.close()
+    assert virtual_time.now - begun == pytest.approx(2.0)
+    assert ends.told == ["close", "abort", "close"]
+
+
+async def test_a_socket_reports_both_sides_to_its_channel() -> None:
+    channel, _ = await channel_with()
+    both = SocketProtocol(channel)
+    both.connection_made(transport := Transport())
+    assert transport.told == [lines.HIGH_WATER]
+    got: list[Any] = []
+    running = asyncio.create_task(channel.run(got.append))
+    await asyncio.sleep(0)
+    both.data_received(LINE)
+    assert got == [NOTE]
+    assert both.eof_received() is True, "our side stays open"
+    await running
+    channel.send(NOTE)
+    channel, _ = await channel_with()
+    both = SocketProtocol(channel)
+    both.connection_lost(OSError("boom"))
+    with pytest.raises(ChannelClosed, match="boom"):
+        await channel.run(got.append)
+    with pytest.raises(ChannelClosed, match="boom"):
+        channel.send(NOTE)

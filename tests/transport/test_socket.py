@@ -3,11 +3,18 @@
 import asyncio
 import contextlib
 import os
+import socket
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from fairlead.errors import ConnectFailed
 from fairlead.transport.line_channel import LineChannel
-from fairlead.transport.socket import connect_unix
+from fairlead.transport.socket import connect_tcp, connect_unix
+from fairlead.wire import Notification
 from tests.support.line_sockets import listen_unix
+from tests.support.virtual_time import VirtualTime
 
 
 def descriptors() -> set[str]:
@@ -48,3 +55,55 @@ async def test_connecting_may_be_cancelled_at_any_step(tmp_path: Path, loop_kind
                 await channel.close()
             await until_only(before)
         assert finished < 11
+
+
+# Connecting
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def test_a_place_where_nobody_listens_is_named(tmp_path: Path) -> None:
+    path, port = str(tmp_path / "none"), free_port()
+    with pytest.raises(ConnectFailed, match=f"Could not connect to the unix socket {path}: ") as no:
+        await connect_unix(path)
+    assert isinstance(no.value.__cause__, FileNotFoundError)
+    with pytest.raises(ConnectFailed, match=rf"Could not connect to 127\.0\.0\.1:{port}: .+"):
+        await connect_tcp("127.0.0.1", port)
+
+
+async def test_connecting_takes_thirty_seconds_at_most(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*args: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+    begun = virtual_time.now
+    with pytest.raises(ConnectFailed, match=r"connect to a\.example:1: no connection within 30 s$"):
+        await connect_tcp("a.example", 1)
+    assert virtual_time.now - begun == 30.0
+
+
+async def test_a_connection_carries_lines_and_says_where_it_leads() -> None:
+    got: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(5):
+        channel = await connect_tcp("127.0.0.1", port, limit=100)
+        assert channel.context.transport_type == "tcp"
+        assert channel.context.peer_address == f"127.0.0.1:{port}"
+        running = asyncio.create_task(channel.run(got.put_nowait))
+        channel.send(Notification("n"))
+        assert await got.get() == Notification("n")
+        await running
+        await channel.close()
+        server.close()

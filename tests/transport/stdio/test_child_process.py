@@ -1,7 +1,10 @@
 """Servers as child processes: how they start, how they die, and what they leave behind."""
 
 import asyncio
+import errno
+import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,9 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import ChannelClosed, ConnectFailed, RemoteProtocolError
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    LocalResourceError,
+    RemoteProtocolError,
+)
 from fairlead.transport.channel import Incoming
+from fairlead.transport.stdio import child_process
 from fairlead.transport.stdio.child_process import ProcessChannel, child_environment, spawn
+from fairlead.transport.stdio.own_stdio import widen_pipe
 from fairlead.wire import Notification, Request, Success
 from tests.support.stdio_programs import program
 
@@ -352,3 +362,276 @@ def test_what_a_child_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
         "PYTHONUTF8": "0",
         "PATH": "/x",
     }
+
+
+# Small programs of the shell
+
+
+def shell(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]
+
+
+UP = 'echo \'{"jsonrpc":"2.0","method":"up"}\'; '
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "public"),
+    [
+        ("missing", "there is no program", "could not be started: its program does not exist"),
+        (
+            "interpreter",
+            "the interpreter in its first line does not exist",
+            "could not be started: the interpreter of its program does not exist",
+        ),
+        (
+            "plain file",
+            "may not be executed",
+            "could not be started: its program may not be executed",
+        ),
+        (
+            "folder",
+            "the working directory",
+            "could not be started: its working directory does not exist",
+        ),
+        ("empty", "the command is empty", "could not be started"),
+        ("zero byte", "embedded null byte", "could not be started"),
+    ],
+)
+async def test_what_cannot_be_started_is_told_to_us_and_in_part_to_others(
+    tmp_path: Path, what: str, text: str, public: str
+) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o700)
+    plain = tmp_path / "plain"
+    plain.write_text("hello")
+    commands = {
+        "missing": ["no-such-program-anywhere"],
+        "interpreter": [str(script)],
+        "plain file": [str(plain)],
+        "folder": ["/bin/sh"],
+        "empty": [],
+        "zero byte": ["/bin/sh", "a\0b"],
+    }
+    cwd = str(tmp_path / "nowhere") if what == "folder" else None
+    with pytest.raises(ConnectFailed, match=text) as failed:
+        await spawn(commands[what], cwd=cwd)
+    assert failed.value.public == public
+
+
+@pytest.mark.parametrize(
+    ("number", "resource"), [(errno.EAGAIN, "processes"), (errno.EMFILE, "file descriptors")]
+)
+async def test_a_machine_that_has_no_more_to_give_is_named(
+    monkeypatch: pytest.MonkeyPatch, number: int, resource: str
+) -> None:
+    def refuse(*args: object, **settings: object) -> None:
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(LocalResourceError, match=f"out of {resource} on this machine") as failed:
+        await spawn(["/bin/sh"])
+    assert failed.value.resource == resource
+
+
+async def test_a_server_that_closes_its_input_may_still_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child_process, "LAST_ANSWERS", 0.01)
+    monkeypatch.setattr(child_process, "STDIN_GRACE", 0.02)
+    channel = await spawn(shell(f"exec 0<&-; {UP} exec sleep 60"))
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    await got.get()
+    refused: list[ChannelClosed] = []
+    async with asyncio.timeout(5):
+        while not refused:
+            try:
+                channel.send(Notification("x"))
+            except ChannelClosed as exc:
+                refused.append(exc)
+            await asyncio.sleep(0)
+        end = await task
+    assert refused[0].reason == f"the server closed its input ({shlex.join(channel.command)})"
+    assert (refused[0].delivered, refused[0].public) == (False, "closed its input")
+    assert (end.reason, end.public, end.exit_code) == (refused[0].reason, "closed its input", None)
+    await channel.close()
+
+
+async def test_a_server_that_closes_its_output_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "STDIN_GRACE", 0.02)
+    channel = await spawn(shell("exec 1>&-; exec sleep 60"))
+    end = await running(channel, asyncio.Queue())
+    assert end.reason == f"the server closed its output ({shlex.join(channel.command)})"
+    assert (end.public, end.exit_code, channel.exit_code) == ("closed its output", None, None)
+    await channel.close()
+
+
+async def test_a_request_that_was_never_read_was_not_delivered() -> None:
+    channel = await spawn(shell("exit 4"))
+    end = await running(channel, asyncio.Queue())
+    assert (end.exit_code, channel.exit_code) == (4, 4)
+    assert end.reason == f"the server exited with code 4 ({shlex.join(channel.command)})"
+    await channel.close()
+    unread = await spawn(shell(f"{UP} sleep 0.05; exit 5"))
+    unread.send(Request(1, "x"))
+    end = await running(unread, asyncio.Queue())
+    assert (end.exit_code, end.delivered) == (5, False)
+    await unread.close()
+    read = await spawn(shell("read line; exit 6"))
+    read.send(Request(1, "x"))
+    end = await running(read, asyncio.Queue())
+    assert (end.exit_code, end.delivered) == (6, True)
+    await read.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [
+        ("trap 'echo term >> $NOTE; exit 0' TERM; while :; do sleep 0.01; done", "term\n"),
+        ("trap 'echo term >> $NOTE; exit 0' TERM; cat > /dev/null; echo eof > $NOTE", "eof\n"),
+    ],
+    ids=["stays", "leaves"],
+)
+async def test_a_server_is_asked_to_leave_before_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, note: str
+) -> None:
+    if note == "term\n":
+        monkeypatch.setattr(child_process, "STDIN_GRACE", 0.02)
+    path = tmp_path / "note"
+    channel = await spawn(shell(f"{UP} {script}"), env={"NOTE": str(path)})
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    await got.get()
+    async with asyncio.timeout(5):
+        await channel.close()
+    assert path.read_text() == note
+    assert (await task).exit_code == 0
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+async def test_a_server_that_was_closed_leaves_no_descriptors(loop_kind: str) -> None:
+    first = await spawn(["/bin/cat"])
+    await first.close()
+    before = descriptors()
+    for _ in range(3):
+        channel = await spawn(["/bin/cat"])
+        assert len(descriptors()) > len(before)
+        await channel.close()
+        assert channel._reaped
+    await until(lambda: len(descriptors()) <= len(before))
+
+
+async def test_the_pipes_of_a_server_are_wide() -> None:
+    channel = await spawn(shell(f"{UP} exec cat"))
+    got: asyncio.Queue[Incoming] = asyncio.Queue()
+    task = asyncio.create_task(running(channel, got))
+    await got.get()
+    ours, theirs = os.pipe()
+    widen_pipe(ours)
+    size = fcntl.fcntl(ours, fcntl.F_GETPIPE_SZ)
+    os.close(ours)
+    os.close(theirs)
+    for number in (0, 1):
+        name = f"/proc/{channel.context.process_id}/fd/{number}"
+        pipe = os.open(name, os.O_RDWR | os.O_NONBLOCK)
+        assert fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) == size
+        os.close(pipe)
+    await channel.close()
+    await task
+
+
+async def test_a_forked_process_lets_go_of_the_input_of_a_server() -> None:
+    """Called here instead of there: then nobody holds its input, and it leaves."""
+    channel = await spawn(["/bin/cat"])
+    task = asyncio.create_task(running(channel, asyncio.Queue()))
+    channel.send(Notification("x"))
+    channel.forget_input()
+    async with asyncio.timeout(5):
+        assert (await task).exit_code == 0
+    await channel.close()
+
+
+async def test_closing_twice_and_cancelled_closes_once() -> None:
+    channel = await spawn(["/bin/cat"])
+    task = asyncio.create_task(running(channel, asyncio.Queue()))
+    first = asyncio.create_task(channel.close())
+    await asyncio.sleep(0)
+    first.cancel()
+    async with asyncio.timeout(5):
+        await channel.close()
+        assert (await task).exit_code == 0
+    assert first.cancelled()
+
+
+# Starts that come to nothing
+
+
+async def test_a_process_that_cannot_be_watched_over_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[int] = []
+
+    def refuse(pid: int) -> None:
+        started.append(pid)
+        raise OSError(errno.EMFILE, "no")
+
+    monkeypatch.setattr(child_process.reaper, "register", refuse)
+    before = len(descriptors())
+    with pytest.raises(LocalResourceError, match="out of file descriptors"):
+        await spawn(["/bin/sleep", "60"])
+    (pid,) = started
+    assert not Path(f"/proc/{pid}").exists(), "killed, and its end was taken note of"
+    assert len(descriptors()) <= before + 1  # those of the thread that starts processes
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "after"])
+def test_a_start_that_is_abandoned_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    start = child_process._Start(["/bin/sleep", "60"], dict(os.environ), None)
+    if when == "before":
+        start.abandon()
+        with pytest.raises(OSError, match="nobody waits for it any more"):
+            start.run()
+        return
+    if when == "meanwhile":
+        monkeypatch.setattr(child_process.reaper, "register", lambda pid: start.abandon())
+    process = start.run()
+    if when == "after":
+        assert alive(process.pid)
+        start.abandon()
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdin is not None
+    assert process.stdin.closed
+
+
+async def test_a_forked_process_forgets_the_servers_of_its_parent() -> None:
+    """Called here instead of there: then nobody holds the input of the server, and it leaves."""
+    channel = await spawn(["/bin/cat"])
+    task = asyncio.create_task(running(channel, asyncio.Queue()))
+    assert channel in child_process._open
+    child_process._after_fork()
+    assert list(child_process._open) == []
+    async with asyncio.timeout(5):
+        assert (await task).exit_code == 0
+    await channel.close()
+    other = await spawn(["/bin/cat"])
+    await other.close()
+    assert other not in child_process._open
+
+
+async def test_a_process_is_watched_by_a_thread_where_nothing_else_will_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    channel = await spawn(shell("exit 3"))
+    async with asyncio.timeout(5):
+        assert (await running(channel, asyncio.Queue())).exit_code == 3
+    await channel.close()

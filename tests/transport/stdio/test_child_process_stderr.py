@@ -92,3 +92,11 @@ async def test_a_listener_that_fails_hears_the_next_line(caplog: pytest.LogCaptu
     _Stderr(listen, "fairlead.server.a").data_received(b"1\n2\n")
     assert heard == ["1", "2"]
     assert caplog.text.count("on_stderr failed") == 2
+
+
+async def test_a_flood_is_logged_whole_if_somebody_wants_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG, "fairlead.server.a"):
+        _Stderr(None, "fairlead.server.a").data_received(lines(1, 100))
+    assert [record.getMessage() for record in caplog.records] == texts(1, 100)

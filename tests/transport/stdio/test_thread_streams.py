@@ -171,3 +171,34 @@ def test_a_thread_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.Mon
     assert len(os.listdir("/proc/self/fd")) == len(before)
     os.close(theirs)
     os.close(ours)
+
+
+# Reading ahead
+
+
+async def test_a_source_reads_on_as_long_as_its_chunks_are_taken() -> None:
+    theirs, ours = os.pipe()
+    channel = Told()
+    source = ThreadSource(theirs, channel)
+    source.resume_reading()
+    for number in range(10):
+        os.write(ours, b"%d" % number)
+        assert await channel.next() == str(number)
+    os.close(ours)
+    assert await channel.next() == "eof"
+    os.close(theirs)
+
+
+async def test_a_source_that_is_paused_reads_nothing_and_may_be_closed() -> None:
+    theirs, ours = os.pipe()
+    os.write(ours, b"x")
+    channel = Told()
+    source = ThreadSource(theirs, channel)
+    thread = named("fairlead-stdin")
+    source.close()
+    await asyncio.to_thread(thread.join, 5)
+    assert not thread.is_alive()
+    assert os.read(theirs, 10) == b"x"
+    assert channel.events.empty()
+    for fd in (theirs, ours):
+        os.close(fd)

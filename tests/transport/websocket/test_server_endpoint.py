@@ -195,3 +195,40 @@ async def test_what_keeps_a_connection_alive_is_not_answered() -> None:
         assert first["error"]["code"] == -32600
         client.leave()
         await client.task
+
+
+async def test_a_refusal_has_the_headers_that_fit() -> None:
+    async with application(auth_token="x") as app:
+        client = Client(app)
+        start, body = await client.next(), await client.next()
+        names = [name for name, _ in start["headers"]]
+        assert names == [b"content-type", b"www-authenticate"], "closing is for the server to say"
+        assert start["headers"][0][1] == b"text/plain; charset=utf-8"
+        assert body["body"].startswith(b"401 Unauthorized: A valid bearer token")
+        await client.task
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [(["a", "mcp"], "mcp"), (["a"], None), ([], None), (None, None)]
+)
+async def test_the_subprotocol_is_chosen_if_it_is_offered(
+    offered: list[str] | None, chosen: str | None
+) -> None:
+    async with application() as app:
+        client = Client(app, subprotocols=offered)
+        assert await client.next() == {"type": "websocket.accept", "subprotocol": chosen}
+        client.leave()
+        await client.task
+
+
+async def test_a_client_that_cannot_be_served_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with application() as app:
+
+        def fail(channel: Any, principal: Any) -> Any:
+            raise ValueError("odd")
+
+        app.sockets._accept = fail
+        client = await Client(app).opened()
+        assert await client.closed() == (1011, "internal error")
+        assert "a WebSocket could not be served" in caplog.text
+        assert app.sockets._open == set()

@@ -301,3 +301,19 @@ async def test_nothing_is_sent_after_the_end() -> None:
     await turns()
     assert client.heard == []
     await client.close()
+
+
+async def test_what_is_no_answer_is_handed_over_to_the_client_as_it_is() -> None:
+    channel = ToolCallClientChannel(CONTEXT, FakeSocket())
+    got: list[Incoming] = []
+    running = asyncio.ensure_future(channel.run(got.append))
+    await turns()
+    channel.arrived('{"jsonrpc":"2.0","method":"n"}')
+    channel.arrived("no json")
+    channel.arrived('{"id":77,"result":{}}')
+    note, error = got
+    assert note == Notification("n")
+    assert isinstance(error, RemoteProtocolError)
+    assert error.request_id is None
+    await channel.close()
+    await running

@@ -1,16 +1,19 @@
 """A channel on a WebSocket: what its end is called, and how long closing it may take."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from fairlead.errors import ChannelClosed
+from fairlead.limits import MESSAGES_PER_TURN
 from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.websocket.websocket_channel import (
     WebSocketChannel,
     WebSocketClosed,
     describe,
 )
+from fairlead.transport.websocket.write_queue import HARD_LIMIT
 from fairlead.wire import Notification
 from tests.support.virtual_time import VirtualTime
 
@@ -120,3 +123,160 @@ async def test_the_peer_has_a_second_for_its_close_frame(
 )
 def test_close_codes_have_names(code: int, name: str) -> None:
     assert describe(code) == f"WebSocket closed with {code} ({name})"
+
+
+class TalkingSocket(FakeSocket):
+    """A WebSocket on which frames come, and then its end."""
+
+    def __init__(self, *frames: str | bytes, end: Exception | None = None, **more: float) -> None:
+        super().__init__(**more)
+        self.frames = list(frames)
+        self._problem = end
+
+    async def receive(self) -> str | bytes:
+        if self.frames:
+            return self.frames.pop(0)
+        if self._problem is not None:
+            raise self._problem
+        await self.end
+        raise AssertionError
+
+
+NOTE = '{"jsonrpc":"2.0","method":"n"}'
+
+
+async def test_frames_are_delivered_and_what_is_no_message_too() -> None:
+    noise = b"n\xff" + b"o" * 300
+    channel = channel_on(TalkingSocket(NOTE, NOTE.encode(), noise, end=WebSocketClosed(1000)))
+    got: list[Any] = []
+    with pytest.raises(ChannelClosed, match=r"1000 \(normal\)"):
+        await channel.run(got.append)
+    assert got[:2] == [Notification("n"), Notification("n")]
+    error = got[2]
+    assert (error.excerpt, error.size, error.frame) == ("n�" + "o" * 198, 302, noise)
+    with pytest.raises(ChannelClosed):
+        await channel.run(got.append)
+    await channel.close()
+
+
+async def test_what_arrives_before_anybody_listens_is_delivered_first() -> None:
+    channel = channel_on(TalkingSocket(NOTE, end=WebSocketClosed(1001, "bye")))
+    channel.hand_over(Notification("early"))
+    got: list[Any] = []
+    with pytest.raises(ChannelClosed, match="bye"):
+        await channel.run(got.append)
+    assert got == [Notification("early"), Notification("n")]
+    await channel.close()
+
+
+async def test_a_socket_that_cannot_be_read_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    socket = TalkingSocket(end=ValueError("odd"))
+    channel = channel_on(socket)
+    with pytest.raises(ChannelClosed, match=r"1011 \(internal error\): internal error"):
+        await channel.run(lambda item: None)
+    assert "a WebSocket could not be read" in caplog.text
+    await channel.close()
+    assert socket.farewells == [(1011, "internal error")]
+
+
+async def test_frames_that_are_queued_are_dropped_with_the_socket(
+    virtual_time: VirtualTime,
+) -> None:
+    socket = TalkingSocket(send=5.0)
+    channel = channel_on(socket)
+    running = asyncio.ensure_future(channel.run(lambda item: None))
+    for _ in range(3):
+        channel.write(b"x" * (1 << 20))
+    assert channel.congested
+    draining = asyncio.ensure_future(channel.drain())
+    await asyncio.sleep(1)
+    socket.end.set_exception(WebSocketClosed(1006))
+    with pytest.raises(ChannelClosed):
+        await running
+    with pytest.raises(ChannelClosed) as refused:
+        await draining
+    assert (refused.value.delivered, channel.congested) == (False, False)
+    await asyncio.sleep(60)
+    assert socket.sent == []
+    await channel.close()
+
+
+@pytest.mark.parametrize("problem", [WebSocketClosed(1006, "gone"), ValueError("odd")])
+async def test_a_frame_that_cannot_be_sent_ends_the_channel(problem: Exception) -> None:
+    socket = FakeSocket()
+
+    async def fail(frame: bytes) -> None:
+        raise problem
+
+    socket.send = fail  # type: ignore[method-assign]
+    channel = channel_on(socket)
+    running = asyncio.ensure_future(channel.run(lambda item: None))
+    channel.write(b"{}")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    reason = "1006" if isinstance(problem, WebSocketClosed) else "internal error"
+    with pytest.raises(ChannelClosed, match=reason) as refused:
+        channel.write(b"{}")
+    assert refused.value.delivered is False
+    assert running.done() == isinstance(problem, ValueError), "else the reader learns more"
+    await channel.close()
+    await asyncio.wait((running,))
+    running.exception()
+
+
+async def test_nothing_is_sent_while_a_channel_closes_or_the_socket_is_shut(
+    virtual_time: VirtualTime,
+) -> None:
+    socket = FakeSocket(close=0.5)
+    channel = channel_on(socket)
+    channel.set_close_reason(1001, "bye")
+    closing = asyncio.ensure_future(channel.close())
+    await asyncio.sleep(0.1)
+    for attempt in (lambda: channel.write(b"{}"), lambda: channel.send(Notification("n"))):
+        with pytest.raises(ChannelClosed) as refused:
+            attempt()
+        assert refused.value.delivered is False
+    with pytest.raises(ChannelClosed):
+        await channel.drain()
+    await closing
+    assert (socket.sent, socket.farewells) == ([], [(1001, "bye")])
+    await channel.run(lambda item: None)
+    other = FakeSocket()
+    other.open = False
+    with pytest.raises(ChannelClosed, match="WebSocket not open") as refused:
+        channel_on(other).write(b"{}")
+    assert refused.value.delivered is False
+
+
+async def test_other_clients_get_a_turn_between_many_frames() -> None:
+    frames = [NOTE] * (2 * MESSAGES_PER_TURN.value + 1)
+    channel = channel_on(TalkingSocket(*frames, end=WebSocketClosed(1000)))
+    got: list[Any] = []
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(len(got))
+        if len(got) < len(frames):
+            asyncio.get_running_loop().call_soon(look)
+
+    asyncio.get_running_loop().call_soon(look)
+    with pytest.raises(ChannelClosed):
+        await channel.run(got.append)
+    assert len(got) == len(frames)
+    turn = MESSAGES_PER_TURN.value
+    assert {turn, 2 * turn} <= set(seen)
+    await channel.close()
+
+
+async def test_reading_waits_while_too_much_waits_to_be_sent(virtual_time: VirtualTime) -> None:
+    socket = TalkingSocket(NOTE, send=3.0)
+    channel = channel_on(socket)
+    channel.write(b"x" * (HARD_LIMIT + 1))
+    got: list[Any] = []
+    running = asyncio.ensure_future(channel.run(got.append))
+    await asyncio.sleep(2.9)
+    assert got == []
+    await asyncio.sleep(0.2)
+    assert got == [Notification("n")]
+    await channel.close()
+    await running

@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.frames import Close
 from websockets.http11 import Request as Handshake
 from websockets.http11 import Response
+from websockets.protocol import State
 from websockets.typing import Subprotocol
 
 from fairlead import MCPServer
@@ -780,3 +781,41 @@ def test_a_socket_that_broke_without_a_cause_has_no_reason() -> None:
 )
 def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert client_module._shown(url) == shown
+
+
+class GoneConnection:
+    """A connection of the library that was closed."""
+
+    def __init__(self) -> None:
+        self.state = State.CLOSED
+        self.aborted = 0
+        self.transport = self
+        self.error = ConnectionClosed(Close(1001, "bye"), None)
+
+    async def recv(self) -> Any:
+        raise self.error
+
+    async def send(self, frame: bytes, text: bool) -> None:
+        assert text
+        raise self.error
+
+    def abort(self) -> None:
+        self.aborted += 1
+        if self.aborted > 1:
+            raise RuntimeError("it is being lost")
+
+
+async def test_a_connection_that_was_closed_says_so_in_our_words() -> None:
+    gone: Any = GoneConnection()
+    connection = client_module._LibraryConnection(gone)
+    assert not connection.open
+    for attempt in (connection.receive(), connection.send(b"{}")):
+        with pytest.raises(WebSocketClosed) as closed:
+            await attempt
+        assert (closed.value.code, closed.value.reason) == (1001, "bye")
+        assert closed.value.__cause__ is gone.error
+    connection.abort()
+    connection.abort()
+    assert gone.aborted == 2
+    gone.state = State.OPEN
+    assert connection.open

@@ -112,3 +112,16 @@ def test_parts_are_bounded_together() -> None:
     fragments.take(event("result", {"content": [A, A]}))
     with pytest.raises(RemoteProtocolError, match="over the limit of 100 bytes"):
         fragments.take(event("result", {"content": [A, A]}))
+
+
+@pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
+def test_parts_may_be_as_long_as_the_limit(less: int, fits: bool) -> None:
+    assembler = FragmentAssembler(1, limit=2 * len(json.dumps(A)) - less)
+    part = event("result", {"content": [A]})
+    assembler.take(part)
+    if fits:
+        assembler.take(part)
+        assert assembler.parts == [A, A]
+    else:
+        with pytest.raises(RemoteProtocolError, match="over the limit of"):
+            assembler.take(part)

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlead.errors import (
     ChannelClosed,
@@ -12,8 +13,11 @@ from fairlead.errors import (
     HttpError,
     TransportError,
 )
+from fairlead.protocol.headers import ParamHeader
+from fairlead.transport.http.client.http1.http_client import HttpResponse
 from fairlead.transport.http.client.http_channel import HttpChannel
-from fairlead.wire import Notification
+from fairlead.wire import Notification, Request, Success
+from tests.support.scripted_door import Asked, ScriptedChannel, reply, stream
 from tests.support.scripted_http_server import (
     SESSION,
     Call,
@@ -25,6 +29,7 @@ from tests.support.scripted_http_server import (
     raw_server,
     stateless_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 async def test_a_body_of_several_megabytes_arrives() -> None:
@@ -204,3 +209,252 @@ async def test_it_works_on_the_plain_loop_too(loop_kind: str) -> None:
         connected(server.url, "stateless") as (peer, _),
     ):
         await asyncio.gather(*(peer.request("tools/list") for _ in range(20)))
+
+
+# Without a network
+
+
+def stateless(number: int, method: str, **params: Any) -> Request:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    return Request(number, method, Raw(json.dumps({**params, "_meta": meta}).encode()))
+
+
+def answer_to(asked: Asked) -> HttpResponse:
+    if "id" not in asked.message:
+        return reply(405 if asked.method == "GET" else 202)
+    result = {"protocolVersion": "2025-11-25"} if asked.rpc == "initialize" else {}
+    answer = {"jsonrpc": "2.0", "id": asked.message["id"], "result": result}
+    return reply(200, answer, **({"Mcp_Session_Id": "s"} if asked.rpc == "initialize" else {}))
+
+
+async def answering(asked: Asked) -> HttpResponse:
+    return answer_to(asked)
+
+
+async def turns() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def test_a_notification_of_the_stateless_era_states_the_version_of_the_last_request() -> None:
+    async with ScriptedChannel.over(answering) as one:
+        await one.channel.tell(Notification("first"))
+        one.channel.send(stateless(1, "tools/list"))
+        await one.got()
+        await one.channel.tell(Notification("second"))
+        versions = [asked.headers.get("mcp-protocol-version") for asked in one.door.asked]
+        assert versions == [None, "2026-07-28", "2026-07-28"]
+        assert "mcp-method" not in one.door.asked[2].headers
+        one.channel.send(Request(0, "initialize", Raw(b"{}")))
+        await one.got(2)
+        await one.channel.tell(Notification("third"))
+        assert one.door.asked[-1].headers["mcp-protocol-version"] == "2025-11-25"
+
+
+async def test_headers_may_be_changed_for_all_requests_or_for_one() -> None:
+    async with ScriptedChannel.over(answering, headers={"X-A": "1"}) as one:
+        one.channel.send(Request(1, "tools/list"))
+        one.channel.add_headers(1, {"X-B": "2"})
+        one.channel.add_headers(99, {"X-B": "3"})
+        await one.got()
+        one.channel.configure({"x-a": "4"})
+        one.channel.send(Request(2, "tools/list"))
+        await one.got(2)
+        seen = [(a.headers.get("x-a"), a.headers.get("x-b")) for a in one.door.asked]
+        assert seen == [("1", "2"), ("4", None)]
+
+
+async def test_arguments_travel_in_headers_if_somebody_says_which() -> None:
+    async with ScriptedChannel.over(answering) as one:
+        assert one.channel.param_headers_of is None
+
+        def marks(tool: str) -> tuple[ParamHeader, ...]:
+            return ()
+
+        one.channel.param_headers_of = marks
+        assert one.channel.param_headers_of is marks
+        assert one.channel.on_auth_error is None
+        one.channel.on_auth_error = hook = lambda error: None
+        assert one.channel.on_auth_error is hook
+
+
+async def test_a_request_waits_for_events_once_its_stream_has_begun() -> None:
+    made = stream()
+
+    async def answer(asked: Asked) -> HttpResponse:
+        return made
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(stateless(1, "tools/call", name="x"))
+        assert not one.channel.waits_for_events(1)
+        await turns()
+        assert one.channel.waits_for_events(1)
+        assert not one.channel.waits_for_events(2)
+        made.event({"jsonrpc": "2.0", "id": 1, "result": {}})
+        await one.got()
+        assert one.channel.related_request_id is None, "nothing is being delivered"
+        assert not one.channel.waits_for_events(1)
+
+
+async def test_parts_of_a_result_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    made = stream()
+    part = {"type": "text", "text": "a"}
+
+    async def answer(asked: Asked) -> HttpResponse:
+        return made
+
+    async with ScriptedChannel.over(answer) as one:
+        parts: list[Any] = []
+
+        def hear(request_id: Any, content: list[Any]) -> None:
+            parts.append((request_id, content))
+            raise ValueError("odd")
+
+        one.channel.on_fragment = hear
+        one.channel.send(stateless(1, "tools/call", name="x"))
+        made.event({"content": [part]}, event="result")
+        made.event({"content": []}, event="complete")
+        answered = await one.got()
+        assert json.loads(bytes(answered.result))["content"] == [part]
+        assert parts == [(1, [part])]
+        assert "on_fragment failed" in caplog.text
+
+
+async def test_a_hook_that_fails_keeps_nothing_from_going_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refuse(asked: Asked) -> HttpResponse:
+        return reply(400)
+
+    def boom(error: Exception) -> None:
+        raise ValueError("odd")
+
+    async with ScriptedChannel.over(refuse) as one:
+        one.channel.on_error = boom
+        for _ in range(2):
+            one.channel.send(Notification("x"))
+            await turns()
+        assert caplog.text.count("on_error failed") == 2
+        one.channel.on_error = None
+        one.channel.send(Notification("x"))
+        await turns()
+
+
+@pytest.mark.parametrize("hook", [True, False])
+async def test_a_listening_stream_that_is_refused_gets_other_credentials(hook: bool) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        if asked.method == "GET" and "x-new" not in asked.headers:
+            return reply(401)
+        return answer_to(asked)
+
+    async with ScriptedChannel.over(answer) as one:
+        if hook:
+            one.channel.on_auth_error = lambda error: {"X-New": "1"}
+        await one.channel.start_listening()
+        await turns()
+        news = [asked.headers.get("x-new") for asked in one.door.of("GET")]
+        assert news == ([None, "1"] if hook else [None])
+        assert one.errors == []
+
+
+async def test_a_listening_stream_of_a_forgotten_session_renews_it() -> None:
+    sessions: list[str] = []
+
+    async def answer(asked: Asked) -> HttpResponse:
+        if asked.rpc == "initialize":
+            sessions.append(f"s{len(sessions)}")
+            result = {"protocolVersion": "2025-11-25"}
+            envelope = {"jsonrpc": "2.0", "id": asked.message["id"], "result": result}
+            return reply(200, envelope, Mcp_Session_Id=sessions[-1])
+        if asked.method == "GET" and asked.headers.get("mcp-session-id") == "s0":
+            return reply(404)
+        return answer_to(asked)
+
+    async with ScriptedChannel.over(answer, listen=False) as one:
+        one.channel.send(Request(0, "initialize", Raw(b"{}")))
+        await one.got()
+        await one.channel.start_listening()
+        await turns()
+        assert [asked.headers["mcp-session-id"] for asked in one.door.of("GET")] == ["s0", "s1"]
+        assert one.channel.session_id == "s1"
+
+
+async def test_nobody_waits_for_room_in_a_channel_that_was_closed() -> None:
+    async def never(asked: Asked) -> HttpResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with ScriptedChannel.over(never, pool_size=1) as one:
+        for number in range(3):
+            one.channel.send(stateless(number, "tools/call", x="y" * (1 << 20)))
+        await turns()
+        assert one.channel.congested
+        draining = asyncio.create_task(one.channel.drain())
+        await turns()
+        assert not draining.done()
+        await one.channel.close()
+        async with asyncio.timeout(5):
+            await draining
+        assert not one.channel.congested
+
+
+async def test_closing_ends_the_run_and_all_tasks() -> None:
+    async def never(asked: Asked) -> HttpResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with ScriptedChannel.over(never) as one:
+        before = asyncio.all_tasks()
+        one.channel.send(Request(1, "tools/list"))
+        await turns()
+        await one.channel.close()
+        await one.channel.close()
+        left = [task for task in asyncio.all_tasks() - before if not task.done()]
+        assert left == []
+        assert (one.door.closed, one.delivered) == (True, [])
+
+
+async def silent(asked: Asked) -> HttpResponse:
+    """Answer nothing."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_ten_calls_are_made_at_once() -> None:
+    async with ScriptedChannel.over(silent) as one:
+        for number in range(12):
+            one.channel.send(Request(number, "tools/call"))
+        await turns()
+        assert len(one.door.asked) == 10
+
+
+async def test_the_first_requests_wait_a_second_for_the_listening_stream(
+    virtual_time: VirtualTime,
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        return await silent(asked) if asked.method == "GET" else answer_to(asked)
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(Request(0, "initialize", Raw(b"{}")))
+        await one.got()
+        begun = virtual_time.now
+        one.channel.send(Notification("notifications/initialized"))
+        one.channel.send(Request(1, "tools/list"))
+        await asyncio.sleep(5)
+        assert one.door.of("tools/list")[0].at - begun == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [(Notification("n"), 1.0), (Success(1, Raw(b"{}")), 1.0), (Request(1, "tools/list"), 0.0)],
+    ids=["notification", "response", "request"],
+)
+async def test_how_long_closing_waits_for_a_message(
+    virtual_time: VirtualTime, message: Any, seconds: float
+) -> None:
+    async with ScriptedChannel.over(silent) as one:
+        one.channel.send(message)
+        await turns()
+        begun = virtual_time.now
+        await one.channel.close()
+        assert virtual_time.now - begun == pytest.approx(seconds)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from fairlead.errors import (
     RpcError,
 )
 from fairlead.protocol.conversation.era_probe import NeedsHandshake, judge_lost_probe
+from fairlead.transport.http.client.http1.http_client import HttpClient, HttpResponse
 from fairlead.transport.http.client.http_channel import HttpChannel
 from fairlead.transport.http.client.legacy_sse import LegacySseChannel, open_legacy_sse
 from fairlead.transport.http.client.negotiation import open_http
-from fairlead.wire import Notification, Request
+from fairlead.transport.http.client.request_headers import RequestHeaders
+from fairlead.wire import Notification, Request, encode
+from tests.support.scripted_door import Asked, ScriptedDoor, ScriptedReply, stream
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -28,6 +32,7 @@ from tests.support.scripted_http_server import (
     raw_server,
     shake_hands,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 class LegacyServer:
@@ -370,3 +375,383 @@ async def test_an_event_over_the_limit_is_reported() -> None:
         async with peer_over(await open_legacy_sse(server.url, limit=1000), host) as peer:
             await shake_hands(peer, "2024-11-05")
         assert "over the limit of 1000" in str(host.errors[0])
+
+
+# The stream
+
+
+async def test_a_stream_that_is_no_stream_is_refused() -> None:
+    async def handle(call: Call) -> None:
+        await call.json({})
+
+    async with raw_server(handle) as server:
+        with pytest.raises(ConnectFailed, match="answers with application/json, not events"):
+            await open_legacy_sse(server.url)
+        await hung_up(server)
+
+
+async def hung_up(server: RawServer) -> None:
+    """Wait until no connection is left."""
+    async with asyncio.timeout(5):
+        while server.open:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("stream", "problem"),
+    [
+        (b"data: {}\n\n", "The first event of the stream is not the endpoint"),
+        (b"event: other\ndata: x\n\n", "The first event of the stream is not the endpoint"),
+        (b"data: " + b"x" * 3000 + b"\n\n", "The first event of the stream is not the endpoint"),
+        (b"", "The stream ended before the endpoint was named"),
+        (b": hi\n\nevent: other\ndata:\n\n", "The stream ended before the endpoint was named"),
+        (None, "The stream broke before the endpoint: "),
+    ],
+    ids=["message", "other", "too long", "nothing", "no data", "broken"],
+)
+async def test_a_stream_that_does_not_begin_with_the_endpoint_is_closed(
+    stream: bytes | None, problem: str
+) -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        if stream is None:
+            call.cut()
+            return
+        if stream:
+            await call.chunk(stream)
+        if "ended" in problem:
+            await call.end()
+        await call.gone()
+
+    async with raw_server(handle) as server:
+        with pytest.raises(ConnectFailed, match=problem):
+            await open_legacy_sse(server.url, limit=1000)
+        await hung_up(server)
+
+
+async def test_what_comes_before_the_endpoint_without_data_is_passed_over() -> None:
+    async def handle(call: Call) -> None:
+        if call.method == "POST":
+            await call.accept()
+            return
+        await call.begin_events()
+        await call.chunk(b": hi\n\nevent: other\ndata:\n\n")
+        await call.chunk(b"event: endpoint\ndata: /there\n\n")
+        await call.gone()
+
+    async with raw_server(handle) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        assert channel.context.transport_type == "sse"
+        assert channel.context.peer_address == server.url
+        channel.send(Notification("x"))
+        assert (await server.wait_for("x")).path == "/there"
+        await channel.close()
+
+
+def note(method: str) -> bytes:
+    return b'event: message\ndata: {"jsonrpc":"2.0","method":"%b"}\n\n' % method.encode()
+
+
+async def test_events_in_the_same_chunk_as_the_endpoint_are_delivered_in_order() -> None:
+    released = asyncio.Event()
+
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        endpoint = b"event: endpoint\ndata: /there\n\n"
+        others = b"event: other\ndata: x\n\nevent: message\ndata:\n\n: hi\n\n"
+        await call.chunk(endpoint + note("one") + others + note("two"))
+        await released.wait()
+        await call.chunk(note("three") + b"data: {\n\n")
+        await call.end()
+
+    got: list[Any] = []
+    async with raw_server(handle) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        running = asyncio.create_task(channel.run(got.append))
+        while len(got) < 2:
+            await asyncio.sleep(0)
+        released.set()
+        with pytest.raises(ChannelClosed, match="the server ended the event stream"):
+            await running
+        *notes, problem = got
+        assert notes == [Notification("one"), Notification("two"), Notification("three")]
+        assert isinstance(problem, RemoteProtocolError)
+        await channel.close()
+
+
+async def test_a_stream_that_breaks_says_so() -> None:
+    legacy = LegacyServer()
+    async with raw_server(legacy) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        running = asyncio.create_task(channel.run(lambda message: None))
+        assert legacy.stream is not None
+        legacy.stream.cut()
+        with pytest.raises(ChannelClosed, match="the event stream broke: the connection to"):
+            await running
+        await channel.close()
+
+
+async def test_a_stream_that_we_close_is_no_problem() -> None:
+    async with raw_server(LegacyServer()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        running = asyncio.create_task(channel.run(lambda message: None))
+        await asyncio.sleep(0)
+        await channel.close()
+        assert await running is None
+        await hung_up(server)
+
+
+# Posts
+
+
+class HeldPosts(LegacyServer):
+    """Answers POSTs when it is told to, one by one."""
+
+    def __init__(self, status: int = 202) -> None:
+        super().__init__()
+        self.status = status
+        self.posts: list[Any] = []
+        self.release = asyncio.Semaphore(0)
+
+    async def __call__(self, call: Call) -> None:
+        if call.method == "POST":
+            self.posts.append(call.message.get("method") or call.message)
+            await self.release.acquire()
+            await call.answer(self.status, "no" if self.status >= 400 else "")
+        else:
+            await super().__call__(call)
+
+    async def until(self, count: int) -> list[Any]:
+        """Wait for as many POSTs, and for those that would come besides them."""
+        async with asyncio.timeout(5):
+            while len(self.posts) < count:
+                await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return self.posts
+
+
+async def test_what_follows_a_notification_waits_until_that_was_accepted() -> None:
+    held = HeldPosts()
+    async with raw_server(held) as server, asyncio.timeout(10):
+        channel = await open_legacy_sse(server.url)
+        channel.send(Request(1, "first"))
+        channel.send(Request(2, "second"))
+        assert sorted(await held.until(2)) == ["first", "second"], "requests wait for nothing"
+        channel.send(Notification("note"))
+        channel.send(Request(3, "third"))
+        channel.send(Notification("last note"))
+        channel.send_success(9, b"{}")
+        assert (await held.until(3))[2:] == ["note"]
+        held.release.release()
+        held.release.release()
+        held.release.release()
+        posts = await held.until(5)
+        assert sorted(posts[3:5]) == ["last note", "third"]
+        held.release.release()
+        held.release.release()
+        assert (await held.until(6))[5:] == [{"jsonrpc": "2.0", "id": 9, "result": {}}]
+        held.release.release()
+        await channel.close()
+
+
+async def test_a_request_after_an_accepted_notification_does_not_wait() -> None:
+    held = HeldPosts()
+    async with raw_server(held) as server, asyncio.timeout(10):
+        channel = await open_legacy_sse(server.url)
+        for number in range(3):
+            channel.send(Notification(f"note {number}"))
+            await held.until(number + 1)
+            held.release.release()
+            while channel._tasks:
+                await asyncio.sleep(0)
+        assert held.posts == ["note 0", "note 1", "note 2"]
+        await channel.close()
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_post_that_is_refused_is_told_where_it_can_be(runs: bool) -> None:
+    held = HeldPosts(413)
+    got: list[Any] = []
+    errors: list[Any] = []
+    async with raw_server(held) as server, asyncio.timeout(10):
+        channel = await open_legacy_sse(server.url)
+        running = asyncio.create_task(channel.run(got.append)) if runs else None
+        for _ in range(3):
+            held.release.release()
+        channel.send(Notification("before anybody wants to know"))
+        while channel._tasks:
+            await asyncio.sleep(0)
+        assert (got, errors) == ([], [])
+        channel.on_error = errors.append
+        channel.send(Request(5, "x"))
+        channel.send(Notification("y"))
+        while channel._tasks:
+            await asyncio.sleep(0)
+        assert all(isinstance(error, HttpError) and error.status == 413 for error in errors)
+        assert [(lost.request_id, str(lost.error)) for lost in got] == (
+            [(5, "HTTP 413: no")] if runs else []
+        )
+        assert len(errors) == (1 if runs else 2)
+        await channel.close()
+        if running is not None:
+            await running
+
+
+async def test_senders_wait_above_the_mark_and_no_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(encode(Notification("x")))
+    monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 2 * size)
+    held = HeldPosts()
+    async with raw_server(held) as server, asyncio.timeout(10):
+        channel = await open_legacy_sse(server.url)
+        for _ in range(2):
+            channel.send(Notification("x"))
+        assert not channel.congested
+        await channel.drain()
+        channel.send(Notification("x"))
+        assert channel.congested
+        waiting = [asyncio.create_task(channel.drain()) for _ in range(2)]
+        await held.until(1)
+        assert not any(one.done() for one in waiting)
+        held.release.release()
+        await asyncio.gather(*waiting)
+        assert not channel.congested
+        for _ in range(2):
+            held.release.release()
+        while channel._tasks:
+            await asyncio.sleep(0)
+        for _ in range(3):
+            channel.send(Notification("x"))
+        assert channel.congested, "it is counted from nothing again"
+        closing = asyncio.create_task(channel.close())
+        await asyncio.sleep(0)
+        with pytest.raises(ChannelClosed) as refused:
+            await channel.drain()
+        assert refused.value.delivered is False
+        with pytest.raises(ChannelClosed) as refused:
+            channel.send_success(1, b"{}")
+        assert refused.value.delivered is False
+        for _ in range(3):
+            held.release.release()
+        await closing
+
+
+async def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.LINGER", 0.02)
+    held = HeldPosts()
+    errors: list[Exception] = []
+    async with raw_server(held) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        channel.on_error = errors.append
+        channel.send(Notification("x"))
+        channel.send(Notification("y"))
+        await held.until(1)
+        await channel.close()
+        assert (held.posts, errors, channel._tasks) == (["x"], [], set())
+        held.release.release()
+        await hung_up(server)
+
+
+async def test_a_post_whose_answer_breaks_is_reported() -> None:
+    class Breaking(LegacyServer):
+        async def __call__(self, call: Call) -> None:
+            if call.method == "GET":
+                await super().__call__(call)
+                return
+            await call.raw(b"HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\nhalf")
+            call.cut()
+
+    errors: asyncio.Queue[Exception] = asyncio.Queue()
+    async with raw_server(Breaking()) as server, asyncio.timeout(5):
+        channel = await open_legacy_sse(server.url)
+        channel.on_error = errors.put_nowait
+        channel.send(Notification("x"))
+        assert isinstance(await errors.get(), ChannelClosed)
+        await channel.close()
+
+
+async def test_opening_a_stream_may_be_cancelled() -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        await call.gone()
+
+    async with raw_server(handle) as server, asyncio.timeout(5):
+        opening = asyncio.create_task(open_legacy_sse(server.url))
+        await server.wait_for("GET")
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await hung_up(server)
+
+
+# Without a network
+
+
+def quiet_channel(door: ScriptedDoor) -> tuple[LegacySseChannel, ScriptedReply]:
+    made: Any = door
+    made.address = SimpleNamespace(url="http://a.example/sse")
+    heard = stream()
+    return LegacySseChannel(made, RequestHeaders(), heard, limit=1000), heard
+
+
+async def never(asked: Asked) -> HttpResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_message_has_half_a_minute_to_be_accepted(virtual_time: VirtualTime) -> None:
+    channel, _ = quiet_channel(ScriptedDoor(never))
+    errors: list[Exception] = []
+    channel.on_error = errors.append
+    channel.send(Notification("x"))
+    await asyncio.sleep(29.9)
+    assert errors == []
+    await asyncio.sleep(0.2)
+    (error,) = errors
+    assert isinstance(error, RequestTimeout)
+    assert error.seconds == 30.0
+    await channel.close()
+
+
+async def test_closing_waits_a_second_for_what_is_queued(virtual_time: VirtualTime) -> None:
+    door = ScriptedDoor(never)
+    channel, heard = quiet_channel(door)
+    channel.send(Notification("x"))
+    begun = virtual_time.now
+    await channel.close()
+    assert virtual_time.now - begun == pytest.approx(1.0)
+    assert (heard.dropped, door.closed) == (True, True)
+
+
+async def test_a_mebibyte_may_wait_to_be_sent() -> None:
+    channel, _ = quiet_channel(ScriptedDoor(never))
+    empty = len(encode(Notification("")))
+    channel.send(Notification("x" * ((1 << 20) - empty)))
+    assert not channel.congested
+    channel.send_success(1, b"{}")
+    assert channel.congested
+    for task in tuple(channel._tasks):
+        task.cancel()
+    await channel.close()
+
+
+async def test_a_stream_has_ten_seconds_to_name_its_endpoint(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HttpClient, "open", lambda self, *args: never(args[0]))
+    begun = virtual_time.now
+    with pytest.raises(ConnectFailed, match="No endpoint event within 10 seconds"):
+        await open_legacy_sse("http://a.example/sse")
+    assert virtual_time.now - begun == pytest.approx(10.0)
+
+
+async def test_a_refused_stream_leaves_no_connection() -> None:
+    async def handle(call: Call) -> None:
+        await call.answer(404, "no")
+
+    async with raw_server(handle) as server:
+        with pytest.raises(HttpError):
+            await open_legacy_sse(server.url)
+        async with asyncio.timeout(2):  # a kept one would be closed after four seconds
+            while server.open:
+                await asyncio.sleep(0)

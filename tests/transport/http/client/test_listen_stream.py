@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead.errors import (
     ChannelClosed,
     ConnectFailed,
+    HttpError,
     RemoteProtocolError,
 )
 from fairlead.transport.http.client.listen_stream import (
@@ -20,8 +21,11 @@ from fairlead.transport.http.client.listen_stream import (
     LONGEST,
     SHORTEST,
     ListenStream,
+    SessionListener,
     backoff,
 )
+from fairlead.wire.sse import EventTooLong
+from tests.support.scripted_door import Asked, ScriptedDoor, reply, stream
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -230,3 +234,236 @@ async def test_a_stream_that_lasted_five_seconds_is_opened_again_soon(
 @pytest.mark.usefixtures("no_jitter")
 def test_a_server_may_ask_for_less_time_but_not_for_none() -> None:
     assert [backoff(1, retry) for retry in (None, 0, 49, 51, 2000)] == [0.5, 0.05, 0.05, 0.051, 2.0]
+
+
+# One stream, without a network
+
+
+class Listening:
+    """A `ListenStream` that gets the replies it is given, one after the other."""
+
+    def __init__(self, *replies: Any, mends: bool | Exception = False) -> None:
+        self.replies = list(replies)
+        self.door = ScriptedDoor(self._next)
+        self.events: list[Any] = []
+        self.errors: list[Exception] = []
+        self.refused: list[int] = []
+        self.mends = mends
+        self.stream = ListenStream(
+            self.door,  # type: ignore[arg-type]
+            lambda last: {"Last": str(last)},
+            self.events.append,
+            refused=self._refused,
+            on_error=self.errors.append,
+            limit=1000,
+        )
+
+    async def _next(self, asked: Asked) -> Any:
+        if not self.replies:
+            await asyncio.Event().wait()
+        found = self.replies.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def _refused(self, error: HttpError) -> bool:
+        self.refused.append(error.status)
+        assert self.stream.mending
+        if isinstance(self.mends, Exception):
+            raise self.mends
+        return self.mends
+
+    @property
+    def asked_after(self) -> list[str]:
+        return [asked.headers["last"] for asked in self.door.asked]
+
+
+def ended(*events: Any, **fields: str) -> Any:
+    made = stream()
+    for event in events:
+        made.event(event, **fields)
+    made.end()
+    return made
+
+
+@pytest.mark.parametrize("status", [400, 405, 500])
+async def test_a_server_without_a_stream_is_asked_once(status: int) -> None:
+    one = Listening(reply(status))
+    await one.stream.run()
+    assert one.stream.settled.is_set()
+    assert (len(one.door.asked), one.errors, one.refused) == (1, [], [])
+
+
+async def test_a_reply_that_is_no_stream_is_none() -> None:
+    one = Listening(reply(200, {}))
+    await one.stream.run()
+    assert (len(one.door.asked), one.errors) == (1, [])
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize(("status", "errors"), [(405, 0), (500, 8), (400, 8)])
+async def test_a_stream_that_was_open_may_be_refused_later(
+    virtual_time: VirtualTime, status: int, errors: int
+) -> None:
+    one = Listening(ended({"n": 1}), *(reply(status) for _ in range(20)))
+    if status == 405:
+        await one.stream.run()
+    else:
+        with pytest.raises(ChannelClosed, match=f"cannot be restored: HTTP {status}"):
+            await one.stream.run()
+    assert (len(one.errors), one.refused) == (errors, [])
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_refusal_that_is_mended_is_followed_by_another_request(
+    virtual_time: VirtualTime, status: int
+) -> None:
+    first = ended({"n": 1}, id="a", retry="10")
+    one = Listening(first, reply(status), ended({"n": 2}, id="b"), reply(405), mends=True)
+    await one.stream.run()
+    assert one.refused == [status]
+    assert one.asked_after == ["None", "a", "None" if status == 404 else "a", "b"]
+    assert (len(one.events), one.errors, one.stream.mending) == (2, [], False)
+
+
+async def test_a_refusal_that_is_not_mended_means_that_there_is_no_stream() -> None:
+    one = Listening(reply(403))
+    await one.stream.run()
+    assert (one.refused, len(one.door.asked), one.errors) == ([403], 1, [])
+
+
+async def test_a_refusal_that_is_not_mended_is_an_error_of_a_stream_that_was_open(
+    virtual_time: VirtualTime,
+) -> None:
+    one = Listening(ended({"n": 1}), reply(403), reply(405))
+    await one.stream.run()
+    (error,) = one.errors
+    assert isinstance(error, HttpError)
+    assert (error.status, one.refused, len(one.door.asked)) == (403, [403], 3)
+
+
+async def test_mending_that_fails_leaves_no_trace() -> None:
+    one = Listening(reply(401), mends=ValueError("boom"))
+    with pytest.raises(ValueError, match="boom"):
+        await one.stream.run()
+    assert not one.stream.mending
+    assert one.stream.settled.is_set()
+
+
+@pytest.mark.usefixtures("no_jitter")
+async def test_the_server_says_how_long_to_wait(virtual_time: VirtualTime) -> None:
+    too_long = ended("x" * 2000, id="a")
+    one = Listening(ended({}, retry="3000"), too_long, reply(405))
+    await one.stream.run()
+    first, second, third = one.door.asked
+    assert (second.at - first.at, third.at - second.at) == pytest.approx((3.0, 3.0))
+    assert isinstance(one.events[1], EventTooLong)
+
+
+async def test_a_stream_is_settled_once_it_is_open() -> None:
+    one = Listening(made := stream())
+    running = asyncio.create_task(one.stream.run())
+    assert not one.stream.settled.is_set()
+    async with asyncio.timeout(5):
+        await one.stream.settled.wait()
+    assert not running.done()
+    running.cancel()
+    await asyncio.wait((running,))
+    assert made.dropped
+
+
+# Listeners of sessions
+
+
+class Sessions:
+    """A `SessionListener` over streams that end when they are told to."""
+
+    def __init__(self) -> None:
+        self.streams: list[Any] = []
+        self.lost: list[Exception] = []
+        self.errors: list[Exception] = []
+        self.listener = SessionListener(
+            self._make,
+            start=asyncio.ensure_future,  # type: ignore[arg-type]
+            lost=self.lost.append,
+            on_error=self.errors.append,
+        )
+
+    def _make(self) -> Any:
+        outcome = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            await outcome
+
+        made = SimpleNamespace(
+            run=run,
+            outcome=outcome,
+            mending=False,
+            settled=asyncio.Event(),
+            number=len(self.streams),
+        )
+        self.streams.append(made)
+        return made
+
+
+async def test_opening_waits_until_the_stream_is_settled_or_the_time_is_over(
+    virtual_time: VirtualTime,
+) -> None:
+    one = Sessions()
+    assert not one.listener.active
+    begun = virtual_time.now
+    await one.listener.open(3.0)
+    assert virtual_time.now - begun == pytest.approx(3.0)
+    assert (one.listener.active, len(one.streams)) == (True, 1)
+    opening = asyncio.create_task(one.listener.open(60.0))
+    await asyncio.sleep(1)
+    assert not opening.done()
+    one.streams[0].settled.set()
+    await opening
+    assert virtual_time.now - begun == pytest.approx(4.0)
+    assert len(one.streams) == 1, "it is open already"
+    one.streams[0].outcome.set_result(None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not one.listener.active
+    await one.listener.open(0)
+    assert len(one.streams) == 2
+    one.streams[1].outcome.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not one.listener.active
+
+
+async def test_a_new_session_is_listened_to_instead() -> None:
+    one = Sessions()
+    one.listener.reopen()
+    assert one.streams == [], "it did not listen before"
+    await one.listener.open(0)
+    one.listener.reopen()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(one.streams) == 2
+    assert one.streams[0].outcome.cancelled()
+    one.streams[1].mending = True
+    one.listener.reopen()
+    assert len(one.streams) == 2, "the stream sees to it itself"
+    one.streams[1].outcome.set_result(None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    one.streams[1].mending = False
+    one.listener.reopen()
+    assert len(one.streams) == 2, "it has ended"
+    assert (one.lost, one.errors) == ([], [])
+
+
+async def test_a_stream_that_ends_badly_is_told_to_the_right_one() -> None:
+    one = Sessions()
+    for problem, lost, errors in (
+        (ChannelClosed("gone"), 1, 0),
+        (ConnectFailed("no"), 1, 1),
+    ):
+        await one.listener.open(0)
+        one.streams[-1].outcome.set_exception(problem)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (len(one.lost), len(one.errors)) == (lost, errors)

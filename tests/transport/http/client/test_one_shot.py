@@ -4,8 +4,10 @@ import logging
 import pytest
 
 from fairlead.errors import ConnectFailed, HttpError, RemoteProtocolError, RequestTimeout
+from fairlead.transport.http.client.http1.http_client import HttpClient, HttpResponse
 from fairlead.transport.http.client.one_shot import call_mcp
 from tests.support.scripted_http_server import Call, raw_server
+from tests.support.virtual_time import VirtualTime
 
 pytestmark = pytest.mark.covers("RPC-14")
 
@@ -76,3 +78,56 @@ async def test_time_is_limited_and_calls_can_be_cancelled() -> None:
         url = server.url
     with pytest.raises(ConnectFailed):
         await call_mcp(url, "x")
+
+
+async def test_nothing_is_left_open_and_nothing_is_sent_that_was_not_given() -> None:
+    async def handle(call: Call) -> None:
+        if call.rpc == "stream":
+            await call.begin_events()
+            await call.event("no json")
+            await call.event({"jsonrpc": "2.0", "id": 7, "method": "roots/list"})
+            await call.event({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "no"}})
+            await call.gone()
+        else:
+            await call.result({})
+
+    async with raw_server(handle) as server, asyncio.timeout(5):
+        answer = await call_mcp(server.url, "plain", session_id="s1")
+        assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        assert answer.session_id == "s1", "the one that was given"
+        answer = await call_mcp(server.url, "stream")
+        assert answer["error"] == {"code": 1, "message": "no"}
+        assert answer.session_id is None
+        while server.open:
+            await asyncio.sleep(0)
+        plain, streamed = server.calls
+    assert plain.message == {"jsonrpc": "2.0", "id": 1, "method": "plain"}
+    assert "mcp-session-id" not in streamed.headers
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("stream", [b"", b"data: {}\n\n", b"data: [1]\n\n", b": hi\n\n"])
+async def test_a_stream_without_an_answer(stream: bytes) -> None:
+    async def handle(call: Call) -> None:
+        await call.begin_events()
+        if stream:
+            await call.chunk(stream)
+        await call.end()
+
+    async with raw_server(handle) as server:
+        with pytest.raises(RemoteProtocolError, match="Failed to parse MCP response") as failed:
+            await call_mcp(server.url, "x")
+    assert failed.value.code == -32700
+
+
+async def test_a_call_has_a_minute(virtual_time: VirtualTime) -> None:
+    async def never(*args: object) -> HttpResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    begun = virtual_time.now
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RequestTimeout) as late:
+        patch.setattr(HttpClient, "open", never)
+        await call_mcp("http://a.example", "x")
+    assert virtual_time.now - begun == pytest.approx(60.0)
+    assert (late.value.seconds, late.value.method) == (60.0, "x")

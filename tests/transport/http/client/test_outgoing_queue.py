@@ -2,15 +2,24 @@
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET, Raw
 
 from fairlead.errors import (
+    ChannelClosed,
     FairleadError,
     RequestTimeout,
+    TransportError,
 )
-from fairlead.wire import Notification
+from fairlead.protocol.caller import read_params_head
+from fairlead.transport.http.client.http1.http_client import HttpResponse
+from fairlead.transport.http.client.outgoing_queue import ConcurrencyLimit
+from fairlead.transport.http.client.post_response_stream import PendingPost
+from fairlead.wire import Notification, Request, Success
+from tests.support.scripted_door import Asked, ScriptedChannel, reply, stream
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -20,6 +29,7 @@ from tests.support.scripted_http_server import (
     raw_server,
     stateless_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-10")
@@ -244,3 +254,343 @@ async def test_nothing_is_left_after_requests_that_end_in_every_way(era: str) ->
                 await channel._slots.take(1)  # every slot is free again
         assert not channel.congested
         assert peer.connected
+
+
+# Without a network
+
+
+def meta(**more: Any) -> Raw:
+    stated = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    return Raw(json.dumps({"_meta": stated, **more}).encode())
+
+
+def answer_to(asked: Asked) -> HttpResponse:
+    if "id" not in asked.message:
+        return reply(202)
+    result = {"protocolVersion": "2025-11-25"} if asked.rpc == "initialize" else {}
+    answer = {"jsonrpc": "2.0", "id": asked.message["id"], "result": result}
+    return reply(200, answer, **({"Mcp_Session_Id": "s"} if asked.rpc == "initialize" else {}))
+
+
+class Held:
+    """Answers at once, except what is held; that waits until it is released."""
+
+    def __init__(self, *held: str) -> None:
+        self.held = set(held)
+        self.release = asyncio.Semaphore(0)
+
+    async def __call__(self, asked: Asked) -> HttpResponse:
+        if asked.rpc in self.held:
+            await self.release.acquire()
+        return answer_to(asked)
+
+
+async def turns() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def shake(one: ScriptedChannel) -> None:
+    params = Raw(b'{"protocolVersion":"2025-11-25","capabilities":{}}')
+    one.channel.send(Request(0, "initialize", params))
+    await one.got()
+    one.channel.send(Notification("notifications/initialized"))
+    await turns()
+    one.delivered.clear()
+    one.door.asked.clear()
+
+
+def rpcs(one: ScriptedChannel) -> list[str]:
+    return [asked.rpc for asked in one.door.asked]
+
+
+async def test_messages_wait_for_a_notification_that_was_sent_before() -> None:
+    held = Held("first")
+    async with ScriptedChannel.over(held) as one:
+        one.channel.send(Notification("first"))
+        one.channel.send(Notification("second"))
+        one.channel.send(Request(1, "tools/list"))
+        one.channel.send(Success(9, Raw(b"{}")))
+        one.channel.send_success(8, b"{}")
+        await turns()
+        assert rpcs(one) == ["first", "POST", "POST"], "responses wait for nothing"
+        held.release.release()
+        await turns()
+        assert rpcs(one)[3:] == ["second", "tools/list"]
+        one.channel.send(Request(2, "ping"))
+        await turns()
+        assert rpcs(one)[5:] == ["ping"]
+
+
+async def test_messages_wait_five_seconds_at_most(virtual_time: VirtualTime) -> None:
+    held = Held("first", "second")
+    async with ScriptedChannel.over(held) as one:
+        begun = virtual_time.now
+        one.channel.send(Notification("first"))
+        one.channel.send(Notification("second"))
+        one.channel.send(Request(1, "tools/list"))
+        await asyncio.sleep(20)
+        times = [(asked.rpc, asked.at - begun) for asked in one.door.asked]
+        assert times == [("first", 0.0), ("second", 5.0), ("tools/list", 5.0)]
+        held.release.release()
+        held.release.release()
+
+
+@pytest.mark.parametrize(("listen", "listens"), [(True, 1), (False, 0)])
+async def test_a_session_that_is_ready_is_listened_to(listen: bool, listens: int) -> None:
+    async with ScriptedChannel.over(Held(), listen=listen) as one:
+        one.channel.send(Notification("notifications/initialized"))
+        await turns()
+        assert rpcs(one) == ["notifications/initialized"], "there is no session"
+        one.channel.send(Request(0, "initialize", Raw(b"{}")))
+        await one.got()
+        one.channel.send(Notification("notifications/other"))
+        await turns()
+        assert rpcs(one).count("GET") == 0
+        one.channel.send(Notification("notifications/initialized"))
+        await turns()
+        assert rpcs(one).count("GET") == listens
+
+
+async def test_a_message_that_is_refused_is_reported() -> None:
+    async def refuse(asked: Asked) -> HttpResponse:
+        return reply(400, b"no")
+
+    async with ScriptedChannel.over(refuse) as one:
+        one.channel.send(Notification("first"))
+        one.channel.send_success(1, b"{}")
+        await turns()
+        assert [str(error) for error in one.errors] == ["HTTP 400: no", "HTTP 400: no"]
+
+
+async def test_a_message_that_is_not_accepted_in_half_a_minute_is_reported(
+    virtual_time: VirtualTime,
+) -> None:
+    async with ScriptedChannel.over(Held("first", "POST")) as one:
+        one.channel.send(Notification("first"))
+        one.channel.send_success(1, b"{}")
+        await asyncio.sleep(29.9)
+        assert one.errors == []
+        await asyncio.sleep(0.2)
+        assert {type(error) for error in one.errors} == {RequestTimeout}
+        late = "Notify timeout after 30000ms"
+        assert sorted(str(error) for error in one.errors) == [late, f"{late} (first)"]
+
+
+async def test_calls_wait_for_their_turn_and_others_do_not() -> None:
+    held = Held("tools/call")
+    async with ScriptedChannel.over(held, pool_size=2) as one:
+        for number in range(4):
+            one.channel.send(Request(number, "tools/call", meta(name="x")))
+        for number, method in enumerate(("ping", "server/discover", "subscriptions/listen")):
+            one.channel.send(Request(10 + number, method, meta()))
+        one.channel.send(Request(20, "tools/list"))
+        await turns()
+        assert sorted(rpcs(one)) == [
+            *("ping", "server/discover", "subscriptions/listen"),
+            *("tools/call", "tools/call"),
+        ]
+        held.release.release()
+        await turns()
+        assert rpcs(one).count("tools/call") == 3
+        for _ in range(3):
+            held.release.release()
+        await turns()
+        assert len(one.delivered) == 8
+
+
+async def test_a_request_that_fails_here_is_lost_and_frees_its_slot() -> None:
+    async def boom(asked: Asked) -> HttpResponse:
+        if asked.rpc == "tools/call":
+            raise ValueError("boom")
+        return answer_to(asked)
+
+    async with ScriptedChannel.over(boom, pool_size=1) as one:
+        for number in (1, 2):
+            one.channel.send(Request(number, "tools/call"))
+        lost = await one.got(2)
+        assert (lost.request_id, type(lost.error)) == (2, TransportError)
+        assert str(lost.error) == "ValueError: boom"
+        one.channel.send(Request(3, "tools/list"))
+        assert (await one.got(3)).id == 3
+
+
+def cancelled(request_id: int) -> Notification:
+    return Notification("notifications/cancelled", Raw(b'{"requestId":%d}' % request_id))
+
+
+@pytest.mark.parametrize(
+    ("era", "method", "told"),
+    [
+        ("handshake", "tools/call", True),
+        ("handshake", "waiting", False),
+        ("handshake", "unknown", True),
+        ("stateless", "tools/call", False),
+        ("stateless", "waiting", False),
+        ("stateless", "unknown", False),
+    ],
+)
+async def test_who_is_told_of_a_cancelled_request(era: str, method: str, told: bool) -> None:
+    async with ScriptedChannel.over(Held("tools/call"), pool_size=1, listen=False) as one:
+        if era == "handshake":
+            await shake(one)
+        params = UNSET if era == "handshake" else meta(name="x")
+        for number in (1, 2):
+            one.channel.send(Request(number, "tools/call", params))
+        await turns()
+        assert rpcs(one) == ["tools/call"]
+        one.channel.send(cancelled({"tools/call": 1, "waiting": 2, "unknown": 77}[method]))
+        await turns()
+        assert ("notifications/cancelled" in rpcs(one)) == told
+        assert rpcs(one).count("tools/call") == (2 if method == "tools/call" else 1)
+        assert one.delivered == []
+
+
+async def test_questions_of_a_cancelled_request_are_taken_back() -> None:
+    made = stream()
+
+    async def answer(asked: Asked) -> HttpResponse:
+        return made if asked.rpc == "tools/call" else answer_to(asked)
+
+    async with ScriptedChannel.over(answer, listen=False) as one:
+        await shake(one)
+        one.channel.send(Request(1, "tools/call"))
+        made.event({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+        assert (await one.got()).id == "q"
+        one.channel.send(cancelled(1))
+        note = await one.got(2)
+        assert (note.method, json.loads(bytes(note.params))["requestId"]) == (
+            *("notifications/cancelled", "q"),
+        )
+        assert made.dropped
+
+
+async def test_a_request_waits_for_a_session_that_is_being_renewed() -> None:
+    held = Held()
+    forgotten = True
+
+    async def answer(asked: Asked) -> HttpResponse:
+        if asked.rpc == "tools/call" and forgotten:
+            return reply(404)
+        return await held(asked)
+
+    async with ScriptedChannel.over(answer, listen=False) as one:
+        await shake(one)
+        held.held = {"initialize"}
+        one.channel.send(Request(1, "tools/call"))
+        await one.asked("initialize")
+        one.channel.send(Request(2, "tools/list"))
+        await turns()
+        assert rpcs(one) == ["tools/call", "initialize"]
+        forgotten = False
+        held.release.release()
+        await turns()
+        assert sorted(item.id for item in one.delivered) == [1, 2]
+
+
+# The bound on calls
+
+HIGH_WATER = 1 << 20
+
+
+async def test_slots_are_taken_in_order_and_what_waits_is_counted() -> None:
+    limit = ConcurrencyLimit(1)
+    await limit.take(HIGH_WATER + 1)
+    assert not limit.congested, "it does not wait"
+    waiting = [asyncio.create_task(limit.take(size)) for size in (HIGH_WATER, 1)]
+    await asyncio.sleep(0)
+    assert limit.congested
+    draining = asyncio.create_task(limit.drain())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    waiting[1].cancel()
+    await asyncio.wait((waiting[1],))
+    await draining
+    assert not limit.congested
+    posted = PendingPost(Request(1, "x"), read_params_head(UNSET))
+    limit.release_post(posted)
+    await asyncio.sleep(0)
+    assert not waiting[0].done(), "that one had no slot"
+    posted.counted = True
+    limit.release_post(posted)
+    limit.release_post(posted)
+    await waiting[0]
+    assert posted.counted is False
+    third = asyncio.create_task(limit.take(1))
+    await asyncio.sleep(0)
+    assert not third.done(), "one slot was freed, not two"
+    third.cancel()
+    await asyncio.wait((third,))
+
+
+async def test_those_who_wait_for_room_are_told_of_the_end() -> None:
+    limit = ConcurrencyLimit(1)
+    await limit.take(1)
+    waiting = asyncio.create_task(limit.take(HIGH_WATER + 1))
+    await asyncio.sleep(0)
+    draining = [asyncio.create_task(limit.drain()) for _ in range(2)]
+    await asyncio.sleep(0)
+    limit.close()
+    for one in draining:
+        with pytest.raises(ChannelClosed) as closed:
+            await one
+        assert closed.value.delivered is False
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    await limit.drain()
+
+
+# Closing
+
+
+async def test_what_nobody_waits_for_may_still_leave_when_the_channel_closes() -> None:
+    gate = asyncio.Event()
+    done: list[str] = []
+
+    async def answer(asked: Asked) -> HttpResponse:
+        await gate.wait()
+        done.append(asked.rpc)
+        return answer_to(asked)
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(Notification("note"))
+        one.channel.send_success(1, b"{}")
+        one.channel.send(Request(2, "tools/list"))
+        await turns()
+        closing = asyncio.create_task(one.channel.close())
+        await turns()
+        assert not closing.done()
+        for attempt in (
+            lambda: one.channel.send(Notification("late")),
+            lambda: one.channel.send_success(3, b"{}"),
+        ):
+            with pytest.raises(ChannelClosed) as refused:
+                attempt()
+            assert refused.value.delivered is False
+        for late in (one.channel.tell(Notification("late")), one.channel.start_listening()):
+            with pytest.raises(ChannelClosed):
+                await late
+        gate.set()
+        await closing
+        assert sorted(done) == ["POST", "note"]
+        assert one.door.closed
+        assert one.delivered == []
+
+
+async def test_closing_waits_a_second_for_what_does_not_leave(virtual_time: VirtualTime) -> None:
+    async with ScriptedChannel.over(Held("note")) as one:
+        one.channel.send(Notification("note"))
+        await turns()
+        begun = virtual_time.now
+        await one.channel.close()
+        assert virtual_time.now - begun == pytest.approx(1.0)
+        assert one.errors == []
+
+
+async def test_closing_ends_the_session() -> None:
+    async with ScriptedChannel.over(Held(), listen=False) as one:
+        await shake(one)
+        assert one.channel.session_id == "s"
+        await one.channel.close()
+        (ended,) = one.door.of("DELETE")
+        assert ended.headers["mcp-session-id"] == "s"

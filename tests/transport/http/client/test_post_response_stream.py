@@ -3,15 +3,25 @@
 import asyncio
 import gzip
 import json
+from itertools import pairwise
+from typing import Any
 
 import pytest
+from msgspec import UNSET, Raw
 
 from fairlead.errors import (
+    ConnectFailed,
+    HttpError,
     NoAnswer,
     RemoteProtocolError,
     RpcError,
     TransportError,
 )
+from fairlead.protocol.caller import read_params_head
+from fairlead.transport.http.client.post_response_stream import PendingPost, ResponseReader
+from fairlead.wire import Failure, Request, Success
+from fairlead.wire.sse import Event
+from tests.support.scripted_door import Asked, ScriptedDoor, reply, stream
 from tests.support.scripted_http_server import (
     SESSION,
     Call,
@@ -22,6 +32,7 @@ from tests.support.scripted_http_server import (
     raw_server,
     stateless_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-04")
@@ -258,3 +269,221 @@ async def test_a_body_that_cannot_be_read_is_kept_with_the_error() -> None:
             await peer.request("tools/list")
     error = failed.value
     assert (error.excerpt, error.size, error.frame) == (repr(body[:200]), 300, body)
+
+
+# Without a network
+
+
+class Reader:
+    """A `ResponseReader` whose further requests get the replies it is given."""
+
+    def __init__(self, *replies: Any, listens: bool = False, stateless: bool = False) -> None:
+        self.replies = list(replies)
+        self.door = ScriptedDoor(self._next)
+        self.heard: list[Any] = []
+        self.events: list[Any] = []
+        self.released: list[bool] = []
+        params = b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}'
+        request = Request(5, "tools/list", Raw(params) if stateless else UNSET)
+        self.posted = PendingPost(request, read_params_head(request.params))
+        self.reader = ResponseReader(
+            self.door,  # type: ignore[arg-type]
+            lambda last: {"Last": str(last)},
+            hear=self._hear,
+            hear_event=self._hear_event,
+            release=lambda posted: self.released.append(posted.answered),
+            listening=lambda: listens,
+            limit=10_000,
+        )
+
+    async def _next(self, asked: Asked) -> Any:
+        found = self.replies.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _hear(self, message: Any) -> None:
+        self.heard.append(message)
+        if isinstance(message, Success | Failure) and message.id == 5:
+            self.posted.answered = True
+
+    def _hear_event(self, event: Any, posted: Any) -> None:
+        assert posted is self.posted
+        self.events.append(event)
+        if isinstance(event, Event) and event.data == b'"answer"':
+            self.posted.answered = True
+
+    async def take(self, made: Any) -> None:
+        await self.reader.take(self.posted, made)
+
+
+def streamed(*events: tuple[Any, dict[str, str]], cut: bool = False) -> Any:
+    made = stream()
+    for message, fields in events:
+        made.event(message, **fields)
+    if cut:
+        made.cut()
+    else:
+        made.end()
+    return made
+
+
+A, B = ({"n": 1}, {"id": "a"}), ({"n": 2}, {"id": "b"})
+ANSWER = ('"answer"', {"id": "z"})
+
+
+@pytest.fixture
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: low)
+
+
+@pytest.mark.parametrize(
+    ("version", "stateless"), [(None, False), ("2026-07-28", True)], ids=["handshake", "stateless"]
+)
+def test_a_request_that_states_its_version_is_stateless(
+    version: str | None, stateless: bool
+) -> None:
+    posted = Reader(stateless=stateless).posted
+    assert (posted.version, posted.stateless) == (version, stateless)
+    assert (posted.answered, posted.sent, posted.streaming, posted.counted) == (False,) * 4
+    other = Request(5, "x", Raw(b'{"_meta":{"progressToken":1}}'))
+    assert not PendingPost(other, read_params_head(other.params)).stateless
+
+
+async def test_a_body_that_is_the_answer() -> None:
+    one = Reader()
+    await one.take(reply(200, {"jsonrpc": "2.0", "id": 5, "result": {}}))
+    assert one.heard == [Success(5, Raw(b"{}"))]
+    assert not one.posted.streaming
+
+
+@pytest.mark.parametrize("body", [b"", b" \n"])
+async def test_an_empty_body_is_an_answer_to_come_if_there_is_a_listening_stream(
+    body: bytes,
+) -> None:
+    await Reader(listens=True).take(reply(202, body))
+    with pytest.raises(NoAnswer):
+        await Reader().take(reply(202, body))
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json", ""])
+async def test_a_body_that_cannot_be_read_names_its_kind_if_that_is_strange(kind: str) -> None:
+    with pytest.raises(RemoteProtocolError) as failed:
+        await Reader().take(reply(200, b"<html>", content_type=kind))
+    assert ("(it came as text/html)" in str(failed.value)) == (kind == "text/html")
+    assert "it came as" not in str(failed.value) or kind == "text/html"
+    assert failed.value.frame == b"<html>"
+
+
+async def test_events_are_heard_until_the_answer_and_half_a_second_after(
+    virtual_time: VirtualTime,
+) -> None:
+    one, made = Reader(), stream()
+    taking = asyncio.create_task(one.take(made))
+    made.event({"n": 1}, id="a")
+    await asyncio.sleep(1)
+    assert (one.posted.streaming, one.released, taking.done()) == (True, [], False)
+    made.event('"answer"')
+    await asyncio.sleep(0.4)
+    assert (one.released, taking.done()) == ([True], False)
+    made.event({"n": 2})
+    await asyncio.sleep(0.05)
+    assert (one.released, taking.done(), len(one.events)) == ([True], False, 3)
+    await asyncio.sleep(0.1)
+    assert made.dropped
+    await taking
+    assert one.released == [True]
+
+
+@pytest.mark.parametrize("stateless", [True, False])
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_stream_without_an_id_cannot_be_taken_up_again(stateless: bool, cut: bool) -> None:
+    one = Reader(stateless=stateless)
+    with pytest.raises(NoAnswer) as lost:
+        await one.take(streamed(A if stateless else ({"n": 1}, {}), cut=cut))
+    assert (lost.value.__cause__ is not None) == cut
+    assert (one.released, one.door.asked) == ([False], [])
+
+
+@pytest.mark.usefixtures("no_jitter")
+async def test_a_stream_is_taken_up_behind_its_last_event(virtual_time: VirtualTime) -> None:
+    one = Reader(streamed(B), streamed(), streamed(ANSWER))
+    await one.take(streamed(A, cut=True))
+    assert [asked.headers["last"] for asked in one.door.asked] == ["a", "b", "b"]
+    assert {asked.method for asked in one.door.asked} == {"GET"}
+    assert [event.data for event in one.events] == [b'{"n": 1}', b'{"n": 2}', b'"answer"']
+    assert one.released == [False, True]
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize(
+    "problem",
+    [lambda: reply(503), lambda: ConnectFailed("no"), streamed, lambda: streamed(cut=True)],
+    ids=["503", "unreachable", "empty", "cut"],
+)
+async def test_a_stream_is_not_taken_up_for_ever(virtual_time: VirtualTime, problem: Any) -> None:
+    one = Reader(*(problem() for _ in range(6)))
+    begun = virtual_time.now
+    with pytest.raises(NoAnswer):
+        await one.take(streamed(A))
+    gaps = [asked.at - begun for asked in one.door.asked]
+    assert gaps == pytest.approx([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_stream_that_says_something_is_taken_up_with_new_courage(
+    virtual_time: VirtualTime, cut: bool
+) -> None:
+    problems = [reply(503) for _ in range(5)]
+    more = [reply(503) for _ in range(4)]
+    one = Reader(*problems, streamed(B, cut=cut), *more, streamed(ANSWER))
+    await one.take(streamed(A))
+    gaps = [b.at - a.at for a, b in pairwise(one.door.asked)]
+    assert gaps[5:] == pytest.approx(
+        [0.5, 1.0, 2.0, 4.0, 8.0] if cut else [0.5, 0.5, 1.0, 2.0, 4.0]
+    )
+
+
+@pytest.mark.usefixtures("no_jitter")
+async def test_a_server_that_names_a_time_may_be_asked_for_ever(
+    virtual_time: VirtualTime,
+) -> None:
+    named = ({"n": 1}, {"id": "a", "retry": "2000"})
+    one = Reader(*(streamed() for _ in range(20)), streamed(ANSWER))
+    begun = virtual_time.now
+    await one.take(streamed(named))
+    assert virtual_time.now - begun == pytest.approx(42.0)
+
+
+@pytest.mark.usefixtures("no_jitter")
+@pytest.mark.parametrize("status", [500, 503, 599])
+async def test_a_server_that_fails_is_not_asked_for_ever(
+    virtual_time: VirtualTime, status: int
+) -> None:
+    named = ({"n": 1}, {"id": "a", "retry": "100"})
+    one = Reader(*(reply(status) for _ in range(6)))
+    with pytest.raises(NoAnswer) as lost:
+        await one.take(streamed(named))
+    assert isinstance(lost.value.__cause__, HttpError)
+    assert one.replies == []
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 200, 499])
+async def test_a_refusal_to_take_a_stream_up_is_final(
+    virtual_time: VirtualTime, status: int
+) -> None:
+    one = Reader(reply(status, {"no": 1}))
+    with pytest.raises(NoAnswer) as lost:
+        await one.take(streamed(A))
+    assert len(one.door.asked) == 1
+    assert isinstance(lost.value.__cause__, HttpError)
+
+
+async def test_an_answer_on_another_stream_ends_the_wait(virtual_time: VirtualTime) -> None:
+    one = Reader()
+    taking = asyncio.create_task(one.take(streamed(A)))
+    await asyncio.sleep(0.1)
+    one.posted.answered = True
+    await taking
+    assert one.door.asked == []

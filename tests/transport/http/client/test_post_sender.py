@@ -1,5 +1,6 @@
 """POSTs that a server accepts or refuses."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,9 +8,13 @@ from msgspec import Raw
 
 from fairlead.errors import (
     HttpError,
+    RequestTimeout,
     RpcError,
 )
-from fairlead.wire import Notification
+from fairlead.transport.channel import RequestLost
+from fairlead.transport.http.client.http1.http_client import HttpResponse
+from fairlead.wire import Notification, Request, Success
+from tests.support.scripted_door import Asked, ScriptedChannel, reply, stream
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -17,6 +22,7 @@ from tests.support.scripted_http_server import (
     handshake_server,
     raw_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-06")
@@ -99,3 +105,119 @@ async def test_retry_after_can_be_read() -> None:
         with pytest.raises(HttpError) as refused:
             await peer.request("tools/list")
         assert (refused.value.retry_after, refused.value.delivered) == (7.0, False)
+
+
+# Without a network
+
+
+async def test_a_notification_may_be_answered_with_a_stream() -> None:
+    made = stream()
+    made.event({"jsonrpc": "2.0", "method": "notifications/y"})
+    made.end()
+
+    async def answer(asked: Asked) -> HttpResponse:
+        return made
+
+    async with ScriptedChannel.over(answer) as one:
+        await one.channel.tell(Notification("notifications/x"))
+        assert await one.got() == Notification("notifications/y")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "hook", "asked", "problem"),
+    [
+        ([202], {"X-New": "1"}, 1, None),
+        ([401, 202], {"X-New": "1"}, 2, None),
+        ([403, 202], {"X-New": "1"}, 2, None),
+        ([401, 401], {"X-New": "1"}, 2, "HTTP 401"),
+        ([400], {"X-New": "1"}, 1, "HTTP 400"),
+        ([401], {}, 1, "HTTP 401"),
+        ([401], None, 1, "HTTP 401"),
+    ],
+)
+async def test_a_notification_is_repeated_once_with_other_credentials(
+    statuses: list[int], hook: dict[str, str] | None, asked: int, problem: str | None
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        return reply(statuses.pop(0))
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.on_auth_error = None if hook is None else lambda error: hook
+        if problem is None:
+            await one.channel.tell(Notification("notifications/x"))
+        else:
+            with pytest.raises(HttpError, match=problem):
+                await one.channel.tell(Notification("notifications/x"))
+        new = [one.headers.get("x-new") for one in one.door.asked]
+        assert new == [None, "1"][:asked]
+
+
+async def test_a_notification_that_is_not_accepted_in_time(virtual_time: VirtualTime) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        await asyncio.sleep(40)
+        return reply(202)
+
+    async with ScriptedChannel.over(answer) as one:
+        begun = virtual_time.now
+        with pytest.raises(RequestTimeout, match="^Notify timeout after 30000ms ") as late:
+            await one.channel.tell(Notification("notifications/x"))
+        assert virtual_time.now - begun == pytest.approx(30.0)
+        assert late.value.seconds == 30.0
+        await one.channel.tell(Notification("notifications/x"), timeout=0)
+        assert virtual_time.now - begun == pytest.approx(70.0)
+
+
+ERROR = {"jsonrpc": "2.0", "id": None, "error": {"code": -7, "message": "no"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "http"),
+    [
+        (400, ERROR, {}, False),
+        (403, ERROR, {}, False),
+        (403, ERROR, {"WWW_Authenticate": "Bearer"}, True),
+        (401, ERROR, {}, True),
+        (400, {"other": 1}, {}, True),
+        (500, b"", {}, True),
+        (404, ERROR, {}, False),
+    ],
+    ids=["400", "403", "403 authenticate", "401", "no envelope", "500", "404"],
+)
+async def test_which_refusals_are_errors_of_http(
+    status: int, body: Any, headers: dict[str, str], http: bool
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        return reply(status, body, **headers)
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.send(Request(5, "tools/list"))
+        item = await one.got()
+        if http:
+            assert (item.request_id, type(item.error)) == (5, HttpError)
+            assert item.error.status == status
+        else:
+            assert (item.id, item.code, item.message) == (5, -7, "no")
+        assert len(one.door.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("statuses", "new", "outcome"),
+    [([401, 200], "401", Success), ([403, 200], "403", Success), ([403, 401], "403", RequestLost)],
+    ids=["401", "403", "twice"],
+)
+async def test_a_request_is_repeated_once_with_other_credentials(
+    statuses: list[int], new: str, outcome: type
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        body = {"jsonrpc": "2.0", "id": 5, "result": {}}
+        status = statuses.pop(0)
+        return reply(status, body if status == 200 else b"")
+
+    async with ScriptedChannel.over(answer) as one:
+        one.channel.on_auth_error = lambda error: {"X-New": str(error.status)}
+        one.channel.send(Request(5, "tools/list"))
+        item = await one.got()
+        assert type(item) is outcome
+        first, second = one.door.asked
+        assert "x-new" not in first.headers
+        assert second.headers["x-new"] == new

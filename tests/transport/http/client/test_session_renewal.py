@@ -8,12 +8,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
 from fairlead.errors import (
     HttpError,
     RpcError,
 )
+from fairlead.transport.http.client.http1.http_client import HttpResponse
+from fairlead.wire import Notification, Request
+from tests.support.scripted_door import Asked, ScriptedChannel, reply, stream
 from tests.support.scripted_http_server import (
     Call,
     Host,
@@ -22,6 +26,7 @@ from tests.support.scripted_http_server import (
     progress,
     raw_server,
 )
+from tests.support.virtual_time import VirtualTime
 
 LIMIT = 10.0
 NOTE = "note://one"
@@ -259,3 +264,258 @@ async def test_a_renewed_session_is_listened_to(who: str) -> None:
         assert "last-event-id" not in server.of("GET")[-1].headers
         assert len(server.of("initialize")) == 2
         await peer.request("tools/list")
+
+
+# Without a network
+
+
+HELLO = Raw(b'{"protocolVersion":"2025-11-25","capabilities":{}}')
+
+
+class Forgetful:
+    """A server that forgets its sessions when it is told to."""
+
+    def __init__(self) -> None:
+        self.sessions: list[str] = []
+        self.introduce: list[Any] = []  # replies to `initialize`, before the usual ones
+        self.restore: Any = None  # the reply to what is restored
+
+    async def __call__(self, asked: Asked) -> HttpResponse:
+        if asked.rpc == "initialize":
+            if self.introduce:
+                given = self.introduce.pop(0)
+                return await given(asked) if callable(given) else given
+            return self.introduced(asked)
+        if asked.method == "DELETE":
+            return reply(200)
+        if asked.method == "GET":
+            return reply(405)
+        if asked.headers.get("mcp-session-id") != self.sessions[-1]:
+            return reply(404, b"who?")
+        if asked.rpc in ("logging/setLevel", "resources/subscribe") and self.restore is not None:
+            return self.restore(asked)
+        if "id" not in asked.message:
+            return reply(202)
+        return result(asked, {})
+
+    def introduced(self, asked: Asked) -> HttpResponse:
+        self.sessions.append(f"s{len(self.sessions)}")
+        return result(asked, {"protocolVersion": "2025-06-18"}, Mcp_Session_Id=self.sessions[-1])
+
+    def forget(self) -> None:
+        self.sessions.append("another")
+
+
+def result(asked: Asked, value: Any, **headers: str) -> HttpResponse:
+    return reply(200, {"jsonrpc": "2.0", "id": asked.message["id"], "result": value}, **headers)
+
+
+@contextlib.asynccontextmanager
+async def in_session(server: Forgetful) -> AsyncIterator[ScriptedChannel]:
+    async with ScriptedChannel.over(server, listen=False) as one:
+        one.channel.send(Request(0, "initialize", HELLO))
+        await one.got()
+        one.channel.send(Notification("notifications/initialized"))
+        await one.asked("notifications/initialized")
+        one.delivered.clear()
+        yield one
+
+
+async def test_a_new_session_is_introduced_like_the_old_one() -> None:
+    server = Forgetful()
+    async with in_session(server) as one:
+        renewed: list[int] = []
+        one.channel.on_renewed = lambda: renewed.append(1)
+        one.channel.send(Request(1, "logging/setLevel", Raw(b'{"level":"info"}')))
+        await one.got()
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        assert (await one.got(2)).id == 2
+        assert one.channel.session_id == "s2"
+        rpcs = [asked.rpc for asked in one.door.asked]
+        assert rpcs == [
+            *("initialize", "notifications/initialized", "logging/setLevel", "tools/list"),
+            *("initialize", "notifications/initialized", "logging/setLevel", "tools/list"),
+        ]
+        again, ready, level = one.door.asked[4:7]
+        assert (again.message["id"], again.message["params"]) == (
+            *("renewal-1", json.loads(bytes(HELLO))),
+        )
+        assert "mcp-session-id" not in again.headers
+        assert (ready.headers["mcp-session-id"], level.message["id"]) == ("s2", "renewal-2")
+        assert level.headers["mcp-protocol-version"] == "2025-06-18"
+        assert (renewed, one.errors) == ([1], [])
+
+
+@pytest.mark.parametrize("how", ["stream", "no stream"])
+async def test_what_comes_besides_the_answers_is_delivered(how: str) -> None:
+    made = stream()
+
+    async def introduce(asked: Asked) -> HttpResponse:
+        made.event({"jsonrpc": "2.0", "method": "notifications/x"})
+        made.event("", event="other")
+        made.event({"jsonrpc": "2.0", "id": 77, "result": {}})
+        value = {"protocolVersion": "2025-06-18"}
+        made.event({"jsonrpc": "2.0", "id": asked.message["id"], "result": value})
+        server.sessions.append("")
+        return made
+
+    server = Forgetful()
+    async with in_session(server) as one:
+        if how == "stream":
+            server.introduce = [introduce]
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        item = await one.got()
+        if how == "stream":
+            assert item == Notification("notifications/x")
+            assert (await one.got(2)).id == 77
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert "renewal-1" not in [getattr(item, "id", None) for item in one.delivered]
+            assert made.dropped, "the rest of the stream is not waited for"
+        else:
+            assert item.id == 2
+
+
+@pytest.mark.parametrize(
+    ("introduced", "ended"),
+    [
+        (lambda: reply(503, b"later"), []),
+        (lambda: reply(503, b"later", Mcp_Session_Id="bad"), ["bad"]),
+        (
+            lambda: reply(
+                200,
+                {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "no"}},
+                Mcp_Session_Id="bad",
+            ),
+            ["bad"],
+        ),
+        (lambda: reply(200, b"no json", Mcp_Session_Id="bad"), ["bad"]),
+        (lambda: reply(200, {"jsonrpc": "2.0", "method": "x"}, Mcp_Session_Id="bad"), ["bad"]),
+    ],
+    ids=["refused", "refused with an id", "error", "noise", "no answer"],
+)
+async def test_a_session_that_came_to_nothing_is_ended(introduced: Any, ended: list[str]) -> None:
+    server = Forgetful()
+    async with in_session(server) as one:
+        server.introduce = [introduced()]
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        lost = await one.got()
+        assert (lost.request_id, str(lost.error)) == (2, "HTTP 404: who?")
+        assert lost.error.__cause__ is not None
+        assert one.errors == [lost.error.__cause__]
+        if ended:
+            await one.asked("DELETE")
+        deleted = [asked.headers["mcp-session-id"] for asked in one.door.of("DELETE")]
+        assert deleted == ended
+
+
+async def test_a_new_session_has_half_a_minute(virtual_time: VirtualTime) -> None:
+    async def never(asked: Asked) -> HttpResponse:
+        await asyncio.sleep(1000)
+        return reply(500)
+
+    server = Forgetful()
+    async with in_session(server) as one:
+        server.introduce = [never]
+        server.forget()
+        begun = virtual_time.now
+        one.channel.send(Request(2, "tools/list"))
+        await asyncio.sleep(29.9)
+        assert one.delivered == []
+        await asyncio.sleep(0.2)
+        assert isinstance(one.delivered[0].error.__cause__, TimeoutError)
+        assert virtual_time.now - begun == pytest.approx(30.1)
+
+
+@pytest.mark.parametrize(
+    "restore",
+    [lambda asked: reply(500), lambda asked: reply(200, b"no json")],
+    ids=["refused", "noise"],
+)
+async def test_what_cannot_be_restored_fails_the_renewal(restore: Any) -> None:
+    server = Forgetful()
+    async with in_session(server) as one:
+        one.channel.send(Request(1, "logging/setLevel", Raw(b'{"level":"info"}')))
+        await one.got()
+        server.restore = restore
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        lost = await one.got(2)
+        assert (lost.request_id, lost.error.status) == (2, 404)
+
+
+async def test_closing_while_a_session_is_renewed_loses_the_request() -> None:
+    async def never(asked: Asked) -> HttpResponse:
+        await asyncio.Event().wait()
+        return reply(500)
+
+    server = Forgetful()
+    async with in_session(server) as one:
+        server.introduce = [never]
+        server.forget()
+        one.door.reached = False
+        one.channel.send(Request(2, "tools/list"))
+        await one.asked("initialize", 2)
+        await one.channel.close()
+        assert one.errors == []
+        assert one.door.closed
+
+
+async def test_a_hook_that_fails_does_no_harm() -> None:
+    def boom() -> None:
+        raise ValueError("boom")
+
+    server = Forgetful()
+    async with in_session(server) as one:
+        one.channel.on_renewed = boom
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        assert (await one.got()).id == 2
+
+
+async def test_a_session_that_was_renewed_meanwhile_is_used() -> None:
+    server, both, late = Forgetful(), asyncio.Event(), asyncio.Event()
+
+    async def answer(asked: Asked) -> HttpResponse:
+        if asked.message.get("id") == 2 and not late.is_set():
+            both.set()
+            await late.wait()
+            return reply(404)
+        if asked.message.get("id") == 1:
+            await both.wait()
+        return await server(asked)
+
+    async with ScriptedChannel.over(answer, listen=False) as one:
+        one.channel.send(Request(0, "initialize", HELLO))
+        await one.got()
+        server.forget()
+        for number in (1, 2):
+            one.channel.send(Request(number, "tools/list"))
+        assert (await one.got(2)).id == 1
+        late.set()
+        assert (await one.got(3)).id == 2
+        assert len(one.door.of("initialize")) == 2
+        assert len(one.door.of("tools/list")) == 4
+
+
+async def test_an_event_that_is_too_long_is_reported_and_passed_over() -> None:
+    made = stream()
+
+    async def introduce(asked: Asked) -> HttpResponse:
+        made.event("x" * 2000)
+        value = {"protocolVersion": "2025-06-18"}
+        made.event({"jsonrpc": "2.0", "id": asked.message["id"], "result": value})
+        server.sessions.append("")
+        return made
+
+    server = Forgetful()
+    async with ScriptedChannel.over(server, listen=False, limit=1000) as one:
+        one.channel.send(Request(0, "initialize", HELLO))
+        await one.got()
+        server.introduce = [introduce]
+        server.forget()
+        one.channel.send(Request(2, "tools/list"))
+        assert "over the limit of 1000" in str(await one.got(2))

@@ -11,9 +11,16 @@ import pytest
 
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.errors import ChannelClosed, FairleadError
+from fairlead.transport.http.client.http1.http_client import HttpResponse
 from fairlead.transport.http.client.http_channel import HttpChannel
-from fairlead.transport.http.client.session_teardown import DELETE_GRACE, HEAR_OUT
+from fairlead.transport.http.client.session_teardown import (
+    DELETE_GRACE,
+    HEAR_OUT,
+    SessionTeardown,
+)
+from tests.support.scripted_door import Asked, ScriptedDoor, reply
 from tests.support.scripted_http_server import Call, connected, peer_over, raw_server, shake_hands
+from tests.support.virtual_time import VirtualTime
 
 LIMIT = 10.0
 CONFIG = MCPClientConfig(protocol_version="2025-11-25", timeout_seconds=LIMIT, max_retries=0)
@@ -194,3 +201,83 @@ async def test_what_has_not_left_is_not_waited_for() -> None:
         with pytest.raises(ChannelClosed):
             await opening
         await left.wait()
+
+
+# Without a network
+
+
+def teardown(answer: Any) -> tuple[SessionTeardown, ScriptedDoor]:
+    door: Any = ScriptedDoor(answer)
+    return SessionTeardown(door, lambda session: {"Mcp-Session-Id": session}), door
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(1.9, ["s"]), (2.1, [])])
+async def test_an_introduction_is_heard_out_for_two_seconds(
+    virtual_time: VirtualTime, seconds: float, ended: list[str]
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        if asked.method == "POST":
+            await asyncio.sleep(seconds)
+        return reply(200, Mcp_Session_Id="s")
+
+    ends, door = teardown(answer)
+    opening = asyncio.create_task(ends.open({}, b"{}"))
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    begun = virtual_time.now
+    await ends.wait()
+    assert virtual_time.now - begun == pytest.approx(min(seconds, 2.0))
+    assert [asked.headers["mcp-session-id"] for asked in door.of("DELETE")] == ended
+
+
+async def test_an_introduction_that_has_not_left_is_not_heard_out(
+    virtual_time: VirtualTime,
+) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        await asyncio.sleep(100)
+        return reply(200)
+
+    ends, door = teardown(answer)
+    door.reached = False
+    opening = asyncio.create_task(ends.open({}, b"{}"))
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait((opening,))
+    begun = virtual_time.now
+    await ends.wait()
+    assert virtual_time.now == begun
+
+
+@pytest.mark.parametrize("given", [None, "s"])
+async def test_an_introduction_that_is_answered_names_a_session_or_not(given: str | None) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        return reply(200, **({"Mcp_Session_Id": given} if given else {}))
+
+    ends, door = teardown(answer)
+    assert (await ends.open({}, b"{}")).status == 200
+    ends.end(given)
+    await ends.wait()
+    assert len(door.of("DELETE")) == (given is not None)
+
+
+async def test_the_end_of_a_session_has_two_seconds(virtual_time: VirtualTime) -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        await asyncio.sleep(100)
+        return reply(200)
+
+    ends, _ = teardown(answer)
+    begun = virtual_time.now
+    ends.end("s")
+    await ends.wait()
+    assert virtual_time.now - begun == pytest.approx(2.0)
+
+
+async def test_a_session_that_cannot_be_ended_is_no_problem() -> None:
+    async def answer(asked: Asked) -> HttpResponse:
+        raise ChannelClosed("gone")
+
+    ends, _ = teardown(answer)
+    ends.end("s")
+    await ends.wait()

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from fairlead import MCPServer
+from fairlead.interceptor import Answer, Exchange
 from fairlead.server.http_app.app import HttpApp
+from fairlead.transport.http.server.endpoint import HttpEndpoint
 from fairlead.transport.http.server.http_settings import HttpSettings
+from tests.support.asgi_requests import AsgiRequest
 from tests.support.raw_server_client import META
+from tests.support.virtual_time import VirtualTime
 
 USUAL = {
     "host": "localhost",
@@ -251,3 +255,109 @@ async def test_an_endpoint_ends_once_it_is_closed() -> None:
         assert app.edge.ending is False
         await app.edge.close()
         assert app.edge.ending is True
+
+
+# What its owner is told
+
+
+class Owner:
+    """Hears what an endpoint tells its owner."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.malformed: list[Any] = []
+        self.told: list[Any] = []
+        self.endpoint = HttpEndpoint(
+            self._handle,
+            self._accept,
+            HttpSettings(**settings),
+            on_malformed=self.malformed.append,
+            on_stateless_notification=lambda *about: self.told.append(about),
+        )
+
+    async def _handle(self, exchange: Exchange) -> Answer:
+        return b"{}"
+
+    def _accept(self, channel: Any, principal: Any) -> Any:
+        raise AssertionError("no session is opened here")
+
+
+async def test_bodies_that_are_no_messages_are_reported() -> None:
+    owner = Owner()
+    asked = await AsgiRequest(owner.endpoint, b'{"jsonrpc":')
+    assert asked.status == 400
+    (frame,) = owner.malformed
+    assert (frame.kind, frame.frame, frame.size) == ("no message", b'{"jsonrpc":', 11)
+    assert (frame.why, frame.transport.peer_address) == (asked.error[1], "127.0.0.1")
+
+
+async def test_messages_that_are_refused_are_reported() -> None:
+    owner = Owner()
+    asked = await AsgiRequest(owner.endpoint, LIST, {"mcp-session-id": "x"})
+    assert asked.status == 404
+    (frame,) = owner.malformed
+    assert (frame.kind, frame.why) == ("refused", asked.error[1])
+    assert json.loads(frame.frame) == LIST
+    assert frame.size == len(frame.frame)
+    await AsgiRequest(owner.endpoint, [LIST], {"mcp-session-id": "x"})
+    await AsgiRequest(owner.endpoint, headers={"mcp-session-id": "x"}, method="GET")
+    assert len(owner.malformed) == 1, "a batch is not reported"
+
+
+async def test_a_stateless_notification_is_told() -> None:
+    owner = Owner()
+    note = {**NOTE, "params": {"_meta": META}}
+    fields: Any = {**STATELESS, "mcp-method": "notifications/x"}
+    asked = await AsgiRequest(owner.endpoint, note, fields)
+    assert (asked.status, asked.body) == (202, b"")
+    ((message, caller, context),) = owner.told
+    assert (message.method, caller.stateless, context.path) == ("notifications/x", True, "/mcp")
+    await AsgiRequest(owner.endpoint, NOTE)
+    assert len(owner.told) == 1
+
+
+@pytest.mark.parametrize(
+    ("encoding", "token", "status"),
+    [
+        ("gzip", "right", 415),
+        ("gzip", "wrong", 401),
+        ("identity", "right", 200),
+        ("Identity", "right", 200),
+        (None, "right", 200),
+        (None, "wrong", 401),
+    ],
+)
+async def test_packed_bodies_are_refused_to_those_who_may_come_in(
+    encoding: str | None, token: str, status: int
+) -> None:
+    owner = Owner(auth_token="right")
+    fields = {"content-encoding": encoding, "authorization": f"Bearer {token}"}
+    asked = await AsgiRequest(owner.endpoint, LIST, fields)
+    assert asked.status == status
+    assert ("accept-encoding" in asked.headers) == (status == 415)
+
+
+async def test_a_client_that_leaves_while_it_sends_gets_nothing() -> None:
+    owner = Owner()
+    asked = AsgiRequest(owner.endpoint, LIST, more_body=True)
+    asked.disconnect()
+    await asked
+    assert asked.sent == []
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_refused(virtual_time: VirtualTime) -> None:
+    owner = Owner(body_timeout=3.0)
+    begun = virtual_time.now
+    asked = AsgiRequest(owner.endpoint, LIST, more_body=True)
+    await asyncio.sleep(2.9)
+    assert asked.sent == []
+    await asked
+    assert asked.body == b"408 Request Timeout: the body did not arrive in time\n"
+    assert asked.headers["connection"] == "close"
+    assert virtual_time.now - begun == pytest.approx(3.0, abs=0.1)
+
+
+async def test_an_introduction_that_is_invalid_is_refused_without_sessions() -> None:
+    async with endpoint(sessions=False) as app:
+        asked = await AsgiRequest(app, {**HELLO, "params": {"protocolVersion": 5}})
+        assert (asked.status, asked.json["id"]) == (200, 1)
+        assert asked.error[0] == -32602

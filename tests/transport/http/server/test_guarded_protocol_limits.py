@@ -8,59 +8,25 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from fairlead.transport.http.server.guarded_protocol import GuardedProtocol, RequestPhase
+from fairlead.limits import BODY_TIMEOUT
+from fairlead.transport.http.server.guarded_protocol import GuardedProtocol
+from tests.support.fake_http_transport import FakeHttpTransport, turns
 from tests.support.virtual_time import VirtualTime
 
 GET = b"GET /x HTTP/1.1\r\nhost: here\r\n\r\n"
 MAX_HEAD = 64 << 10
 
 
-class FakeTransport(asyncio.Transport):
-    """Keeps what is written and says what was done to it."""
+class Upgraded(asyncio.Protocol):
+    """Stands in for the protocol of WebSockets."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.closed_at: float | None = None
-        self.aborted = self.eof = self.half_open = False
-        self.buffered = 0
-        self.reading = True
-        self.protocol: Any = None
+    handshake_initiated = True
 
-    def write(self, data: Any) -> None:
-        assert not self.eof, "a write after the end of our side"
-        self.written += data
+    def __init__(self, **settings: Any) -> None:
+        self.received = b""
 
-    def write_eof(self) -> None:
-        self.eof = True
-
-    def can_write_eof(self) -> bool:
-        return not self.half_open
-
-    def is_closing(self) -> bool:
-        return self.closed_at is not None
-
-    def close(self) -> None:
-        if self.closed_at is None:
-            self.closed_at = asyncio.get_running_loop().time()
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def get_write_buffer_size(self) -> int:
-        return self.buffered
-
-    def get_protocol(self) -> Any:
-        return self.protocol
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 9) if name in ("peername", "sockname") else default
+    def data_received(self, data: bytes) -> None:
+        self.received += data
 
 
 class Connection:
@@ -72,17 +38,21 @@ class Connection:
         self.ends: list[str] = []
         self.answer = asyncio.Event()
         self.length: int | None = 2
-        config = Config(self.app, interface="asgi3", lifespan="off", log_config=None)
+        self.script: Callable[..., Any] | None = None  # instead of the usual answer
+        config = Config(self.app, interface="asgi3", lifespan="off", log_config=None, ws=Upgraded)
         config.load()
         self.state = ServerState()
         self.protocol = GuardedProtocol(config=config, server_state=self.state, app_state={})
-        self.transport = FakeTransport()
+        self.transport = FakeHttpTransport()
         self.transport.protocol = self.protocol
         self.protocol.connection_made(self.transport)
         self.begun = asyncio.get_running_loop().time()
 
     async def app(self, scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
         self.requests.append(scope)
+        if self.script is not None:
+            await self.script(receive, send)
+            return
         body, more = b"", True
         while more:
             event = await receive()
@@ -115,12 +85,6 @@ class Connection:
     def closed_after(self) -> float | None:
         at = self.transport.closed_at
         return None if at is None else at - self.begun
-
-
-async def turns() -> None:
-    """Let what is due happen."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def refusal(status: str, why: str) -> bytes:
@@ -390,13 +354,185 @@ async def test_a_fault_behind_a_request_waits_for_its_answer() -> None:
 
 async def test_requests_in_a_row_are_all_told_of_the_end() -> None:
     one = Connection()
-    await one.feed(GET + POST)
+
+    async def wait_for_the_end(receive: Any, send: Any) -> None:
+        while (event := await receive())["type"] != "http.disconnect":
+            pass
+        one.ends.append(event["type"])
+
+    one.script = wait_for_the_end
+    await one.feed(GET + GET)
     assert len(one.requests) == 1
-    assert one.protocol.stage is RequestPhase.BODY
     one.protocol.connection_lost(None)
-    one.answer.set()
     await turns()
-    assert one.ends in (["answered"], ["disconnected"])
+    assert one.ends == ["http.disconnect"]
+
+
+async def start(send: Any, length: int = 2) -> None:
+    headers = [(b"content-length", b"%d" % length)]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+CHUNKED = b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", ["another request", "half an answer"])
+async def test_a_fault_in_a_body_behind_something_else_closes_the_connection(before: str) -> None:
+    one = Connection()
+
+    async def answer_half(receive: Any, send: Any) -> None:
+        if before == "half an answer":
+            await start(send)
+        await one.answer.wait()
+
+    one.script = answer_half
+    if before == "another request":
+        await one.feed(GET)
+    await one.feed(CHUNKED)
+    written = one.transport.written
+    await one.feed(b"no size\r\n")
+    assert one.transport.written == written
+    assert one.closed_after is not None
+    assert b"400" not in one.transport.written
+    await one.lose()
+
+
+async def test_a_body_that_nobody_waits_for_ends_with_its_time(virtual_time: VirtualTime) -> None:
+    one = Connection()
+
+    async def answer_at_once(receive: Any, send: Any) -> None:
+        await start(send)
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    one.script = answer_at_once
+    hits = BODY_TIMEOUT.hits
+    await one.feed(POST + b"x")
+    assert one.status == b"HTTP/1.1 200 OK"
+    written = one.transport.written
+    await one.feed(b"x")  # else it would be a kept connection on which nothing comes
+    await asyncio.sleep(29.9)
+    assert one.closed_after is None
+    await asyncio.sleep(0.2)
+    assert one.closed_after == pytest.approx(30.0, abs=0.01)
+    assert (one.transport.written, one.protocol.deaf) == (written, True)
+    assert BODY_TIMEOUT.hits == hits + 1
+    await one.lose()
+
+
+async def test_an_upgraded_connection_is_not_timed(virtual_time: VirtualTime) -> None:
+    one = Connection()
+    upgraded: list[Upgraded] = []
+    one.transport.set_protocol = upgraded.append  # type: ignore[method-assign,assignment]
+    await one.feed(b"GET /x HTTP/1.1\r\nhost: here\r\n")
+    rest = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\r\n"
+    await one.feed(rest)
+    assert b"upgrade: websocket" in upgraded[0].received.lower()
+    await asyncio.sleep(100)
+    assert (one.closed_after, one.transport.written) == (None, b"")
+
+
+async def test_only_a_get_is_upgraded() -> None:
+    one = Connection()
+    one.answer.set()
+    head = b"POST /x HTTP/1.1\r\nhost: here\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    await one.feed(head + b"content-length: 2\r\n\r\nab")
+    assert one.bodies == [b"ab"]
+    await one.lose()
+
+
+@pytest.mark.parametrize("initiated", [True, False])
+async def test_a_handshake_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, initiated: bool
+) -> None:
+    monkeypatch.setattr(Upgraded, "handshake_initiated", initiated)
+    one = Connection()
+
+    def set_protocol(protocol: Any) -> None:
+        one.transport.protocol = protocol
+
+    one.transport.set_protocol = set_protocol  # type: ignore[method-assign]
+    await one.feed(GET.removesuffix(b"\r\n") + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n")
+    why = refusal("400 Bad Request", "this is no WebSocket handshake")
+    assert one.transport.written == (b"" if initiated else why)
+    assert (one.closed_after is None) == initiated
+
+
+# HTTP/1.0
+
+OLD = b"GET /x HTTP/1.0\r\n\r\n"
+
+
+async def test_http_1_0_with_a_length_is_answered_as_it_is() -> None:
+    one = Connection()
+    one.answer.set()
+    await one.feed(OLD)
+    head, _, body = one.transport.written.partition(b"\r\n\r\n")
+    assert (head.count(b"content-length: 2"), head.count(b"connection: close")) == (1, 1)
+    assert body == b"ok"
+    assert (one.closed_after is not None, one.state.total_requests) == (True, 1)
+    await one.lose()
+
+
+async def test_http_1_0_gets_a_stream_until_the_connection_ends() -> None:
+    one = Connection()
+    more = asyncio.Event()
+
+    async def stream(receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"one,", "more_body": True})
+        await more.wait()
+        await send({"type": "http.response.body", "body": b"two,", "more_body": True})
+        await send({"type": "http.response.body", "body": b"three"})
+
+    one.script = stream
+    await one.feed(OLD)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
+    assert one.transport.written == head + b"one,"
+    assert (one.closed_after, one.state.total_requests) == (None, 0)
+    more.set()
+    await turns()
+    assert one.transport.written == head + b"one,two,three"
+    assert (one.closed_after is not None, one.state.total_requests) == (True, 1)
+    await one.lose()
+
+
+async def test_http_1_0_tells_those_who_listen_that_the_response_is_complete() -> None:
+    one = Connection()
+
+    async def stream(receive: Any, send: Any) -> None:
+        await receive()
+        listening = asyncio.ensure_future(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"all"})
+        one.ends.append((await listening)["type"])
+
+    one.script = stream
+    await one.feed(OLD)
+    assert one.ends == ["http.disconnect"]
+    await one.lose()
+
+
+async def test_http_1_0_waits_for_its_reader_and_stops_when_it_leaves() -> None:
+    one = Connection()
+    sent: list[int] = []
+
+    async def stream(receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
+            sent.append(number)
+            if not number:
+                one.protocol.pause_writing()
+
+    one.script = stream
+    await one.feed(OLD)
+    assert (sent, one.transport.written[-1:]) == ([0], b"0")
+    one.protocol.connection_lost(None)
+    one.protocol.resume_writing()
+    await turns()
+    assert (sent, one.transport.written[-1:]) == ([0, 1, 2], b"0")
 
 
 # Readers
@@ -438,4 +574,18 @@ async def test_a_reader_that_goes_on_is_not_watched(virtual_time: VirtualTime) -
     one.protocol.pause_writing()
     await asyncio.sleep(60.1)
     assert one.transport.aborted
+    await one.lose()
+
+
+@pytest.mark.parametrize(("extra", "status"), [(0, b""), (1, b"HTTP/1.1 431")])
+async def test_trailers_are_counted_from_the_last_piece_of_the_body(
+    extra: int, status: bytes
+) -> None:
+    one = Connection()
+    await one.feed(CHUNKED)
+    await one.feed(b"2\r\nab\r\n")
+    begin = b"0\r\nx: "
+    await one.feed(begin)
+    await one.feed(b"v" * (MAX_HEAD - len(begin) + extra))
+    assert one.status[:12] == status
     await one.lose()

@@ -1,11 +1,23 @@
 """HTTP+SSE of 2024-11-05: one stream to the client, POSTs the other way."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from fairlead.errors import ChannelClosed
+from fairlead.protocol.envelope import TransportContext
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.server.http_app.app import HttpApp
+from fairlead.transport.http.server.http_settings import HttpSettings
+from fairlead.transport.http.server.legacy_sse import SseSession
+from fairlead.wire import Notification
+from fairlead.wire.sse import HEARTBEAT
+from tests.support.asgi_requests import AsgiRequest
+from tests.support.fake_http_transport import turns
 from tests.support.http_server import (
     LIMIT,
     Desk,
@@ -16,6 +28,7 @@ from tests.support.http_server import (
     next_event,
     serving,
 )
+from tests.support.virtual_time import VirtualTime
 
 
 async def say(web: Web, endpoint: str, body: Any) -> int:
@@ -98,3 +111,174 @@ async def test_a_client_that_reads_nothing_may_ask_nothing_more(
             told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             assert await say(web, endpoint, told) == 202
             assert await say(web, endpoint, introduction("2024-11-05")) == 503
+
+
+# Without a socket
+
+
+@contextlib.asynccontextmanager
+async def streaming(
+    desk: Desk | None = None, **settings: Any
+) -> AsyncIterator[tuple[HttpApp, AsgiRequest, str]]:
+    """An application, a stream of it, and the id of its session."""
+    app = HttpApp(make_server(desk), HttpSettings(**settings))
+    async with app.running():
+        stream = AsgiRequest(app, method="GET", path="/sse")
+        await turns()
+        head, _, session = stream.body.decode().strip().rpartition("session_id=")
+        assert head == "event: endpoint\ndata: /messages?"
+        yield app, stream, session
+        stream.task.cancel()
+        await asyncio.wait((stream.task,))
+
+
+async def posted(app: HttpApp, session: str, message: Any, **headers: str | None) -> AsgiRequest:
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    query = f"session_id={session}"
+    made = AsgiRequest(app, message, fields, path="/messages", query=query)
+    return await made
+
+
+def data(stream: AsgiRequest) -> list[Any]:
+    """The messages of a stream."""
+    lines = [line for line in stream.body.decode().split("\n") if line.startswith("data: {")]
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
+
+
+async def test_a_message_is_accepted_and_answered_on_the_stream() -> None:
+    async with streaming() as (app, stream, session):
+        assert len(session) == 32
+        accepted = await posted(app, session, introduction("2024-11-05"))
+        assert (accepted.status, accepted.body) == (202, b"Accepted")
+        assert accepted.headers["content-type"] == "text/plain"
+        await turns()
+        (answer,) = data(stream)
+        assert (answer["id"], answer["result"]["protocolVersion"]) == (1, "2024-11-05")
+        assert b"id: " not in stream.body, "nothing can be resumed"
+        batch = [call("add", {"a": n, "b": 1}, n) for n in (5, 6)]
+        assert (await posted(app, session, batch)).status == 202
+        await turns()
+        assert sorted(one["id"] for one in data(stream)) == [1, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("session", "message", "headers", "status", "text"),
+    [
+        (None, NOTE, {"content_type": "text/plain"}, 415, "the body is application/json"),
+        ("x", NOTE, {}, 404, "no such session: begin with GET /sse"),
+        (None, b"{" + b" " * 100, {}, 413, "a message has at most 100 bytes"),
+        (None, b"{", {}, 400, "-32700"),
+        (None, NOTE, {"content_type": "application/vnd.x+json"}, 202, "Accepted"),
+    ],
+    ids=["text", "unknown session", "too long", "noise", "other JSON"],
+)
+async def test_a_message_that_is_refused(
+    session: str | None, message: Any, headers: Any, status: int, text: str
+) -> None:
+    async with streaming(max_body=100) as (app, _, own):
+        asked = await posted(app, session or own, message, **headers)
+        assert asked.status == status
+        assert text in asked.body.decode()
+
+
+async def test_a_session_is_no_other_clients() -> None:
+    tokens = {"a": "ada", "b": "bob"}
+    app = HttpApp(make_server(), HttpSettings(verify_token=tokens.get))
+    async with app.running():
+        fields: Any = {"authorization": "Bearer a"}
+        stream = AsgiRequest(app, headers=fields, method="GET", path="/sse")
+        await turns()
+        session = stream.body.decode().strip().rpartition("session_id=")[2]
+        assert (await posted(app, session, NOTE, authorization="Bearer b")).status == 404
+        assert (await posted(app, session, NOTE, authorization="Bearer a")).status == 202
+        stream.disconnect()
+        stream.task.cancel()
+        await asyncio.wait((stream.task,))
+
+
+async def test_a_client_that_reads_too_little_is_served_nothing_more() -> None:
+    async with streaming() as (app, stream, session):
+        channel = app._legacy._sessions[session]
+        stream.held = asyncio.Event()
+        channel.stream.put(b"{}")
+        await turns()
+        channel.stream.put(bytes(16 << 20))
+        assert (await posted(app, session, introduction())).status == 202
+        await turns()
+        refused = await posted(app, session, introduction())
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert refused.body.endswith(b": read the stream first\n")
+        assert (await posted(app, session, NOTE)).status == 202
+        assert channel.congested
+        draining = asyncio.ensure_future(channel.drain())
+        await turns()
+        assert not draining.done()
+        stream.held.set()
+        await draining
+        assert not channel.congested
+
+
+@pytest.mark.parametrize(("size", "congested"), [(1 << 20, False), ((1 << 20) + 1, True)])
+async def test_senders_wait_for_a_slow_reader(size: int, congested: bool) -> None:
+    channel = SseSession(TransportContext(transport_type="sse"), ANONYMOUS)
+    channel.stream.attach(object())
+    channel.stream.put(bytes(size))
+    assert channel.congested == congested
+
+
+async def test_nothing_is_sent_on_a_stream_that_has_ended() -> None:
+    channel = SseSession(TransportContext(transport_type="sse"), ANONYMOUS)
+    channel.send_success(1, b"{}")
+    channel.send(Notification("x"))
+    assert len(channel.stream.take()) == 2
+    await channel.close()
+    assert channel.stream.done
+    for attempt in (lambda: channel.send(Notification("x")), lambda: channel.send_success(1, b"")):
+        with pytest.raises(ChannelClosed) as closed:
+            attempt()
+        assert closed.value.delivered is False
+
+
+async def test_the_end_of_a_stream_cancels_its_calls() -> None:
+    desk = Desk()
+    async with streaming(desk) as (app, stream, session):
+        await posted(app, session, introduction("2024-11-05"))
+        await posted(app, session, call("wait"))
+        await turns()
+        assert desk.started.is_set()
+        await app._legacy.close()
+        async with asyncio.timeout(5):
+            await stream.task
+        assert desk.cancelled.is_set()
+        assert (await posted(app, session, NOTE)).status == 404
+
+
+async def test_a_client_with_its_share_of_streams_loses_one_or_is_refused() -> None:
+    async with streaming(max_sessions=5, max_sessions_per_client=1) as (app, first, _):
+        second = AsgiRequest(app, method="GET", path="/sse")
+        await turns()
+        statuses = (first.task.done(), second.status)
+        assert statuses in ((True, 200), (False, 503))
+        if second.status == 503:
+            assert second.headers["retry-after"] == "5"
+        second.task.cancel()
+        await asyncio.wait((second.task,))
+
+
+async def test_a_stream_has_heartbeats(virtual_time: VirtualTime) -> None:
+    async with streaming(heartbeat=5.0) as (_, stream, _):
+        await asyncio.sleep(10.5)
+        assert stream.body.count(HEARTBEAT) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"), [("POST", "/sse", "GET"), ("GET", "/messages", "POST")]
+)
+async def test_other_methods_are_told_which_there_is(method: str, path: str, allow: str) -> None:
+    app = HttpApp(make_server(), HttpSettings())
+    async with app.running():
+        asked = await AsgiRequest(app, method=method, path=path)
+        assert (asked.status, asked.headers["allow"]) == (405, allow)

@@ -301,7 +301,6 @@ class HttpChannel(SharedStream):
 
     async def _close(self) -> None:
         try:
-            self._listener.cancel()
             if self._renewal.task is not None:
                 self._tasks.add(self._renewal.task)
             for task in self._tasks - self._last:

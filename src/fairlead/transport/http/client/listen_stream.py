@@ -188,10 +188,6 @@ class SessionListener:
             self.task.cancel()
             self._begin()
 
-    def cancel(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-
     def _begin(self) -> None:
         self._stream = self._make()
         self.task = self._start(self._follow(self._stream))

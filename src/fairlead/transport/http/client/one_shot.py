@@ -56,12 +56,9 @@ async def call_mcp(
     try:
         async with asyncio.timeout(timeout or None):
             reply = await door.open("POST", heading.post, to_json(request))
-            try:
-                if not reply.ok:
-                    raise await _refused(reply)
-                answer = OneShotResponse(await _envelope(reply))
-            finally:
-                reply.close()
+            if not reply.ok:
+                raise await _refused(reply)
+            answer = OneShotResponse(await _envelope(reply))
     except TimeoutError as exc:
         raise RequestTimeout(timeout, method) from exc
     finally:

@@ -40,13 +40,14 @@ class GuardedProtocol(HttpToolsProtocol):
     """One connection."""
 
     body_timeout: float = BODY_TIMEOUT.value
+    fed: int  # bytes that the parser has at the moment
+    _unsent: int  # bytes that a slow reader had to take when we last looked
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stage = RequestPhase.BETWEEN
         self.body_bytes = 0
-        self.fed = 0  # bytes that the parser has at the moment
-        self.other_bytes = 0  # before those, of the same request, since the last ones of its body
+        self.other_bytes = 0  # before `fed`, of one request, since the last ones of its body
         self._begun = 0  # requests
         self._handed_over = 0  # the last of them that has a cycle
         self._body_from = 0  # of `body_bytes`: those of the requests before this one
@@ -56,7 +57,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
         self._timed: RequestPhase | None = None  # which that timer is for
         self._stall_timer: asyncio.TimerHandle | None = None  # for what it has to take
-        self._unsent = 0
 
     # What comes in
 

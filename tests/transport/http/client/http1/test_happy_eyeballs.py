@@ -1,8 +1,10 @@
 """Hosts with several addresses: the first that answers is taken."""
 
 import asyncio
+import errno
 import socket
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -77,3 +79,146 @@ async def test_the_first_problem_is_told_if_no_address_answers(network: Any) -> 
     hosts = network(a=None, x=None)
     with pytest.raises(OSError, match="a refuses"):
         await hosts.race()
+
+
+# Real sockets, and addresses that fail in one way
+
+
+class FailingSocket:
+    """A socket that cannot be connected."""
+
+    made: ClassVar[list["FailingSocket"]] = []
+
+    def __init__(self, family: int, kind: int, proto: int = 0) -> None:
+        self.family = family
+        self.closed = False
+        FailingSocket.made.append(self)
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+    def setsockopt(self, *option: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class SocketModule:
+    """The module `socket` as this module sees it, with sockets that fail."""
+
+    socket = FailingSocket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(socket, name)
+
+
+class AsyncioModule:
+    """The module `asyncio` as this module sees it, with another loop."""
+
+    def __init__(self, loop: Any) -> None:
+        self.get_running_loop = lambda: loop
+
+
+@pytest.mark.parametrize(
+    ("family", "number", "told"),
+    [
+        (socket.AF_INET6, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH),
+        (socket.AF_INET, errno.EADDRNOTAVAIL, errno.EADDRNOTAVAIL),
+        (socket.AF_INET6, errno.ECONNREFUSED, errno.ECONNREFUSED),
+    ],
+    ids=["no IPv6", "no ports", "refused"],
+)
+async def test_a_machine_without_ipv6_is_not_one_without_ports(
+    monkeypatch: pytest.MonkeyPatch, family: int, number: int, told: int
+) -> None:
+    class Loop:
+        async def sock_connect(self, made: Any, where: Any) -> None:
+            raise OSError(number, "no")
+
+    FailingSocket.made.clear()
+    monkeypatch.setattr(happy_eyeballs, "socket", SocketModule())
+    monkeypatch.setattr(happy_eyeballs, "asyncio", AsyncioModule(Loop()))
+    address: Any = (family, socket.SOCK_STREAM, 0, "", "a")
+    with pytest.raises(OSError, match=r"no") as failed:
+        await happy_eyeballs._connect(address)
+    assert failed.value.errno == told
+    (made,) = FailingSocket.made
+    assert made.closed
+
+
+async def test_a_cancelled_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = asyncio.Event()
+
+    class Loop:
+        async def sock_connect(self, made: Any, where: Any) -> None:
+            entered.set()
+            await never
+
+    never = asyncio.get_running_loop().create_future()
+    FailingSocket.made.clear()
+    monkeypatch.setattr(happy_eyeballs, "socket", SocketModule())
+    monkeypatch.setattr(happy_eyeballs, "asyncio", AsyncioModule(Loop()))
+    address: Any = (socket.AF_INET, socket.SOCK_STREAM, 0, "", "a")
+    for connect in (happy_eyeballs._connect(address), happy_eyeballs.connect_unix_socket("x")):
+        connecting = asyncio.ensure_future(connect)
+        await entered.wait()
+        entered.clear()
+        connecting.cancel()
+        await asyncio.wait((connecting,))
+        assert connecting.cancelled()
+    assert [made.closed for made in FailingSocket.made] == [True, True]
+
+
+async def test_a_connection_notices_a_peer_that_is_gone_and_does_not_wait_to_send() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        made = await happy_eyeballs.connect_host("127.0.0.1", server.getsockname()[1])
+        with made:
+            assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert not made.getblocking()
+
+
+async def test_a_host_without_an_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loop:
+        async def getaddrinfo(self, *args: Any, **more: Any) -> list[Any]:
+            return []
+
+    monkeypatch.setattr(happy_eyeballs, "asyncio", AsyncioModule(Loop()))
+    with pytest.raises(OSError, match=r"^a\.example has no address$"):
+        await happy_eyeballs.connect_host("a.example", 1)
+
+
+async def test_one_that_has_lost_by_a_hair_is_closed(
+    network: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    class Made(str):
+        def close(self) -> None:
+            closed.append(self)
+
+    hosts = network(a=60.0, x=0.05)
+    connect = happy_eyeballs._connect
+
+    async def made(address: Any) -> Any:
+        try:
+            return Made(await connect(address))
+        except asyncio.CancelledError:
+            return Made(address[4])  # it was connected already
+
+    monkeypatch.setattr(happy_eyeballs, "_connect", made)
+    assert await hosts.race() == "x"
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert closed == ["a"]
+
+
+async def test_a_socket_in_the_file_system_does_not_block(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        with await happy_eyeballs.connect_unix_socket(path) as made:
+            assert not made.getblocking()
+            assert made.getpeername() == path

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import os
 import socket
@@ -18,11 +19,15 @@ from hypothesis import strategies as st
 import fairlead.transport.http.client.http1.happy_eyeballs as dialling
 import fairlead.transport.http.client.http1.pool as pooling
 from fairlead.errors import ChannelClosed, ConnectFailed, HttpError, TransportError
-from fairlead.transport.http.client.http1.http1_connection import MAX_HEAD, Http1Connection
+from fairlead.transport.http.client.http1.http1_connection import Http1Connection
 from fairlead.transport.http.client.http1.http_client import HttpClient
-from fairlead.transport.http.client.http1.response import MAX_UNREAD
+from fairlead.transport.http.client.http1.response import HttpResponse
 from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_http_server import Call, RawServer, raw_server
+
+MAX_HEAD = 64 << 10
+MAX_UNREAD = 256 << 10
+AT_ONCE = 256 << 10
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: Text/Plain; a=b\r\nX: 1\r\nx: 2\r\n"
 WHOLE = PLAIN + b"Content-Length: 5\r\n\r\nhello"
@@ -71,11 +76,14 @@ class Wire:
 
     def __init__(self) -> None:
         self.written = b""
+        self.sizes: list[int] = []  # of the writes
         self.closing = False
         self.paused = False
+        self.pauses = self.resumes = 0
 
     def write(self, data: bytes) -> None:
         self.written += data
+        self.sizes.append(len(data))
 
     def is_closing(self) -> bool:
         return self.closing
@@ -85,9 +93,11 @@ class Wire:
 
     def pause_reading(self) -> None:
         self.paused = True
+        self.pauses += 1
 
     def resume_reading(self) -> None:
         self.paused = False
+        self.resumes += 1
 
 
 async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
@@ -772,3 +782,346 @@ async def test_if_no_address_answers_the_first_problem_is_told(
     monkeypatch.setattr(dialling, "_connect", connect)
     with pytest.raises(OSError, match="one"):
         await dialling._race(["one", "two"])  # type: ignore[list-item]
+
+
+# One connection without a network
+
+
+class Line:
+    """A connection on a wire that goes nowhere, and what it reported to its owner."""
+
+    def __init__(self) -> None:
+        self.idle: list[Http1Connection] = []
+        self.lost: list[Http1Connection] = []
+        self.wire = Wire()
+        self.connection = Http1Connection("a.example", self.idle.append, self.lost.append)
+        self.connection.connection_made(self.wire)  # type: ignore[arg-type]
+
+    async def ask(self, body: bytes | None = None) -> "asyncio.Task[HttpResponse]":
+        """Ask, and let it write what it can."""
+        asking = asyncio.ensure_future(self.connection.ask("http://a.example/", b"HEAD|", body))
+        await asyncio.sleep(0)
+        return asking
+
+    async def answered(self, raw: bytes, body: bytes | None = None) -> HttpResponse:
+        """Ask and answer."""
+        asking = await self.ask(body)
+        self.connection.data_received(raw)
+        async with asyncio.timeout(5):
+            return await asking
+
+
+@pytest.mark.parametrize(
+    ("body", "writes"),
+    [
+        (None, [5]),
+        (b"", [5]),
+        (b"x" * AT_ONCE, [5 + AT_ONCE]),
+        (b"x" * (AT_ONCE + 1), [5, AT_ONCE, 1]),
+        (b"x" * (2 * AT_ONCE), [5, AT_ONCE, AT_ONCE]),
+        (b"x" * (2 * AT_ONCE + 7), [5, AT_ONCE, AT_ONCE, 7]),
+    ],
+    ids=["none", "empty", "at once", "one more", "two pieces", "three pieces"],
+)
+async def test_a_request_is_written_in_pieces_only_if_it_is_large(
+    body: bytes | None, writes: list[int]
+) -> None:
+    line = Line()
+    assert line.connection.usable
+    reply = await line.answered(WHOLE, body)
+    assert line.wire.sizes == writes
+    assert line.wire.written == b"HEAD|" + (body or b"")
+    assert await reply.read() == b"hello"
+    assert (line.idle, line.lost, line.connection.usable) == ([line.connection], [], True)
+
+
+async def test_a_large_request_waits_until_the_server_reads_on() -> None:
+    line = Line()
+    line.connection.pause_writing()
+    asking = await line.ask(b"x" * (AT_ONCE + 1))
+    assert line.wire.sizes == [5]
+    for _ in range(2):  # each piece may have to wait
+        line.connection.resume_writing()
+        line.connection.pause_writing()
+        await asyncio.sleep(0)
+    assert line.wire.sizes == [5]  # full again before it was its turn
+    line.connection.resume_writing()
+    await asyncio.sleep(0)
+    assert line.wire.sizes == [5, AT_ONCE, 1]
+    line.connection.data_received(WHOLE)
+    assert (await asking).status == 200
+    assert line.idle == [line.connection]
+
+
+async def test_a_small_request_does_not_wait_for_the_server_to_read() -> None:
+    line = Line()
+    line.connection.pause_writing()
+    await line.answered(WHOLE, b"x" * AT_ONCE)
+    assert line.wire.sizes == [5 + AT_ONCE]
+
+
+async def test_an_early_answer_ends_the_request_and_the_connection() -> None:
+    line = Line()
+    line.connection.pause_writing()
+    reply = await line.answered(WHOLE, b"x" * (AT_ONCE + 1))
+    assert line.wire.sizes == [5]
+    assert await reply.read() == b"hello"
+    assert (line.idle, line.wire.closing) == ([], True)
+
+
+async def test_the_next_request_finds_nothing_of_the_one_before() -> None:
+    line = Line()
+    padding = b"X: " + b"y" * (MAX_HEAD - 2000) + b"\r\n"
+    for _ in range(3):
+        asking = await line.ask()
+        assert (line.connection.heard, line.connection.usable) == (False, False)
+        line.connection.data_received(b"HTTP/1.1 200 Fine\r\n" + padding)
+        assert (line.connection.heard, line.connection.usable) == (True, False)
+        line.connection.data_received(b"Content-Length: 2\r\n\r\nok")
+        reply = await asking
+        assert (reply.reason, len(reply.headers), await reply.read()) == ("Fine", 2, b"ok")
+        assert line.connection.usable
+    assert line.idle == [line.connection] * 3
+
+
+async def test_nothing_is_asked_on_a_connection_that_closes() -> None:
+    line = Line()
+    line.wire.closing = True
+    assert not line.connection.usable
+    with pytest.raises(ChannelClosed, match=r": a\.example closed the connection$") as refused:
+        await line.connection.ask("http://a.example/", b"GET", None)
+    assert refused.value.delivered is False
+    assert line.wire.sizes == []
+
+
+@pytest.mark.parametrize(
+    ("size", "heard", "exc", "text", "delivered"),
+    [
+        (AT_ONCE + 1, b"", None, "a.example closed the connection", False),
+        (1, b"", None, "a.example closed the connection without an answer", True),
+        (1, b"", OSError("boom"), "a.example closed the connection without an answer", True),
+        (1, b"HTTP", None, "the connection to a.example broke in the middle of an answer", True),
+        (1, b"HTTP", OSError("boom"), "the connection to a.example broke: boom", True),
+    ],
+    ids=["unsent", "unanswered", "reset", "half an answer", "half an answer, reset"],
+)
+async def test_a_lost_connection_says_whether_the_request_may_have_arrived(
+    size: int, heard: bytes, exc: Exception | None, text: str, delivered: bool
+) -> None:
+    line = Line()
+    line.connection.pause_writing()
+    asking = await line.ask(b"x" * size)
+    if heard:
+        line.connection.data_received(heard)
+    line.connection.connection_lost(exc)
+    with pytest.raises(ChannelClosed) as lost:
+        async with asyncio.timeout(5):
+            await asking
+    assert (lost.value.reason, lost.value.delivered) == (text, delivered)
+    assert lost.value.__cause__ is exc
+    assert (line.idle, line.lost, line.wire.closing) == ([], [line.connection], True)
+
+
+async def test_an_idle_connection_that_is_lost_is_only_reported() -> None:
+    line = Line()
+    await line.answered(WHOLE)
+    line.connection.connection_lost(None)
+    assert (line.idle, line.lost) == ([line.connection], [line.connection])
+
+
+async def test_a_cancelled_request_closes_the_connection() -> None:
+    line = Line()
+    asking = await line.ask()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (line.wire.closing, line.connection.usable) == (True, False)
+    line.connection.connection_lost(None)  # and nobody is told twice
+
+
+async def test_a_request_that_is_cancelled_while_its_connection_is_lost_reports_nothing() -> None:
+    problems: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
+    line = Line()
+    asking = await line.ask()
+    line.connection.connection_lost(None)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    del asking, line
+    gc.collect()
+    assert problems == []
+
+
+async def test_bytes_without_a_request_close_the_connection() -> None:
+    line = Line()
+    line.connection.data_received(WHOLE)
+    assert (line.wire.closing, line.connection.heard, line.idle) == (True, False, [])
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "kept"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", b"", True),
+        (b"HTTP/1.1 204 No Content\r\n", b"", True),
+        (b"HTTP/1.1 304 Not Modified\r\n", b"", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n", b"0\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n", b"", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n", b"", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n", b"", True),
+    ],
+    ids=["length", "204", "304", "chunked", "close", "1.0", "1.0 kept"],
+)
+async def test_which_answers_leave_the_connection_usable(
+    head: bytes, body: bytes, kept: bool
+) -> None:
+    line = Line()
+    reply = await line.answered(head + b"\r\n" + body)
+    assert (reply.complete, await reply.read()) == (True, b"")
+    assert (line.idle, line.wire.closing) == ([line.connection] * kept, not kept)
+
+
+@pytest.mark.parametrize(
+    ("head", "complete"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", False),
+    ],
+    ids=["until close", "length", "chunked"],
+)
+async def test_only_a_body_without_a_length_ends_with_the_connection(
+    head: bytes, complete: bool
+) -> None:
+    line = Line()
+    reply = await line.answered(head + b"\r\n")
+    assert not reply.complete
+    line.connection.eof_received()
+    assert (reply.complete, line.idle, line.wire.closing) == (complete, [], complete)
+    line.connection.connection_lost(None)
+    if not complete:
+        with pytest.raises(ChannelClosed, match="in the middle of an answer"):
+            await reply.read()
+    else:
+        assert await reply.read() == b""
+
+
+async def test_the_end_of_an_idle_connection_is_no_answer() -> None:
+    line = Line()
+    assert line.connection.eof_received() is None
+    assert (line.idle, line.wire.closing) == ([], False)
+
+
+@pytest.mark.parametrize(("extra", "refused"), [(0, False), (1, True)])
+async def test_headers_are_bounded_to_the_byte(extra: int, refused: bool) -> None:
+    line = Line()
+    names = len(b"Content-Length") + len(b"0") + len(b"X")
+    value = b"y" * (MAX_HEAD - names + extra)
+    raw = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: " + value + b"\r\n\r\n"
+    if refused:
+        with pytest.raises(ChannelClosed, match=r"properly: headers over 65536 bytes$"):
+            await line.answered(raw)
+    else:
+        assert (await line.answered(raw)).header("x") == value.decode()
+    assert line.wire.closing == refused
+
+
+@pytest.mark.parametrize(("extra", "refused"), [(0, False), (1, True)])
+async def test_bytes_before_the_head_are_bounded_to_the_byte(extra: int, refused: bool) -> None:
+    line = Line()
+    asking = await line.ask()
+    start = b"HTTP/1.1 200 OK\r\nX: "
+    line.connection.data_received(start)
+    line.connection.data_received(b"y" * (MAX_HEAD - len(start) + extra))
+    assert line.wire.closing == refused
+    if refused:
+        with pytest.raises(ChannelClosed, match="properly: over 65536 bytes without any of"):
+            await asking
+    else:
+        asking.cancel()
+
+
+async def test_bytes_of_the_body_start_the_count_again() -> None:
+    line = Line()
+    asking = await line.ask()
+    line.connection.data_received(CHUNKED)
+    for _ in range(3):
+        line.connection.data_received(b"1;" + b"x" * (MAX_HEAD - 2000))
+        line.connection.data_received(b"\r\ny\r\n")
+    line.connection.data_received(b"0\r\n\r\n")
+    assert await (await asking).read() == b"yyy"
+    assert line.idle == [line.connection]
+
+
+async def test_reading_pauses_at_the_limit_and_goes_on_when_the_body_is_read() -> None:
+    line = Line()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * MAX_UNREAD)
+    reply = await line.answered(head)
+    line.connection.data_received(b"x" * MAX_UNREAD)
+    assert line.wire.pauses == 0
+    line.connection.data_received(b"x")
+    line.connection.data_received(b"x")  # the transport had read that already
+    assert (line.wire.pauses, line.wire.resumes) == (1, 0)
+    assert len(await reply.chunk()) == MAX_UNREAD + 2
+    assert (line.wire.pauses, line.wire.resumes) == (1, 1)
+    line.connection.data_received(b"x")
+    assert await reply.chunk() == b"x"
+    assert (line.wire.pauses, line.wire.resumes) == (1, 1)
+    reply.close()
+    assert line.wire.closing
+
+
+async def test_a_connection_whose_answer_ends_while_it_is_paused_reads_on() -> None:
+    line = Line()
+    size = MAX_UNREAD + 2
+    reply = await line.answered(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+    line.connection.data_received(b"x" * (size - 1))
+    assert line.wire.paused
+    line.connection.data_received(b"x")
+    assert (line.wire.paused, line.idle) == (False, [line.connection])
+    assert len(await reply.read()) == size
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"SSH-2.0", None),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "nobody asked for"),
+        (b"HTTP/1.1 101 Up\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", None),
+    ],
+    ids=["no HTTP", "encoding", "upgrade"],
+)
+async def test_what_is_no_answer_fails_the_request(raw: bytes, why: str | None) -> None:
+    line = Line()
+    asking = await line.ask()
+    line.connection.data_received(raw)
+    assert line.wire.closing
+    with pytest.raises(ChannelClosed, match="does not speak HTTP properly: .") as bad:
+        await asking
+    assert bad.value.__cause__ is not None
+    assert why is None or str(bad.value).endswith(why)
+
+
+async def test_a_second_answer_is_not_read_and_the_first_one_is() -> None:
+    line = Line()
+    reply = await line.answered(WHOLE + WHOLE.replace(b"hello", b"other"))
+    assert (await reply.read(), reply.reason) == (b"hello", "OK")
+    assert (line.idle, line.wire.closing) == ([], True)
+
+
+async def test_whether_a_connection_is_quiet() -> None:
+    line = Line()
+    assert line.connection.quiet  # nothing is known of its socket
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        line.connection.socket = ours
+        assert line.connection.quiet
+        theirs.send(b"x")
+        assert not line.connection.quiet
+        assert ours.recv(2) == b"x"  # and it was left there
+        assert line.connection.quiet
+        theirs.close()
+        assert not line.connection.quiet
+        ours.close()
+        assert not line.connection.quiet

@@ -6,13 +6,18 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from fairlead.errors import ConfigError, ConnectFailed
+from fairlead.errors import ConfigError, ConnectFailed, HttpError
+from fairlead.transport.http.client.http1 import pool as pooling
 from fairlead.transport.http.client.http1.http_client import HttpClient
 from fairlead.transport.http.client.http1.url import EndpointUrl
+from tests.support.scripted_door import reply
 from tests.support.scripted_http_server import Call, RawServer, raw_server
+from tests.support.virtual_time import VirtualTime
 
 
 async def hello(call: Call) -> None:
@@ -97,3 +102,122 @@ def test_httptools_is_loaded_by_the_first_request_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
+
+
+async def test_the_rest_of_a_redirect_is_not_read() -> None:
+    async def moved(call: Call) -> None:
+        if call.path == "/mcp":
+            head = b"HTTP/1.1 307 Moved\r\nLocation: /there\r\nContent-Length: 10\r\n\r\n"
+            await call.raw(head + b"half")
+            await call.gone()
+        else:
+            await call.answer(200, "here")
+
+    async with raw_server(moved) as server, asyncio.timeout(5):
+        door = HttpClient(EndpointUrl.parse(server.url))
+        assert await (await door.open("GET", {})).read() == b"here"
+        while server.open > 1:
+            await asyncio.sleep(0)
+        assert server.connections == 2
+        await door.close()
+
+
+# Redirects, without a network
+
+
+class Redirecting(HttpClient):
+    """A client whose requests are answered with redirects, by path."""
+
+    def __init__(self, **targets: tuple[int, str]) -> None:
+        super().__init__(EndpointUrl.parse("http://a.example/start"))
+        self.asked: list[str] = []
+        self._targets = targets
+
+    def _begin(self) -> Any:
+        return self
+
+    async def ask(self, method: str, url: str, headers: Any, body: Any) -> Any:
+        name = urlsplit(url).path.removeprefix("/")
+        self.asked.append(name)
+        status, target = self._targets.get(name, (200, ""))
+        made = reply(status, **({"Location": target} if target else {}))
+        made.url = url
+        return made
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "followed"),
+    [
+        ("GET", 301, True),
+        ("GET", 302, True),
+        ("GET", 303, True),
+        ("GET", 307, True),
+        ("GET", 308, True),
+        ("GET", 304, None),
+        ("POST", 301, False),
+        ("POST", 302, False),
+        ("POST", 303, False),
+        ("POST", 307, True),
+        ("POST", 308, True),
+        ("DELETE", 302, False),
+    ],
+)
+async def test_which_redirects_are_followed(
+    method: str, status: int, followed: bool | None
+) -> None:
+    door = Redirecting(start=(status, "/end"))
+    if followed is False:
+        with pytest.raises(HttpError, match=f"would turn a {method} into a GET") as refused:
+            await door.open(method, {})
+        assert (refused.value.status, refused.value.delivered) == (status, False)
+        assert "http://a.example/end" in str(refused.value)
+        return
+    found = await door.open(method, {})
+    assert found.status == (200 if followed else status)
+    assert door.asked == (["start", "end"] if followed else ["start"])
+
+
+@pytest.mark.parametrize(
+    ("location", "host"),
+    [("http://b.example/end", "b.example"), ("https://a.example/x", "a.example"), ("", "")],
+)
+async def test_a_redirect_to_another_origin_is_refused(location: str, host: str) -> None:
+    door = Redirecting(start=(307, location))
+    with pytest.raises(HttpError, match=rf"another origin \({host}.*\), which is not") as refused:
+        await door.open("GET", {})
+    assert (refused.value.status, refused.value.delivered) == (307, False)
+
+
+@pytest.mark.parametrize(("status", "again"), [(308, ["end"]), (307, ["start", "end"])])
+async def test_a_permanent_redirect_is_remembered(status: int, again: list[str]) -> None:
+    door = Redirecting(start=(status, "/end"))
+    await door.open("GET", {})
+    door.asked.clear()
+    await door.open("GET", {})
+    assert door.asked == again
+
+
+async def test_five_requests_are_made_for_one() -> None:
+    chain = {"start": (307, "/1"), "1": (307, "/2"), "2": (307, "/3"), "3": (307, "/4")}
+    door = Redirecting(**chain)
+    assert (await door.open("GET", {})).status == 200
+    assert len(door.asked) == 5
+    door = Redirecting(**chain, **{"4": (307, "/5")})
+    with pytest.raises(HttpError, match="more than 5 redirects") as refused:
+        await door.open("GET", {})
+    assert (refused.value.status, len(door.asked)) == (310, 5)
+
+
+async def test_connecting_has_half_a_minute(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(host: str, port: int) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(pooling, "connect_host", never)
+    door = HttpClient(EndpointUrl.parse("http://a.example"))
+    begun = virtual_time.now
+    with pytest.raises(ConnectFailed, match="no connection within 30 s"):
+        await door.open("GET", {})
+    assert virtual_time.now - begun == pytest.approx(30.0)
+    await door.close()

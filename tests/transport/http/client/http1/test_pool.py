@@ -1,6 +1,8 @@
 """Connections that are kept for the next request, without a network."""
 
 import asyncio
+import socket
+import ssl
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import fairlead.transport.http.client.http1.pool as pooling
 from fairlead.errors import ChannelClosed, ConnectFailed
 from fairlead.transport.http.client.http1.http1_connection import Http1Connection
 from fairlead.transport.http.client.http1.pool import ConnectionPool
+from fairlead.transport.http.client.http1.proxy_tunnel import Proxy
 from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.virtual_time import VirtualTime
 
@@ -191,4 +194,211 @@ async def test_other_origins_are_not_asked() -> None:
         await pool.ask("GET", "http://other/mcp", {}, None)
     with pytest.raises(ConnectFailed, match="^Not a URL: "):
         Pool("http://h:99999/mcp")
+    await pool.close()
+
+
+# Where a connection leads
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "place"),
+    [
+        ("http://h/mcp", None, ("h", 80)),
+        ("https://h/mcp", None, ("h", 443)),
+        ("http://h:81/mcp", None, ("h", 81)),
+        ("https://h:81/mcp", None, ("h", 81)),
+        ("http://[::1]/mcp", None, ("::1", 80)),
+        ("http://h/mcp", "http://p", ("p", 80)),
+        ("http://h/mcp", "https://p", ("p", 443)),
+        ("https://h/mcp", "http://p:3128", ("p", 3128)),
+    ],
+)
+async def test_where_a_connection_leads(
+    monkeypatch: pytest.MonkeyPatch, url: str, proxy: str | None, place: tuple[str, int]
+) -> None:
+    dialled: list[tuple[str, int]] = []
+
+    async def dial(host: str, port: int) -> Any:
+        dialled.append((host, port))
+        raise OSError("not here")
+
+    monkeypatch.setattr(pooling, "connect_host", dial)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is made at once
+    through = None if proxy is None else Proxy(proxy, lambda: tls)
+    address = EndpointUrl(url)
+    pool = ConnectionPool(address, tls if url.startswith("https") else None, 30.0, through)
+    with pytest.raises(ConnectFailed, match="not here") as failed:
+        await pool.ask("GET", url, {}, None)
+    assert dialled == [place]
+    assert ("through the proxy" in str(failed.value)) == (proxy is not None)
+    assert isinstance(failed.value.__cause__, OSError)
+    await pool.close()
+
+
+async def test_a_socket_is_closed_if_nothing_can_be_spoken_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = socket.socketpair()
+
+    async def dial(host: str, port: int) -> Any:
+        return ours
+
+    class Broken(ConnectionPool):
+        async def _straight(self, made: Any) -> Http1Connection:
+            raise OSError("boom")
+
+    monkeypatch.setattr(pooling, "connect_host", dial)
+    pool = Broken(EndpointUrl(URL), None, 30.0)
+    with theirs, pytest.raises(ConnectFailed, match="boom"):
+        await pool.ask("GET", URL, {}, None)
+    assert ours.fileno() == -1
+    await pool.close()
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(0.0, None), (3.0, 3.0)])
+async def test_connecting_has_a_time_limit(
+    virtual_time: VirtualTime,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    limit: float | None,
+) -> None:
+    async def dial(host: str, port: int) -> Any:
+        await asyncio.sleep(100)
+        raise OSError("too late")
+
+    monkeypatch.setattr(pooling, "connect_host", dial)
+    pool = ConnectionPool(EndpointUrl(URL), None, seconds)
+    begun = virtual_time.now
+    text = "no connection within 3 s" if limit else "too late"
+    with pytest.raises(ConnectFailed, match=f"Could not connect to h: {text}"):
+        await pool.ask("GET", URL, {}, None)
+    assert virtual_time.now - begun == pytest.approx(limit or 100.0)
+    await pool.close()
+
+
+async def test_a_pool_that_is_closed_while_it_connects_leaves_nothing() -> None:
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(Pool):
+        async def _connect(self) -> Http1Connection:
+            entered.set()
+            await release.wait()
+            return await super()._connect()
+
+    pool = Slow()
+    asking = asyncio.ensure_future(pool.get())
+    await entered.wait()
+    await pool.close()
+    release.set()
+    with pytest.raises(ChannelClosed) as closed:
+        await asking
+    assert closed.value.delivered is False
+    await asyncio.sleep(0)
+    assert (pool.made[0].closing, pool.made[0].written, pool.connected) == (True, [], False)
+
+
+async def test_an_answer_that_ends_after_the_pool_was_closed_keeps_nothing() -> None:
+    pool = Pool(answers=b"")
+    asking = asyncio.ensure_future(pool.get())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    (transport,) = pool.made
+    transport.closing = True  # it is told of the end a little later
+    await pool.close()
+    transport.closing = False
+    transport.line.data_received(OK)
+    assert (await asking, transport.closing) == (200, True)
+
+
+@pytest.mark.parametrize("unquiet", [3, 11])
+async def test_a_kept_connection_on_which_something_waits_is_looked_at(unquiet: int) -> None:
+    """It is used if the loop has understood it in ten turns, and closed otherwise."""
+    pool = Pool()
+    await pool.get()
+    line = pool.made[0].line
+    looks = 0
+
+    class Watched(Http1Connection):
+        @property
+        def quiet(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return looks > unquiet
+
+    line.__class__ = Watched
+    assert await pool.get() == 200
+    assert len(pool.made) == (1 if unquiet == 3 else 2)
+    assert pool.made[0].closing == (unquiet != 3)
+    await pool.close()
+
+
+async def test_looking_at_a_connection_takes_no_time(virtual_time: VirtualTime) -> None:
+    pool = Pool()
+    await pool.get()
+
+    class Unquiet(Http1Connection):
+        quiet = False  # type: ignore[assignment]
+
+    pool.made[0].line.__class__ = Unquiet
+    begun = virtual_time.now
+    await pool.get()
+    assert virtual_time.now == begun
+    await pool.close()
+
+
+async def test_a_proxy_that_wants_credentials_did_not_ask_the_server() -> None:
+    answer = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 9\r\n\r\n"
+    pool = Pool(answers=answer)
+    reply = await pool.ask("GET", URL, {}, None)
+    assert reply.status == 407, "without a proxy it is an answer like any other"
+    reply.close()
+    pool = Pool(answers=answer)
+    pool._forwarder = pool._proxy = Proxy(
+        "http://ada:pw@p", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
+    with pytest.raises(ConnectFailed, match="through the proxy p: the proxy answered 407 Proxy"):
+        await pool.ask("GET", URL, {}, None)
+    (written,) = pool.made[0].written
+    assert written.startswith(b"GET http://h/mcp HTTP/1.1\r\nProxy-Authorization: Basic ")
+    assert pool.made[0].closing
+    await pool.close()
+
+
+async def test_a_request_that_has_begun_to_be_answered_is_not_sent_again() -> None:
+    pool = Pool()
+    await pool.get()
+    pool.made[0].answers = b""
+    asking = asyncio.ensure_future(pool.get())
+    await asyncio.sleep(0)
+    pool.made[0].line.data_received(b"HTTP/1.1 200")
+    pool.made[0].abort()
+    with pytest.raises(ChannelClosed, match="in the middle of an answer"):
+        await asking
+    assert len(pool.made) == 1
+    await pool.close()
+
+
+async def test_only_what_is_printable_stays_in_a_path() -> None:
+    url = "http://h/!~\x7f \u00fc%20"
+    pool = Pool(url)
+    await pool.get()
+    assert pool.made[0].written[0].startswith(b"GET /!~%7F%20%C3%BC%20 HTTP/1.1\r\n")
+    await pool.close()
+
+
+async def test_the_loop_has_a_turn_to_understand_what_waits() -> None:
+    pool = Pool()
+    await pool.get()
+    understood: list[bool] = []
+
+    class Unread(Http1Connection):
+        @property
+        def quiet(self) -> bool:
+            if not understood:
+                asyncio.get_running_loop().call_soon(understood.append, True)
+            return bool(understood)
+
+    pool.made[0].line.__class__ = Unread
+    assert await pool.get() == 200
+    assert len(pool.made) == 1
     await pool.close()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from fairlead.errors import ConnectFailed
 from fairlead.transport.http.client.http1.http_client import HttpClient
+from fairlead.transport.http.client.http1.proxy_tunnel import Proxy
 from fairlead.transport.http.client.http1.url import EndpointUrl
 from tests.support.scripted_http_server import Call, RawServer, raw_server
 
@@ -359,3 +361,27 @@ async def test_a_proxy_of_another_kind_is_refused(
         with pytest.raises(ConnectFailed, match="Invalid proxy .*expected http://HOST:PORT") as bad:
             await door.open("POST", {}, b"x")
     assert "secret" not in str(bad.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "opens"), [(199, False), (200, True), (299, True), (300, False), (999, False)]
+)
+async def test_which_answers_open_a_tunnel(status: int, opens: bool) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    proxy = Proxy("http://ada:secret@p.example", ssl.create_default_context)
+    with theirs:
+        opening = asyncio.create_task(proxy.open_tunnel(ours, "h.example:443"))
+        async with asyncio.timeout(5):
+            asked = await asyncio.to_thread(theirs.recv, 1000)
+            theirs.sendall(b"HTTP/1.1 %d Words\r\n\r\n" % status)
+            assert asked.decode() == (
+                "CONNECT h.example:443 HTTP/1.1\r\nHost: h.example:443\r\n"
+                f"Proxy-Authorization: {LOGIN}\r\n\r\n"
+            )
+            if opens:
+                (await opening).abort()
+            else:
+                with pytest.raises(OSError, match=f"the proxy answered {status}"):
+                    await opening
+            assert await asyncio.to_thread(theirs.recv, 10) == b""

@@ -1,7 +1,13 @@
+import base64
+
 import pytest
 
 from fairlead.errors import ConfigError
-from fairlead.transport.http.client.http1.url import EndpointUrl, same_origin
+from fairlead.transport.http.client.http1.url import (
+    EndpointUrl,
+    basic_authorization,
+    same_origin,
+)
 
 
 @pytest.mark.covers("DEC-22")
@@ -46,3 +52,18 @@ def test_what_is_no_address(url: str) -> None:
 )
 def test_origins(one: str, other: str, same: bool) -> None:
     assert same_origin(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "pair"),
+    [
+        (None, None, None),
+        ("ada", "secret", b"ada:secret"),
+        ("ada", None, b"ada:"),
+        (None, "secret", b":secret"),
+        ("a%40b", "%C3%BC", "a@b:ü".encode()),
+    ],
+)
+def test_credentials(username: str | None, password: str | None, pair: bytes | None) -> None:
+    value = basic_authorization(username, password)
+    assert value == (None if pair is None else f"Basic {base64.b64encode(pair).decode()}")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairlead.limits import EVENT_BYTES
 from fairlead.transport.http.server.sessions import event_store as resume
 from fairlead.transport.http.server.sessions.event_store import (
     MemoryEventStore,
@@ -183,3 +184,23 @@ async def test_the_session_that_was_written_last_is_kept() -> None:
     store.append("a", "g", 1, bytes(5))
     store.append("b", "g", 1, bytes(50))
     assert await store.after("b", "g", 0) is not None
+
+
+async def test_making_room_counts_as_a_limit_that_was_hit() -> None:
+    before = EVENT_BYTES.hits
+    store = MemoryEventStore(max_total=10)
+    store.append("a", "g", 1, bytes(5))
+    store.append("b", "g", 1, bytes(5))
+    assert (EVENT_BYTES.hits, store.size) == (before, 10)
+    store.append("b", "g", 2, b"x")
+    assert EVENT_BYTES.hits == before + 1
+
+
+async def test_a_session_that_is_written_to_is_not_the_oldest_any_more() -> None:
+    store = MemoryEventStore(max_total=80, owner_of=lambda session: "one client")
+    for session in ("a", "b", "c"):
+        store.append(session, "g", 1, bytes(20))
+    store.append("a", "g", 2, bytes(20))
+    store.append("d", "g", 1, b"x")
+    kept = [name for name in "abcd" if await store.after(name, "g", 1) is not None]
+    assert kept == ["a", "c", "d"]

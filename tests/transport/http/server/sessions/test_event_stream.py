@@ -1,9 +1,16 @@
 """Messages of one HTTP response before a connection carries them."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
-from fairlead.transport.http.server.sessions.event_stream import MAX_EARLY, EventStream
+from fairlead.transport.http.server.sessions.event_stream import EventStream, write_stream
+from fairlead.wire.sse import HEARTBEAT
+
+MAX_EARLY = 64
 
 
 def test_a_stream_is_done_when_every_request_is_answered() -> None:
@@ -86,3 +93,207 @@ async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
     assert stream.leaving
     stream.attach(object())
     assert not stream.leaving
+
+
+# Writing a stream into an answer
+
+
+class RecordingCall:
+    """An HTTP call that keeps what is done to it."""
+
+    extra: tuple[tuple[bytes, bytes], ...] = ()
+
+    def __init__(self) -> None:
+        self.gone = False
+        self.done: list[Any] = []
+        self.left: Callable[[], None] = lambda: None
+        self.beat: Any = None
+        self.every = 0.0
+
+    async def answer(self, status: int, body: bytes, kind: bytes, headers: Any) -> None:
+        self.done.append(("answer", status, body, kind, headers))
+
+    async def open_stream(self) -> None:
+        self.done.append("open")
+
+    async def write(self, chunk: bytes) -> None:
+        self.done.append(chunk)
+
+    async def end(self) -> None:
+        self.done.append("end")
+
+    def watch(self, left: Callable[[], None], beat: Any, every: float) -> None:
+        self.done.append("watch")
+        self.left, self.beat, self.every = left, beat, every
+
+    def unwatch(self) -> None:
+        self.done.append("unwatch")
+
+    def leave(self) -> None:
+        """As if the client had hung up."""
+        self.gone = True
+        self.left()
+
+
+def carried(store: MemoryEventStore | None = None) -> tuple[EventStream, Any]:
+    stream, call = EventStream("s", "p1", store, {1}), RecordingCall()
+    stream.attach(call)
+    return stream, call
+
+
+def start(call: Any, stream: EventStream, **options: Any) -> "asyncio.Task[None]":
+    options = {"heartbeat": 15.0, "prime": False, "retry": 1.5, **options}
+    return asyncio.ensure_future(write_stream(call, stream, **options))
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+KIND = b"text/event-stream"
+HEADERS = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
+
+
+@pytest.mark.parametrize("when", ["before", "at once"])
+async def test_a_stream_that_is_done_is_one_answer(when: str) -> None:
+    stream, call = carried()
+    if when == "before":
+        stream.put(b"a")
+        stream.put(b"b", answers=1)
+    writing = start(call, stream, opening=b": hello\n\n")
+    if when == "at once":
+        asyncio.get_running_loop().call_soon(stream.put, b"a")
+        asyncio.get_running_loop().call_soon(lambda: stream.put(b"b", answers=1))
+    await writing
+    said = b": hello\n\ndata: a\n\ndata: b\n\n"
+    assert call.done == [("answer", 200, said, KIND, HEADERS)]
+    assert (stream.carrier, stream.frames) == (None, [])
+
+
+@pytest.mark.parametrize(("prime", "numbered"), [(True, True), (True, False), (False, True)])
+async def test_a_numbered_stream_begins_with_an_id_to_come_back_with(
+    prime: bool, numbered: bool
+) -> None:
+    stream, call = carried(MemoryEventStore())
+    stream.put(b"a")
+    if numbered:
+        stream.number_events()
+    stream.put(b"b", answers=1)
+    await start(call, stream, prime=prime)
+    first = b"id: p1_0\nretry: 1500\ndata: \n\n" if prime and numbered else b""
+    ids = (b"id: p1_1\n", b"id: p1_2\n") if numbered else (b"", b"")
+    said = first + ids[0] + b"data: a\n\n" + ids[1] + b"data: b\n\n"
+    ((_, _, body, _, _),) = call.done
+    assert body == said
+
+
+async def test_the_first_id_of_a_stream_that_goes_on_is_that_of_its_last_event() -> None:
+    stream, call = carried(MemoryEventStore())
+    stream.number_events()
+    stream.put(b"a")
+    stream.put(b"b")
+    stream.take()
+    writing = start(call, stream, prime=True)
+    await turns()
+    assert call.done[0] == "open"
+    assert b"id: p1_2\n" in call.done[1]
+    stream.put(b"c")
+    await turns()
+    assert b"id: p1_3\n" in call.done[-1]
+    stream.end()
+    await writing
+
+
+async def test_missed_events_are_written_first() -> None:
+    stream, call = carried(MemoryEventStore())
+    stream.number_events()
+    writing = start(call, stream, replay=[(4, b"x"), (5, b"y")])
+    await turns()
+    opened, written, watched = call.done
+    assert (opened, watched) == ("open", "watch")
+    assert [line for line in written.split(b"\n") if line] == [
+        *(b"id: p1_4", b"data: x", b"id: p1_5", b"data: y"),
+    ]
+    stream.end()
+    await writing
+
+
+async def test_a_stream_is_written_as_it_comes() -> None:
+    stream, call = carried()
+    writing = start(call, stream, heartbeat=7.0)
+    await turns()
+    assert (call.done, call.every) == (["open", "watch"], 7.0)
+    stream.put(b"a")
+    stream.put(b"b")
+    await turns()
+    await call.beat()
+    stream.put(b"c", answers=1)
+    await writing
+    assert call.done == [
+        *("open", "watch", b"data: a\n\ndata: b\n\n", HEARTBEAT, b"data: c\n\n"),
+        *("unwatch", "end"),
+    ]
+    assert stream.carrier is None
+
+
+@pytest.mark.parametrize(
+    ("how", "ended"), [("leave", True), ("end", True), ("gone", False), ("another", True)]
+)
+async def test_when_a_connection_stops_carrying_a_stream(how: str, ended: bool) -> None:
+    stream, call = carried()
+    writing = start(call, stream)
+    await turns()
+    match how:
+        case "leave":
+            stream.leave()
+        case "end":
+            stream.end()
+        case "gone":
+            call.leave()
+        case _:
+            stream.attach("another")
+    async with asyncio.timeout(5):
+        await writing
+    assert call.done == ["open", "watch", "unwatch", *(["end"] if ended else [])]
+    assert stream.carrier == ("another" if how == "another" else None)
+
+
+async def test_what_is_queued_is_written_before_a_connection_leaves() -> None:
+    stream, call = carried()
+    writing = start(call, stream)
+    await turns()
+    stream.put(b"a")
+    stream.leave()
+    await writing
+    assert call.done[2:] == [b"data: a\n\n", "unwatch", "end"]
+
+
+async def test_a_done_stream_is_not_written_to_a_client_that_has_gone() -> None:
+    stream, call = carried()
+    stream.put(b"a", answers=1)
+    call.gone = True
+    await start(call, stream)
+    assert (call.done, stream.carrier) == ([], None)
+
+
+async def test_a_write_that_fails_leaves_the_stream_without_a_carrier() -> None:
+    stream, call = carried()
+    writing = start(call, stream)
+    await turns()
+
+    async def fails(chunk: bytes) -> None:
+        raise OSError("broken")
+
+    call.write = fails
+    stream.put(b"a")
+    with pytest.raises(OSError, match="broken"):
+        await writing
+    assert (call.done, stream.carrier) == (["open", "watch", "unwatch"], None)
+
+
+def test_detaching_another_connection_takes_nothing() -> None:
+    stream, _ = carried()
+    stream.put(b"a")
+    stream.detach(object())
+    assert (len(stream.frames), stream.size) == (1, 1)

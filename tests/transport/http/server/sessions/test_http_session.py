@@ -229,3 +229,12 @@ async def test_a_session_has_the_revision_that_its_server_agreed_on(
     one.served = Served(version)
     assert one.settle_revision() is (revision is not None)
     assert one.revision is revision
+
+
+async def test_a_session_has_a_stream_while_its_client_listens() -> None:
+    one = session()
+    assert (one.has_stream, one.busy) == (False, False)
+    one.standalone.attach(carrier := object())
+    assert (one.has_stream, one.busy) == (True, True)
+    one.standalone.detach(carrier)
+    assert (one.has_stream, one.busy) == (False, False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -299,5 +300,141 @@ async def test_stored_sessions_expire_unless_they_are_kept_for_ever(
     await restorer.touch([used.key])
     assert (await both.stored(kept) is not None) is remains
     assert await both.stored(used) is not None
+    await both.old.close()
+    await both.new.close()
+
+
+async def test_the_store_is_told_which_sessions_are_in_use(virtual_time: VirtualTime) -> None:
+    both = Restoring(session_idle=1000)
+    busy, used, idle = [await both.keep() for _ in range(3)]
+    keys = [one.key for one in (busy, used, idle) if one.key is not None]
+    busy.open_stream([Request(1, "x")])
+
+    async def told() -> list[bool]:
+        """Which of them the store has heard of since the last time."""
+        found = [await both.stored(one) for one in (busy, used, idle)]
+        await both.store.touch(keys, time.time() - 100)
+        return [one is not None and time.time() - one.used < 50 for one in found]
+
+    await told()
+    await asyncio.sleep(251)  # a quarter of the time that they may be idle
+    assert await told() == [True, True, True]
+    assert both.old.get(used.id, "ada") is used
+    await asyncio.sleep(249)
+    assert await told() == [True, True, False]
+    await asyncio.sleep(250)
+    assert await told() == [True, False, False]
+    await both.old.close()
+    assert await told() == [True, False, False]
+    await both.new.close()
+
+
+async def test_closing_waits_for_sessions_that_are_ending() -> None:
+    release = asyncio.Event()
+
+    class SlowSession(ServedSession):
+        async def close(self) -> None:
+            await release.wait()
+            await super().close()
+
+    served: list[SlowSession] = []
+
+    def accept(channel: Any, principal: Principal) -> SlowSession:
+        served.append(SlowSession(channel, "2025-11-25"))
+        return served[-1]
+
+    manager = SessionManager(HttpSettings(max_sessions_per_client=1), accept)
+    first = manager.open(at("10.0.0.1"), ANONYMOUS)
+    second = manager.open(at("10.0.0.1"), ANONYMOUS)
+    assert manager.get(first.id, ANONYMOUS) is None
+    await asyncio.sleep(0)
+    release.set()
+    await manager.end(second)
+    release.clear()
+    manager.open(at("10.0.0.2"), ANONYMOUS)
+    manager.open(at("10.0.0.2"), ANONYMOUS)
+    closing = asyncio.create_task(manager.close())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    release.set()
+    await closing
+    assert all(one.closed for one in served)
+
+
+async def test_a_client_that_leaves_does_not_end_the_restore_of_its_session() -> None:
+    both = Restoring()
+    kept = await both.keep()
+    await both.old.close()
+    first = asyncio.create_task(both.restore(kept.id))
+    second = asyncio.create_task(both.restore(kept.id))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second is not None
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await both.new.close()
+
+
+async def test_too_many_sessions_restore_none(caplog: pytest.LogCaptureFixture) -> None:
+    both = Restoring(max_sessions_per_client=1)
+    kept = await both.keep()
+    await both.old.close()
+    busy = both.new.open(at("10.0.0.1"), "ada")
+    busy.open_stream([Request(1, "x")])
+    assert await both.restore(kept.id) is None
+    assert "there are too many" in caplog.text
+    await both.new.close()
+
+
+async def test_nothing_is_restored_without_a_store_or_at_the_end() -> None:
+    call: Any = SimpleNamespace(context=at("10.0.0.1"))
+    manager = SessionManager(HttpSettings(), Server())
+    assert await manager.find(call, b"x", "ada") is None
+    assert await manager.restore_session("x", at("10.0.0.1"), "ada") is None
+    both = Restoring()
+    kept = await both.keep()
+    await both.old.close()
+    found = await both.new.find(call, kept.id.encode(), "ada")
+    assert found is not None
+    assert await both.new.find(call, kept.id.encode(), "ada") is found
+    await both.new.close()
+    assert await both.new.find(call, kept.id.encode(), "ada") is None
+    assert len(both.store) == 1
+
+
+async def test_a_session_that_is_idle_here_is_still_kept(virtual_time: VirtualTime) -> None:
+    both = Restoring(session_idle=100)
+    kept = await both.keep()
+    await asyncio.sleep(130)
+    assert len(both.old) == 0
+    assert await both.stored(kept) is not None
+    assert await both.restore(kept.id) is not None
+    await both.old.close()
+    await both.new.close()
+
+
+async def test_a_restore_that_is_ended_is_waited_for() -> None:
+    both = Restoring(None)
+    kept = await both.keep()
+    await both.old.close()
+    restoring = asyncio.create_task(both.restore(kept.id))
+    async with asyncio.timeout(5):
+        while not both.server.peers:
+            await asyncio.sleep(0)
+        assert both.new.restorer is not None
+        await both.new.restorer.close()
+        assert both.server.peers[0].closed
+        assert await restoring is None
+    await both.new.close()
+
+
+async def test_a_session_that_had_to_make_room_is_not_kept() -> None:
+    both = Restoring(max_sessions_per_client=1)
+    kept = await both.keep()
+    both.old.open(at("10.0.0.1"), "ada")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await both.stored(kept) is None
     await both.old.close()
     await both.new.close()

@@ -17,6 +17,7 @@ import pytest
 from fairlead import MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.limits import STORED_SESSIONS
 from fairlead.transport.http.server.sessions.session_store import (
     MemorySessionStore,
     SessionStore,
@@ -83,6 +84,21 @@ async def test_a_store_keeps_what_is_used_and_within_its_limit(make: Make) -> No
     await store.delete("k0")
     await store.delete("k0")
     assert await store.load("k0") is None
+
+
+async def test_a_session_that_is_over_takes_no_room(make: Make) -> None:
+    store = make(max_sessions=2)
+    for number in range(2):
+        await store.save(stored(f"k{number}", 100.0 + number))
+    await store.delete("k0")
+    await store.save(stored("k2", 102.0))
+    await store.save(stored("k2", 103.0))  # again
+    assert [await store.load(f"k{n}") is not None for n in range(3)] == [False, True, True]
+    hits = STORED_SESSIONS.hits
+    await store.save(stored("k3", 104.0))
+    assert STORED_SESSIONS.hits > hits
+    kept = [await store.load(f"k{n}") is not None for n in range(4)]
+    assert kept == [False, False, True, True]
 
 
 @pytest.mark.covers("GTW-13")

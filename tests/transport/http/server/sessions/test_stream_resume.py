@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 
 from fairlead import Context
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.server.http_app.app import HttpApp
+from fairlead.transport.http.server.http_settings import HttpSettings
+from fairlead.transport.http.server.sessions.session_store import MemorySessionStore
+from tests.support.asgi_requests import AsgiRequest
+from tests.support.fake_http_transport import turns
 from tests.support.http_server import (
     Desk,
     call,
     happens,
+    introduction,
     make_server,
     next_event,
     next_message,
@@ -131,3 +138,126 @@ def _priming(_: object) -> Any:
         __hash__ = None  # type: ignore[assignment]
 
     return Priming()
+
+
+# Without a socket
+
+
+async def session_of(app: HttpApp, version: str = "2025-11-25") -> Any:
+    """Returns the session, and the headers of requests in it."""
+    opened = await AsgiRequest(app, introduction(version))
+    name = opened.headers["mcp-session-id"]
+    session = app.edge.sessions.get(name, ANONYMOUS)
+    assert session is not None
+    return session, {"mcp-session-id": name}
+
+
+async def listening(app: HttpApp, headers: Any) -> AsgiRequest:
+    asked = AsgiRequest(app, headers=headers, method="GET")
+    await turns()
+    return asked
+
+
+async def left(*requests: AsgiRequest) -> None:
+    for request in requests:
+        request.task.cancel()
+        await asyncio.wait((request.task,))
+
+
+async def test_events_that_a_slow_connection_has_not_taken_are_sent_once() -> None:
+    app = HttpApp(make_server(), HttpSettings())
+    async with app.running():
+        session, headers = await session_of(app)
+        stream = session.standalone
+        stream.attach(object())  # reads nothing
+        stream.number_events()
+        for number in (1, 2, 3):
+            stream.put(b'{"n":%d}' % number)
+        asked = await listening(app, {**headers, "last-event-id": "g_1"})
+        stream.put(b'{"n":4}')
+        await turns()
+        ids = [line for line in asked.body.decode().split("\n") if line.startswith("id: ")]
+        assert ids == ["id: g_2", "id: g_3", "id: g_4"]
+        assert "retry" not in asked.body.decode()
+        await left(asked)
+
+
+async def test_a_stream_that_is_resumed_leaves_its_old_connection() -> None:
+    app = HttpApp(make_server(), HttpSettings(retry=2.5))
+    async with app.running():
+        session, headers = await session_of(app)
+        first = await listening(app, headers)
+        assert first.body == b"id: g_0\nretry: 2500\ndata: \n\n"
+        second = await listening(app, headers)
+        assert first.task.done()
+        session.standalone.put(b"{}")
+        await turns()
+        assert b"id: g_1\ndata: {}" in second.body
+        assert b"g_1" not in first.body
+        await left(second)
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [
+        ("2025-11-25", b"id: g_0\nretry: 1000\ndata: \n\nid: g_1\ndata: {}\n\n"),
+        ("2025-06-18", b"id: g_1\ndata: {}\n\n"),
+        ("2025-03-26", b"id: g_1\ndata: {}\n\n"),
+        ("2024-11-05", b"data: {}\n\n"),
+    ],
+)
+async def test_what_a_revision_knows_of_resuming(version: str, body: bytes) -> None:
+    app = HttpApp(make_server(), HttpSettings())
+    async with app.running():
+        session, headers = await session_of(app, version)
+        asked = await listening(app, headers)
+        session.standalone.put(b"{}")
+        await turns()
+        assert asked.body == body
+        await left(asked)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status", "text"),
+    [
+        ("GET", {}, 405, "GET is for clients with a session"),
+        ("GET", {"mcp-session-id": "x"}, 404, "No such session: begin again with initialize"),
+        ("GET", {"mcp-session-id": "x", "accept": "a/b"}, 406, "Accept: text/event-stream"),
+        ("DELETE", {}, 405, "DELETE ends a session; name it"),
+        ("DELETE", {"mcp-session-id": "x"}, 404, "No such session: begin again with initialize"),
+    ],
+)
+async def test_requests_without_a_session_are_refused(
+    method: str, headers: Any, status: int, text: str
+) -> None:
+    app = HttpApp(make_server(), HttpSettings())
+    async with app.running():
+        asked = await AsgiRequest(app, headers=headers, method=method)
+        assert asked.status == status
+        assert text in asked.body.decode()
+        assert asked.headers.get("allow") == ("POST" if status == 405 else None)
+
+
+async def test_a_session_is_ended_by_its_client() -> None:
+    app = HttpApp(make_server(), HttpSettings())
+    async with app.running():
+        _, headers = await session_of(app)
+        stream = await listening(app, headers)
+        assert (await AsgiRequest(app, headers=headers, method="DELETE")).status == 200
+        await stream
+        assert (await AsgiRequest(app, headers=headers, method="DELETE")).status == 404
+        assert len(app.edge.sessions) == 0
+
+
+async def test_a_session_of_another_process_is_ended_too() -> None:
+    store = MemorySessionStore()
+    settings = HttpSettings(session_store=store)
+    first = HttpApp(make_server(), settings)
+    async with first.running():
+        _, headers = await session_of(first)
+    assert len(store) == 1
+    second = HttpApp(make_server(), settings)
+    async with second.running():
+        assert (await AsgiRequest(second, headers=headers, method="DELETE")).status == 200
+        assert len(store) == 0
+        assert (await AsgiRequest(second, headers=headers, method="DELETE")).status == 404

@@ -19,11 +19,15 @@ __all__ = ["Http1Connection"]
 MAX_HEAD = 64 << 10  # bytes of status line and headers; of trailers, and between pieces of a body
 AT_ONCE = 256 << 10  # bytes that are written without looking whether they are taken
 
-_BODILESS = frozenset((204, 304))
-
 
 class Http1Connection(asyncio.Protocol):
     """A connection, and the parser's callbacks. Its owner gives it one request at a time."""
+
+    idle_since: float  # its owner's note
+    # Of the answer that arrives:
+    _status: int
+    _until_close: bool
+    _other: int  # bytes since the last ones of a body
 
     def __init__(
         self,
@@ -33,7 +37,6 @@ class Http1Connection(asyncio.Protocol):
     ) -> None:
         """`idle` is told that the next request may come, `lost` that none may any more."""
         self.heard = False  # anything, since the last request
-        self.idle_since = 0.0
         self.socket: socket | None = None
         self._host = host
         self._idle, self._lost = idle, lost
@@ -42,13 +45,10 @@ class Http1Connection(asyncio.Protocol):
         self._transport: Any = None
         self._answer: HttpResponse | None = None
         self._begun: asyncio.Future[None] = self._loop.create_future()  # its head is there
-        self._status = 0
         self._reason = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._problem = ""  # that a callback found
-        self._until_close = False
         self._keep = False
-        self._other = 0  # bytes since the last ones of a body
         self._unsent = False  # some of the request is still with us
         self._full = False  # what we wrote is not being taken
         self._room: asyncio.Future[None] | None = None
@@ -209,9 +209,7 @@ class Http1Connection(asyncio.Protocol):
             self._problem = f"headers over {MAX_HEAD} bytes"
         if self._problem:
             raise ValueError(self._problem)
-        self._until_close = (
-            coding is None and b"content-length" not in fields and status not in _BODILESS
-        )
+        self._until_close = coding is None and b"content-length" not in fields
         answer.begin(status, self._reason, fields)
         if not self._begun.done():
             self._begun.set_result(None)

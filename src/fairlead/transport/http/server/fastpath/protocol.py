@@ -73,8 +73,6 @@ class FastPathProtocol(GuardedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.patience.stop()
-        self._known.clear()
-        self._last = (b"", None, 0)
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle

@@ -59,10 +59,11 @@ def _share(sizes: Iterable[int], total: int) -> int:
 class _Stream:
     __slots__ = ("events", "first", "touched")
 
-    def __init__(self) -> None:
+    touched: float
+
+    def __init__(self, first: int) -> None:
         self.events: deque[bytes] = deque()
-        self.first = 1  # the number of the oldest one kept
-        self.touched = 0.0
+        self.first = first  # the number of the oldest one kept
 
 
 class _Session:
@@ -99,8 +100,7 @@ class MemoryEventStore:
         self._sessions.move_to_end(session)
         events = kept.streams.get(stream)
         if events is None:
-            events = kept.streams[stream] = _Stream()
-            events.first = number
+            events = kept.streams[stream] = _Stream(number)
         now = events.touched = time.monotonic()
         kept.streams.move_to_end(stream)
         events.events.append(message)

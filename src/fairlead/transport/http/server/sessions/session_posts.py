@@ -107,7 +107,6 @@ class SessionPosts:
             await self.answer_with_events(call, session, stream)
             return
         frames = [frame for _, frame in stream.take()]
-        stream.detach(call)
         if batch:
             await call.answer(200, b"[" + b",".join(frames) + b"]")
         elif frames:
@@ -199,7 +198,7 @@ class SessionPosts:
 async def _receive_first(
     call: AsgiCall, session: HttpSession, message: Request
 ) -> list[tuple[int, bytes]]:
-    """Return what a session sends in answer to its first request; nothing if the client left."""
+    """Return what a session sends in answer to its first request, unless its client leaves."""
     stream = session.open_stream([message])
     stream.attach(call)
     session.take(message)
@@ -209,11 +208,7 @@ async def _receive_first(
             await stream.wait()
     finally:
         call.unwatch()
-    if call.gone:
-        return []
-    frames = stream.take()
-    stream.detach(call)
-    return frames
+    return stream.take()
 
 
 async def _no_beat() -> None:

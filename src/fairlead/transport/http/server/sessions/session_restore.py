@@ -139,7 +139,6 @@ class SessionRestorer:
         except TimeoutError:
             log.warning("a session could not be taken up again: the server is silent")
             return None
-        stream.take()
         if not session.settle_revision():
             return False
         session.take(Notification("notifications/initialized"))

@@ -1,0 +1,60 @@
+"""A transport without a socket, for the HTTP protocols of the server."""
+
+import asyncio
+from typing import Any
+
+__all__ = ["FakeHttpTransport", "turns"]
+
+
+class FakeHttpTransport(asyncio.Transport):
+    """Keeps what is written and says what was done to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed_at: float | None = None
+        self.aborted = self.eof = self.half_open = False
+        self.buffered = 0
+        self.reading = True
+        self.protocol: Any = None
+
+    def write(self, data: Any) -> None:
+        assert not self.eof, "a write after the end of our side"
+        self.written += data
+
+    def write_eof(self) -> None:
+        self.eof = True
+
+    def can_write_eof(self) -> bool:
+        return not self.half_open
+
+    def is_closing(self) -> bool:
+        return self.closed_at is not None
+
+    def close(self) -> None:
+        if self.closed_at is None:
+            self.closed_at = asyncio.get_running_loop().time()
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 9) if name in ("peername", "sockname") else default
+
+
+async def turns(count: int = 10) -> None:
+    """Let what is due happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)

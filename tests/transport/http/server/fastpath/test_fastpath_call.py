@@ -1,0 +1,257 @@
+"""Answers of the fast path, byte by byte, on a connection without a socket."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from fairlead.protocol.envelope import TransportContext
+from fairlead.transport.http.server.asgi import JSON, TEXT
+from fairlead.transport.http.server.fastpath.fastpath_call import FastPathCall, RequestHead
+from fairlead.transport.lazy_timer import LazyTimer
+from tests.support.fake_http_transport import FakeHttpTransport, turns
+from tests.support.virtual_time import VirtualTime
+
+
+class Connection:
+    """What a call needs of its connection."""
+
+    def __init__(self) -> None:
+        self.transport = FakeHttpTransport()
+        self.flow = FlowControl(self.transport)
+        self.server = ("127.0.0.1", 80)
+        self.call: FastPathCall | None = None
+        self.patience = LazyTimer(asyncio.get_running_loop(), self._out_of_patience)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.done: list[str] = []
+
+    def _out_of_patience(self) -> None:
+        assert self.call is not None
+        self.call.silent()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    def take_over(self, call: FastPathCall) -> None:
+        self.call = call
+
+    def fast_path_complete(self) -> None:
+        self.done.append("complete")
+
+    def drop_connection(self) -> None:
+        self.done.append("drop")
+        self.transport.close()
+
+
+def start(*, keep_alive: bool = True, path: str | None = "/mcp") -> tuple[FastPathCall, Connection]:
+    connection = Connection()
+    context = TransportContext(transport_type="http", path=path, peer_address="10.0.0.1")
+    edge: Any = None
+    head = RequestHead(edge, {b"a": b"b"}, context, None, keep_alive)
+    call = FastPathCall(connection, head)
+    connection.take_over(call)
+    return call, connection
+
+
+async def test_a_call_knows_its_request() -> None:
+    call, connection = start()
+    assert call.headers == {b"a": b"b"}
+    assert (call.context.path, call.path) == ("/mcp", "/mcp")
+    assert (call.server, call.client) == (connection.server, "10.0.0.1")
+    assert call.message_event is call
+    assert start(path=None)[0].path == "/"
+    assert (call.gone, call.response_started, call.response_complete) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "arguments", "written"),
+    [
+        (
+            True,
+            (200, b"{}"),
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n{}",
+        ),
+        (True, (202, b""), b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"),
+        (
+            False,
+            (202, b"", JSON, [(b"x", b"y")]),
+            b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nx: y\r\nconnection: close\r\n\r\n",
+        ),
+        (
+            False,
+            (400, b"no", TEXT),
+            b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n"
+            b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\nno",
+        ),
+    ],
+    ids=["body", "no body", "last, no body", "last"],
+)
+async def test_a_whole_answer_is_written_once(
+    keep_alive: bool, arguments: Any, written: bytes
+) -> None:
+    done = ["complete"] if keep_alive else ["drop", "complete"]
+    for wait in (False, True):
+        call, connection = start(keep_alive=keep_alive)
+        for _ in range(2):
+            if wait:
+                await call.answer(*arguments)
+            else:
+                call.answer_now(*arguments)
+        assert connection.transport.written == written
+        assert (connection.done, call.response_complete) == (done, True)
+
+
+async def test_further_headers_are_in_every_answer() -> None:
+    call, connection = start()
+    call.extra = ((b"x-own", b"1"),)
+    call.answer_now(202, b"")
+    assert b"\r\nx-own: 1\r\n" in connection.transport.written
+    call, connection = start()
+    call.extra = ((b"x-own", b"1"),)
+    await call.open_stream([(b"x", b"y")])
+    assert b"\r\nx: y\r\nx-own: 1\r\n" in connection.transport.written
+
+
+async def test_a_stream_is_written_in_chunks() -> None:
+    call, connection = start()
+    await call.open_stream()
+    assert (call.response_started, call.response_complete) == (True, False)
+    await call.write(b"x" * 17)
+    assert connection.done == []
+    await call.end()
+    await call.end()
+    await call.write(b"late")
+    await call.open_stream()
+    assert connection.transport.written == (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+        b"cache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+        b"transfer-encoding: chunked\r\n\r\n11\r\n" + b"x" * 17 + b"\r\n0\r\n\r\n"
+    )
+    assert (connection.done, call.response_complete) == (["complete"], True)
+
+
+async def test_a_stream_waits_for_its_reader() -> None:
+    call, connection = start()
+    await call.open_stream()
+    connection.transport.written = b""
+    connection.flow.pause_writing()
+    writing = asyncio.ensure_future(call.write(b"x"))
+    await turns()
+    assert not writing.done()
+    connection.flow.resume_writing()
+    await writing
+    assert connection.transport.written == b"1\r\nx\r\n"
+
+
+async def test_a_writer_that_never_waits_lets_others_run_when_the_connection_closes(
+    virtual_time: VirtualTime,
+) -> None:
+    call, connection = start()
+    begun = virtual_time.now
+    for closing in (False, True):
+        others: list[int] = []
+        asyncio.get_running_loop().call_soon(others.append, 1)
+        if closing:
+            connection.transport.close()
+        await call.write(b"x")
+        assert (others, virtual_time.now) == ([1] * closing, begun)
+        await turns()
+
+
+async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
+    call, connection = start()
+    left: list[int] = []
+
+    async def beat() -> None:
+        raise AssertionError
+
+    call.watch(lambda: left.append(1), beat, 0)
+    call.set()
+    call.set()
+    assert (call.gone, left) == (True, [1])
+    connection.flow.pause_writing()
+    call.answer_now(200, b"x")
+    await call.answer(200, b"x")
+    await call.open_stream()
+    await call.write(b"x")
+    await call.end()
+    call.give_up()
+    assert (connection.transport.written, connection.done) == (b"", [])
+    assert (call.response_complete, connection.transport.closed_at) == (False, None)
+    call.watch(lambda: left.append(2), beat, 1.0)
+    assert left == [1, 2], "told at once"
+    assert not connection.patience.is_set
+
+
+async def test_the_end_of_a_connection_behind_an_answer_is_of_no_interest() -> None:
+    call, _ = start()
+    left: list[int] = []
+
+    async def beat() -> None:
+        raise AssertionError
+
+    call.watch(lambda: left.append(1), beat, 0)
+    call.answer_now(200, b"x")
+    call.set()
+    assert (call.gone, left) == (False, [])
+
+
+async def test_a_server_that_ends_gives_up_what_is_under_way() -> None:
+    call, connection = start()
+    call.give_up()
+    assert connection.transport.written == (
+        b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 41\r\n"
+        b"content-type: text/plain; charset=utf-8\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
+        b"503 Service Unavailable: the server ends\n"
+    )
+    assert connection.done == ["drop", "complete"]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_server_that_ends_cuts_streams_off(ended: bool) -> None:
+    call, connection = start()
+    await call.open_stream()
+    if ended:
+        await call.end()
+    size = len(connection.transport.written)
+    call.give_up()
+    assert len(connection.transport.written) == size
+    assert (connection.transport.closed_at is not None) == (not ended)
+
+
+async def test_heartbeats_come_while_nothing_else_is_written(virtual_time: VirtualTime) -> None:
+    call, connection = start()
+    begun = virtual_time.now
+    beats: list[float] = []
+
+    async def beat() -> None:
+        beats.append(virtual_time.now - begun)
+
+    call.watch(lambda: None, beat, 2.0)
+    await asyncio.sleep(5)
+    assert beats == pytest.approx([2.0, 4.0])
+    connection.flow.pause_writing()
+    await asyncio.sleep(2)
+    assert len(beats) == 2, "a slow reader has enough to read"
+    connection.flow.resume_writing()
+    await asyncio.sleep(2)
+    assert beats == pytest.approx([2.0, 4.0, 8.0])
+    call.unwatch()
+    assert not connection.patience.is_set
+    await asyncio.sleep(5)
+    call.silent()
+    assert len(beats) == 3
+
+
+async def test_without_an_interval_there_are_no_heartbeats(virtual_time: VirtualTime) -> None:
+    call, connection = start()
+
+    async def beat() -> None:
+        raise AssertionError
+
+    call.watch(lambda: None, beat, 0.0)
+    assert not connection.patience.is_set
+    await asyncio.sleep(100)
+    assert connection.tasks == []
