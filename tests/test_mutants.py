@@ -47,6 +47,7 @@ def changed(source: str, operator: str) -> list[str]:
         ("remove-raise", "raise ValueError", ["pass"]),
         ("swap-loop-exit", "for x in y:\n    break", ["for x in y:\n    continue"]),
         ("flip-boolean", "if TYPE_CHECKING:\n    x = True", []),
+        ("negate-condition", "if TYPE_CHECKING:\n    x = True", []),
         ("add-one", "__all__ = [1]", []),
     ],
 )

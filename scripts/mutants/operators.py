@@ -226,6 +226,8 @@ def compiles(mutant: Mutant, text: bytes) -> bool:
 def _is_left_alone(source: Source, node: ast.AST) -> bool:
     """Return True for code without an effect at run time: annotations and typing constructs."""
     child = node
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return True
     for parent in source.ancestors(node):
         match parent:
             case ast.AnnAssign() if child is parent.annotation:
