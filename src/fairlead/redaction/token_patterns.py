@@ -90,9 +90,10 @@ def may_hold_token(raw: bytes) -> bool:
     Single bytes are found a hundred times faster than anything else, so each format is looked for
     by one that is rare in other texts: most messages cost a few of these looks.
     """
-    if len(raw) > _MANY:  # a short one need not be counted
-        if raw.count(b"_") + raw.count(b"-") + raw.count(b"J") + raw.count(b"A") > _MANY:
-            return _searched_by_dfa(raw)
+    if len(raw) > _MANY and (  # a short one need not be counted
+        raw.count(b"_") + raw.count(b"-") + raw.count(b"J") + raw.count(b"A") > _MANY
+    ):
+        return _searched_by_dfa(raw)
     return (
         (_UNDERSCORE in raw and _begins_before(raw, b"_", _BEFORE_UNDERSCORE))
         or (_HYPHEN in raw and _begins_before(raw, b"-", _BEFORE_HYPHEN))

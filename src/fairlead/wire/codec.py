@@ -54,6 +54,7 @@ class _ErrorObject(Struct, gc=False):
 
 
 SHORT = 8 << 10  # bytes that are sooner copied twice than taken care of
+_SHORT_METHOD = 64  # characters; the text of a longer one is not kept
 
 MAX_BATCH = BATCH.value
 MAX_BATCH_BYTES = BATCH_BYTES.value
@@ -235,9 +236,8 @@ def encode(message: Message) -> bytes:
 def encode_request(number: int, method: str, params: Raw, end: bytes = b"") -> bytes:
     """The frame of a request with params that somebody else has encoded; `end` is the line end."""
     body = single_line(bytes(params))
-    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}%b' % (
-        *(number, _method_text(method), body, end),
-    )
+    text = _short_method(method) if len(method) <= _SHORT_METHOD else to_json(method)
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}%b' % (number, text, body, end)
 
 
 def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"") -> bytes:
@@ -256,10 +256,6 @@ def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"")
     return b"".join(
         (b'{"jsonrpc":"2.0","id":', to_json(request_id), b',"result":', result, b"}", end)
     )
-
-
-def _method_text(method: str) -> bytes:
-    return _short_method(method) if len(method) <= 64 else to_json(method)
 
 
 @lru_cache(maxsize=256)

@@ -96,27 +96,28 @@ class CallMixin(ListMixin):
         if headers:
             on_sent = with_headers(lambda: self.transport, headers, on_sent)
         params: dict[str, Any] = {"name": name, "arguments": arguments or {}}
-        ask: _Ask = partial(
-            self.request,
-            "tools/call",
-            timeout=timeout,
-            on_progress=on_progress,
-            on_sent=on_sent,
-            retry=retry,
-        )
         try:
-            raw = await ask(params)
+            raw = await self.request(
+                "tools/call",
+                params,
+                timeout=timeout,
+                on_progress=on_progress,
+                on_sent=on_sent,
+                retry=retry,
+            )
         except UrlElicitationRequired as exc:
             if not rounds:
                 raise
+            ask = self._ask_again(timeout, on_progress, on_sent, retry)
             raw = await self._visit(exc, partial(ask, params))
         except RpcError as exc:
             if exc.code != HEADER_MISMATCH or not self._mirrors:
                 raise
             await self._learn_headers()
-            raw = await ask(params)
+            raw = await self._ask_again(timeout, on_progress, on_sent, retry)(params)
         result = read_result(raw)
         if result.get("resultType") == "input_required" and rounds:
+            ask = self._ask_again(timeout, on_progress, on_sent, retry)
             result = await self._rounds("tools/call", params, raw, ask)
         if self._cache is not None:
             self._cache.expire_stale()
@@ -125,6 +126,23 @@ class CallMixin(ListMixin):
         if self._known.schemas and self.config.validate_output:
             self._check_output(name, result)
         return result
+
+    def _ask_again(
+        self,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        on_sent: Callable[[RequestId], None] | None,
+        retry: bool | None,
+    ) -> _Ask:
+        """Return a function that sends `tools/call` with other params; few calls need it."""
+        return partial(
+            self.request,
+            "tools/call",
+            timeout=timeout,
+            on_progress=on_progress,
+            on_sent=on_sent,
+            retry=retry,
+        )
 
     @staticmethod
     def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
