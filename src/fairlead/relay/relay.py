@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 
@@ -41,9 +41,6 @@ from .server_target import Way, target_for
 from .upstream_connection import Link
 from .upstream_pool import Upstream
 from .upstream_session_restore import UpstreamSessionRestorer
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Relay"]
 
