@@ -33,8 +33,9 @@ SETTINGS_TYPES: Mapping[str, str] = {
     "http-entry": "fairlead.client.server_entry:MCPHttpServerConfig",
     "sse-entry": "fairlead.client.server_entry:MCPSseServerConfig",
     "websocket-entry": "fairlead.client.server_entry:MCPWebSocketServerConfig",
-    "manager-rules": "fairlead.manager.supervisor:Rules",
+    "manager-rules": "fairlead.config.upstream_settings:Rules",
     "gateway-settings": "fairlead.gateway.gateway_settings:GatewaySettings",
+    "upstream-settings": "fairlead.config.upstream_settings:UpstreamSettings",
     "relay-settings": "fairlead.relay.relay_settings:RelaySettings",
     "view-settings": "fairlead.gateway.catalog.views:View",
 }

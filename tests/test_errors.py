@@ -39,7 +39,7 @@ LAST_WORDS = "x. Its last words on stderr:\n  | one\n  | two"
         (TransportError("x"), "x"),
         (ConnectFailed("x"), "x"),
         (ConnectFailed("x", stderr=["one", "two"]), LAST_WORDS),
-        (ServerBusy("x"), "x"),
+        (ServerBusy("x", public="is busy"), "x"),
         (HttpError(500), "HTTP 500: "),
         (HttpError(404, "  gone\n"), "HTTP 404: gone"),
         (HttpError(500, "a" * 600), "HTTP 500: " + "a" * 500),

@@ -17,12 +17,12 @@ from typing import Any
 from telling import Clock, tell
 
 from fairlead.client.server_entry import read_entry
+from fairlead.config.upstream_settings import Rules
 from fairlead.manager import load_all_mcp_configs
 from fairlead.manager.discover_tools import discover_and_load_mcp_tools
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.catalog import ToolCatalog
-from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
+from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 
 SERVERS, TOOLS = 200, 50
 
@@ -117,7 +117,7 @@ async def lists() -> None:
 
     from fairlead import MCPClient
     from fairlead.gateway import Gateway
-    from fairlead.gateway.catalog.list_kind import ListKind
+    from fairlead.protocol.targets.list_kind import ListKind
 
     items = [msgspec.Raw(msgspec.json.encode(tool)) for tool in definitions(40)]
     async with Gateway() as gateway:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from .manager.discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
     from .manager.manager import MCPManager
     from .manager.tools.tool import DeferredMCPTool, MCPTool
-    from .manager.tools.tool_cache import MCPToolCache
     from .server import Context, MCPServer, MCPServerConfig, mcp_tool
+    from .upstream.memory.tool_cache import MCPToolCache
 
 __all__ = [
     "Context",
@@ -48,7 +48,7 @@ _HOMES = {
     "MCPServer": "fairlead.server",
     "MCPServerConfig": "fairlead.server",
     "MCPTool": "fairlead.manager.tools.tool",
-    "MCPToolCache": "fairlead.manager.tools.tool_cache",
+    "MCPToolCache": "fairlead.upstream.memory.tool_cache",
     "MCPToolError": "fairlead.errors",
     "MCPTransport": "fairlead.client",
     "RpcError": "fairlead.errors",

@@ -155,7 +155,14 @@ class ConnectFailed(TransportError):
 
 
 class ServerBusy(ConnectFailed):
-    """All connections that may be open to a server are in use; the server itself is well."""
+    """All connections that may be open to a server are in use; the server itself is well.
+
+    `retry_after` is the number of seconds after which one of them may be closed.
+    """
+
+    def __init__(self, message: str, *, public: str = "", retry_after: float = 1.0) -> None:
+        super().__init__(message, public=public)
+        self.retry_after = retry_after
 
 
 class LocalResourceError(ConnectFailed):

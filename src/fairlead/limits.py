@@ -297,6 +297,13 @@ LIST_BYTES = Limit(
 LIST_SECONDS = Limit(
     "list_seconds", 120, "seconds", "server", "the list is refused; the last one stays"
 )
+LIST_VARIANTS = Limit(
+    "list_variants",
+    32,
+    "items",
+    "server",
+    "the variant of its lists that was unused longest is dropped",
+)
 ITEM_BYTES = Limit("item_bytes", 512 << 10, "bytes", "server", "a gateway leaves the item out")
 TEMPLATES = Limit(
     "templates", 1000, "items", "server", "further resource templates are listed, but not matched"

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from fairlead.config.configured_servers import configured_servers
 from fairlead.config.discovery import DiscoveredServers, load_all_mcp_configs
 from fairlead.config.found_server import FoundServer
 from fairlead.config.hosts import HOSTS, Host
@@ -20,7 +21,6 @@ from fairlead.config.trust import NotApproved, Trust
 from fairlead.config.variables.resolve import resolve
 from fairlead.errors import ConfigError
 from fairlead.manager.config_watch import snapshot_reader
-from fairlead.manager.configured_servers import configured_servers
 from tests.support.cli_user import Person, person
 from tests.support.examples import examples
 from tests.support.project_files import project_files, put, servers_in, written

@@ -4,8 +4,11 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead import MCPClient, MCPServer
@@ -15,25 +18,37 @@ from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.revisions import NEWEST
 from fairlead.relay.relay_settings import RelaySettings
-from fairlead.relay.server_target import Way, target_for
-from fairlead.relay.upstream_connection import Link
-from fairlead.relay.upstream_pool import MOST_BACKOFFS, Upstream
 from fairlead.transport.channel import Channel
 from fairlead.transport.memory import memory_pair
+from fairlead.upstream.connection.connection_opener import MOST_BACKOFFS
+from fairlead.upstream.connection.connection_pool import UpstreamPool
+from fairlead.upstream.connection.upstream_connection import UpstreamConnection
+from fairlead.upstream.server_target import ServerTarget, target_for
+from tests.support.virtual_time import VirtualTime
 
 LIMIT = 30.0
 
 
+# Each of these is another key: what a server can make use of, in all its forms.
+KINDS = [
+    msgspec.json.encode({**elicitation, **sampling, **roots})
+    for elicitation, sampling, roots in product(
+        ({}, *({"elicitation": modes} for modes in ({"form": {}}, {"url": {}}))),
+        ({}, {"sampling": {}}, {"sampling": {"tools": {}}}),
+        ({}, {"roots": {}}, {"roots": {}, "extensions": {"io.modelcontextprotocol/ui": {}}}),
+    )
+]
+
+
 def caller(principal: Principal, kind: int = 0) -> Caller:
-    declared = b'{"experimental":{"kind%d":{}}}' % kind
-    return Caller(NEWEST, True, principal, declared)
+    return Caller(NEWEST, True, principal, KINDS[kind])
 
 
 @asynccontextmanager
-async def upstream(max_connections: int) -> AsyncIterator[Upstream]:
+async def connections(max_connections: int, **settings: Any) -> AsyncIterator[UpstreamPool]:
     """Yield the connections to a server of the handshake era."""
-    settings = RelaySettings(era="handshake", max_connections=max_connections)
-    found = Upstream(target_for(MCPServer("s")), settings, {"name": "test", "version": "1"})
+    limits = {"max_connections": max_connections, **settings}
+    found = UpstreamPool(target_for(MCPServer("s")), RelaySettings(era="handshake", **limits))
     try:
         async with asyncio.timeout(LIMIT):
             yield found
@@ -41,8 +56,8 @@ async def upstream(max_connections: int) -> AsyncIterator[Upstream]:
         await found.close()
 
 
-def held_by(place: Upstream, principal: Principal) -> list[Link]:
-    return [link for link in place.links if link.principal == principal]
+def held_by(place: UpstreamPool, principal: Principal) -> list[UpstreamConnection]:
+    return [connection for connection in place.connections if connection.principal == principal]
 
 
 @pytest.mark.attack(
@@ -51,7 +66,7 @@ def held_by(place: Upstream, principal: Principal) -> list[Link]:
     "the client is told that the server is busy; others still get connections",
 )
 async def test_a_client_has_at_most_half_of_the_connections() -> None:
-    async with upstream(8) as place:
+    async with connections(8) as place:
         for kind in range(4):
             await place.for_caller(caller("greedy", kind))
         with pytest.raises(ServerBusy):
@@ -62,28 +77,57 @@ async def test_a_client_has_at_most_half_of_the_connections() -> None:
         await place.for_caller(caller("greedy", 1))  # what is open stays of use
 
 
+@pytest.mark.attack(
+    "capabilities that no server acts on, others in each request",
+    "they do not count as other capabilities",
+    "the client has one connection",
+)
+async def test_invented_capabilities_do_not_open_connections() -> None:
+    async with connections(8) as place:
+        for number in range(20):
+            declared = b'{"experimental":{"kind%d":{}},"invented%d":{}}' % (number, number)
+            await place.for_caller(Caller(NEWEST, True, "greedy", declared))
+        assert len(held_by(place, "greedy")) == 1
+
+
+async def test_a_busy_server_names_the_time_after_which_an_idle_connection_makes_room(
+    virtual_time: VirtualTime,
+) -> None:
+    async with connections(2) as place:
+        began = virtual_time.now
+        first = await place.for_caller(caller("greedy", 0))
+        with pytest.raises(ServerBusy) as refused:
+            await place.for_caller(caller("greedy", 1))
+        assert held_by(place, "greedy") == [first]
+        assert (refused.value.retry_after, virtual_time.now) == (5.0, began)
+        await asyncio.sleep(refused.value.retry_after)
+        second = await place.for_caller(caller("greedy", 1))
+        assert first not in place.connections
+        assert held_by(place, "greedy") == [second]
+
+
 async def test_connections_that_are_being_opened_count() -> None:
-    async with upstream(8) as place:
+    async with connections(8) as place:
         opening = (place.for_caller(caller("greedy", kind)) for kind in range(20))
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
-        assert sum(isinstance(one, Link) for one in outcomes) == 4
+        assert sum(isinstance(one, UpstreamConnection) for one in outcomes) == 4
         assert sum(isinstance(one, ServerBusy) for one in outcomes) == 16
 
 
 async def test_an_idle_connection_of_the_client_makes_room_after_a_while() -> None:
-    async with upstream(4) as place:
+    async with connections(4) as place:
         first = await place.for_caller(caller("greedy", 0))
         await place.for_caller(caller("greedy", 1))
         await place.for_caller(caller("other"))
         place.evictable_after = 0.0
         await place.for_caller(caller("greedy", 2))
-        assert first not in place.links
+        assert first not in place.connections
         assert len(held_by(place, "greedy")) == 2
         assert len(held_by(place, "other")) == 1
 
 
 async def test_the_principal_with_most_connections_gives_one_up() -> None:
-    async with upstream(4) as place:
+    async with connections(4) as place:
         await place.for_caller(caller("modest"))
         for kind in range(3):
             await place.for_caller(caller(ANONYMOUS, kind))
@@ -101,9 +145,8 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
             raise ConnectFailed("exited with code 1")
         return await open_server()
 
-    way = Way(name="s", open=dial, shared=True)
-    info = {"name": "test", "version": "1"}
-    place = Upstream(way, RelaySettings(era="handshake"), info)
+    target = ServerTarget(name="s", open=dial, is_process=True)
+    place = UpstreamPool(target, RelaySettings(era="handshake"))
     try:
         async with asyncio.timeout(LIMIT):
             with pytest.raises(ConnectFailed):
@@ -120,13 +163,13 @@ async def test_failed_attempts_of_few_principals_are_remembered() -> None:
     async def dial() -> Channel:
         raise ConnectFailed("exited with code 1")
 
-    way = Way(name="s", open=dial, shared=True)
-    place = Upstream(way, RelaySettings(era="handshake"), {"name": "test", "version": "1"})
+    target = ServerTarget(name="s", open=dial, is_process=True)
+    place = UpstreamPool(target, RelaySettings(era="handshake"))
     async with asyncio.timeout(LIMIT):
         for number in range(MOST_BACKOFFS + 10):
             with pytest.raises(ConnectFailed):
                 await place.for_caller(caller(f"principal-{number}"))
-    assert len(place._backoffs) == MOST_BACKOFFS
+    assert len(place.opener._backoffs) == MOST_BACKOFFS
     await place.close()
 
 

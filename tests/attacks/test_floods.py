@@ -32,9 +32,9 @@ from fairlead.observe.metrics import Metrics
 from fairlead.peer import Peer
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.relay.notification_outbox import PeerOutbox
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.stdio.child_process import spawn
+from fairlead.upstream.connection.notification_outbox import PeerOutbox
 from fairlead.wire import Notification, to_json
 from tests.support.gateway_servers import LIMIT, until
 from tests.support.scripted_stdio_server import heard, program
@@ -134,6 +134,7 @@ async def test_a_server_that_tells_of_changes_all_the_time_is_asked_ever_less_of
         made: Any = MCPManager() if kind == "manager" else Gateway()
         async with made:
             await (made.connect_servers if kind == "manager" else made.connect)(entry)
+            await until((tmp_path / "log").exists)  # a gateway does not wait for its servers
             began = time.monotonic()
             await until(lambda: len(heard(tmp_path, "tools/list")) >= 4)
             await until(lambda: time.monotonic() - began > 2.0)

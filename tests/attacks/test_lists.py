@@ -10,12 +10,12 @@ from msgspec import Raw
 from fairlead import MCPClient, MCPClientConfig
 from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.limits import ITEM_BYTES, LIST_BYTES, PAGE_BYTES, TEMPLATES
 from fairlead.manager import MCPManager
 from fairlead.protocol.revisions import Revision
+from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.wire import to_json
 from tests.support.gateway_servers import LIMIT, joining, make, names, serving, until
 from tests.support.scripted_stdio_server import program

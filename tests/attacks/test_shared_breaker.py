@@ -51,4 +51,4 @@ def test_other_statuses_are_failures(status: int) -> None:
 
 
 def test_a_server_whose_connections_are_in_use_has_not_failed() -> None:
-    assert not _is_failure(ServerBusy("s is busy"))
+    assert not _is_failure(ServerBusy("s is busy", public="is busy"))

@@ -76,7 +76,7 @@ async def test_a_stateless_client_cannot_cancel_the_call_of_another(tmp_path: Pa
             waiting = asyncio.create_task(call(http, "wait", 1))
             caller = Caller(NEWEST, True, principal=ANONYMOUS)
             context = TransportContext(transport_type="http")
-            while not relay.upstream.links:
+            while not relay.pool.connections:
                 await asyncio.sleep(0.01)
             for number in range(30):
                 params = {"requestId": number, "_meta": meta}

@@ -22,10 +22,10 @@ from yarl import URL
 
 from fairlead import MCPClient, MCPServer
 from fairlead.client.server_entry import read_entry
+from fairlead.config.server_spec import ServerSpec
 from fairlead.errors import ConnectFailed, RpcError
 from fairlead.gateway import Gateway, View
 from fairlead.interceptor import Interceptor
-from fairlead.manager.server_spec import ServerSpec
 from fairlead.policy.actions import Allow, Audit, Cache, RateLimit, Rename, SchemaCheck
 from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.rules import RuleSet, dry_run_tape

@@ -15,7 +15,7 @@ from fairlead.wire import Notification
 MANY = 10 * MESSAGES_PER_TURN.value
 
 
-class Turns:
+class TurnLock:
     """Counts the turns of the event loop that somebody else gets."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ async def test_a_batch_leaves_turns_to_others() -> None:
     taken: list[tuple[int, Any]] = []
     running = asyncio.create_task(channel.run(lambda item: taken.append((turns.count, item))))
     await asyncio.sleep(0)
-    turns = Turns()
+    turns = TurnLock()
     notes = [Notification(f"notifications/{n}") for n in range(MANY)]
     async with asyncio.timeout(5):
         await channel.take_all(notes)
@@ -83,7 +83,7 @@ async def test_a_burst_of_frames_leaves_turns_to_others() -> None:
         if len(seen) == MANY:
             done.set()
 
-    turns = Turns()
+    turns = TurnLock()
     running = asyncio.create_task(channel.run(deliver))
     async with asyncio.timeout(5):
         await done.wait()

@@ -15,8 +15,8 @@ from fairlead.errors import RpcError
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.relay.server_target import Way
 from fairlead.transport.socket import connect_unix
+from fairlead.upstream.server_target import ServerTarget
 from tests.support.line_sockets import listen_unix
 from tests.support.raw_relay import Client, Scene, scene
 
@@ -96,7 +96,7 @@ async def test_an_interceptor_that_breaks_when_a_client_leaves_holds_up_nobody(
         server.reply(await server.method("tools/call"), {"content": []})
         assert "result" in await other.answer_to("x")
         async with asyncio.timeout(LIMIT):
-            while len(place.relay._fronts) > 1:
+            while len(place.relay._sessions_by_peer) > 1:
                 await asyncio.sleep(0.002)
     assert [r.getMessage() for r in caplog.records if r.name == "asyncio"] == []
 
@@ -134,7 +134,9 @@ class Slow:
 async def slow_scene(slow: Slow, **options: Any) -> AsyncIterator[Scene]:
     with tempfile.TemporaryDirectory() as folder:
         behind, before = str(Path(folder) / "behind"), str(Path(folder) / "before")
-        relay = Relay(Way(name="slow", open=lambda: connect_unix(behind), shared=True), **options)
+        relay = Relay(
+            ServerTarget(name="slow", open=lambda: connect_unix(behind), is_process=True), **options
+        )
         place = Scene(relay, before)
         async with (
             await asyncio.start_unix_server(slow.serve, behind, limit=64 << 10),
@@ -168,11 +170,11 @@ async def test_nobody_overtakes_those_who_wait_for_a_slow_server(
             arguments = {"n": n, "filling": "x" * filling}
             client.ask("tools/call", {"name": "x", "arguments": arguments})
 
-        link = next(iter(place.relay.upstream.links))
+        connection = next(iter(place.relay.pool.connections))
         n = 0
         async with asyncio.timeout(LIMIT):
             for _ in range(6):
-                while not link.peer.channel.congested:
+                while not connection.peer.channel.congested:
                     send(n, size)
                     n += 1
                     await asyncio.sleep(0)
@@ -180,7 +182,7 @@ async def test_nobody_overtakes_those_who_wait_for_a_slow_server(
                     send(n, size)
                     n += 1
                 slow.reads.set()
-                while link.peer.channel.congested:
+                while connection.peer.channel.congested:
                     send(n, 10)
                     n += 1
                     for _ in range(3):

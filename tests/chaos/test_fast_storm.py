@@ -21,9 +21,9 @@ from fairlead import Context, MCPServer
 from fairlead.gateway import Relay
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.relay.fastpath.taskless_forwarder import _ForwardedCall, _TaskedCall
-from fairlead.relay.server_target import Way
 from fairlead.transport.http.server.fastpath.fastpath_call import FastPathCall
 from fairlead.transport.socket import connect_unix
+from fairlead.upstream.server_target import ServerTarget
 from tests.support.http_server import META, Web, introduction, serving
 from tests.support.raw_http_client import Got, Line, line_to, request
 
@@ -143,7 +143,7 @@ async def target(behind: str, looking: str, dice: random.Random) -> AsyncIterato
     interceptors = [] if looking == "nobody" else [Looking(looking, dice)]
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "behind")
-        way = Way(name="raw", open=lambda: connect_unix(path), shared=True)
+        way = ServerTarget(name="raw", open=lambda: connect_unix(path), is_process=True)
         async with await asyncio.start_unix_server(raw.serve, path):
             yield Relay(way, interceptors=interceptors)
 
@@ -383,7 +383,9 @@ async def storm(behind: str, looking: str, lane: bool) -> None:
             assert all(client.answered >= STEPS / 4 for client in clients)
             if isinstance(served, Relay):
                 async with asyncio.timeout(10):  # those who have left are seen to be gone
-                    while served._fronts or any(link.calls for link in served.upstream.links):
+                    while served._sessions_by_peer or any(
+                        connection.calls for connection in served.pool.connections
+                    ):
                         await asyncio.sleep(0.002)
 
 

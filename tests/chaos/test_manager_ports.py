@@ -14,8 +14,8 @@ import pytest
 
 from fairlead.client import MCPClientConfig
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.config.upstream_settings import Rules
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.supervisor import Rules
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from tests.support.faulty_servers import Rough, nothing_left, run, until
 

@@ -12,11 +12,11 @@ import pytest
 
 from fairlead.client import MCPClientConfig
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.config.upstream_settings import Rules
 from fairlead.errors import ConnectFailed, FairleadError
 from fairlead.manager.manager import MCPManager
 from fairlead.manager.open_connection import connect_to_server, disconnect_server
-from fairlead.manager.status_events import StatusEvent
-from fairlead.manager.supervisor import Rules
+from fairlead.upstream.status_events import StatusEvent
 from tests.support.faulty_servers import Rough, nothing_left, run, until
 
 

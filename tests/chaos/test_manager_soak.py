@@ -11,9 +11,9 @@ import pytest
 
 from fairlead.client import MCPClientConfig
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.config.upstream_settings import Rules
 from fairlead.errors import FairleadError
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.supervisor import Rules
 from tests.support.faulty_servers import Rough, nothing_left
 
 SECONDS = 2.5

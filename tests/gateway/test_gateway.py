@@ -12,6 +12,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead import RpcError, __version__
+from fairlead.config.upstream_settings import Share
 from fairlead.errors import ConfigError
 from fairlead.gateway import Gateway, GatewaySettings, RelaySettings, View
 from fairlead.gateway.catalog.target_resolver import TargetResolver
@@ -125,16 +126,29 @@ async def test_the_servers_of_somebody_elses_manager_outlive_the_gateway() -> No
         assert manager.get_connected_servers() == ["red"]
 
 
-@pytest.mark.parametrize("way", ["shared", "per-session"])
-async def test_sessions_share_a_process_or_each_have_their_own(way: str) -> None:
-    relay = RelaySettings(upstream=way)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("share", "processes"), [("all", 1), ("alike", 1), ("session", 3)])
+async def test_sessions_share_a_process_or_each_have_their_own(
+    share: Share, processes: int
+) -> None:
+    relay = RelaySettings(share=share)
     async with asyncio.timeout(LIMIT), Gateway(relay=relay) as gateway:
         await gateway.connect({"red": program("red")})
         async with contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(joining(gateway)) for _ in range(3)]
             await until(lambda: gateway.is_ready)
             pids = {(await client.call("red_who")).text for client in clients}
-            assert len(pids) == (1 if way == "shared" else 3)
+            assert len(pids) == processes
+
+
+async def test_a_call_right_after_a_crash_is_answered_by_the_next_process() -> None:
+    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+        await gateway.connect({"red": program("red")})
+        await until(lambda: gateway.is_ready)
+        async with joining(gateway, BOTH[1]) as client:
+            process = (await client.call("red_who")).text
+            with pytest.raises(RpcError, match="exited with code 3"):
+                await client.call("red_die")
+            assert (await client.call("red_who")).text != process
 
 
 # Closing a gateway
@@ -174,7 +188,7 @@ async def test_closing_ends_the_connections_of_clients_at_every_endpoint() -> No
             await client.end()
         await served
         assert (gateway.clients, gateway.members, gateway.endpoints) == (0, {}, {})
-        assert gateway.manager.get_connected_servers() == []
+        assert gateway.upstreams.connected() == []
         await gateway.close()  # which is safe
 
 
@@ -225,10 +239,10 @@ async def test_closing_ends_calls_that_wait_for_an_answer_of_their_client(tmp_pa
             call = asyncio.create_task(client.call("red_ask"))
             await asked.wait()
             assert len(gateway.parked) == 1
-            upstream = gateway.members["red"].replicas[0].relay.upstream
-            assert upstream.links
+            upstream = gateway.upstreams["red"]
+            assert upstream.connections
             await gateway.close()
-            assert (len(gateway.parked), upstream.links) == (0, [])
+            assert (len(gateway.parked), upstream.connections) == (0, [])
             call.cancel()
             await asyncio.wait({call})
 
@@ -281,7 +295,7 @@ def test_settings_are_given_whole_or_one_by_one() -> None:
     assert Gateway(name="harbour", page_size=3).settings == settings
     assert Gateway(settings=settings).info == {"name": "harbour", "version": __version__}
     manager = MCPManager()
-    assert Gateway(manager).manager is manager
+    assert Gateway(manager).upstreams is manager.upstreams
 
 
 async def test_a_call_is_judged_once_its_server_is_known() -> None:

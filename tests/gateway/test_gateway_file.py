@@ -22,8 +22,8 @@ EVERYTHING: dict[str, Any] = {
     "search": True,
     "deadline": 0.5,
     "page_size": "${PAGE}",
-    "upstream": "per-session",
-    "max_channels": 2,
+    "share": "session",
+    "max_connections": 2,
     "allowed_hosts": ["${HOST}"],
     "include": "discovered",
     "servers": {
@@ -49,8 +49,8 @@ admin_token = "${ADMIN:-r00t}"
 search = true
 deadline = 0.5
 page_size = "${PAGE}"
-upstream = "per-session"
-max_channels = 2
+share = "session"
+max_connections = 2
 allowed_hosts = ["${HOST}"]
 include = "discovered"
 
@@ -110,8 +110,9 @@ def test_everything_that_a_file_may_say(tmp_path: Path, ending: str) -> None:
         deadline=0.5,
         page_size=7,
         admin_token="r00t",
-        relay=RelaySettings(upstream="per-session", max_channels=2),
+        relay=RelaySettings(share="session", max_connections=2),
     )
+    assert file.warnings == ()
     assert (file.listen, file.endpoint, file.token) == ("127.0.0.1:9000", "/all", "t")
     assert (file.allowed_hosts, file.discovered) == (("ship",), True)
     assert file.views == {"bob": guests}
@@ -291,6 +292,63 @@ async def test_variables_of_servers_are_filled_in_when_they_connect(
     assert entry.env == {"A": "now"}
 
 
+@pytest.mark.parametrize("where", ["", "[servers.a]\ncommand = 'x'\n"], ids=["all", "one server"])
+@pytest.mark.parametrize(
+    ("text", "settings", "warnings"),
+    [
+        ("upstream = 'shared'", {"share": "alike"}, ['`upstream` is now `share = "alike"`']),
+        (
+            "upstream = 'per-session'",
+            {"share": "session"},
+            ['`upstream` is now `share = "session"`'],
+        ),
+        ("linger = 7", {"idle_close": 7.0}, ["`linger` is now `idle_close`"]),
+        ("max_channels = 2", {}, ["`max_channels` is now `max_connections`"]),  # another limit
+        ("linger = 7\nidle_close = 5", {"idle_close": 5.0}, ["`linger` is now `idle_close`"]),
+        ("share = 'alike'", {"share": "alike"}, []),
+    ],
+)
+def test_old_spellings_of_settings_are_read_with_a_warning(
+    tmp_path: Path, where: str, text: str, settings: dict[str, Any], warnings: list[str]
+) -> None:
+    file = read(tmp_path, where + text)
+    if where:
+        assert file.servers["a"][0].settings == settings
+        assert file.settings.relay == RelaySettings()
+    else:
+        assert file.settings.relay == RelaySettings(**settings)
+    line = where.count("\n") + 1
+    assert file.warnings == tuple(f"{file.path}:{line}: {one}" for one in warnings)
+
+
+def test_a_server_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    plain = (
+        "idle_close = 9\n[servers.a]\ncommand = 'x'\n[servers.b]\nreplicas = [{url = 'http://b'}]"
+    )
+    own = plain.replace("'x'\n", "'x'\nera = 'handshake'\nmax_connections = 2\nidle_close = 5\n")
+    before, file = read(tmp_path, plain), read(tmp_path, own + "\nshare = 'session'")
+    assert file.settings == before.settings
+    [a], [b] = file.servers["a"], file.servers["b"]
+    assert a.settings == {"era": "handshake", "max_connections": 2, "idle_close": 5.0}
+    assert b.settings == {"share": "session"}
+    # A server whose settings change is still the same one.
+    assert [before.servers[name][0].digest for name in "ab"] == [a.digest, b.digest]
+
+
+def test_settings_of_a_server_may_have_variables(tmp_path: Path) -> None:
+    file = read(tmp_path, "[servers.a]\ncommand = 'x'\nmax_connections = '${PAGE}'")
+    assert file.servers["a"][0].settings == {"max_connections": 7}
+
+
+@pytest.mark.parametrize("spelling", ["share = 'session'", "upstream = 'per-session'"])
+def test_a_replica_may_have_settings_of_its_own(tmp_path: Path, spelling: str) -> None:
+    file = read(tmp_path, f"[servers.a]\nreplicas = [{{url = 'http://a', {spelling}}}]")
+    assert file.servers["a"][0].settings == {"share": "session"}
+    assert len(file.warnings) == spelling.startswith("upstream")
+    with pytest.raises(ConfigError, match="`max_connections` is not below zero"):
+        read(tmp_path, "[servers.a]\nreplicas = [{url = 'http://a', max_connections = -1}]")
+
+
 WRONG = [
     ("serch = true", 1, 'there is no setting "serch"; did you mean "search"?'),
     ("\n\npageSize = 3", 3, 'there is no setting "pageSize"; did you mean "page_size"?'),
@@ -299,6 +357,11 @@ WRONG = [
     ("search = 1", 1, "`search` is true or false, not a number"),
     ("deadline = -1", 1, "`deadline` is not below zero"),
     ("name = 'x'\nupstream = 'sharedd'", 2, '`upstream` is "shared" or "per-session"'),
+    ("share = 'shared'", 1, '`share` is "all" or "alike" or "session"'),
+    ("[servers.a]\ncommand = 'x'\nshare = 'some'", 3, '`share` is "all" or "alike" or "session"'),
+    ("[servers.a]\ncommand = 'x'\nupstream = 'all'", 3, '`upstream` is "shared" or "per-sess'),
+    ("[servers.a]\ncommand = 'x'\nidle_close = -1", 3, "`idle_close` is not below zero"),
+    ("[servers.a]\ncommand = 'x'\ncall_timeout = 1", 3, 'there is no key "call_timeout"; did'),
     ("include = 'all'", 1, '`include` is "discovered"'),
     ("path = 'mcp'", 1, "`path` is like /mcp, not 'mcp'"),
     ("name = 'x'\npath = '/'", 2, "`path` is like /mcp, not '/'"),

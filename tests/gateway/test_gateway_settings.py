@@ -1,4 +1,4 @@
-"""Settings of a gateway that concern the connections of its manager."""
+"""Settings of a gateway that concern the connections to its servers."""
 
 import asyncio
 from pathlib import Path
@@ -12,10 +12,16 @@ from tests.support.gateway_servers import LIMIT, joining, until
 from tests.support.scripted_stdio_server import heard, program
 
 
-def test_the_manager_has_the_limits_of_the_gateway() -> None:
-    settings = GatewaySettings(relay=RelaySettings(hang_timeout=2.0, connect_timeout=7.0))
-    assert (settings.rules.hang_timeout, settings.rules.connect_timeout) == (2.0, 7.0)
-    assert Gateway(settings=settings).manager.rules == settings.rules
+async def test_servers_have_the_limits_of_the_gateway() -> None:
+    relay = RelaySettings(hang_timeout=2.0, connect_timeout=7.0)
+    settings = GatewaySettings(relay=relay, max_list_bytes=1000, max_list_items=10)
+    async with Gateway(settings=settings) as gateway:
+        assert gateway.upstreams.settings == relay
+        await gateway.connect({"red": {"command": "does-not-exist"}})
+        upstream = gateway.upstreams["red"]
+        assert (upstream.settings, upstream.timeout) == (relay, 7.0)
+        config = upstream._config
+        assert (config.max_list_bytes, config.max_list_items) == (1000, 10)
 
 
 async def test_a_server_that_hangs_is_replaced_after_the_hang_timeout(tmp_path: Path) -> None:

@@ -45,17 +45,14 @@ class Place:
     def __init__(
         self, own: str | None = None, view: View | None = None, **texts: str | None
     ) -> None:
-        self.connections = {
-            name: SimpleNamespace(client=SimpleNamespace(instructions=text))
-            for name, text in texts.items()
-        }
+        upstreams: Any = {name: SimpleNamespace(instructions=one) for name, one in texts.items()}
         self.readied = 0
         self.began: list[Any] = []
         parts: Any = self
         info = {"name": "x", "version": "1"}
         self.results = HandshakeResults(
             *(info, own, ResultEnvelope(info)),
-            manager=parts,
+            upstreams=upstreams,
             registry=parts,
             lists=parts,
             views=ClientViews({}, view or View.everything()),

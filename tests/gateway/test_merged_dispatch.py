@@ -9,11 +9,11 @@ import pytest
 
 from fairlead import RpcError
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.merged_dispatch import MergedDispatcher
 from fairlead.interceptor import Answer, Exchange, Proceed
+from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.protocol.targets.targets import Target
 from fairlead.relay.request_params import with_members
 from fairlead.server.results.result_envelope import ResultEnvelope
@@ -141,6 +141,7 @@ class Parts:
         self.git = FakeBackend("git")
         self.members: dict[str, Any] = {"git": self.git}
         self.is_ready = True
+        self.compared = True  # which lists the client sees is known
         self.calls: list[Any] = []
         self.catalog = MergedCatalog()
         self.catalog.put("git", ListKind.TOOLS, tools("log"))
@@ -163,11 +164,14 @@ class Parts:
             until_disconnected=self.until_disconnected,
         )
 
-    async def ready(self) -> None:
-        self.calls.append("ready")
+    def is_ready_for(self, asked: Exchange, client: Any) -> bool:
+        return self.compared
 
-    def page(self, kind: ListKind, asked: Exchange) -> bytes:
-        self.calls.append(kind)
+    async def ready_for(self, asked: Exchange, client: Any) -> None:
+        self.calls.append(("ready", client))
+
+    def page(self, kind: ListKind, asked: Exchange, client: Any) -> bytes:
+        self.calls.append((kind, client))
         return b'"%b":[]' % kind.value.encode()
 
     async def tool(self, asked: Exchange) -> Target:
@@ -207,24 +211,27 @@ class Parts:
 
 
 @pytest.mark.parametrize(
-    ("method", "stateless", "ready", "answer"),
+    ("method", "stateless", "ready", "compared", "answer"),
     [
-        ("ping", False, True, b"{}"),
-        ("ping", True, True, None),
-        ("tools/list", False, True, b'{"tools":[]}'),
-        ("tools/list", False, False, None),
-        ("prompts/list", False, True, None),
-        ("tools/call", False, True, None),
+        ("ping", False, True, True, b"{}"),
+        ("ping", True, True, True, None),
+        ("tools/list", False, True, True, b'{"tools":[]}'),
+        ("tools/list", False, False, True, None),
+        ("tools/list", False, True, False, None),
+        ("prompts/list", False, True, True, None),
+        ("tools/call", False, True, True, None),
     ],
 )
 def test_what_needs_no_waiting_is_answered_inline(
-    method: str, stateless: bool, ready: bool, answer: bytes | None
+    method: str, stateless: bool, ready: bool, compared: bool, answer: bytes | None
 ) -> None:
     parts = Parts()
-    parts.is_ready = ready
-    found = parts.dispatcher.answer_inline(exchange(method, {}, stateless=stateless))
-    assert found == answer
-    assert parts.calls == ([ListKind.TOOLS] if answer and b"tools" in answer else [])
+    parts.is_ready, parts.compared = ready, compared
+    request = exchange(method, {}, stateless=stateless)
+    client = parts.clients[request.edge] = object()
+    assert parts.dispatcher.answer_inline(request) == answer
+    listed = answer is not None and b"tools" in answer
+    assert parts.calls == ([(ListKind.TOOLS, client)] if listed else [])
 
 
 def test_nothing_is_answered_inline_that_interceptors_must_see() -> None:
@@ -247,8 +254,13 @@ def test_nothing_is_answered_inline_that_interceptors_must_see() -> None:
 async def test_lists_wait_for_servers_that_start(method: str, kind: ListKind) -> None:
     parts = Parts()
     assert await parts.ask(method, {}, stateless=False) == {kind.value: []}
-    assert parts.calls == ["alone", "ready", kind]
+    assert parts.calls == ["alone", ("ready", None), (kind, None)]
     assert (await parts.ask(method, {}))["resultType"] == "complete"
+    request = exchange(method, {}, stateless=False)
+    client = parts.clients[request.edge] = SimpleNamespace(incoming=parts)
+    parts.calls.clear()
+    await parts.dispatcher.handler(request)
+    assert parts.calls == ["passed", ("ready", client), (kind, client)]
 
 
 @pytest.mark.parametrize(

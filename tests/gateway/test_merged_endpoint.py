@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw
 
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_registry import ClientRegistry
@@ -17,6 +16,7 @@ from fairlead.gateway.merged_endpoint import MergedEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.headers import ParamHeader
 from fairlead.protocol.identity.principal import Principal, principal_from
+from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Message, Notification, Request, Success, to_json
@@ -72,6 +72,12 @@ class Place:
     def unwatch(self, client: Any, uri: str) -> None:
         self.done.append(("unwatch", client, uri))
         client.uris.pop(uri)
+
+    def session_attached(self, client: Any, session: Any) -> None:
+        self.done.append(("attached", client, session))
+
+    def session_lost(self, client: Any, session: Any) -> None:
+        self.done.append(("lost", client, session))
 
     def forget(self, peer: Any) -> None:
         self.done.append(("forget", peer))
@@ -135,6 +141,16 @@ async def test_a_client_is_registered_until_its_connection_ends() -> None:
     await other.peer.close()
 
 
+async def test_subscriptions_follow_the_connections_of_a_client() -> None:
+    place, one = Place(), RawClient()
+    client = one.attach(place)
+    session: Any = client.session_with("red")
+    session.attached()
+    session.lost()
+    assert place.done == [("attached", client, session), ("lost", client, session)]
+    await one.peer.close()
+
+
 async def test_serving_lasts_until_the_channel_ends() -> None:
     place, one = Place(), RawClient()
     serving = asyncio.create_task(place.endpoint.serve(one.other, ADA))
@@ -159,7 +175,7 @@ async def test_serving_that_is_cancelled_closes_the_connection() -> None:
     assert list(place.clients) == []
 
 
-class FakeLink:
+class FakeConnection:
     def __init__(self, stateless: bool = False, borrowed: bool = False) -> None:
         self.stateless, self.borrowed = stateless, borrowed
         self.told: list[str] = []
@@ -173,9 +189,13 @@ async def test_notifications_go_to_connections_of_the_client_alone() -> None:
     place, one = Place(), RawClient()
     client = one.attach(place)
     await one.initialize()
-    mine, shared, stateless = FakeLink(), FakeLink(borrowed=True), FakeLink(stateless=True)
-    for number, link in enumerate((mine, shared, stateless, None)):
-        client.fronts[number] = SimpleNamespace(link=link, members_came=None)
+    mine, shared, stateless = (
+        FakeConnection(),
+        FakeConnection(borrowed=True),
+        FakeConnection(stateless=True),
+    )
+    for number, connection in enumerate((mine, shared, stateless, None)):
+        client.sessions[number] = SimpleNamespace(connection=connection)
     for method in ("notifications/initialized", "notifications/roots/list_changed"):
         one.channel.send(Notification(method))
     await one.ask("ping")

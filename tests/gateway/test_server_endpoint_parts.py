@@ -9,7 +9,6 @@ import pytest
 from msgspec import UNSET, Raw
 
 from fairlead.errors import RpcError
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
@@ -17,6 +16,7 @@ from fairlead.gateway.server_endpoint import SingleServerEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.headers import ParamHeader
 from fairlead.protocol.identity.principal import Principal, principal_from
+from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.server.results.result_envelope import ResultEnvelope
 from fairlead.transport.memory import memory_pair
@@ -36,14 +36,14 @@ class FakeRelay:
         self.heard: list[Any] = []
         self.unwatched: list[Any] = []
 
-    def told(self, front: Any, note: Notification) -> None:
-        self.heard.append((front, note.method))
+    def told(self, session: Any, note: Notification) -> None:
+        self.heard.append((session, note.method))
 
     def on_stateless_notification(self, note: Notification, caller: Any, context: Any) -> None:
         self.heard.append((caller.principal, note.method))
 
-    def unwatch(self, front: Any, permits: Any) -> None:
-        self.unwatched.append((front, [uri for uri in ("a:1", "b:1") if permits(uri)]))
+    def unwatch(self, session: Any, permits: Any) -> None:
+        self.unwatched.append((session, [uri for uri in ("a:1", "b:1") if permits(uri)]))
 
 
 class FakeMember:
@@ -75,7 +75,7 @@ class FakeMember:
     async def answer(self, asked: Exchange, client: Any) -> Answer:
         self.asked.append(asked)
         if client is not None:
-            client.front(self.relay)
+            client.session_with(self.relay)
         await self.wait.wait()
         return b'{"by":"red"}'
 
@@ -340,12 +340,12 @@ async def test_notifications_of_a_client_reach_the_relays_that_it_uses() -> None
     place = Place()
     client = RawClient(place)
     await client.initialize()
-    front = client.session.fronts[place.member.relay]
+    session = client.session.sessions[place.member.relay]
     client.channel.send(Notification("notifications/roots/list_changed"))
     await client.ask("ping")
     assert place.member.relay.heard == [
-        (front, "notifications/initialized"),
-        (front, "notifications/roots/list_changed"),
+        (session, "notifications/initialized"),
+        (session, "notifications/roots/list_changed"),
     ]
     await place.endpoint.close()
 
@@ -408,8 +408,8 @@ async def test_a_changed_view_is_told_and_applied() -> None:
         "notifications/resources/list_changed",
         "notifications/prompts/list_changed",
     ]
-    front = ada.session.fronts[place.member.relay]
-    assert place.member.relay.unwatched == [(front, ["a:1"])]
+    session = ada.session.sessions[place.member.relay]
+    assert place.member.relay.unwatched == [(session, ["a:1"])]
     assert len(place.member.hung_up) == 1
     assert place.member.left_by == []
     place.views.replace({"ada": View(servers=("blue",))}, View.everything())
@@ -426,12 +426,12 @@ async def test_a_client_is_notified_of_resources_by_its_view_at_that_time() -> N
     place = Place(ada=PART)
     client = RawClient(place)
     await client.initialize()
-    front: Any = client.session.fronts[place.member.relay]
-    assert [front.permits(uri) for uri in ("a:1", "b:1")] == [True, False]
+    session: Any = client.session.sessions[place.member.relay]
+    assert [session.permits(uri) for uri in ("a:1", "b:1")] == [True, False]
     place.views.replace({"ada": View(servers=("blue",))}, View.everything())
-    assert not front.permits("a:1")
+    assert not session.permits("a:1")
     place.views.replace({}, View.everything())
-    assert front.permits("b:1")
+    assert session.permits("b:1")
     await place.endpoint.close()
 
 

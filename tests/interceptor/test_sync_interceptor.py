@@ -100,7 +100,7 @@ async def test_who_leaves_ends_what_it_asked_for_once(era: str, dies: float) -> 
             async with asyncio.TaskGroup() as several:
                 for number in range(8):
                     several.create_task(visit(number))
-        while journal.pending or any(link.calls for link in place.relay.upstream.links):
+        while journal.pending or any(one.calls for one in place.relay.pool.connections):
             await asyncio.sleep(0.005)
         server.cancel()
         await asyncio.wait((server,))

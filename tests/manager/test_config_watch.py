@@ -14,8 +14,8 @@ from fairlead.client.connection.era_cache import known_eras
 from fairlead.config.trust import Trust
 from fairlead.manager.config_watch import ConfigSnapshot, Reloader, snapshot_reader
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
 from fairlead.manager.tools.tool_session import ToolSession
+from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 from tests.support.managed_servers import entry
 
 LIMIT = 20.0

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.config.configured_servers import configured_servers
 from fairlead.config.discovery import load_all_mcp_configs
 from fairlead.config.trust import Trust
 from fairlead.manager.config_watch import ConfigSnapshot, Reloader
-from fairlead.manager.configured_servers import configured_servers
 from fairlead.manager.discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
 from fairlead.manager.tools.tool_session import create_tool_session
+from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 from tests.support.managed_servers import entry
 
 LIMIT = 20.0

@@ -11,12 +11,12 @@ import pytest
 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.config.found_server import Source
+from fairlead.config.upstream_settings import Rules
 from fairlead.errors import ConfigError, FairleadError, RpcError
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.status_events import StatusEvent
-from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.tool import DeferredMCPTool
-from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
+from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
+from fairlead.upstream.status_events import StatusEvent
 from tests.support.managed_servers import entry
 
 LIMIT = 20.0
@@ -166,16 +166,14 @@ async def test_a_call_that_may_have_had_its_effect_is_not_repeated(tmp_path: Pat
 async def test_a_crash_loop_is_ended_and_a_person_can_begin_again(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
-        supervisor = manager.describe()["a"]
+        server = manager.describe()["a"]
         for _ in range(10):
-            if supervisor.state == "suspended":
+            if server.state == "suspended":
                 break
-            generation = supervisor.generation
+            generation = server.generation
             await run(manager, "mcp_a_die")
-            await until(
-                lambda g=generation: supervisor.generation > g or supervisor.state == "suspended"
-            )
-        assert supervisor.state == "suspended"
+            await until(lambda g=generation: server.generation > g or server.state == "suspended")
+        assert server.state == "suspended"
         assert "given up" in (await run(manager, "mcp_a_whoami"))
         assert "mcp_a_whoami" in names_of(manager)  # HST-24: it stays listed
         whoami = manager.get_tool("mcp_a_whoami")

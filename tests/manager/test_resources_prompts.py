@@ -1,4 +1,4 @@
-"""Resources and prompts of many servers: whose is which."""
+"""Resources and prompts of many servers, and the server that each of them belongs to."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,19 +13,25 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """A supervised server that lists as it is told."""
+    """The calls to a server that lists what the test says."""
 
     def __init__(self, name: str, state: str = "connected", **lists: Any) -> None:
-        self.name, self.state, self.lists = name, state, lists
-        self.client = SimpleNamespace(
+        self.name, self.lists = name, lists
+        client = SimpleNamespace(
             instructions=lists.get("instructions"),
             list_resources=lambda: self._list("resources"),
             list_resource_templates=lambda: self._list("templates"),
             list_prompts=lambda: self._list("prompts"),
-            read_resource=lambda uri: self._said("read", uri),
-            get_prompt=lambda *of: self._said("prompt", *of),
+            read_resource=lambda uri: self._result("read", uri),
+            get_prompt=lambda *of: self._result("prompt", *of),
         )
-        self.asked: list[Any] = []
+        self.upstream: Any = SimpleNamespace(
+            state=state,
+            client=client,
+            unsubscribe=lambda uri: self._note("-", uri),
+            set_log_level=lambda level: self._note("level", level),
+        )
+        self.requests: list[Any] = []
 
     async def _list(self, kind: str) -> Any:
         found = self.lists.get(kind, [])
@@ -35,27 +41,24 @@ class FakeServer:
             await found().wait()
         return found
 
-    async def _said(self, *what: Any) -> dict[str, Any]:
-        return {"server": self.name, "what": what}
+    async def _result(self, *params: Any) -> dict[str, Any]:
+        return {"server": self.name, "params": params}
+
+    async def _note(self, *request: Any) -> None:
+        self.requests.append(request)
 
     async def read(self, method: str, fetch: Callable[[Any], Awaitable[Any]]) -> Any:
-        self.asked.append(method)
-        return await fetch(self.client)
+        self.requests.append(method)
+        return await fetch(self.upstream.client)
 
     async def subscribe(self, uri: str) -> None:
-        self.asked.append(("+", uri))
-
-    async def unsubscribe(self, uri: str) -> None:
-        self.asked.append(("-", uri))
-
-    async def set_log_level(self, level: str) -> None:
-        self.asked.append(("level", level))
+        await self._note("+", uri)
 
 
 def manager(*servers: FakeServer) -> ResourcesAndPrompts:
     one = ResourcesAndPrompts()
     found: Any = {server.name: server for server in servers}
-    one._supervisors = found
+    one._calls = found
     return one
 
 
@@ -67,7 +70,7 @@ def templates(*several: str) -> list[dict[str, str]]:
     return [{"uriTemplate": text} for text in several]
 
 
-async def test_lists_are_those_of_all_that_are_connected() -> None:
+async def test_lists_are_those_of_all_connected_servers() -> None:
     red = FakeServer("red", resources=uris("a:1"), prompts=[{"name": "p"}])
     blue = FakeServer("blue", resources=uris("a:2"), templates=templates("b:{n}"))
     away = FakeServer("away", state="failed", resources=uris("a:3"))
@@ -76,8 +79,8 @@ async def test_lists_are_those_of_all_that_are_connected() -> None:
     assert await several.list_resources() == [("blue", {"uri": "a:2"}), ("red", {"uri": "a:1"})]
     assert await several.list_resource_templates() == [("blue", {"uriTemplate": "b:{n}"})]
     assert await several.list_prompts() == [("red", {"name": "p"})]
-    assert away.asked == []
-    assert red.asked == ["resources/list", "resources/templates/list", "prompts/list"]
+    assert away.requests == []
+    assert red.requests == ["resources/list", "resources/templates/list", "prompts/list"]
 
 
 async def test_a_server_that_hangs_is_left_out_after_half_a_minute(
@@ -96,29 +99,31 @@ async def test_a_server_that_hangs_is_left_out_after_half_a_minute(
         ("note:2", "narrow"),
         ("note:2/x", "wide"),
         ("other:1", None),
-        ("same:1", "narrow"),  # the first of two that say as much
+        ("same:1", "narrow"),  # the first of two that are equally specific
     ],
 )
-async def test_a_resource_is_of_who_lists_it_or_whose_template_says_most(
+async def test_a_resource_belongs_to_the_server_that_lists_it_or_has_the_most_specific_template(
     uri: str, owner: str | None
 ) -> None:
-    several = manager(
+    servers = [
         FakeServer("listed", resources=uris("note:1")),
         FakeServer("narrow", templates=templates("note:{n}", "{", "same:{n}")),
         FakeServer("wide", templates=templates("{+all}/x", "same:{m}")),
-    )
+    ]
+    several = manager(*servers)
     if owner is None:
         with pytest.raises(RpcError, match=f"No server has the resource {uri}") as refused:
             await several.read_resource(uri)
         assert (refused.value.code, refused.value.data) == (-32602, {"uri": uri})
     else:
-        assert await several.read_resource(uri) == {"server": owner, "what": ("read", uri)}
+        assert await several.read_resource(uri) == {"server": owner, "params": ("read", uri)}
         await several.subscribe(uri)
-    told = await several.read_resource(uri, server="listed")
-    assert told["server"] == "listed"  # who says whose it is need not look
+        assert [one.name for one in servers if ("+", uri) in one.requests] == [owner]
+    result = await several.read_resource(uri, server="listed")
+    assert result["server"] == "listed"  # a server that is named need not be found
 
 
-async def test_one_server_or_all_are_asked() -> None:
+async def test_requests_go_to_one_server_or_to_all() -> None:
     red, blue = FakeServer("red"), FakeServer("blue")
     several = manager(red, blue)
     await several.subscribe("a:1", server="red")
@@ -126,10 +131,10 @@ async def test_one_server_or_all_are_asked() -> None:
     await several.unsubscribe("a:2")
     await several.set_log_level("debug")
     await several.set_log_level("info", server="blue")
-    assert red.asked == [("+", "a:1"), ("-", "a:1"), ("-", "a:2"), ("level", "debug")]
-    assert blue.asked == [("-", "a:2"), ("level", "debug"), ("level", "info")]
+    assert red.requests == [("+", "a:1"), ("-", "a:1"), ("-", "a:2"), ("level", "debug")]
+    assert blue.requests == [("-", "a:2"), ("level", "debug"), ("level", "info")]
     prompt = await several.get_prompt("blue", "p", {"a": "b"})
-    assert prompt == {"server": "blue", "what": ("prompt", "p", {"a": "b"})}
+    assert prompt == {"server": "blue", "params": ("prompt", "p", {"a": "b"})}
     with pytest.raises(RpcError, match="There is no server 'green'") as refused:
         await several.get_prompt("green", "p")
     assert refused.value.code == -32602
@@ -138,5 +143,5 @@ async def test_one_server_or_all_are_asked() -> None:
 def test_instructions_are_those_of_servers_that_have_some() -> None:
     red, blue = FakeServer("red", instructions="read"), FakeServer("blue", instructions="")
     away = FakeServer("away", instructions="x")
-    away.client = None  # type: ignore[assignment]
+    away.upstream.client = None
     assert manager(red, blue, away).get_instructions() == {"red": "read"}

@@ -14,12 +14,14 @@ from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.protocol.envelope import SessionState
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
-from fairlead.relay.client_session import LEVELS, Front
-from fairlead.relay.turn_lock import Turns
+from fairlead.relay.client_session import LEVELS, ClientSession
+from fairlead.upstream.connection.turn_lock import TurnLock
 from fairlead.wire import Notification, to_json
-from tests.support.raw_relay import ASKED, LIMIT, scene, two_sessions
+from tests.support.raw_relay import ASKED, HANDSHAKE, LIMIT, scene, two_sessions
 from tests.support.single_exchange import DOWN, exchange
 
+# Sessions with roots share a connection only after its first call.
+WITHOUT_ROOTS = {name: declared for name, declared in ASKED.items() if name != "roots"}
 FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
@@ -104,8 +106,8 @@ async def test_progress_flows_both_ways_under_each_sides_own_token() -> None:
 
 @pytest.mark.covers("GTW-05")
 async def test_questions_go_to_the_client_whose_call_asks() -> None:
-    async with scene(max_channels=1) as place:
-        one, other, server = await two_sessions(place, ASKED)
+    async with scene(max_connections=1) as place:
+        one, other, server = await two_sessions(place, WITHOUT_ROOTS)
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
         second = other.ask("tools/call", {"name": "other"})  # waits for its turn
@@ -133,12 +135,12 @@ async def test_questions_go_to_the_client_whose_call_asks() -> None:
 
 @pytest.mark.covers("GTW-05")
 async def test_a_session_that_joins_does_not_confuse_a_call_under_way() -> None:
-    async with scene(max_channels=1) as place:
-        one = await place.session(ASKED)
+    async with scene(max_connections=1) as place:
+        one = await place.session(WITHOUT_ROOTS)
         server = await place.server()
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
-        other = await place.session(ASKED)  # only now there are two
+        other = await place.session(WITHOUT_ROOTS)  # only now there are two
         other.ask("tools/call", {"name": "other"})
         await other.sync()
         server.ask("elicitation/create", FORM, "s1")
@@ -150,8 +152,8 @@ async def test_a_session_that_joins_does_not_confuse_a_call_under_way() -> None:
 
 
 async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None:
-    async with scene(max_channels=1) as place:
-        slow, other, server = await two_sessions(place, ASKED)
+    async with scene(max_connections=1) as place:
+        slow, other, server = await two_sessions(place, WITHOUT_ROOTS)
         slow.ask("tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
         request = await server.method("tools/call")
         token = request["params"]["_meta"]["progressToken"]
@@ -166,7 +168,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None
 
 @pytest.mark.covers("GTW-05")
 async def test_each_session_has_its_own_connection_where_asked_for() -> None:
-    async with scene(upstream="per-session") as place:
+    async with scene(share="session") as place:
         one, other = await place.session(), await place.session()
         first, second = await place.server(), await place.server()
         one.tell("notifications/vendor", {"who": "one"})
@@ -179,37 +181,49 @@ async def test_each_session_has_its_own_connection_where_asked_for() -> None:
         assert "result" in await other.answer_to(call)
 
 
-async def test_a_connection_that_nobody_uses_any_more_ends_after_a_while() -> None:
-    async with scene(linger=0.05) as place:
+async def test_a_connection_that_was_never_called_is_closed_after_its_time() -> None:
+    async with scene(idle_close=0.05) as place:
         client = await place.session()
         server = await place.server()
         await server.method("notifications/initialized")
-        lingering = asyncio.ensure_future(server.line())
-        done, _ = await asyncio.wait((lingering,), timeout=0.2)
-        assert not done  # a session is there
+        end = asyncio.ensure_future(server.line())
+        done, _ = await asyncio.wait((end,), timeout=0.2)
+        assert not done  # a session uses it
         await client.close()
-        assert await lingering == b""
-        assert place.relay.upstream.links == []
+        assert await end == b""
+        assert place.relay.pool.connections == []
         again = await place.session()
         await place.server()
         assert "result" in await again.answer_to(again.ask("ping"))
 
 
+# What a server can make use of; each of them is another key.
+KINDS: list[dict[str, Any]] = [
+    {"sampling": {}},
+    {"sampling": {"tools": {}}},
+    {"roots": {}},
+    {"elicitation": {"form": {}}},
+    {"elicitation": {"url": {}}},
+    {"elicitation": {"form": {}, "url": {}}},
+]
+
+
 @pytest.mark.parametrize("shared", [True, False])
 async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared: bool) -> None:
     async with scene(max_connections=3, shared=shared) as place:
-        place.relay.upstream.evictable_after = 0.0
+        place.relay.pool.evictable_after = 0.0
         client = await place.client()
-        for n in range(6):
-            call = client.stateless("tools/list", {}, {"experimental": {f"kind{n}": {}}})
+        for kind in KINDS:
+            call = client.stateless("tools/list", {}, kind)
             server = await place.server()
             server.reply(await server.method("tools/list"), {"tools": []})
             assert "result" in await client.answer_to(call)
-        assert len(place.relay.upstream.links) == 3
+        assert len(place.servers) == len(KINDS)
+        assert len(place.relay.pool.connections) == 3
         # In another order it is the same declaration, and the same connection.
         opened = len(place.servers)
-        for declared in ({"a": {}, "b": {}}, {"b": {}, "a": {}}):
-            call = client.stateless("tools/list", {}, {"experimental": declared})
+        for declared in ({"sampling": {}, "roots": {}}, {"roots": {}, "sampling": {}}):
+            call = client.stateless("tools/list", {}, declared)
             if len(place.servers) == opened:
                 server = await place.server()
             server.reply(await server.method("tools/list"), {"tools": []})
@@ -217,13 +231,24 @@ async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared:
         assert len(place.servers) == opened + 1
 
 
+async def test_what_no_server_acts_on_does_not_make_another_connection() -> None:
+    async with scene() as place:
+        client, server = await place.client(), None
+        for n in range(6):
+            call = client.stateless("tools/list", {}, {"experimental": {f"kind{n}": {}}})
+            server = server or await place.server()
+            server.reply(await server.method("tools/list"), {"tools": []})
+            assert "result" in await client.answer_to(call)
+        assert len(place.servers) == 1
+
+
 async def test_when_all_connections_are_in_use_the_next_kind_of_caller_is_refused() -> None:
     async with scene(max_connections=1) as place:
         client = await place.client()
-        call = client.stateless("tools/list", {}, {"experimental": {"a": {}}})
+        call = client.stateless("tools/list", {}, {"sampling": {}})
         server = await place.server()
         request = await server.method("tools/list")
-        other = client.stateless("tools/list", {}, {"experimental": {"b": {}}})
+        other = client.stateless("tools/list", {}, {"roots": {}})
         error = (await client.answer_to(other))["error"]
         assert "in use" in error["message"]
         assert error["data"]["source"] == "proxy"
@@ -232,7 +257,7 @@ async def test_when_all_connections_are_in_use_the_next_kind_of_caller_is_refuse
 
 
 async def test_sessions_with_a_connection_each_are_counted_too() -> None:
-    async with scene(upstream="per-session", max_connections=2) as place:
+    async with scene(share="session", max_connections=2) as place:
         one = await place.session()
         await place.session()
         third = await place.client()
@@ -240,9 +265,102 @@ async def test_sessions_with_a_connection_each_are_counted_too() -> None:
         assert "in use" in refused["error"]["message"]
         await one.close()
         async with asyncio.timeout(LIMIT):
-            while len(place.relay.upstream.links) > 1:
+            while len(place.relay.pool.connections) > 1:
                 await asyncio.sleep(0.01)
         await place.session()
+
+
+async def test_a_session_is_refused_at_once_while_a_quiet_one_has_the_only_connection() -> None:
+    async with scene(share="session", max_connections=1) as place:
+        one, other = await place.session(), await place.client()
+        async with asyncio.timeout(1):  # a quiet session would make room after a minute
+            refused = await other.initialize()
+        assert "1 connections to it are in use" in refused["error"]["message"]
+        await one.close()
+        async with asyncio.timeout(LIMIT):
+            while place.relay.pool.connections:
+                await asyncio.sleep(0.01)
+        await place.session()
+
+
+async def test_a_stateless_caller_may_share_a_connection_before_its_session_is_initialized() -> (
+    None
+):
+    """The session has not sent `notifications/initialized`, and may never do so."""
+    introduction = {
+        "protocolVersion": HANDSHAKE,
+        "capabilities": {},
+        "clientInfo": {"name": "slow", "version": "1"},
+    }
+    async with scene(era="handshake") as place:
+        place.relay.pool.opener.speaks_stateless = False
+        one, other = await place.client(), await place.client()
+        assert "result" in await one.answer_to(one.ask("initialize", introduction))
+        call = other.stateless("tools/list")
+        server = await place.server()
+        await server.method("notifications/initialized")
+        server.reply(await server.method("tools/list"), {"tools": []})
+        assert (await other.answer_to(call))["result"]["tools"] == []
+
+
+# Sessions that share a connection take turns, or get another one
+
+
+@pytest.mark.covers("GTW-05")
+async def test_a_session_that_waits_for_its_turn_gets_another_connection() -> None:
+    async with scene(turn_wait=0.05) as place:
+        one, other, server = await two_sessions(place, WITHOUT_ROOTS)
+        assert len(place.servers) == 1
+        await other.answer_to(other.ask("logging/setLevel", {"level": "error"}))
+        await other.answer_to(other.ask("resources/subscribe", {"uri": "a:1"}))
+        first = one.ask("tools/call", {"name": "one"})
+        request = await server.method("tools/call")
+        second = other.ask("tools/call", {"name": "other"})
+        another = await place.server()
+        moved = await another.method("tools/call")
+        assert moved["params"]["name"] == "other"
+        assert (await another.heard("logging/setLevel"))["params"] == {"level": "error"}
+        await another.heard("resources/subscribe", "a:1")
+        # Each server asks its own client.
+        another.ask("elicitation/create", FORM, "s2")
+        other.reply(await other.method("elicitation/create"), {"action": "cancel"})
+        assert (await another.answer_to("s2"))["result"] == {"action": "cancel"}
+        server.ask("elicitation/create", FORM, "s1")
+        one.reply(await one.method("elicitation/create"), {"action": "accept"})
+        assert (await server.answer_to("s1"))["result"] == {"action": "accept"}
+        another.reply(moved, {"content": []})
+        server.reply(request, {"content": []})
+        assert "result" in await one.answer_to(first)
+        assert "result" in await other.answer_to(second)
+        assert [len(each.sessions) for each in place.relay.pool.connections] == [1, 1]
+
+
+async def test_the_connection_that_a_session_left_keeps_no_subscription_of_it() -> None:
+    async with scene(turn_wait=0.05) as place:
+        one, other, server = await two_sessions(place, WITHOUT_ROOTS)
+        await other.answer_to(other.ask("resources/subscribe", {"uri": "a:1"}))
+        first = one.ask("tools/call", {"name": "one"})
+        request = await server.method("tools/call")
+        second = other.ask("tools/call", {"name": "other"})
+        another = await place.server()
+        another.reply(await another.method("tools/call"), {"content": []})
+        await other.answer_to(second)
+        server.reply(request, {"content": []})
+        await one.answer_to(first)
+        left, joined = place.relay.pool.connections
+        assert (list(left.uris), list(joined.uris)) == ([], ["a:1"])
+        await server.heard("resources/unsubscribe", "a:1")
+
+
+async def test_calls_of_one_session_at_once_stay_on_its_connection() -> None:
+    async with scene(turn_wait=0.05) as place:
+        one, _, server = await two_sessions(place, WITHOUT_ROOTS)
+        calls = [one.ask("tools/call", {"name": f"t{n}"}) for n in range(3)]
+        for _ in calls:
+            server.reply(await server.method("tools/call"), {"content": []})
+        for call in calls:
+            assert "result" in await one.answer_to(call)
+        assert len(place.servers) == 1
 
 
 async def test_lists_that_change_during_a_call_are_told_to_all() -> None:
@@ -259,7 +377,7 @@ async def test_lists_that_change_during_a_call_are_told_to_all() -> None:
 
 
 async def test_turns_come_in_order_and_none_is_lost() -> None:
-    turns = Turns()
+    turns = TurnLock()
     held = turns.try_take("a")
     assert held is not None
     order: list[str] = []
@@ -350,11 +468,11 @@ class OnePeer:
         return b'{"done":1}'
 
 
-def session(peer: OnePeer, *interceptors: Any) -> Front:
-    front = Front(ANONYMOUS, 10.0, interceptors)
+def session_of(peer: OnePeer, *interceptors: Any) -> ClientSession:
+    session = ClientSession(ANONYMOUS, 10.0, interceptors)
     given: Any = peer
-    front.connect(given)
-    return front
+    session.connect(given)
+    return session
 
 
 @pytest.mark.parametrize(
@@ -369,9 +487,9 @@ def session(peer: OnePeer, *interceptors: Any) -> Front:
     ],
 )
 def test_logs_of_a_severity_that_the_client_wants(level: str | None, heard: list[str]) -> None:
-    front = Front(ANONYMOUS, 1.0)
-    front.level = level
-    found = [one for one in ("debug", "info", "error") if front.wants_log(LEVELS.index(one))]
+    session = ClientSession(ANONYMOUS, 1.0)
+    session.level = level
+    found = [one for one in ("debug", "info", "error") if session.wants_log(LEVELS.index(one))]
     assert found == heard
 
 
@@ -390,13 +508,12 @@ def test_a_session_is_told_in_the_words_of_its_revision(
     state: Any, revision: Revision | None, params: Any, told: str
 ) -> None:
     peer = OnePeer(revision, state)
-    front, link = session(peer), object()
-    given: Any = link
+    session = session_of(peer)
     raw = UNSET if params is None else Raw(to_json(params))
     note = Notification("notifications/progress", raw, {"x": Raw(b"1")})
-    front.tell(note, given)
-    assert front.revision is revision
-    assert front.takes(note)
+    session.tell(note)
+    assert session.revision is revision
+    assert session.takes(note)
     match told:
         case "nothing":
             assert peer.sent == []
@@ -431,27 +548,27 @@ class Outbox:
         self.notes.append(json.loads(bytes(note.params)))
 
 
-async def ask(front: Front, params: Any, server: Any = None, **about: Any) -> Any:
+async def ask(session: ClientSession, params: Any, server: Any = None, **about: Any) -> Any:
     asked = exchange("sampling/createMessage", params, way=DOWN)
     asked.edge = about.pop("edge", asked.edge)
-    return await front.ask(asked, server or Outbox(), **about)
+    return await session.ask(asked, server or Outbox(), **about)
 
 
 async def test_a_question_is_forwarded_with_its_limits() -> None:
     peer = OnePeer(Revision.V2025_11_25)
-    front = session(peer)
-    peer.during = lambda request_id, overhear: asked.append((front.asked, overhear))
+    session = session_of(peer)
+    peer.during = lambda request_id, overhear: asked.append((session.asked, overhear))
     asked: list[Any] = []
-    assert await ask(front, {"maxTokens": 1}, reply_to=5) == b'{"done":1}'
+    assert await ask(session, {"maxTokens": 1}, reply_to=5) == b'{"done":1}'
     assert peer.forwarded == [
         ("sampling/createMessage", {"maxTokens": 1}),
         {"extra": None, "timeout": 10.0, "max_total": 60.0, "reply_to": 5},
     ]
-    assert (asked, front.asked) == ([(1, None)], 0)
+    assert (asked, session.asked) == ([(1, None)], 0)
     peer.error = RpcError(5, "no")
     with pytest.raises(RpcError, match="no"):
-        await ask(front, None)
-    assert front.asked == 0
+        await ask(session, None)
+    assert session.asked == 0
 
 
 async def test_a_question_that_the_revision_does_not_have_is_refused() -> None:
@@ -460,7 +577,7 @@ async def test_a_question_that_the_revision_does_not_have_is_refused() -> None:
     asked = exchange("elicitation/create", {"message": "?", "requestedSchema": several}, way=DOWN)
     server: Any = Outbox()
     with pytest.raises(RpcError, match="several choices") as refused:
-        await session(peer).ask(asked, server)
+        await session_of(peer).ask(asked, server)
     assert (refused.value.code, refused.value.data) == (-32601, {"source": "proxy"})
     assert peer.forwarded == []
 
@@ -477,7 +594,7 @@ async def test_progress_of_the_client_goes_to_the_server(tracked: bool) -> None:
 
     peer.during = during
     meta = {"_meta": {"progressToken": "t"}} if tracked else {}
-    await ask(session(peer), {"maxTokens": 1, **meta}, server)
+    await ask(session_of(peer), {"maxTokens": 1, **meta}, server)
     assert server.notes == ([{"progressToken": "t", "progress": 1}] if tracked else [])
 
 
@@ -494,7 +611,7 @@ async def test_an_answer_waits_for_progress_that_interceptors_hold() -> None:
     note = Notification("notifications/progress", Raw(b'{"progressToken":9,"progress":1}'))
     peer.during = lambda request_id, overhear: overhear(note)
     asking = asyncio.create_task(
-        ask(session(peer, hold), {"_meta": {"progressToken": "t"}}, server)
+        ask(session_of(peer, hold), {"_meta": {"progressToken": "t"}}, server)
     )
     for _ in range(5):
         await asyncio.sleep(0)
@@ -506,13 +623,13 @@ async def test_an_answer_waits_for_progress_that_interceptors_hold() -> None:
 
 async def test_members_beside_a_result_reach_the_server_that_asked() -> None:
     peer, edge = OnePeer(Revision.V2025_11_25), Edge()
-    front = session(peer)
-    assert peer.on_extra_members == front.members_came
-    peer.during = lambda request_id, _: front.members_came(request_id, {"x": Raw(b"1")})
-    await ask(front, {}, edge=edge)
+    session = session_of(peer)
+    assert peer.on_extra_members == session.members_came
+    peer.during = lambda request_id, _: session.members_came(request_id, {"x": Raw(b"1")})
+    await ask(session, {}, edge=edge)
     assert edge.added == [(1, {"x": Raw(b"1")})]
-    front.members_came(9, {"x": Raw(b"1")})  # which is answered by now
-    front.members_came(8, {"x": Raw(b"1")})
+    session.members_came(9, {"x": Raw(b"1")})  # which is answered by now
+    session.members_came(8, {"x": Raw(b"1")})
     assert len(edge.added) == 1
 
 
@@ -525,7 +642,7 @@ async def test_interceptors_see_members_beside_a_result() -> None:
             return {**members, "y": Raw(b"2")}
 
     peer, edge = OnePeer(Revision.V2025_11_25), Edge()
-    front = session(peer, Changing())
-    peer.during = lambda request_id, _: front.members_came(request_id, {"x": Raw(b"1")})
-    await ask(front, {}, edge=edge)
+    session = session_of(peer, Changing())
+    peer.during = lambda request_id, _: session.members_came(request_id, {"x": Raw(b"1")})
+    await ask(session, {}, edge=edge)
     assert edge.added == [(1, {"x": Raw(b"1"), "y": Raw(b"2")})]

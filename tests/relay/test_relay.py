@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from fairlead.errors import (
     ChannelClosed,
@@ -22,10 +23,12 @@ from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.downgrade.downgrade_error import DowngradeError
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.bridge.parked_calls import ParkedCalls
+from fairlead.relay.client_session import ClientSession
 from fairlead.relay.relay import Relay
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
 from fairlead.transport.stdio import own_stdio
+from fairlead.upstream.connection.connection_key import STATELESS as CONNECTION_OF_ALL
 from fairlead.wire import Notification
 from tests.support.examples import examples
 from tests.support.raw_relay import (
@@ -39,6 +42,7 @@ from tests.support.raw_relay import (
     scene,
 )
 from tests.support.single_exchange import exchange as single_exchange
+from tests.support.virtual_time import VirtualTime
 
 # Texts of JSON values, not values: what a decoder would change is what we look for.
 NUMBERS = ["0", "-0", "1.0", "0.10", "1e400", "-1E+2", "1e-5", "9" * 40, "9007199254740993"]
@@ -273,14 +277,17 @@ async def test_calls_that_wait_elsewhere_are_not_ended_with_a_relay() -> None:
 class Session:
     """A session, as far as it watches resources."""
 
-    def __init__(self, link: Any = None) -> None:
-        self.link = link
+    def __init__(self, connection: Any = None) -> None:
+        self.connection = connection
         self.uris = SubscriptionQuota().held("key")
         self.uris.add("a:1")
         self.uris.add("a:2")
 
+    def detach(self) -> None:
+        self.connection = None
 
-class StatelessLink:
+
+class StatelessConnection:
     """A connection to a stateless server, and the work that nobody waits for."""
 
     stateless = alive = True
@@ -289,7 +296,7 @@ class StatelessLink:
         self.uris: dict[str, set[object]] = {}
         self.name = "raw"
         self.agreement = None
-        self.fronts: dict[object, None] = {}
+        self.sessions: dict[object, None] = {}
         self.on_news: Any = None
         self.work: list[str] = []
         self.stopped: list[Any] = []
@@ -305,25 +312,25 @@ async def test_what_a_client_may_not_hear_of_is_not_watched_any_more() -> None:
     lost: Any = Session()
     relay.unwatch(lost, lambda uri: uri == "a:1")
     assert set(lost.uris) == {"a:1"}
-    link = StatelessLink()
-    served: Any = Session(link)
+    connection = StatelessConnection()
+    served: Any = Session(connection)
     relay.unwatch(served, lambda uri: uri == "a:1")
     assert set(served.uris) == {"a:1"}
-    assert link.work == ["HandshakeToStateless.follow"]
-    link.alive = False  # type: ignore[misc]
+    assert connection.work == ["HandshakeToStateless.follow"]
+    connection.alive = False  # type: ignore[misc]
     relay.unwatch(served, lambda uri: False)
-    assert (set(served.uris), len(link.work)) == (set(), 1)
-    await relay.upstream.close()
+    assert (set(served.uris), len(connection.work)) == (set(), 1)
+    await relay.pool.close()
 
 
 async def test_who_listens_to_changes_of_a_connection_is_hung_up_on() -> None:
-    relay, link = Relay({"command": "true"}), StatelessLink()
-    given: Any = link
-    relay.upstream._links["stateless"] = [given]
+    relay, connection = Relay({"command": "true"}), StatelessConnection()
+    given: Any = connection
+    relay.pool._connections[CONNECTION_OF_ALL] = [given]
     relay.hang_up("edge")
     relay.hang_up()
-    assert link.stopped == ["edge", None]
-    relay.upstream._links.clear()
+    assert connection.stopped == ["edge", None]
+    relay.pool._connections.clear()
     await relay.close()
 
 
@@ -335,15 +342,15 @@ async def test_a_client_is_served_until_its_channel_ends_or_it_is_cancelled() ->
     await far.close()
     async with asyncio.timeout(5):
         await serving
-    assert relay._fronts == {}
+    assert relay._sessions_by_peer == {}
     near, far = memory_pair()
     serving = asyncio.create_task(relay.serve(near))
     await asyncio.sleep(0)
-    (front,) = relay._fronts.values()
+    (session,) = relay._sessions_by_peer.values()
     serving.cancel()
     await asyncio.wait([serving])
-    assert not front.peer.connected
-    assert relay._fronts == {}
+    assert not session.peer.connected
+    assert relay._sessions_by_peer == {}
     await far.close()
     await relay.close()
 
@@ -360,19 +367,19 @@ class OneWay:
         self.alive = alive
         self.opened = 0
         relay: Any = self.relay
-        relay.upstream.for_caller = self._open
+        relay.pool.for_caller = self._open
         relay._sessions.connection_of = self._open_session
         relay._same_era.forward_stateless = self._forward
         relay._same_era.forward_in_session = self._forward
         relay._stateless.answer = self._forward
-        relay._bridge = lambda link: SimpleNamespace(answer=self._forward)
+        relay._bridge = lambda connection: SimpleNamespace(answer=self._forward)
         self.stateless = True
 
     async def _open(self, caller: Any) -> Any:
         self.opened += 1
         return SimpleNamespace(stateless=self.stateless, alive=self.alive)
 
-    async def _open_session(self, front: Any, caller: Any) -> Any:
+    async def _open_session(self, session: Any, caller: Any) -> Any:
         return await self._open(caller)
 
     async def _forward(self, *_: Any) -> bytes:
@@ -386,7 +393,7 @@ def lost(delivered: bool = False) -> TransportError:
 
 
 @pytest.mark.parametrize("server_stateless", [True, False], ids=["new server", "old server"])
-@pytest.mark.parametrize("session", [True, False], ids=["session", "alone"])
+@pytest.mark.parametrize("with_session", [True, False], ids=["session", "alone"])
 @pytest.mark.parametrize("stateless", [True, False], ids=["new client", "old client"])
 @pytest.mark.parametrize(
     ("failures", "alive", "opened", "answered"),
@@ -406,18 +413,18 @@ async def test_a_request_that_never_arrived_is_sent_once_more(
     opened: int,
     answered: bool,
     stateless: bool,
-    session: bool,
+    with_session: bool,
     server_stateless: bool,
 ) -> None:
     way = OneWay(*failures, alive=alive)
     way.stateless = server_stateless
-    front: Any = SimpleNamespace() if session else None
+    session: Any = SimpleNamespace() if with_session else None
     asked = single_exchange("tools/call", {"name": "x"}, stateless=stateless)
     if answered:
-        assert await way.relay.answer(asked, front) == b'{"done":1}'
+        assert await way.relay.answer(asked, session) == b'{"done":1}'
     else:
         with pytest.raises(type(failures[-1]), match=str(failures[-1])):
-            await way.relay.answer(asked, front)
+            await way.relay.answer(asked, session)
     assert way.opened == opened
 
 
@@ -445,14 +452,14 @@ def test_a_relay_has_one_server() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None
-    settings = RelaySettings(max_channels=7)
+    settings = RelaySettings(max_connections=7)
     assert Relay({"command": "true"}, settings=settings).settings is settings
-    assert Relay({"command": "true"}, max_channels=7).settings == settings
+    assert Relay({"command": "true"}, max_connections=7).settings == settings
     quota = SubscriptionQuota()
     assert Relay({"command": "true"}, quota=quota).quota is quota
 
 
-class NotedLink:
+class NotedConnection:
     """A connection that keeps what it is told."""
 
     def __init__(self, stateless: bool = False, **about: Any) -> None:
@@ -464,7 +471,7 @@ class NotedLink:
         self.asked: list[Any] = []
         self.peer = self
         self.changes: Any = None
-        self.ending = False
+        self.ending = self.borrowed = False
         self.ended = 0
 
     def put(self, note: Notification) -> None:
@@ -488,18 +495,21 @@ class NotedLink:
 
 
 class Noted:
-    """A relay with links as a test wants them; bridges keep what is asked of them."""
+    """A relay with connections as a test wants them; bridges keep what is asked of them."""
 
-    def __init__(self, *links: NotedLink) -> None:
+    def __init__(self, *connections: NotedConnection) -> None:
         self.relay = Relay({"command": "true"}, "raw")
         self.done: list[str] = []
         self.own: set[Any] = set()
-        self.links = list(links)
+        self.default: Any = None
+        self.connections = list(connections)
         relay: Any = self.relay
-        relay.upstream = self
-        relay._bridge = lambda link: self
+        relay.pool = self
+        relay._bridge = lambda connection: self
 
-    async def leave(self, front: Any) -> None:
+    async def leave(self, session: Any, connection: Any) -> None:
+        assert session.connection is None
+        assert isinstance(connection, NotedConnection)
         self.done.append("left")
 
     async def joined(self) -> None:
@@ -524,7 +534,11 @@ class Noted:
     ],
 )
 def test_notifications_that_stand_alone_go_to_a_stateless_server(method: str, told: bool) -> None:
-    old, new, other = NotedLink(), NotedLink(stateless=True), NotedLink(stateless=True)
+    old, new, other = (
+        NotedConnection(),
+        NotedConnection(stateless=True),
+        NotedConnection(stateless=True),
+    )
     asked = single_exchange()
     relay = Noted(old, new, other).relay
     relay.on_stateless_notification(Notification(method), asked.caller, asked.transport)
@@ -534,7 +548,7 @@ def test_notifications_that_stand_alone_go_to_a_stateless_server(method: str, to
 
 
 @pytest.mark.parametrize(
-    ("link", "method", "told", "done"),
+    ("connection", "method", "told", "done"),
     [
         (False, "notifications/initialized", ["activated"], []),
         (True, "notifications/initialized", [], ["joined"]),
@@ -546,22 +560,22 @@ def test_notifications_that_stand_alone_go_to_a_stateless_server(method: str, to
     ],
 )
 async def test_what_clients_say_of_their_own_accord(
-    link: bool | None, method: str, told: list[str], done: list[str]
+    connection: bool | None, method: str, told: list[str], done: list[str]
 ) -> None:
     noted = Noted()
-    there = None if link is None else NotedLink(stateless=link)
-    front: Any = SimpleNamespace(link=there)
-    noted.relay.told(front, Notification(method))
+    there = None if connection is None else NotedConnection(stateless=connection)
+    session: Any = SimpleNamespace(connection=there)
+    noted.relay.told(session, Notification(method))
     await asyncio.sleep(0)
     assert ([] if there is None else there.told) == told
     assert noted.done == done
 
 
 async def test_a_session_without_a_connection_speaks_to_a_stateless_server() -> None:
-    link = NotedLink(stateless=True)
-    front: Any = SimpleNamespace(link=None)
-    Noted(link).relay.told(front, Notification("notifications/vendor"))
-    assert link.told == ["notifications/vendor"]
+    connection = NotedConnection(stateless=True)
+    session: Any = SimpleNamespace(connection=None)
+    Noted(connection).relay.told(session, Notification("notifications/vendor"))
+    assert connection.told == ["notifications/vendor"]
 
 
 @pytest.mark.parametrize(
@@ -576,15 +590,15 @@ async def test_a_session_without_a_connection_speaks_to_a_stateless_server() -> 
 async def test_a_client_that_leaves_watches_nothing_any_more(
     alive: bool, own: bool, others: bool, unsubscribed: bool
 ) -> None:
-    link = NotedLink(alive=alive)
+    connection = NotedConnection(alive=alive)
     noted = Noted()
-    noted.own = {link} if own else set()
-    front: Any = Session(link)
-    link.uris = {"a:1": {front, "other"} if others else {front}}
-    noted.relay.leave(front)
-    assert link.uris == ({"a:1": {"other"}} if others else {})
-    assert link.asked == ([("resources/unsubscribe", {"uri": "a:1"})] if unsubscribed else [])
-    assert set(front.uris) == set()
+    noted.own = {connection} if own else set()
+    session: Any = Session(connection)
+    connection.uris = {"a:1": {session, "other"} if others else {session}}
+    noted.relay.leave(session)
+    assert connection.uris == ({"a:1": {"other"}} if others else {})
+    assert connection.asked == ([("resources/unsubscribe", {"uri": "a:1"})] if unsubscribed else [])
+    assert set(session.uris) == set()
     await asyncio.sleep(0)
     assert noted.done == ["left"]
 
@@ -601,13 +615,13 @@ async def test_a_stateless_server_is_told_what_is_still_watched(
     stateless: bool, alive: bool, done: list[str]
 ) -> None:
     noted = Noted()
-    link = NotedLink(stateless, alive=alive)
-    front: Any = SimpleNamespace(link=link, uris=SubscriptionQuota().held("key"))
-    noted.relay.leave(front)
+    connection = NotedConnection(stateless, alive=alive)
+    session: Any = Session(connection)
+    noted.relay.leave(session)
     for _ in range(2):
         await asyncio.sleep(0)
     assert noted.done == done
-    alone: Any = SimpleNamespace(link=None, uris=front.uris)
+    alone: Any = Session()
     noted.relay.leave(alone)
     await asyncio.sleep(0)
     assert noted.done == done
@@ -616,21 +630,80 @@ async def test_a_stateless_server_is_told_what_is_still_watched(
 async def test_a_lost_connection_ends_its_bridge_and_its_listeners(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    noted, link = Noted(), NotedLink()
-    given: Any = link
-    link.changes = link
+    noted, connection = Noted(), NotedConnection()
+    given: Any = connection
+    connection.changes = connection
     bridge: Any = noted
     noted.relay._bridges[given] = bridge
-    noted.relay._lost(given, ChannelClosed("gone"))
+    noted.relay._lost(given, ChannelClosed("gone"), [])
     await asyncio.sleep(0)
-    assert (noted.done, noted.relay._bridges, link.told) == (["closed"], {}, ["stopped"])
-    link.ending, link.changes = True, None
-    noted.relay._lost(given, ChannelClosed("gone"))
+    assert (noted.done, noted.relay._bridges, connection.told) == (["closed"], {}, ["stopped"])
+    connection.ending, connection.changes = True, None
+    noted.relay._lost(given, ChannelClosed("gone"), [])
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+class WaitingSession(ClientSession):
+    """A session that waits for news, of a client that is still there."""
+
+    def __init__(self, *uris: str, listens: bool = False, connected: bool = True) -> None:
+        super().__init__(ANONYMOUS, 10.0)
+        self.uris = SubscriptionQuota().held("key")
+        for uri in uris:
+            self.uris.add(uri)
+        self.introduction = Raw(b"{}")
+        self._listens = listens
+        caller = single_exchange(stateless=False).caller
+        peer: Any = SimpleNamespace(
+            conversation=SimpleNamespace(peer=caller), connected=connected, channel=None
+        )
+        self.peer = peer
+
+    def takes(self, note: Notification) -> bool:
+        return self._listens
+
+
+async def test_sessions_with_subscriptions_are_reconnected_after_a_loss(
+    virtual_time: VirtualTime,
+) -> None:
+    noted, connection, reconnected = Noted(), NotedConnection(), list[Any]()
+
+    async def reconnect(session: Any, caller: Any) -> None:
+        reconnected.append((session, virtual_time.now))
+        raise ConnectFailed("still away")
+
+    relay: Any = noted.relay
+    relay._sessions.reconnect = reconnect
+    began = virtual_time.now
+    waiting, gone = WaitingSession("a:1"), WaitingSession("a:1", connected=False)
+    relay._lost(connection, ChannelClosed("gone"), [waiting, gone, WaitingSession()])
+    connection.ending = True  # by us
+    relay._lost(connection, ChannelClosed("gone"), [WaitingSession("a:1")])
+    await asyncio.sleep(1)
+    assert reconnected == [(waiting, began + 0.5)]
+
+
+async def test_sessions_that_listen_on_the_default_connection_get_the_next_one() -> None:
+    noted, connection, reconnected = Noted(), NotedConnection(), list[Any]()
+    connection.borrowed = True
+
+    async def reconnect(session: Any, caller: Any) -> None:
+        reconnected.append(session)
+
+    relay: Any = noted.relay
+    relay._sessions.reconnect = reconnect
+    listening, quiet = WaitingSession(listens=True), WaitingSession()
+    relay._lost(connection, ChannelClosed("gone"), [listening, quiet])
+    served = WaitingSession(listens=True)
+    served.connection = connection  # type: ignore[assignment]
+    relay._orphans.append(served)  # a request of it has reconnected it meanwhile
+    for _ in range(2):
+        await relay.readopt_sessions()
+        assert reconnected == [listening]
+
+
 async def test_ending_streams_ends_those_of_all_connections() -> None:
-    one, other = NotedLink(), NotedLink()
+    one, other = NotedConnection(), NotedConnection()
     one.changes = one
     await Noted(one, other).relay.end_streams()
     assert (one.told, one.ended, other.ended) == (["stopped"], 1, 0)
@@ -639,8 +712,8 @@ async def test_ending_streams_ends_those_of_all_connections() -> None:
 async def test_closing_waits_for_what_has_begun() -> None:
     noted, ended = Noted(), asyncio.Event()
     bridge: Any = noted
-    link: Any = NotedLink()
-    noted.relay._bridges[link] = bridge
+    connection: Any = NotedConnection()
+    noted.relay._bridges[connection] = bridge
 
     async def slow() -> None:
         await ended.wait()
@@ -667,7 +740,7 @@ async def test_notifications_that_interceptors_hold_are_dropped_with_their_clien
     relay = Relay({"command": "true"}, interceptors=[hold])
     near, far = memory_pair()
     peer = relay.attach(near, ANONYMOUS)
-    (front,) = relay._fronts.values()
+    (session,) = relay._sessions_by_peer.values()
     reading = asyncio.create_task(far.run(lambda message: None))
     far.send(Notification("notifications/vendor"))
     asked = single_exchange()
@@ -677,9 +750,9 @@ async def test_notifications_that_interceptors_hold_are_dropped_with_their_clien
     async with asyncio.timeout(5):
         while len(held) < 2:
             await asyncio.sleep(0)
-        assert front.passage.busy
+        assert session.passage.busy
         await peer.close()
-        assert not front.passage.busy
+        assert not session.passage.busy
         assert relay._alone.busy
         await relay.close()
         assert not relay._alone.busy
@@ -699,10 +772,10 @@ async def test_standard_streams_are_served_until_they_end(monkeypatch: pytest.Mo
     relay.parked = ours = Parked(RelaySettings())
     serving = asyncio.create_task(relay.run_stdio())
     async with asyncio.timeout(5):
-        while not relay._fronts:
+        while not relay._sessions_by_peer:
             await asyncio.sleep(0)
         assert (serving.done(), ours.closed) == (False, False)
         await far.close()
         await serving
-    assert (relay._fronts, ours.closed) == ({}, True)
+    assert (relay._sessions_by_peer, ours.closed) == ({}, True)
     assert relay.name == "server"

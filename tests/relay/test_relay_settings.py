@@ -4,7 +4,9 @@ from fairlead.relay.relay_settings import RelaySettings
 
 
 def test_the_documented_limits_are_the_defaults() -> None:
-    """`docs/bridging.md`: up to four connections, and 60 s until a call gets its turn."""
+    """A call gets another connection after 0.25 s, one of 32, or its turn within 60 s."""
     settings = RelaySettings()
-    assert (settings.max_channels, settings.turn_timeout) == (4, 60.0)
-    assert (settings.upstream, settings.era, settings.strict) == ("shared", "auto", False)
+    assert (settings.max_connections, settings.turn_wait) == (32, 0.25)
+    assert settings.turn_timeout == 60.0
+    assert (settings.idle_close, settings.idle_close_used) == (300.0, 1800.0)
+    assert (settings.share, settings.era, settings.strict) == ("alike", "auto", False)

@@ -166,7 +166,9 @@ async def test_a_subscription_that_the_server_refuses_is_not_kept() -> None:
             else:
                 server.refuse(heard, -32603, "not now")
             await client.answer_to(request)
-        [link] = place.relay.upstream.links
-        assert list(link.uris) == ["a://1"]  # a second request that fails does not end the first
-        [front] = link.fronts
-        assert sorted(front.uris) == ["a://1"]
+        [connection] = place.relay.pool.connections
+        assert list(connection.uris) == [
+            "a://1"
+        ]  # a second request that fails does not end the first
+        [session] = connection.sessions
+        assert sorted(session.uris) == ["a://1"]

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from msgspec import Raw, UnsetType, structs
 
-from fairlead.errors import RpcError
+from fairlead.errors import RpcError, ServerBusy
 from fairlead.protocol.caller import SUBSCRIPTION_KEY
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.relay import same_era
 from fairlead.relay.relay_settings import RelaySettings
-from fairlead.relay.relayed_call import RelayedCall
 from fairlead.relay.same_era import SameEraForwarder, stop_watching
-from fairlead.relay.turn_lock import Turns
 from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.upstream.connection.relayed_call import RelayedCall
+from fairlead.upstream.connection.turn_lock import TurnLock
 from fairlead.wire.error_codes import INTERNAL_ERROR
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -80,35 +80,36 @@ class Watched:
 def test_who_stops_watching_leaves_it_to_others() -> None:
     quota = SubscriptionQuota()
     one, other = Watcher(quota, "a", "b"), Watcher(quota, "a")
-    link: Any = Watched(a={one, other}, b={one})
-    front: Any = one
-    assert stop_watching(None, front, link) is False
+    connection: Any = Watched(a={one, other}, b={one})
+    session: Any = one
+    assert stop_watching(None, session, connection) is False
     assert quota.uris.total == 3
-    assert stop_watching("a", front, link) is True
-    assert link.uris == {"a": {other}, "b": {one}}
-    assert stop_watching("b", front, link) is False
-    assert (link.uris, set(one.uris), quota.uris.total) == ({"a": {other}}, set(), 1)
-    assert stop_watching("c", front, link) is False
+    assert stop_watching("a", session, connection) is True
+    assert connection.uris == {"a": {other}, "b": {one}}
+    assert stop_watching("b", session, connection) is False
+    assert (connection.uris, set(one.uris), quota.uris.total) == ({"a": {other}}, set(), 1)
+    assert stop_watching("c", session, connection) is False
     last: Any = other
-    assert stop_watching("a", last, link) is False
-    assert (link.uris, quota.uris.total) == ({}, 0)
+    assert stop_watching("a", last, connection) is False
+    assert (connection.uris, quota.uris.total) == ({}, 0)
 
 
 # Forwarding, without connections
 
 
-class OneLink:
+class OneConnection:
     """A connection to a server that answers at once; it keeps what it was sent."""
 
     def __init__(self, revision: Revision = NEWEST_HANDSHAKE, **about: Any) -> None:
         self.name = "raw"
         self.introduction = Raw(b'{"protocolVersion":"server\'s","capabilities":{}}')
         self.agreement = Agreement(revision=revision, capabilities=b"{}")
-        self.fronts: list[Any] = []
+        self.sessions: list[Any] = []
+        self.calls: dict[Any, Any] = {}
         self.uris: dict[str, set[Any]] = {}
         self.borrowed = about.get("borrowed", False)
         self.correlates_calls = about.get("correlates", False)
-        self.turns = Turns()
+        self.turns = TurnLock()
         self.given_headers: list[tuple[Any, Any]] = []
         self.carries_headers = about.get("carries_headers", True)
         self.peer = SimpleNamespace(channel=self)
@@ -149,10 +150,12 @@ class OneLink:
         return self.result
 
 
-class OneFront:
+class OneSession:
     """A session with a level and resources that it watches."""
 
-    def __init__(self, link: OneLink, quota: SubscriptionQuota, level: str | None = None) -> None:
+    def __init__(
+        self, connection: OneConnection, quota: SubscriptionQuota, level: str | None = None
+    ) -> None:
         self.level = level
         self.uris = quota.held("key")
         self.asked = 0
@@ -160,23 +163,27 @@ class OneFront:
         self.revisions: list[Revision] = []
         conversation = SimpleNamespace(set_revision=self.revisions.append)
         self.peer = SimpleNamespace(conversation=conversation)
-        link.fronts.append(self)
+        connection.sessions.append(self)
 
 
-def forwarder(**settings: Any) -> SameEraForwarder:
-    return SameEraForwarder(RelaySettings(**settings), SubscriptionQuota())
+async def no_other_connection(session: Any, caller: Any) -> Any:
+    raise ServerBusy("raw is busy", public="is busy")
 
 
-def front_of(link: OneLink, level: str | None = None) -> Any:
-    return OneFront(link, SubscriptionQuota(), level)
+def forwarder(move: Any = no_other_connection, **settings: Any) -> SameEraForwarder:
+    return SameEraForwarder(RelaySettings(**settings), SubscriptionQuota(), move)
+
+
+def session_of(connection: OneConnection, level: str | None = None) -> Any:
+    return OneSession(connection, SubscriptionQuota(), level)
 
 
 async def in_session(
-    link: OneLink, front: Any, method: str, params: Any = None, **about: Any
+    connection: OneConnection, session: Any, method: str, params: Any = None, **about: Any
 ) -> bytes:
-    there: Any = link
+    there: Any = connection
     asked = exchange(method, params, stateless=False, **about)
-    answer = await forwarder().forward_in_session(asked, front, there)
+    answer = await forwarder().forward_in_session(asked, session, there)
     return bytes(answer or b"")
 
 
@@ -192,14 +199,14 @@ async def in_session(
 def test_an_introduction_has_the_older_of_two_revisions(
     asked: Revision, theirs: Revision, version: str, set_to: list[Revision]
 ) -> None:
-    link: Any = OneLink(theirs)
-    front = front_of(link)
+    connection: Any = OneConnection(theirs)
+    session = session_of(connection)
     request = exchange("initialize", {}, stateless=False)
     request.caller = structs.replace(request.caller, revision=asked)
-    result = forwarder().initialized(request, front, link)
+    result = forwarder().initialized(request, session, connection)
     assert json.loads(bytes(result or b""))["protocolVersion"] == version
-    assert (result is link.introduction) is (version == "server's")
-    assert front.revisions == set_to
+    assert (result is connection.introduction) is (version == "server's")
+    assert session.revisions == set_to
 
 
 @pytest.mark.parametrize(
@@ -216,67 +223,73 @@ def test_an_introduction_has_the_older_of_two_revisions(
 async def test_the_server_logs_what_any_session_wants(
     level: str, others: list[str | None], sent: str
 ) -> None:
-    link = OneLink()
-    front = front_of(link, "alert")
+    connection = OneConnection()
+    session = session_of(connection, "alert")
     for other in others:
-        front_of(link, other)
-    assert await in_session(link, front, "logging/setLevel", {"level": level}) == b'{"a":1}'
-    assert link.sent == [({"level": sent}, 3600.0)]
-    assert front.level == ("alert" if level == "loud" else level)
+        session_of(connection, other)
+    assert await in_session(connection, session, "logging/setLevel", {"level": level}) == b'{"a":1}'
+    assert connection.sent == [({"level": sent}, 3600.0)]
+    assert session.level == ("alert" if level == "loud" else level)
 
 
 @pytest.mark.parametrize("params", [None, {}, {"level": 7}])
 async def test_a_level_that_is_missing_is_for_the_server_to_refuse(params: Any) -> None:
-    link = OneLink()
-    front = front_of(link, "alert")
-    await in_session(link, front, "logging/setLevel", params)
-    assert (link.sent, front.level) == ([(params, 3600.0)], "alert")
+    connection = OneConnection()
+    session = session_of(connection, "alert")
+    await in_session(connection, session, "logging/setLevel", params)
+    assert (connection.sent, session.level) == ([(params, 3600.0)], "alert")
 
 
 async def test_wishes_of_a_request_that_stands_alone_are_not_kept() -> None:
-    link = OneLink()
+    connection = OneConnection()
     for method, params in (
         ("logging/setLevel", {"level": "info"}),
         ("resources/subscribe", {"uri": "a:1"}),
         ("resources/unsubscribe", {"uri": "a:1"}),
     ):
-        assert await in_session(link, None, method, params) == b'{"a":1}'
-        link.result = RpcError(-5, "no")
+        assert await in_session(connection, None, method, params) == b'{"a":1}'
+        connection.result = RpcError(-5, "no")
         with pytest.raises(RpcError, match="no"):
-            await in_session(link, None, method, params)
-        link.result = Raw(b'{"a":1}')
-    assert link.uris == {}
+            await in_session(connection, None, method, params)
+        connection.result = Raw(b'{"a":1}')
+    assert connection.uris == {}
 
 
 async def test_a_level_is_the_earlier_one_again_if_the_server_refuses() -> None:
-    link = OneLink()
-    link.result = RpcError(-5, "no")
-    front = front_of(link, "alert")
+    connection = OneConnection()
+    connection.result = RpcError(-5, "no")
+    session = session_of(connection, "alert")
     with pytest.raises(RpcError, match="no"):
-        await in_session(link, front, "logging/setLevel", {"level": "info"})
-    assert front.level == "alert"
+        await in_session(connection, session, "logging/setLevel", {"level": "info"})
+    assert session.level == "alert"
 
 
 async def test_resources_are_watched_from_the_request_on() -> None:
-    link = OneLink()
-    one, other = front_of(link), front_of(link)
-    for front in (one, other):
-        await in_session(link, front, "resources/subscribe", {"uri": "a:1"})
-    assert link.uris == {"a:1": {one, other}}
-    link.result = RpcError(-5, "no")
+    connection = OneConnection()
+    one, other = session_of(connection), session_of(connection)
+    for session in (one, other):
+        await in_session(connection, session, "resources/subscribe", {"uri": "a:1"})
+    assert connection.uris == {"a:1": {one, other}}
+    connection.result = RpcError(-5, "no")
     for uri in ("a:1", "b:1"):  # what it watches already stays
         with pytest.raises(RpcError, match="no"):
-            await in_session(link, one, "resources/subscribe", {"uri": uri})
-    assert (link.uris, set(one.uris)) == ({"a:1": {one, other}}, {"a:1"})
-    link.result, before = Raw(b'{"a":1}'), len(link.sent)
-    assert await in_session(link, one, "resources/unsubscribe", {"uri": "a:1"}) == b"{}"
-    assert (len(link.sent), link.uris, set(one.uris)) == (before, {"a:1": {other}}, set())
-    assert await in_session(link, other, "resources/unsubscribe", {"uri": "a:1"}) == b'{"a":1}'
-    assert (len(link.sent), link.uris) == (before + 1, {})
+            await in_session(connection, one, "resources/subscribe", {"uri": uri})
+    assert (connection.uris, set(one.uris)) == ({"a:1": {one, other}}, {"a:1"})
+    connection.result, before = Raw(b'{"a":1}'), len(connection.sent)
+    assert await in_session(connection, one, "resources/unsubscribe", {"uri": "a:1"}) == b"{}"
+    assert (len(connection.sent), connection.uris, set(one.uris)) == (
+        before,
+        {"a:1": {other}},
+        set(),
+    )
+    assert (
+        await in_session(connection, other, "resources/unsubscribe", {"uri": "a:1"}) == b'{"a":1}'
+    )
+    assert (len(connection.sent), connection.uris) == (before + 1, {})
     # Without a URI the server refuses it.
     for method in ("resources/subscribe", "resources/unsubscribe"):
-        assert await in_session(link, one, method, {}) == b'{"a":1}'
-    assert link.uris == {}
+        assert await in_session(connection, one, method, {}) == b'{"a":1}'
+    assert connection.uris == {}
 
 
 @pytest.mark.parametrize(
@@ -286,17 +299,17 @@ async def test_resources_are_watched_from_the_request_on() -> None:
 async def test_a_subscription_of_the_gateway_itself_is_not_ended_by_a_client(
     borrowed: bool, watched: bool, sent: int
 ) -> None:
-    link = OneLink(borrowed=borrowed)
-    front = front_of(link)
+    connection = OneConnection(borrowed=borrowed)
+    session = session_of(connection)
     if watched:
-        await in_session(link, front, "resources/subscribe", {"uri": "a:1"})
-        link.sent.clear()
-    await in_session(link, front, "resources/unsubscribe", {"uri": "a:1"})
-    assert len(link.sent) == sent
+        await in_session(connection, session, "resources/subscribe", {"uri": "a:1"})
+        connection.sent.clear()
+    await in_session(connection, session, "resources/unsubscribe", {"uri": "a:1"})
+    assert len(connection.sent) == sent
 
 
 @pytest.mark.parametrize(
-    ("method", "capabilities", "correlates", "session", "turn"),
+    ("method", "capabilities", "correlates", "with_session", "turn"),
     [
         ("tools/call", b'{"roots":{}}', False, True, True),
         ("tools/call", b'{"roots":{}}', True, True, False),
@@ -306,34 +319,77 @@ async def test_a_subscription_of_the_gateway_itself_is_not_ended_by_a_client(
     ],
 )
 async def test_calls_during_which_a_client_may_be_asked_take_turns(
-    method: str, capabilities: bytes, correlates: bool, session: bool, turn: bool
+    method: str, capabilities: bytes, correlates: bool, with_session: bool, turn: bool
 ) -> None:
-    link = OneLink(correlates=correlates)
-    front = front_of(link) if session else None
-    await in_session(link, front, method, {"name": "x"}, capabilities=capabilities)
-    assert link.turned == [turn]
-    assert link.turns.free
+    connection = OneConnection(correlates=correlates)
+    session = session_of(connection) if with_session else None
+    await in_session(connection, session, method, {"name": "x"}, capabilities=capabilities)
+    assert connection.turned == [turn]
+    assert connection.turns.free
 
 
 async def test_a_client_that_is_being_asked_need_not_wait(virtual_time: VirtualTime) -> None:
-    link: Any = OneLink()
-    one, other = front_of(link), front_of(link)
-    relay, begun = forwarder(turn_timeout=5.0), virtual_time.now
+    connection: Any = OneConnection()
+    one, other = session_of(connection), session_of(connection)
+    relay, begun = forwarder(turn_wait=0.25, turn_timeout=5.0), virtual_time.now
     call = exchange("tools/call", {"name": "x"}, stateless=False, capabilities=b'{"roots":{}}')
-    held = link.turns.try_take(one)
-    waiting = asyncio.create_task(relay.forward_in_session(call, other, link))
+    held = connection.turns.try_take(one)
+    waiting = asyncio.create_task(relay.forward_in_session(call, other, connection))
     await asyncio.sleep(0)
     one.asked = 1
-    assert await relay.forward_in_session(call, one, link) == Raw(b'{"a":1}')
+    assert await relay.forward_in_session(call, one, connection) == Raw(b'{"a":1}')
     one.asked = 0
     with pytest.raises(RpcError, match="raw is busy: other clients use it") as refused:
-        await relay.forward_in_session(call, one, link)
+        await relay.forward_in_session(call, one, connection)
     assert refused.value.code == INTERNAL_ERROR
-    assert virtual_time.now - begun == pytest.approx(5.0)
+    assert virtual_time.now - begun == pytest.approx(5.25)
     with pytest.raises(RpcError, match="raw is busy"):
         await waiting
-    assert len(link.sent) == 1
+    assert len(connection.sent) == 1
     assert held is not None
+    held.release()
+
+
+ASKABLE_CALL = {"stateless": False, "capabilities": b'{"roots":{}}'}
+
+
+async def test_a_session_that_waits_for_its_turn_is_moved(virtual_time: VirtualTime) -> None:
+    connection: Any = OneConnection()
+    other: Any = OneConnection()
+    session = session_of(connection)
+    moved: list[Any] = []
+
+    async def move(*of: Any) -> Any:
+        moved.append(of)
+        return other
+
+    relay, begun = forwarder(move), virtual_time.now
+    call = exchange("tools/call", {"name": "x"}, **ASKABLE_CALL)
+    held = connection.turns.try_take("another session")
+    assert await relay.forward_in_session(call, session, connection) == Raw(b'{"a":1}')
+    assert virtual_time.now - begun == pytest.approx(0.25)
+    assert moved == [(session, call.caller)]
+    assert (connection.sent, other.sent, other.turned) == ([], [({"name": "x"}, 3600.0)], [True])
+    assert (connection.turns.waiting, other.turns.free) == (0, True)
+    held.release()
+
+
+@pytest.mark.parametrize("why", ["borrowed", "another call of it"])
+async def test_a_session_that_cannot_be_moved_waits(virtual_time: VirtualTime, why: str) -> None:
+    connection: Any = OneConnection(borrowed=why == "borrowed")
+    session = session_of(connection)
+    if why != "borrowed":
+        connection.calls = {7: SimpleNamespace(session=session)}
+
+    async def move(*_: Any) -> Any:
+        raise AssertionError("its calls would end up on two connections")
+
+    relay, begun = forwarder(move, turn_timeout=5.0), virtual_time.now
+    held = connection.turns.try_take("another session")
+    call = exchange("tools/call", {"name": "x"}, **ASKABLE_CALL)
+    with pytest.raises(RpcError, match="raw is busy: other clients use it"):
+        await relay.forward_in_session(call, session, connection)
+    assert virtual_time.now - begun == pytest.approx(5.0)
     held.release()
 
 
@@ -348,12 +404,12 @@ async def test_a_client_that_is_being_asked_need_not_wait(virtual_time: VirtualT
 async def test_a_result_is_put_into_the_words_of_an_older_client(
     revision: Revision, same: bool
 ) -> None:
-    link: Any = OneLink(revision)
-    link.result = Raw(b'{"tools":[{"name":"x","icons":[],"inputSchema":{}}]}')
+    connection: Any = OneConnection(revision)
+    connection.result = Raw(b'{"tools":[{"name":"x","icons":[],"inputSchema":{}}]}')
     request = exchange("tools/list", {}, stateless=False)
     request.caller = structs.replace(request.caller, revision=Revision.V2025_06_18)
-    result = await forwarder().forward_in_session(request, None, link)
-    assert (result is link.result) is same
+    result = await forwarder().forward_in_session(request, None, connection)
+    assert (result is connection.result) is same
     assert (b"icons" in bytes(result or b"")) is same
 
 
@@ -376,45 +432,48 @@ HEADERS = {"mcp-param-a": "1", "mcp-param-b": "2", "accept": "x"}
 async def test_arguments_in_headers_are_passed_on_in_headers(
     method: str, headers: dict[str, str] | None, carries: bool, given: list[Any]
 ) -> None:
-    link: Any = OneLink(carries_headers=carries)
+    connection: Any = OneConnection(carries_headers=carries)
     request = exchange(method, {"name": "x"})
     request.transport = structs.replace(request.transport, headers=headers)
-    assert await forwarder(call_timeout=7.0).forward_stateless(request, None, link) is link.result
-    assert (link.given_headers, link.sent) == (given, [({"name": "x"}, 7.0)])
+    assert (
+        await forwarder(call_timeout=7.0).forward_stateless(request, None, connection)
+        is connection.result
+    )
+    assert (connection.given_headers, connection.sent) == (given, [({"name": "x"}, 7.0)])
 
 
 async def test_a_server_is_discovered_with_the_revisions_of_the_relay() -> None:
-    link: Any = OneLink()
+    connection: Any = OneConnection()
     result = await forwarder(call_timeout=7.0).forward_stateless(
-        exchange("server/discover", {}), None, link
+        exchange("server/discover", {}), None, connection
     )
     assert b'"supportedVersions"' in bytes(result or b"")
-    assert link.sent == [({}, 7.0)]
+    assert connection.sent == [({}, 7.0)]
 
 
 async def test_streams_last_until_they_are_ended() -> None:
-    link: Any = OneLink()
-    link.goes_on = asyncio.Event()
+    connection: Any = OneConnection()
+    connection.goes_on = asyncio.Event()
     quota = SubscriptionQuota()
-    relay = SameEraForwarder(RelaySettings(), quota)
+    relay = SameEraForwarder(RelaySettings(), quota, no_other_connection)
     params = {"notifications": {"resourceSubscriptions": ["a:1", "a:2"]}}
     asked = [exchange("subscriptions/listen", params) for _ in range(3)]
-    streams = [asyncio.create_task(relay.forward_stateless(one, None, link)) for one in asked]
+    streams = [asyncio.create_task(relay.forward_stateless(one, None, connection)) for one in asked]
     for _ in range(3):
         await asyncio.sleep(0)
-    assert link.sent == [(params, 0)] * 3
+    assert connection.sent == [(params, 0)] * 3
     assert quota.uris.total == 6
     relay.hang_up(asked[1].edge)
     ended = json.loads(bytes(await streams[1] or b""))
     assert ended == {"resultType": "complete", "_meta": {SUBSCRIPTION_KEY: 1}}
     assert [one.done() for one in streams] == [False, True, False]
     assert quota.uris.total == 4
-    link.result = Raw(b'{"b":2}')
-    link.goes_on.set()
+    connection.result = Raw(b'{"b":2}')
+    connection.goes_on.set()
     assert json.loads(bytes(await streams[0] or b""))["b"] == 2
-    link.goes_on.clear()
+    connection.goes_on.clear()
     await streams[2]
-    last = asyncio.create_task(relay.forward_stateless(asked[0], None, link))
+    last = asyncio.create_task(relay.forward_stateless(asked[0], None, connection))
     for _ in range(3):
         await asyncio.sleep(0)
     relay.hang_up()
@@ -423,20 +482,20 @@ async def test_streams_last_until_they_are_ended() -> None:
 
 
 async def test_a_client_that_does_not_listen_any_longer_ends_its_stream() -> None:
-    link: Any = OneLink()
-    link.goes_on = asyncio.Event()
+    connection: Any = OneConnection()
+    connection.goes_on = asyncio.Event()
     relay = forwarder()
     stream = asyncio.create_task(
-        relay.forward_stateless(exchange("subscriptions/listen", {}), None, link)
+        relay.forward_stateless(exchange("subscriptions/listen", {}), None, connection)
     )
     for _ in range(3):
         await asyncio.sleep(0)
     stream.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stream
-    assert link.over == 1
+    assert connection.over == 1
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    link.result = RpcError(-5, "no")
-    link.goes_on.set()
+    connection.result = RpcError(-5, "no")
+    connection.goes_on.set()
     with pytest.raises(RpcError, match="no"):
-        await relay.forward_stateless(exchange("subscriptions/listen", {}), None, link)
+        await relay.forward_stateless(exchange("subscriptions/listen", {}), None, connection)

@@ -8,11 +8,12 @@ import aiohttp
 import pytest
 from msgspec import Raw
 
-from fairlead.errors import RpcError
+from fairlead.errors import ConnectFailed, RpcError
 from fairlead.gateway import Relay
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.relay.upstream_session_restore import UpstreamSessionRestorer
+from fairlead.upstream.memory.server_facts import ServerFacts
 from tests.support.gateway_servers import serving, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, scene
 from tests.support.scripted_stdio_server import heard, program
@@ -44,7 +45,7 @@ async def test_a_server_that_came_back_hears_again_what_was_wanted() -> None:
 
 
 async def test_many_calls_at_once_after_a_loss_open_one_connection_for_a_session() -> None:
-    async with scene(upstream="per-session") as place:
+    async with scene(share="session") as place:
         client = await place.session()
         server = await place.server()
         await server.close()
@@ -55,31 +56,31 @@ async def test_many_calls_at_once_after_a_loss_open_one_connection_for_a_session
         for call in calls:
             assert "result" in await client.answer_to(call)
         assert len(place.servers) == 2
-        assert len(place.relay.upstream.links) == 1
+        assert len(place.relay.pool.connections) == 1
 
 
-@pytest.mark.parametrize("upstream", ["shared", "per-session"])
+@pytest.mark.parametrize("share", ["alike", "session"])
 async def test_a_session_of_a_client_that_vanished_gives_its_connection_up(
-    upstream: Any, tmp_path: Path
+    share: Any, tmp_path: Path
 ) -> None:
     """It has no stream and makes no call; should the client come back, the session goes on."""
     command = program(tmp_path, SERVER, stateless=False)
     entry = {"command": command[0], "args": command[1:]}
-    relay = Relay(entry, "one", upstream=upstream, linger=0.2)
+    relay = Relay(entry, "one", share=share, idle_close=0.2, idle_close_used=0.2)
     async with asyncio.timeout(LIMIT * 4), serving(relay) as url, aiohttp.ClientSession() as web:
         opened = await post(web, url, {}, "initialize", INITIALIZE)
         name = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
         assert (await (await post(web, url, name, "tools/call", {"name": "t"})).json())["result"]
-        await until(lambda: not relay.upstream.links)
+        await until(lambda: not relay.pool.connections)
         assert (await (await post(web, url, name, "tools/call", {"name": "t"})).json())["result"]
         assert len(heard(tmp_path, "initialize")) == 2
         headers = {**HEADERS, **name, "Accept": "text/event-stream"}
         async with web.get(url, headers=headers) as stream:  # now it may be told something
             assert stream.status == 200
             await post(web, url, name, "tools/call", {"name": "t"})
-            [link] = relay.upstream.links
-            assert not link.abandoned
-        await until(lambda: not relay.upstream.links)
+            [connection] = relay.pool.connections
+            assert not connection.abandoned
+        await until(lambda: not relay.pool.connections)
 
 
 SERVER = """
@@ -104,13 +105,17 @@ async def post(
     return await web.post(url, json=body, headers={**HEADERS, **more})
 
 
-class FakeLink:
+CHANGED = ["notifications/tools/list_changed", *["notifications/resources/updated"] * 2]
+
+
+class FakeConnection:
     """A connection, and what its server is asked for."""
 
     def __init__(self, *, stateless: bool = False) -> None:
         self.name, self.alive, self.borrowed, self.stateless = "raw", True, False, stateless
         self.peer = self
         self.uris: dict[str, set[object]] = {}
+        self.sessions: dict[Any, None] = {}
         self.asked: list[Any] = []
         self.activated = 0
         self.refuses = False
@@ -128,9 +133,11 @@ class FakeLink:
             raise RpcError(5, "no")
 
 
-class FakeFront:
-    def __init__(self, link: Any = None) -> None:
-        self.link = link
+class FakeSession:
+    restores_default = True
+
+    def __init__(self, connection: Any = None) -> None:
+        self.connection = connection
         self.introduction: Raw | None = Raw(b"{}")
         self.joining = 0
         self.opening = asyncio.Lock()
@@ -138,30 +145,51 @@ class FakeFront:
         self.uris = ["a:1", "a:2"]
         self.told: list[str] = []
 
-    def tell(self, note: Any, link: Any) -> None:
+    def attached(self) -> None:
+        self.told.append("attached")
+
+    def tell(self, note: Any) -> None:
         self.told.append(note.method)
 
 
 class Place:
     """A session whose connection may be lost."""
 
-    def __init__(self, link: Any = None, *, stateless: bool = False) -> None:
-        self.front = FakeFront(link)
-        self.new = FakeLink(stateless=stateless)
+    def __init__(self, connection: Any = None, *, stateless: bool = False) -> None:
+        self.session = FakeSession(connection)
+        self.new = FakeConnection(stateless=stateless)
         self.opened = 0
         self.bridged: list[str] = []
         self.joining: list[int] = []
-        self.asks_roots = False
+        self.left: list[Any] = []
+        self.error: Exception | None = None
+        self.facts = ServerFacts()
         self.capabilities = b"{}"
-        upstream: Any = self
-        self.restorer = UpstreamSessionRestorer(upstream, lambda link: self)  # type: ignore[arg-type,return-value]
+        pool: Any = self
+        self.restorer = UpstreamSessionRestorer(pool, lambda connection: self)  # type: ignore[arg-type,return-value]
 
-    async def for_session(self, front: Any, introduction: Raw, caller: Any) -> Any:
+    async def for_session(self, session: Any, introduction: Raw, caller: Any) -> Any:
         self.opened += 1
-        self.joining.append(front.joining)
+        self.joining.append(session.joining)
         await asyncio.sleep(0)
-        front.link = self.new
+        self.new.sessions[session] = None
         return self.new
+
+    async def another_for_session(self, session: Any, introduction: Raw, caller: Any) -> Any:
+        assert session.opening.locked()  # other requests of the session wait
+        self.opened += 1
+        if self.error is not None:
+            raise self.error
+        self.new.sessions[session] = None
+        return self.new
+
+    async def leave(self, session: Any, connection: Any) -> None:
+        self.left.append(connection)
+
+    async def move(self) -> Any:
+        session: Any = self.session
+        asked = exchange(stateless=False, capabilities=self.capabilities)
+        return await self.restorer.move(session, asked.caller)
 
     async def joined(self) -> None:
         self.bridged.append("joined")
@@ -170,53 +198,85 @@ class Place:
         self.bridged.append("follow")
 
     async def connection(self) -> Any:
-        front: Any = self.front
+        session: Any = self.session
         asked = exchange(stateless=False, capabilities=self.capabilities)
-        return await self.restorer.connection_of(front, asked.caller)
+        return await self.restorer.connection_of(session, asked.caller)
 
 
 async def test_a_connection_that_is_there_is_used() -> None:
-    place = Place(link := FakeLink())
-    assert await place.connection() is link
-    assert (place.opened, link.activated, place.front.told) == (0, 1, [])
+    place = Place(connection := FakeConnection())
+    assert await place.connection() is connection
+    assert (place.opened, connection.activated, place.session.told) == (0, 1, [])
 
 
 async def test_requests_at_once_get_one_new_connection_with_all_that_was_asked_for() -> None:
-    lost = FakeLink()
+    lost = FakeConnection()
     lost.alive = False
     place = Place(lost)
     found = await asyncio.gather(*(place.connection() for _ in range(3)))
     assert found == [place.new] * 3
-    assert (place.opened, place.front.joining) == (1, 0)
+    assert (place.opened, place.session.joining) == (1, 0)
     assert place.joining[0] > 0
     assert place.new.asked == [
         ("logging/setLevel", "debug"),
         ("resources/subscribe", "a:1"),
         ("resources/subscribe", "a:2"),
     ]
-    assert place.new.uris == {"a:1": {place.front}, "a:2": {place.front}}
-    changed = ["notifications/tools/list_changed", *["notifications/resources/updated"] * 2]
-    assert place.front.told == changed
+    assert place.new.uris == {"a:1": {place.session}, "a:2": {place.session}}
+    assert place.session.told == ["attached", *CHANGED]
+
+
+@pytest.mark.parametrize(
+    ("level", "others", "requested"),
+    [
+        ("error", ["info", None], "info"),
+        ("info", ["error", "invented"], "info"),
+        ("invented", [], "invented"),
+        (None, ["info"], None),
+    ],
+)
+async def test_the_lowest_log_level_of_all_sessions_of_a_connection_is_requested(
+    level: str | None, others: list[str | None], requested: str | None
+) -> None:
+    place = Place()
+    place.session.level, place.session.uris = level, []
+    for other in others:
+        session = FakeSession(place.new)
+        session.level = other
+        place.new.sessions[session] = None
+    await place.connection()
+    asked = [] if requested is None else [("logging/setLevel", requested)]
+    assert place.new.asked == asked
 
 
 async def test_who_comes_while_others_join_waits_behind_them() -> None:
-    place = Place(link := FakeLink())
-    place.front.joining = 1
-    async with place.front.opening:
+    place = Place(connection := FakeConnection())
+    place.session.joining = 1
+    async with place.session.opening:
         waiting = asyncio.create_task(place.connection())
         await asyncio.sleep(0)
         assert not waiting.done()
-    assert await waiting is link
-    assert place.front.joining == 1
+    assert await waiting is connection
+    assert place.session.joining == 1
 
 
 async def test_a_server_that_refuses_is_used_all_the_same() -> None:
     place = Place()
-    place.front.level = None
+    place.session.level = None
     place.new.refuses = True
     assert await place.connection() is place.new
     assert place.new.asked == [("resources/subscribe", "a:1")]
-    assert len(place.front.told) == 3
+    assert place.session.told == ["attached", *CHANGED]
+
+
+@pytest.mark.parametrize("restores", [True, False])
+async def test_a_session_may_leave_the_default_connection_to_the_gateway(restores: bool) -> None:
+    place = Place()
+    place.new.borrowed = True
+    place.session.restores_default = restores
+    assert await place.connection() is place.new
+    assert len(place.new.asked) == (3 if restores else 0)
+    assert place.session.told == (["attached", *CHANGED] if restores else [])
 
 
 async def test_a_stateless_server_is_followed_by_its_bridge() -> None:
@@ -241,7 +301,7 @@ async def test_a_server_may_read_the_roots_before_the_first_request(
     virtual_time: VirtualTime, about: dict[str, Any], waited: float
 ) -> None:
     place = Place(stateless=about.get("stateless", False))
-    place.asks_roots = about.get("asks_roots", False)
+    place.facts = ServerFacts(asks_roots_early=about.get("asks_roots", False))
     place.capabilities = about.get("capabilities", b'{"roots":{}}')
     place.new.borrowed = about.get("borrowed", False)
     if about.get("answered"):
@@ -253,8 +313,43 @@ async def test_a_server_may_read_the_roots_before_the_first_request(
 
 async def test_a_session_begins_with_initialize() -> None:
     place = Place()
-    place.front.introduction = None
+    place.session.introduction = None
     with pytest.raises(RpcError, match="Send initialize first") as refused:
         await place.connection()
     assert refused.value.code == -32602
-    assert (place.opened, place.front.joining) == (0, 0)
+    assert (place.opened, place.session.joining) == (0, 0)
+
+
+async def test_a_session_is_moved_with_all_that_it_asked_for() -> None:
+    old = FakeConnection()
+    place = Place(old)
+    session = place.session
+    old.uris = {"a:1": {session, "other"}, "a:2": {session, "other"}}
+    assert await place.move() is place.new
+    assert (session.connection, place.left) == (place.new, [old])
+    assert (place.new.activated, place.opened) == (1, 1)
+    assert place.new.asked == [
+        ("logging/setLevel", "debug"),
+        ("resources/subscribe", "a:1"),
+        ("resources/subscribe", "a:2"),
+    ]
+    assert place.new.uris == {"a:1": {session}, "a:2": {session}}
+    assert old.uris == {"a:1": {"other"}, "a:2": {"other"}}
+    assert session.told == ["attached", *CHANGED]
+
+
+async def test_a_session_that_lost_its_connection_leaves_none() -> None:
+    place = Place()
+    assert await place.move() is place.new
+    assert (place.session.connection, place.left) == (place.new, [])
+
+
+async def test_a_session_that_cannot_be_moved_keeps_its_connection() -> None:
+    place = Place(connection := FakeConnection())
+    connection.uris = {"a:1": {place.session}}
+    place.error = ConnectFailed("no room")
+    with pytest.raises(ConnectFailed, match="no room"):
+        await place.move()
+    assert (place.session.connection, place.left) == (connection, [])
+    assert connection.uris == {"a:1": {place.session}}
+    assert not place.session.opening.locked()

@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.protocol.revisions import NEWEST, Revision
+from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.protocol.targets.targets import Target
 from fairlead.wire import to_json
 

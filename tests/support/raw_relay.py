@@ -14,8 +14,8 @@ from msgspec import Raw
 
 from fairlead.gateway import Relay
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
-from fairlead.relay.server_target import Way
 from fairlead.transport.socket import connect_unix
+from fairlead.upstream.server_target import ServerTarget
 from tests.support.line_sockets import listen_unix
 
 LIMIT = 5.0
@@ -211,7 +211,9 @@ class Scene:
                 while not server.seen:
                     await asyncio.sleep(0.002)
                 refused = server.era == "stateless" and server.seen[0]["method"] == "initialize"
-                if not refused or self.relay.upstream.way.shared:  # a process gets another chance
+                if (
+                    not refused or self.relay.pool.target.is_process
+                ):  # a process gets another chance
                     return server
 
     def came(self, server: Server) -> None:
@@ -248,7 +250,7 @@ async def scene(
     """A relay to a server of that era. What is in `quiet` the test answers itself."""
     with tempfile.TemporaryDirectory() as folder:
         behind, before = str(Path(folder) / "behind"), str(Path(folder) / "before")
-        way = Way(name="raw", open=lambda: connect_unix(behind), shared=shared)
+        way = ServerTarget(name="raw", open=lambda: connect_unix(behind), is_process=shared)
         relay = Relay(way, interceptors=interceptors, **settings)
         place = Scene(relay, before)
         place.era = era

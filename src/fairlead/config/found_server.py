@@ -74,6 +74,7 @@ class NormalizedEntry(Struct, frozen=True, kw_only=True):
     only_tools: tuple[str, ...] | None = None  # None: all of them
     without_tools: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    settings: dict[str, Any] = {}  # of its connections; they decide nothing that it runs
 
 
 class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
@@ -148,7 +149,8 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
             parts[f"content of {path}"] = content and hashlib.sha256(content).hexdigest()
         parts["tools"] = [self.only_tools, self.without_tools]
         parts["settings"] = [self.dialect, self.startup_timeout, entry]
-        parts["entry"] = [self.raw, self.declared_inputs]
+        written = {key: value for key, value in self.raw.items() if key not in self.settings}
+        parts["entry"] = [written, self.declared_inputs]
         return parts
 
     def __repr__(self) -> str:  # the raw entry may hold secrets, and reprs end up in logs

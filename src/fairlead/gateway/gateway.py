@@ -12,13 +12,15 @@ from collections.abc import (
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
+from msgspec import structs
 
+from ..config.server_spec import ServerSpec
 from ..interceptor import Exchange, Handler, Interceptor
-from ..manager import MCPManager
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
 from ..policy.view_dependent import notify_of_views
 from ..protocol.identity.principal import ANONYMOUS, Principal
+from ..protocol.targets.list_kind import ListKind
 from ..relay.bridge.parked_calls import ParkedCalls
 from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
@@ -26,14 +28,18 @@ from ..server.http_app.http_runnable import HttpRunnable
 from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..transport.http.server.http_settings import HttpSettings
+from ..upstream.connection.upstream_connection import UpstreamConnection
+from ..upstream.list_variants import VariantKey
 from ..wire import to_json
 from .admin.status import GatewayStatus
 from .backends.backend import Member
 from .backends.connector import BackendConnector, ServerEntry
+from .backends.gateway_servers import GatewayServers, ServerSource
 from .backends.registry import BackendRegistry
 from .backends.replica_factory import ReplicaFactory
-from .backends.upstream_events import UpstreamEvents
+from .backends.upstream_events import LIST_CHANGED, UpstreamEvents
 from .background_tasks import BackgroundTasks
+from .catalog.list_comparison import ListComparison
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
@@ -79,7 +85,7 @@ class Gateway(HttpRunnable):
 
     def __init__(
         self,
-        manager: MCPManager | None = None,
+        manager: ServerSource | None = None,
         *,
         settings: GatewaySettings | None = None,
         interceptors: Sequence[Interceptor] = (),
@@ -98,8 +104,9 @@ class Gateway(HttpRunnable):
             ConfigError: `search` is on, and the library for it is not installed.
         """
         self.settings = settings if settings is not None else GatewaySettings(**options)
-        self._owns_manager = manager is None
-        self.manager = manager or MCPManager(on_roots=None, rules=self.settings.rules)
+        self._owns_servers = manager is None
+        self._servers: ServerSource = manager or GatewayServers(self.settings)
+        self.upstreams = self._servers.upstreams
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
         self.reload: Callable[[], Awaitable[object]] | None = None  # set by what follows its files
@@ -122,26 +129,29 @@ class Gateway(HttpRunnable):
         self.members, self.endpoints = self._registry.members, self._registry.endpoints
         self._clients = ClientRegistry(self.endpoints)
         self._views = ClientViews(views or {}, self.settings.view)
+        self._comparison = ListComparison(self.catalog, self._tasks, self._variant_changed)
         self._lists = MergedLists(
-            *(self.catalog, self.members, self._views),
+            *(self.catalog, self.members, self._views, self._comparison),
             deadline=self.settings.deadline,
             fresh=self.settings.fresh,
             search=self.settings.search,
         )
         self._router = Router(
             *(self.catalog, self._registry, self._lists, self._views),
-            self.manager.get_connected_servers,
+            self.upstreams.connected,
         )
         self._resolver = TargetResolver(
             *(self.catalog, self._registry, self._lists),
-            *(self._router, self._views, self.manager),
+            *(self._router, self._views),
         )
         self.interceptors = self._with_own(interceptors)
 
         # Changes
         notifier = InterceptedNotifier(self.interceptors, to_json(self.info))
         self.changes = ChangeBroadcaster(notifier if self.interceptors else None, self.quota)
-        self.upstream_subscriptions = UpstreamSubscriptions(self.manager, self.members, self._tasks)
+        self.upstream_subscriptions = UpstreamSubscriptions(
+            self.upstreams, self.members, self._tasks
+        )
         self.subscriptions = ClientSubscriptions(
             *(self.upstream_subscriptions, self.changes),
             catalog=self.catalog,
@@ -153,7 +163,9 @@ class Gateway(HttpRunnable):
             deadline=self.settings.deadline,
         )
         self._view_updater = ViewUpdater(
-            *(self._views, self._clients, self._registry, self.subscriptions, self.changes)
+            *(self._views, self._clients, self._registry, self.subscriptions, self.changes),
+            has_variants=lambda: self.catalog.has_variants,
+            sees_variant=self._lists.sees_variant,
         )
         self._disconnector = ClientDisconnector(
             *(self._clients, self._registry, self.subscriptions, self.changes)
@@ -161,14 +173,14 @@ class Gateway(HttpRunnable):
 
         # Endpoints, and the servers behind them
         self._log_levels = LogLevels(
-            self.manager, self._registry, self._clients.merged, self._tasks
+            self.upstreams, self._registry, self._clients.merged, self._tasks
         )
         self._endpoint = self._merged_endpoint()
         self.handler: Handler = self._endpoint.handler
-        self._connector, self._listeners = self._connect_manager()
+        self._connector, self._listeners = self._connect_servers()
         self._status = GatewayStatus(
             self.info,
-            manager=self.manager,
+            upstreams=self.upstreams,
             registry=self._registry,
             catalog=self.catalog,
             clients=self._clients,
@@ -192,7 +204,7 @@ class Gateway(HttpRunnable):
     def _merged_endpoint(self) -> MergedEndpoint:
         handshake = HandshakeResults(
             *(self.info, self.settings.instructions, self._envelope),
-            manager=self.manager,
+            upstreams=self.upstreams,
             registry=self._registry,
             lists=self._lists,
             views=self._views,
@@ -250,8 +262,8 @@ class Gateway(HttpRunnable):
             input_timeout=self.settings.relay.input_timeout,
         )
 
-    def _connect_manager(self) -> tuple[BackendConnector, list[Callable[[], None]]]:
-        """Listen to the manager; return what adds servers to it, and what ends the listening."""
+    def _connect_servers(self) -> tuple[BackendConnector, list[Callable[[], None]]]:
+        """Listen to the servers; return what adds others, and what ends the listening."""
         events = UpstreamEvents(
             *(
                 self._registry,
@@ -259,14 +271,13 @@ class Gateway(HttpRunnable):
                 self.changes,
                 self._notifications,
                 self._tasks,
+                self._comparison,
             ),
             self._view_updater.audience_of,
         )
         connector = BackendConnector(
-            *(self.manager, self.catalog, self._registry),
-            replicas=ReplicaFactory(
-                self.manager, self.settings, self.parked, self.quota, self.interceptors
-            ),
+            *(self._servers, self.catalog, self._registry),
+            replicas=ReplicaFactory(self.settings, self.parked, self.quota, self.interceptors),
             new_endpoint=self._server_endpoint,
             added=self._serve_endpoint,
             removed=self._end_endpoint,
@@ -277,10 +288,19 @@ class Gateway(HttpRunnable):
             tasks=self._tasks,
         )
         listeners = [
-            self.manager.add_status_listener(events.status_changed),
-            self.manager.add_notification_listener(events.notification_received),
+            self.upstreams.add_status_listener(events.status_changed),
+            self.upstreams.add_change_listener(events.upstream_changed),
+            self.upstreams.add_notification_listener(events.notification_received),
         ]
         return connector, listeners
+
+    def _variant_changed(
+        self, whose: VariantKey | UpstreamConnection, kinds: set[ListKind]
+    ) -> None:
+        """Notify the clients that see other lists of a server than before."""
+        edges = {*self._clients.seeing(whose), *self.subscriptions.listening(whose)}
+        for method in {LIST_CHANGED[kind] for kind in kinds}:
+            self.changes.changed_for(edges, method)
 
     def _observe(self, observing: "Observability") -> list[Callable[[], None]]:
         from .operations.tool_lock_lookup import ToolOriginLookup
@@ -290,7 +310,7 @@ class Gateway(HttpRunnable):
             search=self.settings.search,
         )
         return observing.observe_gateway(
-            *(self.manager, self._registry, self._clients),
+            *(self.upstreams, self._registry, self._clients),
             server_of=self._resolver.server_of,
             tools=tools,
         )
@@ -306,6 +326,15 @@ class Gateway(HttpRunnable):
             ConfigError: An entry is invalid.
         """
         await self._connector.connect(servers)
+
+    def update_settings(self, servers: Mapping[str, list[ServerSpec]]) -> None:
+        """Use other settings for connections that are opened from now on; nothing is restarted."""
+        for name, specs in servers.items():
+            member = self.members.get(name)
+            for replica, spec in zip(member.replicas if member else (), specs, strict=False):
+                replica.upstream.update_settings(
+                    structs.replace(self.upstreams.settings, **spec.settings)
+                )
 
     def arrange(self, names: Iterable[str]) -> None:
         """Set the order of the servers: the first one owns what several of them list."""
@@ -362,7 +391,7 @@ class Gateway(HttpRunnable):
 
         observing = self.observing or Observability()
         servers = ServersApi(
-            manager=self.manager,
+            upstreams=self.upstreams,
             registry=self._registry,
             catalog=self.catalog,
             clients=self._clients,
@@ -399,7 +428,7 @@ class Gateway(HttpRunnable):
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect all clients, and all servers unless the manager was given."""
+        """Disconnect all clients, and all servers unless they belong to a manager."""
         for stop_listening in self._listeners:
             stop_listening()
         self.parked.close()
@@ -411,8 +440,8 @@ class Gateway(HttpRunnable):
         await self._connector.wait_until_removed()
         self._registry.clear()
         await self._tasks.close()
-        if self._owns_manager:
-            await self.manager.close()
+        if self._owns_servers:
+            await self._servers.close()
 
     # Clients
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from ..client.server_entry import MCPServerEntry
+from ..config.configured_servers import configured_servers
 from ..config.discovery import DiscoveredServers
 from ..config.files.config_reader import ConfigReader, read_file
 from ..config.files.formats import Document, parse
@@ -19,11 +20,11 @@ from ..config.files.source_locations import location_of
 from ..config.found_server import FoundServer
 from ..config.hosts import ConfigLocation, Host, find_servers
 from ..config.paths import local_host_paths
+from ..config.server_spec import ServerSpec
+from ..config.upstream_settings import OLD_SHARE, SERVER_SETTINGS
 from ..config.validate import is_server_name
 from ..config.variables.variable_syntax import VariableScope, substitute
 from ..errors import ConfigError
-from ..manager.configured_servers import configured_servers
-from ..manager.server_spec import ServerSpec
 from ..protocol.identity.principal import UNNAMED
 from ..relay.relay_settings import RelaySettings
 from .catalog.views import View
@@ -68,6 +69,7 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     rules: str | None = None  # the path of the file that says what happens to messages
     lock: str | None = None  # the path of the lock file for tools
     lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
+    warnings: tuple[str, ...] = ()  # old spellings in it
 
     @property
     def views(self) -> dict[str, View]:
@@ -134,6 +136,12 @@ _PLACE: Final[dict[str, Any]] = {
     "lock_policy": Literal["refuse", "warn", "ask"],
 }
 _TABLES: Final = ("servers", "views", "clients")
+# Old spellings: the new name, and new values where those have changed, too.
+_OLD: Final[dict[str, tuple[str, Mapping[str, str] | None]]] = {
+    "upstream": ("share", OLD_SHARE),
+    "linger": ("idle_close", None),
+    "max_channels": ("max_connections", None),
+}
 _VIEW: Final[dict[str, Any]] = {
     "servers": list[str],
     "allow": list[str],
@@ -155,10 +163,12 @@ class _GatewayFileParser:
     def __init__(self, document: Document, env: Mapping[str, str]) -> None:
         self._document = document
         self._env = env
+        self._warnings: list[str] = []
 
     def file(self) -> GatewayFile:
         data = {key: value for key, value in self._document.data.items() if key != "$schema"}
-        self._know((), data, [*_FLAT, *_PLACE, *_TABLES], "setting")
+        self._know((), data, [*_FLAT, *_PLACE, *_TABLES, *_OLD], "setting")
+        data = self._renewed((), data)
         values = {key: self._value((key,), data[key], _FLAT[key]) for key in _FLAT if key in data}
         place = {key: self._value((key,), data[key], _PLACE[key]) for key in _PLACE if key in data}
         servers = self._servers(self._table(("servers",), data))
@@ -198,7 +208,25 @@ class _GatewayFileParser:
             rules=self._beside(place.get("rules")),
             lock=self._beside(place.get("lock")),
             lock_policy=place.get("lock_policy", "refuse"),
+            warnings=tuple(self._warnings),
         )
+
+    def _renewed(self, where: tuple[str, ...], data: dict[str, Any]) -> dict[str, Any]:
+        """Return settings without old spellings, each of which is worth a warning."""
+        data = dict(data)
+        for old, (new, values) in _OLD.items():
+            if old not in data:
+                continue
+            value = data.pop(old)
+            if values is not None:
+                kind = Literal[tuple(values)]  # type: ignore[valid-type]
+                value = values[self._value((*where, old), value, kind)]
+            shown = f'{new} = "{value}"' if isinstance(value, str) else new
+            line = self._line((*where, old))
+            self._warnings.append(f"{self._document.path}:{line}: `{old}` is now `{shown}`")
+            if old != "max_channels":  # it limited something else
+                data.setdefault(new, value)
+        return data
 
     def _beside(self, name: str | None) -> str | None:
         """A path that is meant from where the file is."""
@@ -234,6 +262,7 @@ class _GatewayFileParser:
     def _replicas(self, where: tuple[str, ...], raw: Any) -> list[dict[str, Any]]:
         """The entries behind one name; what they have in common stands beside `replicas`."""
         self._know_entry(where, raw)
+        raw = self._with_settings(where, raw)
         if "replicas" not in raw:
             return [raw]
         shared = {key: value for key, value in raw.items() if key != "replicas"}
@@ -242,7 +271,15 @@ class _GatewayFileParser:
             raise self._wrong((*where, "replicas"), "`replicas` is a list of entries")
         for one in replicas:
             self._know_entry((*where, "replicas"), one)
-        return [{**shared, **one} for one in replicas]
+        own = [self._with_settings((*where, "replicas"), one) for one in replicas]
+        return [{**shared, **one} for one in own]
+
+    def _with_settings(self, where: tuple[str, ...], raw: dict[str, Any]) -> dict[str, Any]:
+        """Return an entry with valid settings of its connections, under their present names."""
+        raw = self._renewed(where, raw)
+        for key in SERVER_SETTINGS.keys() & raw.keys():
+            raw[key] = self._value((*where, key), raw[key], SERVER_SETTINGS[key])
+        return raw
 
     def _know_entry(self, where: tuple[str, ...], raw: Any) -> None:
         about = f'Server "{where[1]}"'
@@ -250,7 +287,7 @@ class _GatewayFileParser:
             raise self._wrong(where, f"{about}: an entry with `command` or `url` is expected")
         kinds = get_args(MCPServerEntry)
         fields = {one.encode_name for kind in kinds for one in structs.fields(kind)}
-        known = {*fields, *_ENTRY_TOO}
+        known = {*fields, *_ENTRY_TOO, *SERVER_SETTINGS, *_OLD}
         self._know(where, raw, known, "key", f"{about}: ")
 
     def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, FoundServer]:

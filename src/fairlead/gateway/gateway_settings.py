@@ -3,7 +3,6 @@
 from msgspec import Struct, field
 
 from ..limits import CATALOG_BYTES, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
-from ..manager.supervisor import Rules
 from ..relay.relay_settings import RelaySettings
 from .catalog.views import View
 
@@ -30,10 +29,3 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     max_server_bytes: int = SERVER_CATALOG_BYTES.value  # of all lists of a server
     max_catalog_bytes: int = CATALOG_BYTES.value  # of all lists of all servers
     relay: RelaySettings = field(default_factory=RelaySettings)
-
-    @property
-    def rules(self) -> Rules:
-        """The same for the manager that connects the servers."""
-        return Rules(
-            connect_timeout=self.relay.connect_timeout, hang_timeout=self.relay.hang_timeout
-        )

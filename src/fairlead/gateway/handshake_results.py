@@ -6,11 +6,11 @@ from msgspec import Raw
 
 from ..interceptor import Answer, Exchange
 from ..limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
-from ..manager import MCPManager
 from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
 from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.results.result_envelope import ResultEnvelope
+from ..upstream.upstream_registry import UpstreamRegistry
 from ..wire import to_json
 from .backends.registry import BackendRegistry
 from .catalog.list_requests import MergedLists
@@ -37,7 +37,7 @@ class HandshakeResults:
         instructions: str | None,
         envelope: ResultEnvelope,
         *,
-        manager: MCPManager,
+        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         lists: MergedLists,
         views: ClientViews,
@@ -47,7 +47,7 @@ class HandshakeResults:
         self._info = info
         self._own_instructions = instructions
         self._envelope = envelope
-        self._manager = manager
+        self._upstreams = upstreams
         self._registry = registry
         self._lists = lists
         self._views = views
@@ -84,9 +84,9 @@ class HandshakeResults:
             await self._lists.ready()  # it gets them only once; others may request them again
         view = self._views.view_of(exchange.caller)
         found: dict[str, str] = {}
-        for server, connection in self._manager.connections.items():
+        for server, upstream in self._upstreams.items():
             member = self._registry.owner(server)
-            text = connection.client.instructions
+            text = upstream.instructions
             if member is not None and text and view.includes(member.name):
                 found.setdefault(member.name, text)
         texts, room = [], MERGED_INSTRUCTIONS_TEXT.value

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..protocol.methods import by_era
 from ..protocol.own_errors import own_error
+from ..protocol.targets.list_kind import ListKind
 from ..protocol.targets.targets import Target
 from ..server.results.result_envelope import ResultEnvelope
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from .backends.registry import BackendRegistry
-from .catalog.list_kind import ListKind
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.routing import Router
@@ -85,8 +85,10 @@ class MergedDispatcher:
         if exchange.method == "ping" and not exchange.caller.stateless:
             return b"{}"
         if exchange.method == "tools/list" and self._registry.is_ready:
-            page = self._lists.page(ListKind.TOOLS, exchange)
-            return self._envelope.listed(page, exchange.caller)
+            client = self._clients.get(exchange.edge)
+            if self._lists.is_ready_for(exchange, client):
+                page = self._lists.page(ListKind.TOOLS, exchange, client)
+                return self._envelope.listed(page, exchange.caller)
         return None
 
     def _handle(self, exchange: Exchange) -> Awaitable[Answer]:
@@ -109,8 +111,8 @@ class MergedDispatcher:
     async def _list(
         self, kind: ListKind, exchange: Exchange, client: ConnectedClient | None
     ) -> Answer:
-        await self._lists.ready()
-        return self._envelope.listed(self._lists.page(kind, exchange), exchange.caller)
+        await self._lists.ready_for(exchange, client)
+        return self._envelope.listed(self._lists.page(kind, exchange, client), exchange.caller)
 
     async def _call_tool(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         return await self._forward(await self._router.tool(exchange), exchange, client)

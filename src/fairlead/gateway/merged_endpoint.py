@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..interceptor import Interceptor, malformed_frame_hook
@@ -70,6 +71,8 @@ class MergedEndpoint(EndpointHooks):
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
         client = ConnectedClient(principal, self._input_timeout, self._interceptors, self._quota)
+        client.on_attached = partial(self._subscriptions.session_attached, client)
+        client.on_lost = partial(self._subscriptions.session_lost, client)
         peer = Peer(
             channel,
             Conversation(
@@ -133,8 +136,8 @@ class MergedEndpoint(EndpointHooks):
 def _forward_notification(client: ConnectedClient, note: Notification) -> None:
     if note.method == "notifications/initialized":
         return
-    for front in list(client.fronts.values()):
-        link = front.link
-        # The capabilities of this client were not declared on a connection that all share.
-        if link is not None and not link.stateless and not link.borrowed:
-            link.outbox.put(note)
+    for session in list(client.sessions.values()):
+        connection = session.connection
+        # The capabilities of this client were not declared on the default connection.
+        if connection is not None and not connection.stateless and not connection.borrowed:
+            connection.outbox.put(note)

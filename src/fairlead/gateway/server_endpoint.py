@@ -26,17 +26,17 @@ from ..protocol.headers import ParamHeader
 from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error
+from ..protocol.targets.list_kind import ListKind
 from ..protocol.targets.unique_names import full_name
-from ..relay.relayed_call import LEVELS
 from ..relay.request_params import level_of, listen_request_for, reference_of, uris_of, with_members
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.http_runnable import EndpointHooks, NoInlineMethods
 from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
+from ..upstream.connection.relayed_call import LEVELS
 from ..wire import Notification
 from ..wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND
 from .backends.backend import Member
-from .catalog.list_kind import ListKind
 from .catalog.list_requests import MergedLists
 from .catalog.merged_catalog import MergedCatalog
 from .catalog.views import View
@@ -210,9 +210,9 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
             self._member.left(client)
             return
         for replica in self._member.replicas:
-            front = client.fronts.get(replica.relay)
-            if front is not None:
-                replica.relay.unwatch(front, view.permits_uri)
+            session = client.sessions.get(replica.relay)
+            if session is not None:
+                replica.relay.unwatch(session, view.permits_uri)
 
     async def close(self) -> None:
         """Close the connections of all clients."""
@@ -222,9 +222,9 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
 
     def _forward_notification(self, client: SingleServerClient, note: Notification) -> None:
         for replica in self._member.replicas:
-            front = client.fronts.get(replica.relay)
-            if front is not None:
-                replica.relay.told(front, note)
+            session = client.sessions.get(replica.relay)
+            if session is not None:
+                replica.relay.told(session, note)
 
     def _disconnected(self, client: SingleServerClient) -> None:
         self.clients.pop(client.peer, None)
@@ -404,8 +404,8 @@ def _reject_method(exchange: Exchange, view: View) -> None:
 
 def _notify_of_lists(client: SingleServerClient) -> None:
     """Notify a client that every list may have changed, if it has completed the handshake."""
-    front = next(iter(client.fronts.values()), None)
-    if front is not None and client.peer.conversation.state is SessionState.ACTIVE:
+    session = next(iter(client.sessions.values()), None)
+    if session is not None and client.peer.conversation.state is SessionState.ACTIVE:
         for kind in ("tools", "resources", "prompts"):
             note = Notification(f"notifications/{kind}/list_changed")
-            client.outgoing.put(note, client.peer, front.outbox.put)
+            client.outgoing.put(note, client.peer, session.outbox.put)

@@ -6,13 +6,7 @@ from ..lazy_names import lazy_names
 from .chain import Interceptor, Proceed, chain
 from .combined_hooks import extra_members_hook, malformed_frame_hook
 from .exchange import Answer, Exchange, Handler, ReplyPath, ReplyPathBase
-from .interceptor_base import (
-    EditExtraMembers,
-    ExtraMembers,
-    InterceptorBase,
-    hooks_of,
-    overrides,
-)
+from .interceptor_base import EditExtraMembers, ExtraMembers, InterceptorBase, hooks_of, overrides
 from .malformed_frame import MalformedFrame, OnMalformed
 
 if TYPE_CHECKING:

@@ -6,13 +6,7 @@ from typing import Any
 
 from .chain import Interceptor
 from .exchange import Exchange
-from .interceptor_base import (
-    EditExtraMembers,
-    ExtraMembers,
-    InterceptorBase,
-    hooks_of,
-    overrides,
-)
+from .interceptor_base import EditExtraMembers, ExtraMembers, InterceptorBase, hooks_of, overrides
 from .malformed_frame import MalformedFrame, OnMalformed
 
 __all__ = ["extra_members_hook", "malformed_frame_hook"]

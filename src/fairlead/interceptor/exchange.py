@@ -136,9 +136,7 @@ class Exchange(Struct):
         if self.resolver is not None:
             found = self.resolver(self)
         else:
-            from ..protocol.targets.targets import (
-                targets_of,
-            )  # servers without policies need none of it
+            from ..protocol.targets.targets import targets_of
 
             found = targets_of(self.message.method, self.head, self.message.params)
         if self.displayed is None or not found:

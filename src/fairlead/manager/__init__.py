@@ -24,6 +24,9 @@ from ..config.validate import validate_server_config
 from ..lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from ..config.upstream_settings import Rules
+    from ..upstream.memory.tool_cache import MCPToolCache
+    from ..upstream.status_events import StatusEvent
     from .discover_tools import discover_and_load_mcp_tools, discover_mcp_servers
     from .manager import MCPManager
     from .open_connection import (
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
         disconnect_server,
         list_tools,
     )
-    from .status_events import StatusEvent
-    from .supervisor import Rules
     from .tools.provider_adapters import (
         as_callables,
         run_anthropic,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
         to_openai_responses,
     )
     from .tools.tool import DeferredMCPTool, MCPTool
-    from .tools.tool_cache import MCPToolCache
     from .tools.tool_session import ToolSession, create_tool_session
 
 MCPServerConfig = MCPServerEntry
@@ -99,8 +99,6 @@ _NAMES = {
         "disconnect_server",
         "list_tools",
     ],
-    "status_events": ["StatusEvent"],
-    "supervisor": ["Rules"],
     "tools.provider_adapters": [
         "as_callables",
         "run_anthropic",
@@ -110,12 +108,16 @@ _NAMES = {
         "to_openai_responses",
     ],
     "tools.tool": ["DeferredMCPTool", "MCPTool"],
-    "tools.tool_cache": ["MCPToolCache"],
     "tools.tool_session": ["ToolSession", "create_tool_session"],
 }
 
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
     __getattr__ = lazy_names(
         __name__,
-        {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
+        {
+            "MCPToolCache": "fairlead.upstream.memory.tool_cache",
+            "Rules": "fairlead.config.upstream_settings",
+            "StatusEvent": "fairlead.upstream.status_events",
+            **{name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names},
+        },
     )

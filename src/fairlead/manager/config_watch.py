@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from ..config.configured_servers import configured_servers, load_configured
 from ..config.files.config_reader import FileStamp, stamp_of
+from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
-from .configured_servers import configured_servers, load_configured
-from .server_spec import ConnectReport, ServerSpec, Startup
+from .connect_report import ConnectReport, Startup
 
 __all__ = [
     "ConfigSnapshot",

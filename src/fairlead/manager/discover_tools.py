@@ -8,10 +8,10 @@ from msgspec import structs
 
 from ..config.server_filters import ServerFilter
 from ..config.trust import Trust
-from .configured_servers import connect_configured
+from ..upstream.memory.tool_cache import MCPToolCache
+from .connect_configured import connect_configured
+from .connect_report import ConnectReport
 from .manager import MCPManager
-from .server_spec import ConnectReport
-from .tools.tool_cache import MCPToolCache
 
 __all__ = ["Discovered", "discover_and_load_mcp_tools", "discover_mcp_servers"]
 

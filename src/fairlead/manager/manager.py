@@ -5,31 +5,44 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
 from ..client.connection.era_cache import known_eras
 from ..client.server_entry import MCPServerEntry
+from ..config.server_spec import ServerSpec, read_spec
+from ..config.upstream_settings import Rules
 from ..errors import ConfigError
-from ..upstream.start_limiter import StartLimiter
+from ..protocol.targets.list_kind import ListKind
+from ..upstream.connection_keeper import END_LIMIT
+from ..upstream.memory.era_store import CachedEraStore
+from ..upstream.memory.tool_cache import MCPToolCache
+from ..upstream.memory.tool_memory import ToolMemory
+from ..upstream.starts.start_limiter import StartLimiter
+from ..upstream.status_events import (
+    NotificationListener,
+    StatusListener,
+    added_listener,
+    call_safely,
+)
+from ..upstream.upstream import Upstream
+from ..upstream.upstream_calls import UpstreamCalls
+from ..upstream.upstream_registry import UpstreamRegistry
 from .config_watch import Reloader, snapshot_reader
-from .configured_servers import connect_configured
-from .era_store import CachedEraStore
+from .connect_configured import connect_configured
+from .connect_report import ConnectReport, Startup
 from .open_connection import MCPServerConnection, Source
 from .resources_prompts import ResourcesAndPrompts
-from .server_spec import ConnectReport, ServerSpec, Startup, read_spec
 from .startup_gate import StartupGate
-from .status_events import Listeners, NotificationListener, StatusListener, ToolsListener
-from .supervisor import END_LIMIT, Rules, Supervisor
 from .tool_index import ToolIndex
 from .tools.tool import MCPTool
-from .tools.tool_cache import MCPToolCache
 
 __all__ = ["MCPManager"]
 
 log = logging.getLogger("fairlead.manager")
+
+ToolsListener: TypeAlias = Callable[[list[MCPTool]], None]
 
 
 class MCPManager(ResourcesAndPrompts):
@@ -60,20 +73,22 @@ class MCPManager(ResourcesAndPrompts):
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
         self.rules = rules or Rules()
-        self._config = config or MCPClientConfig()
         callbacks.setdefault("on_roots", lambda: [self.cwd])  # None: servers get none
-        self._callbacks = callbacks
-        self.start_limiter = StartLimiter(max_starts)  # of all processes, those of a gateway too
-        self._specs: dict[str, ServerSpec] = {}
-        self._supervisors: dict[str, Supervisor] = {}
+        self.upstreams = UpstreamRegistry(
+            self.rules.settings,
+            kinds=(ListKind.TOOLS,),
+            for_client=True,
+            config=config or MCPClientConfig(),
+            callbacks=callbacks,
+            max_starts=max_starts,
+        )
+        self.upstreams.add_change_listener(self._changed)
+        self._calls: dict[str, UpstreamCalls] = {}
         self._gate = StartupGate()
-        self._listeners = Listeners()
+        self._tools_listeners: list[ToolsListener] = []
+        self._memory = ToolMemory(cache)
         self._index = ToolIndex(
-            self._specs,
-            self._supervisors,
-            cache,
-            call=self._call,
-            on_change=self._listeners.report_tools,
+            self.upstreams, self._memory, call=self._call, on_change=self._report_tools
         )
         self._reloader: Reloader | None = None
         self._closed = False
@@ -93,9 +108,9 @@ class MCPManager(ResourcesAndPrompts):
         """
         began = asyncio.get_running_loop().time()
         errors: list[dict[str, str]] = []
-        new: list[Supervisor] = []
+        new: list[Upstream] = []
         for name, config in configs.items():
-            if name in self._supervisors:
+            if name in self._calls:
                 continue
             source = (sources or {}).get(name)
             try:
@@ -105,45 +120,37 @@ class MCPManager(ResourcesAndPrompts):
                 errors.append({"path": _path(name, source), "error": str(exc)})
                 continue
             new.append(self._begin(name, spec))
-        self._listeners.report_connecting([s.name for s in new if s.state != "idle"])
+        self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
         await self._gate.wait_briefly(new, began)
         if (startup or self._startup) == "wait":
-            await self._gate.wait([s for s in new if not self._index.is_known(s.name)])
-        for supervisor in new:
-            if supervisor.state in ("failed", "suspended") and supervisor.error is not None:
-                path = _path(supervisor.name, self.get_source(supervisor.name))
-                errors.append({"path": path, "error": str(supervisor.error)})
+            await self._gate.wait([s for s in new if not self._memory.is_known(s.name)])
+        for upstream in new:
+            if upstream.state in ("failed", "suspended") and upstream.error is not None:
+                path = _path(upstream.name, self.get_source(upstream.name))
+                errors.append({"path": path, "error": str(upstream.error)})
         return ConnectReport(
             tools=self._index.rebuild(),
             errors=errors,
             connected_servers=self.get_connected_servers(),
         )
 
-    def _begin(self, name: str, spec: ServerSpec) -> Supervisor:
-        entry = spec.entry
-        self._specs[name] = spec
-        recalled = self._index.recall(name, entry)
+    def add_servers(self, specs: Mapping[str, ServerSpec], /) -> None:
+        """Add servers and begin to connect them, without waiting for any of them.
 
-        async def as_it_is() -> MCPServerEntry:
-            return entry
+        Raises:
+            ConfigError: The manager is closed.
+        """
+        self._check_open()
+        new = [self._begin(name, spec) for name, spec in specs.items() if name not in self._calls]
+        self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
 
+    def _begin(self, name: str, spec: ServerSpec) -> Upstream:
+        recalled = self._memory.recall(name, spec.entry)
+        upstream = self.upstreams.add(name, spec, lazy=self._lazy)
+        self._calls[name] = UpstreamCalls(upstream)
         # A lazy server whose tools are not known has to be asked for them once.
-        lazy = (self._lazy or entry.lazy) and recalled
-        supervisor = Supervisor(
-            name,
-            spec.resolve or as_it_is,
-            timeout=_seconds(spec.startup_timeout or entry.timeout),
-            lazy=self._lazy or entry.lazy,
-            slots=self.start_limiter,
-            rules=self.rules,
-            config=self._config,
-            callbacks=self._callbacks,
-            changed=self._changed,
-            told=self._listeners.report_notification,
-        )
-        self._supervisors[name] = supervisor
-        supervisor.start(now=not lazy)
-        return supervisor
+        upstream.start(now=not ((self._lazy or spec.entry.lazy) and recalled))
+        return upstream
 
     async def discover_and_connect(self, *, watch: bool = False, **options: Any) -> ConnectReport:
         """Find every configured server and connect it; options of `discover_and_load_mcp_tools`.
@@ -172,42 +179,49 @@ class MCPManager(ResourcesAndPrompts):
 
     async def settled(self) -> None:
         """Wait until every server is connected, or has failed, or is at rest."""
-        await self._gate.wait(list(self._supervisors.values()))
+        await self._gate.wait(list(self._upstreams.values()))
 
     # What there is
+
+    @property
+    def _upstreams(self) -> Mapping[str, Upstream]:
+        return self.upstreams
+
+    @property
+    def start_limiter(self) -> StartLimiter:
+        """The limit on processes that start at the same time."""
+        return self.upstreams.starts
 
     @property
     def connections(self) -> Mapping[str, MCPServerConnection]:
         """Servers that are connected."""
         return {
-            name: _connection(supervisor, supervisor.client, self._specs[name])
-            for name, supervisor in self._supervisors.items()
-            if supervisor.state == "connected" and supervisor.client is not None
+            name: _connection(upstream, upstream.client)
+            for name, upstream in self._upstreams.items()
+            if upstream.state == "connected" and upstream.client is not None
         }
 
     @property
     def pending_connections(self) -> set[str]:
         """Servers whose first handshake is under way."""
-        return {
-            n for n, s in self._supervisors.items() if s.state == "connecting" and not s.loading
-        }
+        return {n for n, s in self._upstreams.items() if s.state == "connecting" and not s.loading}
 
     @property
     def pending_tool_loads(self) -> set[str]:
         """Servers that have answered, and whose tools are being listed."""
-        return {n for n, s in self._supervisors.items() if s.loading}
+        return {n for n, s in self._upstreams.items() if s.loading}
 
     @property
     def pending_reconnections(self) -> set[str]:
         """Servers that were lost and are being connected again."""
         return {
-            n for n, s in self._supervisors.items() if s.state == "reconnecting" and not s.loading
+            n for n, s in self._upstreams.items() if s.state == "reconnecting" and not s.loading
         }
 
     @property
     def sources(self) -> Mapping[str, Source]:
         """Where each server was configured, connected or not."""
-        return {name: spec.source for name, spec in self._specs.items()}
+        return {name: one.spec.source for name, one in self._upstreams.items()}
 
     @property
     def tools(self) -> list[MCPTool]:
@@ -223,10 +237,10 @@ class MCPManager(ResourcesAndPrompts):
     def get_connection_status(
         self, name: str
     ) -> Literal["connected", "connecting", "disconnected"]:
-        supervisor = self._supervisors.get(name)
-        if supervisor is not None and supervisor.state == "connected":
+        upstream = self._upstreams.get(name)
+        if upstream is not None and upstream.state == "connected":
             return "connected"
-        if supervisor is not None and supervisor.state in ("connecting", "reconnecting"):
+        if upstream is not None and upstream.state in ("connecting", "reconnecting"):
             return "connecting"
         return "disconnected"
 
@@ -239,41 +253,41 @@ class MCPManager(ResourcesAndPrompts):
         Raises:
             FairleadError: it cannot be.
         """
-        supervisor, spec = self._find(name), self._specs[name]
-        return _connection(supervisor, await supervisor.ready(), spec)
+        upstream = self._find(name).upstream
+        return _connection(upstream, await upstream.ready())
 
     def get_connected_servers(self) -> list[str]:
-        return sorted(n for n, s in self._supervisors.items() if s.state == "connected")
+        return sorted(n for n, s in self._upstreams.items() if s.state == "connected")
 
     def get_all_server_names(self) -> list[str]:
-        return sorted(self._supervisors)
+        return sorted(self._upstreams)
 
     def get_source(self, name: str) -> Source | None:
-        spec = self._specs.get(name)
+        spec = self.get_configured(name)
         return None if spec is None else spec.source
 
     def get_server_config(self, name: str) -> MCPServerEntry | None:
         """The entry as it stands in its file."""
-        spec = self._specs.get(name)
-        return None if spec is None else spec.entry
+        return self.upstreams.entry_of(name)
 
     def get_configured(self, name: str) -> ServerSpec | None:
         """Everything known about how a server is configured."""
-        return self._specs.get(name)
+        upstream = self._upstreams.get(name)
+        return None if upstream is None else upstream.spec
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:
         """The tools that a server had last time, where that is known."""
-        return self._index.remembered(name)
+        return self._memory.get(name)
 
-    def describe(self) -> Mapping[str, Supervisor]:
+    def describe(self) -> Mapping[str, Upstream]:
         """Every server with its state, error, latency and tools; not to be changed."""
-        return MappingProxyType(self._supervisors)
+        return self._upstreams
 
     # Refreshing and ending
 
     async def refresh_server_tools(self, name: str) -> None:
         """List a server's tools again. Raises `FairleadError` if that fails."""
-        await self._find(name).refresh()
+        await self._find(name).refresh_tools()
 
     async def refresh_all_tools(self) -> None:
         """The same for all that are connected; failures are logged."""
@@ -287,29 +301,29 @@ class MCPManager(ResourcesAndPrompts):
 
     async def reconnect_server(self, name: str) -> None:
         """Connect a server anew, also one that was given up. Raises `FairleadError`."""
-        await self._find(name).reconnect()
+        await self._find(name).upstream.reconnect()
 
     async def disconnect_server(self, name: str) -> None:
         """End a server and forget it, its tools included. Its calls are answered at once."""
-        await self._forget([name] if name in self._supervisors else [])
+        await self._forget([name] if name in self._calls else [])
 
     async def disconnect_all(self) -> None:
         """End all servers at the same time, and forget them."""
-        await self._forget(list(self._supervisors))
-        await self._index.flush()
+        await self._forget(list(self._calls))
+        await self._memory.flush()
 
     async def _forget(self, names: list[str]) -> None:
         """Everything about them is gone at once; how long their ends take is another matter."""
         if not names:
             return
-        ends = [self._supervisors.pop(name).halt() for name in names]
-        specs = [self._specs.pop(name) for name in names]
-        self._index.forget(names)
+        self._memory.forget(names)
+        for name in names:
+            del self._calls[name]
+        ends = self.upstreams.remove(names)
         self._gate.notify()
-        path = specs[0].source.path if len(names) == 1 else None
-        self._listeners.report_disconnected(names, path)
         self._index.rebuild()
-        await asyncio.wait(ends, timeout=END_LIMIT)
+        if ends:
+            await asyncio.wait(ends, timeout=END_LIMIT)
 
     async def close(self) -> None:
         """End everything, for good."""
@@ -331,15 +345,15 @@ class MCPManager(ResourcesAndPrompts):
 
     def add_status_listener(self, listener: StatusListener) -> Callable[[], None]:
         """Hear when servers connect, fail, come back or go."""
-        return self._listeners.add_status(listener)
+        return self.upstreams.add_status_listener(listener)
 
     def add_tools_listener(self, listener: ToolsListener) -> Callable[[], None]:
         """Hear of every new set of tools."""
-        return self._listeners.add_tools(listener)
+        return added_listener(self._tools_listeners, listener)
 
     def add_notification_listener(self, listener: NotificationListener) -> Callable[[], None]:
         """Hear every notification: server, method, params."""
-        return self._listeners.add_notification(listener)
+        return self.upstreams.add_notification_listener(listener)
 
     # Private
 
@@ -347,42 +361,38 @@ class MCPManager(ResourcesAndPrompts):
         if self._closed:
             raise ConfigError("the manager is closed")
 
-    def _find(self, name: str) -> Supervisor:
-        supervisor = self._supervisors.get(name)
-        if supervisor is None:
-            known = ", ".join(sorted(self._supervisors)) or "none"
+    def _find(self, name: str) -> UpstreamCalls:
+        calls = self._calls.get(name)
+        if calls is None:
+            known = ", ".join(sorted(self._calls)) or "none"
             raise ConfigError(f"There is no server {name!r}; there are: {known}")
-        return supervisor
+        return calls
 
     async def _call(
         self, server: str, tool: str, arguments: Mapping[str, Any], **options: Any
     ) -> dict[str, Any]:
         return await self._find(server).call(tool, arguments, **options)
 
-    def _changed(self, supervisor: Supervisor) -> None:
-        """A server has a new state, or new tools."""
-        name = supervisor.name
-        if self._supervisors.get(name) is not supervisor:
-            return  # disconnected meanwhile
+    def _changed(self, upstream: Upstream) -> None:
+        """Take in a new state or new tools of a server."""
         self._gate.notify()
-        self._index.update(supervisor)
-        path = self._specs[name].source.path
-        self._listeners.report_state(name, supervisor.state, supervisor.error, path)
+        self._memory.update(upstream)
+        self._index.rebuild_soon()
+
+    def _report_tools(self, tools: list[MCPTool]) -> None:
+        for listener in tuple(self._tools_listeners):
+            call_safely(listener, list(tools))
 
 
-def _connection(supervisor: Supervisor, client: MCPClient, spec: ServerSpec) -> MCPServerConnection:
+def _connection(upstream: Upstream, client: MCPClient) -> MCPServerConnection:
     return MCPServerConnection(
-        name=supervisor.name,
+        name=upstream.name,
         client=client,
-        generation=supervisor.generation,
-        entry=spec.entry,
-        source=spec.source,
-        latency=supervisor.latency,
+        generation=upstream.generation,
+        entry=upstream.spec.entry,
+        source=upstream.spec.source,
+        latency=upstream.latency,
     )
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
 
 
 def _path(name: str, source: Source | None) -> str:

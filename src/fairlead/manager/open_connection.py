@@ -2,27 +2,23 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Unpack
 
 from msgspec import Struct
 
 from ..client import MCPClient, MCPClientConfig
 from ..client.callbacks import Callbacks
-from ..client.client_config import request_timeout
 from ..client.server_entry import MCPServerEntry, read_entry
 from ..config.found_server import Source
-from ..errors import ConnectFailed
+from ..upstream.open_client import open_client
 
 __all__ = [
     "MCPServerConnection",
     "Source",
     "call_tool",
-    "connect_timeout_error",
     "connect_to_server",
     "disconnect_server",
     "list_tools",
-    "open_client",
 ]
 
 CONNECT_TIMEOUT = 30.0
@@ -58,36 +54,6 @@ async def connect_to_server(
     client = await open_client(name, entry, timeout, config, callbacks)
     latency = asyncio.get_running_loop().time() - began
     return MCPServerConnection(name=name, client=client, entry=entry, latency=latency)
-
-
-async def open_client(
-    name: str,
-    entry: MCPServerEntry,
-    timeout: float,
-    config: MCPClientConfig | None,
-    callbacks: Callbacks,
-) -> MCPClient:
-    """The client of a server; 0 seconds mean no limit. Raises as `connect_to_server` does."""
-    config = config or MCPClientConfig()
-    # The configured limit is for requests; starting has its own, which may be longer. Who manages
-    # connections replaces them, so the client does not.
-    starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
-    try:
-        async with asyncio.timeout(timeout or None):
-            client = await MCPClient.connect_entry(entry, starting, **callbacks)
-    except TimeoutError as exc:
-        raise connect_timeout_error(name, timeout) from exc
-    client.config = replace(config, auto_reconnect=False)
-    client.transport.timeout = request_timeout(config.timeout_seconds * 1000)
-    return client
-
-
-def connect_timeout_error(name: str, seconds: float) -> ConnectFailed:
-    """What is said of a server that did not connect in time."""
-    return ConnectFailed(
-        f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms',
-        public=f"did not answer within {seconds:g} s",
-    )
 
 
 async def list_tools(connection: MCPServerConnection) -> list[dict[str, Any]]:

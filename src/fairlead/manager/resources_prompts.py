@@ -11,7 +11,7 @@ from ..protocol.uri_templates.template import UriTemplate
 from ..wire.error_codes import INVALID_PARAMS
 
 if TYPE_CHECKING:
-    from .supervisor import Supervisor
+    from ..upstream.upstream_calls import UpstreamCalls
 
 __all__ = ["ResourcesAndPrompts"]
 
@@ -25,7 +25,7 @@ Fetch = Callable[[MCPClient], Awaitable[list[dict[str, Any]]]]
 class ResourcesAndPrompts:
     """What servers offer besides tools. One that fails to list leaves the others alone."""
 
-    _supervisors: "dict[str, Supervisor]"
+    _calls: "dict[str, UpstreamCalls]"
 
     async def list_resources(self) -> list[tuple[str, dict[str, Any]]]:
         """Every resource, with the name of its server."""
@@ -52,9 +52,9 @@ class ResourcesAndPrompts:
     def get_instructions(self) -> dict[str, str]:
         """What servers want a model to know, by server."""
         found = {
-            name: supervisor.client.instructions
-            for name, supervisor in self._supervisors.items()
-            if supervisor.client is not None
+            name: calls.upstream.client.instructions
+            for name, calls in self._calls.items()
+            if calls.upstream.client is not None
         }
         return {name: text for name, text in found.items() if text}
 
@@ -79,13 +79,13 @@ class ResourcesAndPrompts:
 
     async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
         """The opposite of `subscribe`."""
-        for name in [server] if server else list(self._supervisors):
-            await self._server(name).unsubscribe(uri)
+        for name in [server] if server else list(self._calls):
+            await self._server(name).upstream.unsubscribe(uri)
 
     async def set_log_level(self, level: str, *, server: str | None = None) -> None:
         """Ask one server or all for log messages, also after it was connected again."""
-        for name in [server] if server else list(self._supervisors):
-            await self._server(name).set_log_level(level)
+        for name in [server] if server else list(self._calls):
+            await self._server(name).upstream.set_log_level(level)
 
     async def _owner(self, uri: str) -> str:
         for name, resource in await self.list_resources():
@@ -105,23 +105,23 @@ class ResourcesAndPrompts:
             raise RpcError(INVALID_PARAMS, f"No server has the resource {uri}", {"uri": uri})
         return best[1]
 
-    def _server(self, name: str) -> "Supervisor":
-        supervisor = self._supervisors.get(name)
-        if supervisor is None:
+    def _server(self, name: str) -> "UpstreamCalls":
+        calls = self._calls.get(name)
+        if calls is None:
             raise RpcError(INVALID_PARAMS, f"There is no server {name!r}")
-        return supervisor
+        return calls
 
     async def _gather(self, method: str, fetch: Fetch) -> list[tuple[str, dict[str, Any]]]:
         """What all servers list that are connected now; one that hangs is left out in the end."""
         connected = {
-            name: supervisor
-            for name, supervisor in sorted(self._supervisors.items())
-            if supervisor.state == "connected"
+            name: calls
+            for name, calls in sorted(self._calls.items())
+            if calls.upstream.state == "connected"
         }
 
-        async def ask(supervisor: "Supervisor") -> list[dict[str, Any]]:
+        async def ask(calls: "UpstreamCalls") -> list[dict[str, Any]]:
             async with asyncio.timeout(LIST_LIMIT):
-                return await supervisor.read(method, fetch)
+                return await calls.read(method, fetch)
 
         outcomes = await asyncio.gather(*map(ask, connected.values()), return_exceptions=True)
         found: list[tuple[str, dict[str, Any]]] = []

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
-from .supervisor import Supervisor
+from ..upstream.upstream import Upstream
 
 __all__ = ["STARTUP_TIMEOUT_MS", "StartupGate"]
 
@@ -20,17 +20,17 @@ class StartupGate:
         """Look again at the servers that are waited for."""
         self._happened.set()
 
-    async def wait_briefly(self, supervisors: Collection[Supervisor], began: float) -> None:
+    async def wait_briefly(self, upstreams: Collection[Upstream], began: float) -> None:
         """Wait at most `STARTUP_TIMEOUT_MS` after `began`, a time of the loop."""
         left = STARTUP_TIMEOUT_MS / 1000 - (asyncio.get_running_loop().time() - began)
         try:
             async with asyncio.timeout(max(left, 0.0)):
-                await self.wait(supervisors)
+                await self.wait(upstreams)
         except TimeoutError:
             pass
 
-    async def wait(self, supervisors: Collection[Supervisor]) -> None:
+    async def wait(self, upstreams: Collection[Upstream]) -> None:
         """Wait until all of them have an outcome."""
-        while not all(supervisor.settled.is_set() for supervisor in supervisors):
+        while not all(upstream.settled.is_set() for upstream in upstreams):
             self._happened.clear()
             await self._happened.wait()

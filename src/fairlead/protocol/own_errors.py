@@ -1,6 +1,6 @@
 """Refusals that come from whoever passes messages on, and not from a server."""
 
-from ..errors import HttpError, RpcError
+from ..errors import HttpError, RpcError, ServerBusy
 from ..wire.error_codes import INTERNAL_ERROR
 from .public_reason import public_reason
 
@@ -14,6 +14,8 @@ def own_error(code: int, message: str, **data: object) -> RpcError:
 
 def unreachable_error(server: str, error: BaseException) -> RpcError:
     """Build what a client is answered when the server failed: its name and a public reason."""
-    facts = {"status": error.status} if isinstance(error, HttpError) else {}
+    facts: dict[str, float] = {"status": error.status} if isinstance(error, HttpError) else {}
+    if isinstance(error, ServerBusy):
+        facts["retryAfter"] = error.retry_after
     message = f"server {server!r} {public_reason(error)}"
     return own_error(INTERNAL_ERROR, message, server=server, **facts)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Final
 
 from msgspec import Raw, UnsetType
 
@@ -17,21 +17,20 @@ from ..protocol.envelope import Direction, SessionState
 from ..protocol.identity.principal import Principal
 from ..protocol.revisions import Revision
 from ..server.context.context import LOG_LEVELS as LEVELS
-from ..server.features.subscription_quota import HeldUris
+from ..upstream.connection.notification_outbox import PeerOutbox
+from ..upstream.connection.relayed_params import RelayedParams, with_progress_token
+from ..upstream.connection.upstream_connection import UpstreamConnection
 from ..wire import Notification, RequestId
 from ..wire.error_codes import METHOD_NOT_FOUND
-from .notification_outbox import PeerOutbox
-from .relayed_params import RelayedParams, with_progress_token
 
-if TYPE_CHECKING:
-    from .upstream_connection import Link
-
-__all__ = ["Front"]
+__all__ = ["ClientSession"]
 
 log = logging.getLogger("fairlead.gateway")
 
+_LIST_CHANGED: Final = Notification("notifications/tools/list_changed")
 
-class Front:
+
+class ClientSession:
     """One client, of either era, on a connection that outlives its requests."""
 
     def __init__(
@@ -43,10 +42,12 @@ class Front:
         self.principal = principal
         self.peer: Peer  # set right after, because the peer needs us first
         self.outbox: PeerOutbox
-        self.link: Link | None = None  # handshake era: the connection that serves it
+        self.connection: UpstreamConnection | None = (
+            None  # handshake era: the connection that serves it
+        )
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None  # handshake era: what it wants to have logged
-        self.uris: HeldUris  # handshake era: the resources it watches; set with its connection
+        self.uris: set[str]  # handshake era: the resources it watches; set with its connection
         self.asked = 0  # questions of servers that it has not answered
         self.opening = asyncio.Lock()  # of a connection in place of one that was lost
         self.joining = 0  # requests that wait for that; the next ones wait behind them
@@ -55,6 +56,18 @@ class Front:
         self._input_timeout = input_timeout
         self._interceptors = interceptors
         self._beside = extra_members_hook(interceptors)
+
+    restores_default = True  # its requests are repeated on a default connection that is replaced
+
+    def lost(self) -> None:
+        """Take note that the connection to the server was lost."""
+
+    def attached(self) -> None:
+        """Take note of a new connection to the server, on which everything was restored."""
+
+    def detach(self) -> None:
+        """Forget the connection to the server; the next request gets another one."""
+        self.connection = None
 
     def connect(self, peer: Peer) -> None:
         self.peer = peer
@@ -71,12 +84,17 @@ class Front:
         """Whether to pass a log message of this severity on; who set no level gets all."""
         return self.level not in LEVELS or rank >= LEVELS.index(self.level)
 
+    @property
+    def listens(self) -> bool:
+        """Whether it wants notifications of changed lists from the server itself."""
+        return self.takes(_LIST_CHANGED)
+
     def takes(self, note: Notification) -> bool:
         """Whether it wants to hear of this from the server itself."""
         return True
 
-    def tell(self, note: Notification, link: "Link") -> None:
-        """Pass on what the server told, in the words of the client's revision."""
+    def tell(self, note: Notification) -> None:
+        """Send a notification of the server, in the form that the client's revision has."""
         if self.peer.conversation.state is not SessionState.ACTIVE:
             return
         revision = self.revision

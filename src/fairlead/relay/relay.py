@@ -27,22 +27,27 @@ from ..protocol.own_errors import own_error, unreachable_error
 from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.stand_in_server import StandInServer
 from ..transport.channel import Channel
-from ..upstream.start_limiter import StartLimiter
+from ..upstream.connection.connection_pool import UpstreamPool
+from ..upstream.connection.relayed_call import WORK
+from ..upstream.connection.server_events import EventReceiver
+from ..upstream.connection.upstream_connection import UpstreamConnection
+from ..upstream.server_target import ServerTarget, target_for
+from ..upstream.starts.start_limiter import StartLimiter
+from ..upstream.upstream import Upstream
 from ..wire import Notification
 from ..wire.error_codes import METHOD_NOT_FOUND
 from .bridge.handshake_to_stateless import HandshakeToStateless
 from .bridge.parked_calls import ParkedCalls
 from .bridge.stateless_to_handshake import StatelessToHandshake
-from .client_session import Front
+from .client_session import ClientSession
 from .fastpath.taskless_forwarder import TasklessForwarder
 from .relay_settings import RelaySettings
 from .same_era import SameEraForwarder, stop_watching
-from .server_target import Way, target_for
-from .upstream_connection import Link
-from .upstream_pool import Upstream
 from .upstream_session_restore import UpstreamSessionRestorer
 
 __all__ = ["Relay"]
+
+RECONNECT_DELAY = 0.5  # seconds until a session that only listens is connected again
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -59,7 +64,7 @@ class Relay(StandInServer):
 
     def __init__(
         self,
-        target: "Way | MCPServerEntry | dict[str, Any] | Attachable",
+        target: "Upstream | ServerTarget | MCPServerEntry | dict[str, Any] | Attachable",
         name: str = "server",
         *,
         interceptors: Sequence[Interceptor] = (),
@@ -69,39 +74,44 @@ class Relay(StandInServer):
         starts: StartLimiter | None = None,
         **options: Any,
     ) -> None:
-        """`target` is an entry of a configuration file, a server object, or a way to one.
-
-        Options are fields of `RelaySettings`.
+        """`target` is an entry of a configuration file, a server object, a way to one, or an
+        `Upstream`, whose owner closes it. Options are fields of `RelaySettings`.
         """
         self.settings = settings if settings is not None else RelaySettings(**options)
-        way = target if isinstance(target, Way) else target_for(target, name)
-        self.name = way.name
+        self._owns_pool = not isinstance(target, Upstream)
+        if isinstance(target, Upstream):
+            self.pool = target.pool
+        else:
+            where = target if isinstance(target, ServerTarget) else target_for(target, name)
+            self.pool = UpstreamPool(where, self.settings, starts)
+            self.pool.opener.interceptors = interceptors
+        self.pool.on_lost = self._lost
+        self.name = self.pool.name
+        # Whether a client sees the same lists as the default connection.
+        self.sees_default: Callable[[Caller], bool] = lambda caller: False
         self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
-        info = {"name": "fairlead", "version": "0"}
-        self.upstream = Upstream(way, self.settings, info, starts)
-        self.upstream.on_lost = self._lost
         self.handler: Handler = chain(interceptors, self._handle)
-        self.upstream.interceptors = interceptors
         self._interceptors = interceptors
         self.on_malformed = malformed_frame_hook(interceptors)
         self._alone = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
         self.parked = ParkedCalls(self.settings) if parked is None else parked  # it may be empty
         self._owns_parked = parked is None
         self.quota = quota or SubscriptionQuota()
-        self._same_era = SameEraForwarder(self.settings, self.quota)
-        self._sessions = UpstreamSessionRestorer(self.upstream, self._bridge)
-        self._stateless = StatelessToHandshake(self.upstream, self.parked, self.quota)
+        self._sessions = UpstreamSessionRestorer(self.pool, self._bridge)
+        self._same_era = SameEraForwarder(self.settings, self.quota, self._sessions.move)
+        self._stateless = StatelessToHandshake(self.pool, self.settings, self.parked, self.quota)
         self._forwarder = TasklessForwarder(
-            self.upstream,
+            self.pool,
             self._stateless,
             self.settings.call_timeout,
             interceptors,
             self._handle,
         )
         self.delegate_post = self._forwarder.delegate_post if self._forwarder.possible else None
-        self._bridges: dict[Link, HandshakeToStateless] = {}
-        self._fronts: dict[object, Front] = {}  # by the peer that it is
+        self._bridges: dict[UpstreamConnection, HandshakeToStateless] = {}
+        self._sessions_by_peer: dict[object, ClientSession] = {}  # by the peer that it is
         self._ending: set[asyncio.Task[None]] = set()
+        self._orphans: list[ClientSession] = []  # that lost the default connection
 
     # Serving
 
@@ -125,7 +135,7 @@ class Relay(StandInServer):
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background; the returned peer can be closed."""
-        front = Front(principal, self.settings.input_timeout, self._interceptors)
+        session = ClientSession(principal, self.settings.input_timeout, self._interceptors)
         peer = Peer(
             channel,
             Conversation(
@@ -135,18 +145,18 @@ class Relay(StandInServer):
                 principal=principal,
             ),
             handler=self.handler,
-            on_notification=lambda note: front.passage.put(
-                note, front.peer, lambda passed: self.told(front, passed)
+            on_notification=lambda note: session.passage.put(
+                note, session.peer, lambda passed: self.told(session, passed)
             ),
-            on_cancelled=lambda note, cancel: front.passage.cancel(note, front.peer, cancel),
-            on_close=lambda _: self._left(front),
+            on_cancelled=lambda note, cancel: session.passage.cancel(note, session.peer, cancel),
+            on_close=lambda _: self._left(session),
             on_eof=self.hang_up,  # or it would be listened for until nobody waits any longer
             input_timeout=self.settings.input_timeout,
-            take=partial(self._forwarder.take, front) if self._forwarder.possible else None,
+            take=partial(self._forwarder.take, session) if self._forwarder.possible else None,
         )
-        front.connect(peer)
-        front.uris = self.quota.held(connection_key(principal, channel.context, peer))
-        self._fronts[peer] = front
+        session.connect(peer)
+        session.uris = self.quota.held(connection_key(principal, channel.context, peer))
+        self._sessions_by_peer[peer] = session
         peer.start()
         return peer
 
@@ -155,12 +165,22 @@ class Relay(StandInServer):
         self._alone.close()
         if self._owns_parked:
             self.parked.close()
-        await asyncio.gather(*(front.peer.close() for front in list(self._fronts.values())))
+        await asyncio.gather(
+            *(session.peer.close() for session in list(self._sessions_by_peer.values()))
+        )
         for bridge in list(self._bridges.values()):
             await bridge.close()
-        await self.upstream.close()
+        if self._owns_pool:
+            await self.pool.close()
         if self._ending:
             await asyncio.wait(self._ending, timeout=5.0)
+
+    @property
+    def connections(self) -> list[UpstreamConnection]:
+        """All connections to the server on which requests are forwarded."""
+        default = self.pool.default
+        current = None if default is None else default.current
+        return self.pool.connections if current is None else [current, *self.pool.connections]
 
     # What an HTTP endpoint asks of whoever it serves
 
@@ -169,7 +189,7 @@ class Relay(StandInServer):
 
         Before a list of tools has passed, they are passed on as they came.
         """
-        return self.upstream.marks.of(tool)
+        return self.pool.opener.param_headers.of(tool)
 
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
@@ -180,16 +200,16 @@ class Relay(StandInServer):
     def _forward_stateless(self, note: Notification) -> None:
         if note.method in _NAMING_A_REQUEST:
             return  # an id or token of the client; on the shared connection it is another client's
-        link = next((one for one in self.upstream.links if one.stateless), None)
-        if link is not None:
-            link.outbox.put(note)
+        connection = next((one for one in self.connections if one.stateless), None)
+        if connection is not None:
+            connection.outbox.put(note)
 
     async def end_streams(self) -> None:
         """Hang up on everybody who only listens."""
         self.hang_up()
-        for link in self.upstream.links:
-            if link.changes is not None:
-                await link.changes.end()
+        for connection in self.connections:
+            if connection.changes is not None:
+                await connection.changes.end()
 
     def server_of(self, exchange: Exchange) -> str:
         """Return the server that a message is for or from: there is only one."""
@@ -198,20 +218,20 @@ class Relay(StandInServer):
     # Requests
 
     async def _handle(self, exchange: Exchange) -> Answer:
-        front = self._fronts.get(exchange.edge)
+        session = self._sessions_by_peer.get(exchange.edge)
         # What was told behind `initialize` is nothing that it could wait for.
-        if front is not None and front.passage.busy and exchange.method != "initialize":
-            await front.passage.passed()
-        return await self.handle(exchange, front)
+        if session is not None and session.passage.busy and exchange.method != "initialize":
+            await session.passage.passed()
+        return await self.handle(exchange, session)
 
-    async def handle(self, exchange: Exchange, front: Front | None) -> Answer:
-        """Answer a request; `front` is the client's connection, if it has one that lasts.
+    async def handle(self, exchange: Exchange, session: ClientSession | None) -> Answer:
+        """Answer a request; `session` is the client's connection, if it has one that lasts.
 
         Raises:
             RpcError: to refuse, also if the server cannot be reached.
         """
         try:
-            return await self.answer(exchange, front)
+            return await self.answer(exchange, session)
         except RpcError:
             raise
         except DowngradeError as exc:
@@ -222,7 +242,7 @@ class Relay(StandInServer):
             log.warning("%s: %s: %s", self.name, exchange.method, exc)
             raise unreachable_error(self.name, exc) from None
 
-    async def answer(self, exchange: Exchange, front: Front | None) -> Answer:
+    async def answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
         """The same for those who can do something else if the server cannot be reached.
 
         Raises:
@@ -232,135 +252,179 @@ class Relay(StandInServer):
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
-                link = await self.upstream.for_caller(caller)
+                connection = await self._for_stateless(exchange)
                 try:
-                    if link.stateless:
-                        return await self._same_era.forward_stateless(exchange, front, link)
-                    return await self._stateless.answer(exchange, front, link)
+                    if connection.stateless:
+                        return await self._same_era.forward_stateless(exchange, session, connection)
+                    return await self._stateless.answer(exchange, session, connection)
                 except TransportError as exc:
-                    if exc.delivered or not again or link.alive:
+                    if exc.delivered or not again or connection.alive:
                         raise
-        if exchange.method == "initialize" and front is not None:
-            return await self._initialize(exchange, front)
+        if exchange.method == "initialize" and session is not None:
+            return await self._initialize(exchange, session)
         for again in (True, False):
-            if front is None:  # a message that stands alone
-                link = await self.upstream.for_caller(caller)
+            if session is None:  # a message that stands alone
+                connection = await self.pool.for_caller(caller)
             else:
-                link = await self._sessions.connection_of(front, caller)
+                connection = await self._sessions.connection_of(session, caller)
             try:
-                if link.stateless:
-                    return await self._bridge(link).answer(exchange, front)
-                return await self._same_era.forward_in_session(exchange, front, link)
+                if connection.stateless:
+                    return await self._bridge(connection).answer(exchange, session)
+                return await self._same_era.forward_in_session(exchange, session, connection)
             except TransportError as exc:
-                if exc.delivered or not again or link.alive:
+                if exc.delivered or not again or connection.alive:
                     raise
         raise AssertionError("unreachable")
+
+    async def _for_stateless(self, exchange: Exchange) -> UpstreamConnection:
+        """Return a connection; only work opens one, where the default one shows the same."""
+        caller, default = exchange.caller, self.pool.default
+        if default is not None and exchange.method not in WORK and self.sees_default(caller):
+            return default.current or await default.default_connection()
+        return await self.pool.for_caller(caller)
 
     def hang_up(self, edge: object | None = None) -> None:
         """End what one client listens to, or all of them."""
         self._same_era.hang_up(edge)
-        for link in self.upstream.links:
-            if link.changes is not None:
-                link.changes.stop(edge)
+        for connection in self.connections:
+            if connection.changes is not None:
+                connection.changes.stop(edge)
 
-    def unwatch(self, front: Front, permits: Callable[[str], bool]) -> None:
+    def unwatch(self, session: ClientSession, permits: Callable[[str], bool]) -> None:
         """A client may not hear of some resources any more."""
-        link = front.link
-        for uri in [uri for uri in front.uris if not permits(uri)]:
-            front.uris.discard(uri)
-            if link is not None and not stop_watching(uri, front, link) and link.alive:
-                if link.stateless:
-                    link.background(self._bridge(link).follow())
+        connection = session.connection
+        for uri in [uri for uri in session.uris if not permits(uri)]:
+            session.uris.discard(uri)
+            if (
+                connection is not None
+                and not stop_watching(uri, session, connection)
+                and connection.alive
+            ):
+                if connection.stateless:
+                    connection.background(self._bridge(connection).follow())
                 else:
-                    link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
+                    connection.background(
+                        connection.peer.request("resources/unsubscribe", {"uri": uri})
+                    )
 
-    async def _initialize(self, exchange: Exchange, front: Front) -> Answer:
+    async def _initialize(self, exchange: Exchange, session: ClientSession) -> Answer:
         params = exchange.message.params
         introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
-        front.introduction = introduction
-        async with front.opening:  # what is asked meanwhile waits for it
-            link = await self.upstream.for_session(front, introduction, exchange.caller)
-        if link.introduction is None:  # stateless, or opened for another purpose
-            return self._bridge(link).initialized(exchange)
-        return self._same_era.initialized(exchange, front, link)
+        session.introduction = introduction
+        async with session.opening:  # what is asked meanwhile waits for it
+            connection = await self.pool.for_session(session, introduction, exchange.caller)
+            session.connection = connection
+        if connection.introduction is None:  # stateless, or opened for another purpose
+            return self._bridge(connection).initialized(exchange)
+        return self._same_era.initialized(exchange, session, connection)
 
-    async def reconnect_session(self, front: Front, caller: Caller) -> Link:
-        """Give a session a connection in place of one that was lost.
-
-        Raises:
-            RpcError: The client has not sent `initialize`, or the server refused it.
-            FairleadError: The server cannot be reached.
-        """
-        return await self._sessions.reconnect(front, caller)
-
-    def _bridge(self, link: Link) -> HandshakeToStateless:
-        bridge = self._bridges.get(link)
+    def _bridge(self, connection: UpstreamConnection) -> HandshakeToStateless:
+        bridge = self._bridges.get(connection)
         if bridge is None:
             settings = self.settings
-            bridge = HandshakeToStateless(link, settings.call_timeout, settings.log_level)
-            self._bridges[link] = bridge
+            bridge = HandshakeToStateless(connection, settings.call_timeout, settings.log_level)
+            self._bridges[connection] = bridge
         return bridge
 
     # What clients tell, and their end
 
-    def told(self, front: Front, note: Notification) -> None:
+    def told(self, session: ClientSession, note: Notification) -> None:
         """A client says something of its own accord."""
-        link = front.link
+        connection = session.connection
         if note.method == "notifications/initialized":
-            if link is not None and link.stateless:
-                self._start(self._opened(link))
-            elif link is not None:
-                link.activate(note)
-        elif link is None:
+            if connection is not None and connection.stateless:
+                self._start(self._opened(connection))
+            elif connection is not None:
+                connection.activate(note)
+        elif connection is None:
             self._forward_stateless(note)
-        elif not link.stateless or not exists(note.method):
-            link.outbox.put(note)
+        elif not connection.stateless or not exists(note.method):
+            connection.outbox.put(note)
 
-    async def _opened(self, link: Link) -> None:
+    async def _opened(self, connection: UpstreamConnection) -> None:
         try:
-            await self._bridge(link).joined()
+            await self._bridge(connection).joined()
         except FairleadError as exc:
             log.warning("%s: %s", self.name, exc)
 
-    def _left(self, front: Front) -> None:
-        self._fronts.pop(front.peer, None)
-        front.passage.close()
-        front.outbox.close()
-        self.leave(front)
-        front.uris.clear()
+    def _left(self, session: ClientSession) -> None:
+        self._sessions_by_peer.pop(session.peer, None)
+        session.passage.close()
+        session.outbox.close()
+        self.leave(session)
+        session.uris.clear()
 
-    def leave(self, front: Front) -> None:
+    def leave(self, session: ClientSession) -> None:
         """A client has gone: nobody need tell it anything any more."""
-        link = front.link
-        if link is None:
+        connection = session.connection
+        if connection is None:
             return
-        for uri in front.uris:
-            watching = link.uris.get(uri)
+        for uri in session.uris:
+            watching = connection.uris.get(uri)
             if watching is not None:
-                watching.discard(front)
+                watching.discard(session)
                 if not watching:
-                    del link.uris[uri]
-                    if link.alive and link not in self.upstream.own:
-                        link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
-        front.uris.clear()
-        self._start(self._leave(front, link))
+                    del connection.uris[uri]
+                    if connection.alive and connection not in self.pool.own:
+                        connection.background(
+                            connection.peer.request("resources/unsubscribe", {"uri": uri})
+                        )
+        session.uris.clear()
+        self._start(self._leave(session, connection))
 
-    async def _leave(self, front: Front, link: Link) -> None:
-        await self.upstream.leave(front)
-        if link.stateless and link.alive:
+    async def _leave(self, session: ClientSession, connection: UpstreamConnection) -> None:
+        session.detach()
+        await self.pool.leave(session, connection)
+        if connection.stateless and connection.alive:
             try:
-                await self._bridge(link).follow()
+                await self._bridge(connection).follow()
             except FairleadError as exc:
                 log.debug("%s: %s", self.name, exc)
 
-    def _lost(self, link: Link, end: ChannelClosed) -> None:
-        bridge = self._bridges.pop(link, None)
+    def _lost(
+        self, connection: UpstreamConnection, end: ChannelClosed, sessions: list[EventReceiver]
+    ) -> None:
+        bridge = self._bridges.pop(connection, None)
         if bridge is not None:
             self._start(bridge.close())
-        if link.changes is not None:
-            link.changes.stop()
-        level = logging.DEBUG if link.ending else logging.WARNING
+        if connection.changes is not None:
+            connection.changes.stop()
+        for session in sessions:
+            if not isinstance(session, ClientSession) or connection.ending:
+                continue
+            session.lost()
+            if connection.borrowed:
+                self._orphans += [session] if session.listens else []
+            elif session.uris or self._listens_now(session):
+                self._start(self._reconnect_later(session))
+        level = logging.DEBUG if connection.ending else logging.WARNING
         log.log(level, "%s: the connection was lost: %s", self.name, end)
+
+    def _listens_now(self, session: ClientSession) -> bool:
+        """Whether a client of a gateway waits for news; a proxy waits for requests."""
+        return not self._owns_pool and session.listens and session.peer.channel.has_stream
+
+    async def _reconnect_later(self, session: ClientSession) -> None:
+        """Reconnect a session that only waits for news of resources."""
+        await asyncio.sleep(RECONNECT_DELAY)
+        await self._readopt(session)
+
+    async def readopt_sessions(self) -> None:
+        """Reconnect sessions that lost the default connection and only listen."""
+        orphans, self._orphans = self._orphans, []
+        for session in orphans:
+            await self._readopt(session)
+
+    async def _readopt(self, session: ClientSession) -> None:
+        caller = session.peer.conversation.peer
+        if caller is None or session.introduction is None or session.connection is not None:
+            return
+        if not session.peer.connected:
+            return
+        try:
+            await self._sessions.reconnect(session, caller)
+        except FairleadError as exc:
+            log.debug("%s: %s", self.name, exc)
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,31 +1,34 @@
 """Forwarding between a client and a server that speak the same era."""
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from msgspec import Raw
 
-from ..errors import RpcError
+from ..errors import FairleadError, RpcError
 from ..interceptor import Answer, Exchange
-from ..protocol.caller import SUBSCRIPTION_KEY
+from ..protocol.caller import SUBSCRIPTION_KEY, Caller
 from ..protocol.downgrade.results import downgrade_result
+from ..protocol.identity.client_capabilities import can_be_asked
 from ..protocol.identity.client_key import connection_key
 from ..protocol.json_edit import encoded, members_of, string_of
 from ..protocol.own_errors import own_error
 from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
+from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
+from ..upstream.connection.relayed_params import RelayedParams, params_of
+from ..upstream.connection.turn_lock import Turn
+from ..upstream.connection.upstream_connection import UpstreamConnection
 from ..wire.error_codes import INTERNAL_ERROR
-from .bridge.client_capabilities import can_be_asked
-from .client_session import Front
+from .client_session import ClientSession
 from .relay_settings import RelaySettings
-from .relayed_call import ASKING, LEVELS, RelayedCall
-from .relayed_params import RelayedParams, params_of
 from .request_params import uris_of
-from .turn_lock import Turn
-from .upstream_connection import Link
 
 __all__ = ["SameEraForwarder", "stop_watching"]
+
+log = logging.getLogger("fairlead.gateway")
 
 
 class SameEraForwarder:
@@ -36,7 +39,14 @@ class SameEraForwarder:
     server may ask back.
     """
 
-    def __init__(self, settings: RelaySettings, quota: SubscriptionQuota) -> None:
+    def __init__(
+        self,
+        settings: RelaySettings,
+        quota: SubscriptionQuota,
+        move: Callable[[ClientSession, Caller], Awaitable[UpstreamConnection]],
+    ) -> None:
+        """`move` gives a session another connection."""
+        self._move = move
         self._settings = settings
         self._quota = quota
         self._listening: dict[asyncio.Future[Raw], object] = {}  # and the edge of its client
@@ -44,7 +54,7 @@ class SameEraForwarder:
     # Stateless
 
     async def forward_stateless(
-        self, exchange: Exchange, front: Front | None, link: Link
+        self, exchange: Exchange, session: ClientSession | None, connection: UpstreamConnection
     ) -> Answer:
         """Forward a request that stands alone to a stateless server.
 
@@ -52,27 +62,27 @@ class SameEraForwarder:
             RpcError: The server refused the request.
             TransportError: It could not be asked, or the connection was lost.
         """
-        call = RelayedCall(exchange, front)
+        call = RelayedCall(exchange, session)
         passing = params_of(exchange)
         timeout = self._settings.call_timeout
         if exchange.method == "subscriptions/listen":
             key = connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
             with self._quota.listening(key, exchange.edge, _uri_count(exchange)):
-                return await self._listen(exchange, link.pass_on(call, passing, timeout=0))
+                return await self._listen(exchange, connection.pass_on(call, passing, timeout=0))
         if exchange.method == "server/discover":
-            return _with_our_versions(await link.pass_on(call, passing, timeout=timeout))
+            return _with_our_versions(await connection.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
-        channel = link.peer.channel
+        channel = connection.peer.channel
         if channel.carries_headers and headers is not None and exchange.method == "tools/call":
             given = {k: v for k, v in headers.items() if k.startswith("mcp-param-")}
             if given:
-                return await link.pass_on(
+                return await connection.pass_on(
                     call,
                     passing,
                     timeout=timeout,
                     on_sent=lambda sent: channel.add_headers(sent, given),
                 )
-        return await link.pass_on(call, passing, timeout=timeout)
+        return await connection.pass_on(call, passing, timeout=timeout)
 
     async def _listen(self, exchange: Exchange, stream: Coroutine[Any, Any, Raw]) -> Answer:
         """Keep a subscription open until the client, the server or `hang_up` ends it."""
@@ -95,14 +105,16 @@ class SameEraForwarder:
 
     # With a handshake
 
-    def initialized(self, exchange: Exchange, front: Front, link: Link) -> Answer:
+    def initialized(
+        self, exchange: Exchange, session: ClientSession, connection: UpstreamConnection
+    ) -> Answer:
         """Return the server's answer to `initialize`, in the revision that the client asked for."""
-        introduction, agreement = link.introduction, link.agreement
+        introduction, agreement = connection.introduction, connection.agreement
         assert introduction is not None
         assert agreement is not None
         asked, theirs = exchange.caller.revision, agreement.revision
         if theirs < asked:
-            front.peer.conversation.set_revision(theirs)
+            session.peer.conversation.set_revision(theirs)
         members = members_of(introduction) if theirs > asked else None
         if members is None:
             return introduction
@@ -110,7 +122,7 @@ class SameEraForwarder:
         return downgrade_result("initialize", encoded(members), asked)
 
     async def forward_in_session(
-        self, exchange: Exchange, front: Front | None, link: Link
+        self, exchange: Exchange, session: ClientSession | None, connection: UpstreamConnection
     ) -> Answer:
         """Forward a request to a server of the handshake era.
 
@@ -119,60 +131,81 @@ class SameEraForwarder:
             TransportError: It could not be asked, or the connection was lost.
         """
         method = exchange.method
-        call = RelayedCall(exchange, front)
+        call = RelayedCall(exchange, session)
         passing = params_of(exchange)
-        level = None if front is None else front.level
-        watched = front is not None and exchange.target in front.uris
-        if front is not None:
-            local = _note_wishes(exchange, front, link, passing)
+        level = None if session is None else session.level
+        watched = session is not None and exchange.target in session.uris
+        if session is not None:
+            local = _note_wishes(exchange, session, connection, passing)
             if local is not None:
                 return local
         turn = None
-        shared = front is not None and method in ASKING and not link.correlates_calls
-        if front is not None and shared and can_be_asked(exchange.caller.capabilities):
-            turn = await self._take_turn(link, front)
+        shared = session is not None and method in ASKING and not connection.correlates_calls
+        if session is not None and shared and can_be_asked(exchange.caller.capabilities):
+            connection, turn = await self._take_turn(connection, session, exchange.caller)
         try:
             timeout = self._settings.call_timeout
-            result = await link.pass_on(call, passing, timeout=timeout, turn=turn)
+            result = await connection.pass_on(call, passing, timeout=timeout, turn=turn)
         except BaseException:  # the server did not accept it, so the session does not have it
-            if method == "resources/subscribe" and front is not None and not watched:
-                stop_watching(exchange.target, front, link)
-            elif method == "logging/setLevel" and front is not None:
-                front.level = level
+            if method == "resources/subscribe" and session is not None and not watched:
+                stop_watching(exchange.target, session, connection)
+            elif method == "logging/setLevel" and session is not None:
+                session.level = level
             raise
-        assert link.agreement is not None
+        assert connection.agreement is not None
         revision = exchange.caller.revision
-        if link.agreement.revision > revision:
+        if connection.agreement.revision > revision:
             return downgrade_result(method, result, revision)
         return result
 
-    async def _take_turn(self, link: Link, front: Front) -> Turn:
-        """One client at a time, because a question of the server does not say whom it is for.
+    async def _take_turn(
+        self, connection: UpstreamConnection, session: ClientSession, caller: Caller
+    ) -> tuple[UpstreamConnection, Turn]:
+        """Wait until no call of another session is under way that the server may ask back about.
 
-        A client that is being asked may have to call something first, so it need not wait.
+        A question of the server does not say which call it is about. A session that waits for long
+        gets another connection. One that is being asked need not wait: it may have to call
+        something before it can answer.
         """
-        timeout = self._settings.turn_timeout
+        urgent = session.asked > 0
+        busy = any(call.session is session for call in connection.calls.values())
+        if not connection.borrowed and not busy:
+            try:
+                turn = await connection.turns.take(session, self._settings.turn_wait, urgent=urgent)
+                return connection, turn
+            except TimeoutError:
+                pass
+            try:
+                connection = await self._move(session, caller)
+            except FairleadError as exc:
+                log.debug("%s: no other connection: %s", connection.name, exc)
         try:
-            return await link.turns.take(front, timeout, urgent=front.asked > 0)
+            timeout = self._settings.turn_timeout
+            return connection, await connection.turns.take(session, timeout, urgent=urgent)
         except TimeoutError:
             raise own_error(
-                INTERNAL_ERROR, f"{link.name} is busy: other clients use it. Try again later"
+                INTERNAL_ERROR, f"{connection.name} is busy: other clients use it. Try again later"
             ) from None
 
 
-def stop_watching(uri: str | None, front: Front, link: Link) -> bool:
+def stop_watching(uri: str | None, session: ClientSession, connection: UpstreamConnection) -> bool:
     """Remove a client from those that watch a resource; return True if others still do."""
     if uri is None:
         return False
-    front.uris.discard(uri)
-    watching = link.uris.get(uri, set())
-    watching.discard(front)
+    session.uris.discard(uri)
+    watching = connection.uris.get(uri, set())
+    watching.discard(session)
     if not watching:
-        link.uris.pop(uri, None)
+        connection.uris.pop(uri, None)
     return bool(watching)
 
 
-def _note_wishes(exchange: Exchange, front: Front, link: Link, passing: RelayedParams) -> Answer:
+def _note_wishes(
+    exchange: Exchange,
+    session: ClientSession,
+    connection: UpstreamConnection,
+    passing: RelayedParams,
+) -> Answer:
     """Remember the level and subscriptions of a session; return a result if that is all.
 
     Before the server has answered, because what it sends next may be for the session already.
@@ -182,17 +215,19 @@ def _note_wishes(exchange: Exchange, front: Front, link: Link, passing: RelayedP
             level = string_of((passing.members or {}).get("level"))
             if level not in LEVELS:
                 return None  # for the server to refuse
-            front.level = level
-            others = [f.level for f in link.fronts if f is not front and f.level is not None]
+            session.level = level
+            others = [
+                f.level for f in connection.sessions if f is not session and f.level is not None
+            ]
             if others:
                 passing.replace("level", min((level, *others), key=LEVELS.index))
         case "resources/subscribe" if exchange.target is not None:
-            front.uris.add(exchange.target)
-            link.uris.setdefault(exchange.target, set()).add(front)
+            session.uris.add(exchange.target)
+            connection.uris.setdefault(exchange.target, set()).add(session)
         case "resources/unsubscribe" if exchange.target is not None:
-            if link.borrowed and exchange.target not in front.uris:
+            if connection.borrowed and exchange.target not in session.uris:
                 return b"{}"  # the gateway itself may watch it here, for other clients
-            if stop_watching(exchange.target, front, link):
+            if stop_watching(exchange.target, session, connection):
                 return b"{}"  # another client still watches it
     return None
 

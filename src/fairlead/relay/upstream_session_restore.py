@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from ..errors import RpcError
 from ..protocol.caller import Caller
+from ..protocol.identity.client_capabilities import has_roots
 from ..protocol.own_errors import own_error
+from ..upstream.connection.connection_pool import UpstreamPool
+from ..upstream.connection.relayed_call import LEVELS
+from ..upstream.connection.upstream_connection import UpstreamConnection
 from ..wire.error_codes import INVALID_PARAMS
-from .bridge.client_capabilities import has_roots
 from .bridge.handshake_to_stateless import HandshakeToStateless, possibly_missed_changes
-from .client_session import Front
-from .upstream_connection import Link
-from .upstream_pool import Upstream
+from .client_session import ClientSession
 
 __all__ = ["UpstreamSessionRestorer"]
 
@@ -27,73 +28,104 @@ class UpstreamSessionRestorer:
     """Reconnects sessions of clients and asks the server again for what each had asked for."""
 
     def __init__(
-        self, upstream: Upstream, bridge_for: Callable[[Link], HandshakeToStateless]
+        self,
+        pool: UpstreamPool,
+        bridge_for: Callable[[UpstreamConnection], HandshakeToStateless],
     ) -> None:
         """`bridge_for` returns the bridge to a stateless server."""
-        self._upstream = upstream
+        self._pool = pool
         self._bridge_for = bridge_for
 
-    async def connection_of(self, front: Front, caller: Caller) -> Link:
+    async def connection_of(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
         """Return the connection that serves a session, a new one if it was lost.
 
         Raises:
             RpcError: The client has not sent `initialize`, or the server refused it.
             FairleadError: The server cannot be reached.
         """
-        link = front.link
-        if link is None or not link.alive or front.joining:
-            link = await self.reconnect(front, caller)
-        link.activate()
-        return link
+        connection = session.connection
+        if connection is None or not connection.alive or session.joining:
+            connection = await self.reconnect(session, caller)
+        connection.activate()
+        return connection
 
-    async def reconnect(self, front: Front, caller: Caller) -> Link:
+    async def reconnect(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
         """Give a session a connection in place of one that was lost.
 
         Raises:
             RpcError: The client has not sent `initialize`, or the server refused it.
             FairleadError: The server cannot be reached.
         """
-        if front.introduction is None:
+        if session.introduction is None:
             raise own_error(INVALID_PARAMS, "Send initialize first")
-        front.joining += 1
+        session.joining += 1
         try:
-            async with front.opening:  # one for all requests that come meanwhile, in their order
-                link = front.link
-                if link is None or not link.alive:
-                    link = await self._upstream.for_session(front, front.introduction, caller)
-                    await self._restore(front, link)
-                    await self._wait_for_roots(link, caller)
-                return link
+            async with session.opening:  # one for all requests that come meanwhile, in their order
+                connection = session.connection
+                if connection is None or not connection.alive:
+                    connection = await self._pool.for_session(session, session.introduction, caller)
+                    session.connection = connection
+                    await self._restore(session, connection)
+                    await self._wait_for_roots(connection, caller)
+                return connection
         finally:
-            front.joining -= 1
+            session.joining -= 1
 
-    async def _wait_for_roots(self, link: Link, caller: Caller) -> None:
+    async def move(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
+        """Give a session another connection than the one that calls of other sessions occupy.
+
+        Raises:
+            FairleadError: There is no room for one, or it cannot be opened.
+        """
+        assert session.introduction is not None
+        async with session.opening:
+            old = session.connection
+            connection = await self._pool.another_for_session(session, session.introduction, caller)
+            session.connection = connection
+            if old is not None:
+                for uri in session.uris:
+                    watching = old.uris.get(uri, set())
+                    watching.discard(session)
+                    if not watching and old.uris.pop(uri, None) is not None and old.alive:
+                        old.background(old.peer.request("resources/unsubscribe", {"uri": uri}))
+                await self._pool.leave(session, old)
+            await self._restore(session, connection)
+            await self._wait_for_roots(connection, caller)
+            return connection
+
+    async def _wait_for_roots(self, connection: UpstreamConnection, caller: Caller) -> None:
         """Let a server read the roots of a session before the first request of the session.
 
         Most servers ask for them once they are initialized, and a call that overtakes the answer
         would see other folders.
         """
-        if link.stateless or link.borrowed or not has_roots(caller.capabilities):
+        if connection.stateless or connection.borrowed or not has_roots(caller.capabilities):
             return
-        known = self._upstream.asks_roots
+        known = self._pool.facts.asks_roots_early
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ROOTS_KNOWN if known else ROOTS_UNKNOWN):
-                await link.roots_answered.wait()
+                await connection.roots_answered.wait()
 
-    async def _restore(self, front: Front, link: Link) -> None:
-        if link.stateless:
-            await self._bridge_for(link).joined()
-            await self._bridge_for(link).follow()
+    async def _restore(self, session: ClientSession, connection: UpstreamConnection) -> None:
+        if connection.stateless:
+            await self._bridge_for(connection).joined()
+            await self._bridge_for(connection).follow()
         else:
-            link.activate()
+            connection.activate()
+            if connection.borrowed and not session.restores_default:
+                return
             try:
-                if front.level is not None:
-                    await link.peer.request("logging/setLevel", {"level": front.level})
-                for uri in front.uris:
-                    link.uris.setdefault(uri, set()).add(front)
-                    await link.peer.request("resources/subscribe", {"uri": uri})
+                if session.level is not None:
+                    # One level for all sessions of a connection: the lowest.
+                    levels = [one.level for one in connection.sessions if one.level in LEVELS]
+                    level = min(levels, key=LEVELS.index, default=session.level)
+                    await connection.peer.request("logging/setLevel", {"level": level})
+                for uri in session.uris:
+                    connection.uris.setdefault(uri, set()).add(session)
+                    await connection.peer.request("resources/subscribe", {"uri": uri})
             except RpcError as exc:
-                log.warning("%s: not everything could be restored: %s", link.name, exc)
+                log.warning("%s: not everything could be restored: %s", connection.name, exc)
+        session.attached()
         # Changes while the server was away were not announced, so clients read everything again.
-        for note in possibly_missed_changes(link, front):
-            front.tell(note, link)
+        for note in possibly_missed_changes(connection, session):
+            session.tell(note)

@@ -8,9 +8,9 @@ import pytest
 from fairlead.errors import ConfigError
 from fairlead.gateway.admin.route import BadRequest, PageRequest
 from fairlead.gateway.admin.servers_api import ClientSessions, NotificationLog, ServersApi
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates
 
 
@@ -75,6 +75,14 @@ async def test_a_session_is_ended_by_its_number() -> None:
         await sessions.end(9)
 
 
+class FakeUpstream:
+    def __init__(self, place: "Place", name: str) -> None:
+        self._place, self._name = place, name
+
+    async def reconnect(self) -> None:
+        self._place.done.append(f"reconnect {self._name}")
+
+
 class Place:
     """The servers `red` and `blue`, and a record of what is done to them."""
 
@@ -84,6 +92,7 @@ class Place:
             name: SimpleNamespace(refresh=lambda name=name: self.done.append(f"refresh {name}"))
             for name in ("red", "blue")
         }
+        self.upstreams = {name: FakeUpstream(self, name) for name in ("red", "red#2", "blue")}
         self.catalog = MergedCatalog()
         self.catalog.put("red", ListKind.PROMPTS, [raw(name="hi")])
         self.catalog.put("red", ListKind.RESOURCES, resources("a:1"))
@@ -91,7 +100,7 @@ class Place:
         self.error: Exception | None = None
         parts: Any = self
         self.api = ServersApi(
-            manager=parts,
+            upstreams=self.upstreams,  # type: ignore[arg-type]
             registry=parts,
             catalog=self.catalog,
             clients=Clients(1),  # type: ignore[arg-type]
@@ -100,9 +109,6 @@ class Place:
             disconnect=self._disconnect,
             reload=self._reload,
         )
-
-    async def reconnect_server(self, name: str) -> None:
-        self.done.append(f"reconnect {name}")
 
     async def _disconnect(self, name: str) -> None:
         self.done.append(f"disconnect {name}")
@@ -131,13 +137,26 @@ async def test_servers_are_reconnected_refreshed_and_removed() -> None:
     assert place.api.refresh(request("blue")) == {"refreshing": "blue"}
     assert await place.api.disconnect(request("red")) == {"disconnected": "red"}
     assert place.done == ["reconnect red", "refresh blue", "disconnect red"]
+    with pytest.raises(
+        ConfigError, match="^There is no server 'green'; there are: blue, red, red#2$"
+    ):
+        await place.api.reconnect(request("green"))
     for act in (place.api.refresh, place.api.disconnect):
         with pytest.raises(ConfigError, match="^There is no server 'green'; there are: red, blue$"):
             if (work := act(request("green"))) is not None:
                 await work  # type: ignore[misc]
     place.members.clear()
+    place.upstreams.clear()
     with pytest.raises(ConfigError, match="there are: none$"):
         place.api.refresh(request("red"))
+    with pytest.raises(ConfigError, match="there are: none$"):
+        await place.api.reconnect(request("red"))
+
+
+async def test_each_server_of_a_name_is_reconnected_by_itself() -> None:
+    place = Place()
+    assert await place.api.reconnect(request("red#2")) == {"reconnected": "red#2"}
+    assert place.done == ["reconnect red#2"]
 
 
 async def test_files_are_read_again_and_all_servers_listed_anew() -> None:

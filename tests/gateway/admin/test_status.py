@@ -14,12 +14,12 @@ from fairlead.errors import ConnectFailed, LocalResourceError
 from fairlead.gateway import Gateway
 from fairlead.gateway.admin import status
 from fairlead.gateway.admin.status import GatewayStatus
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.protocol.identity.principal import ANONYMOUS, principal_from
-from fairlead.upstream.start_limiter import StartLimiter
+from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.upstream.starts.start_limiter import StartLimiter
 from tests.support.catalog_items import tools
 from tests.support.gateway_servers import LIMIT, joining, program, serving, until
 from tests.support.virtual_time import VirtualTime
@@ -28,45 +28,55 @@ ADA = principal_from("ada")
 PART = View(servers=("red",), deny=("red_secret",))
 
 
-class Manager:
-    """What a manager knows of two servers."""
+CONNECTION = {"default": True, "sessions": 2}
+
+
+class FakeUpstream:
+    """What is known of a server."""
+
+    def __init__(self, state: str = "idle", source: Source | None = None, **about: Any) -> None:
+        self.status = state
+        self.client: Any = about.get("client")
+        self.error: Exception | None = about.get("error")
+        self.latency: float | None = about.get("latency")
+        entry = SimpleNamespace(type=about.get("transport", "stdio"))
+        self.spec = SimpleNamespace(source=source or Source(), entry=entry)
+
+    def describe_connections(self) -> list[dict[str, Any]]:
+        return [] if self.client is None else [CONNECTION]
+
+
+class Upstreams(dict[str, FakeUpstream]):
+    """One server that is connected, one that failed, and one that is not needed now."""
 
     def __init__(self) -> None:
-        self.start_limiter = StartLimiter()
-        client = SimpleNamespace(protocol_version="2026-07-28")
-        self.known: dict[str, Any] = {
-            "red": SimpleNamespace(state="connected", client=client, error=None, latency=0.01234),
-            "blue": SimpleNamespace(
-                state="failed",
-                client=None,
-                error=ConnectFailed("no /secret/file", public="is not there"),
-                latency=None,
-            ),
-        }
+        self.starts = StartLimiter()
+        self["red"] = FakeUpstream(
+            "connected",
+            Source(provider="p", provider_name="Program", path="f"),
+            client=SimpleNamespace(protocol_version="2026-07-28"),
+            latency=0.01234,
+        )
+        self["red#2"] = FakeUpstream()
+        error = ConnectFailed("no /secret/file", public="is not there")
+        self["blue"] = FakeUpstream("failed", transport="http", error=error)
 
-    def describe(self) -> dict[str, Any]:
-        return self.known
-
-    def get_source(self, name: str) -> Source | None:
-        return Source(provider="p", provider_name="Program", path="f") if name == "red" else None
-
-    def get_server_config(self, name: str) -> Any:
-        return SimpleNamespace(type="stdio") if name == "red" else None
-
-    def get_connected_servers(self) -> list[str]:
-        return ["red"]
+    def connected(self) -> list[str]:
+        return [name for name, one in self.items() if one.status == "connected"]
 
 
 class Registry:
     is_ready = False
 
-    def __init__(self) -> None:
+    def __init__(self, upstreams: Upstreams) -> None:
+        self._upstreams = upstreams
         self.members = [self._member("red", "red", "red#2"), self._member("blue", "blue")]
 
     def _member(self, name: str, *names: str) -> Any:
         replicas = [
             SimpleNamespace(
                 name=own,
+                upstream=self._upstreams[own],
                 latency=0.5,
                 calls=7,
                 errors=2,
@@ -80,16 +90,21 @@ class Registry:
         return [one for one in self.members if view.includes(one.name)]
 
 
-def gateway(**views: View) -> tuple[GatewayStatus, Registry, Manager]:
+def gateway(**views: View) -> tuple[GatewayStatus, Registry]:
     catalog = MergedCatalog()
     catalog.put("red", ListKind.TOOLS, tools("log", "secret"))
-    registry, manager = Registry(), Manager()
+    upstreams = Upstreams()
+    registry = Registry(upstreams)
     clients = [SimpleNamespace(principal=one) for one in (ADA, ADA, ANONYMOUS)]
-    parts: Any = {"manager": manager, "registry": registry, "clients": clients, "parked": [1, 2]}
+    parts: Any = {"upstreams": upstreams, "registry": registry, "clients": clients}
     shown = GatewayStatus(
-        {"name": "x"}, catalog=catalog, views=ClientViews(views, View.everything()), **parts
+        {"name": "x"},
+        catalog=catalog,
+        views=ClientViews(views, View.everything()),
+        parked=[1, 2],  # type: ignore[arg-type]
+        **parts,
     )
-    return shown, registry, manager
+    return shown, registry
 
 
 def test_the_owner_sees_everything() -> None:
@@ -112,14 +127,16 @@ def test_the_owner_sees_everything() -> None:
         "calls": 7,
         "errors": 2,
         "breaker": "closed",
+        "connections": [CONNECTION],
         "source": "Program",
         "path": "f",
         "error": None,
     }
-    assert (blue["status"], blue["transport"], blue["revision"]) == ("failed", None, None)
+    assert (blue["status"], blue["transport"], blue["revision"]) == ("failed", "http", None)
     assert (blue["era"], blue["source"], blue["path"], blue["connect_ms"]) == (None,) * 4
     assert "/secret/file" in blue["error"]
-    assert (second["status"], second["error"], second["connect_ms"]) == ("unknown", None, None)
+    assert (second["status"], second["error"], second["connect_ms"]) == ("idle", None, None)
+    assert (blue["connections"], second["connections"]) == ([], [])
 
 
 def test_the_uptime_is_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +160,7 @@ def test_times_are_shown_in_milliseconds(seconds: float | None, shown: float | N
 
 
 def test_a_server_that_could_not_be_listed_says_why() -> None:
-    shown, registry, _ = gateway()
+    shown, registry = gateway()
     for member in registry.members:
         member.error = ConnectFailed("x", public="said no list")
     errors = {one["name"]: one["error"] for one in shown.public(ANONYMOUS)["servers"]}
@@ -155,6 +172,7 @@ def test_a_client_that_sees_everything_does_not_see_what_is_the_owners() -> None
     assert (found["clients"], found["parked"]) == (3, 2)
     blue, red, _ = found["servers"]
     assert (blue["error"], red["path"], red["calls"]) == ("is not there", None, 7)
+    assert [one["connections"] for one in found["servers"]] == [[], [], []]
 
 
 def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
@@ -162,6 +180,7 @@ def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
     assert (found["clients"], found["parked"], found["counts"]["tools"]) == (2, None, 1)
     assert [one["name"] for one in found["servers"]] == ["red", "red#2"]
     assert [one["path"] for one in found["servers"]] == [None, None]
+    assert [one["connections"] for one in found["servers"]] == [[], []]
     for one in found["servers"]:
         assert (one["tools"], one["calls"], one["errors"], one["latency_ms"]) == (
             *(1, None, None, None),
@@ -172,7 +191,7 @@ def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
     ("view", "servers"), [(View.everything(), 3), (PART, 2), (View(servers=("blue",)), 1)]
 )
 def test_health_counts_the_servers_that_a_client_sees(view: View, servers: int) -> None:
-    shown, registry, _ = gateway(ada=view)
+    shown, registry = gateway(ada=view)
     connected = 0 if view.servers == ("blue",) else 1
     assert shown.health(ADA) == {"status": "ok", "servers": servers, "connected": connected}
     assert shown.readiness() == {"ready": False}
@@ -199,14 +218,14 @@ async def test_a_shortage_degrades_at_once_and_after_a_while_ends_readiness(
         status = status_of(gateway)
         assert status.readiness() == {"ready": True}
         assert status.full()["shortage"] is None
-        gateway.manager.start_limiter.shortage.report(LocalResourceError("no pipe", "memory"))
+        gateway.upstreams.starts.shortage.report(LocalResourceError("no pipe", "memory"))
         assert status.readiness() == {"ready": True, "degraded": ["out of memory"]}
         assert status.full()["shortage"] == "memory"
         await asyncio.sleep(4.999)
         assert status.readiness()["ready"] is True
         await asyncio.sleep(0.001)
         assert status.readiness() == {"ready": False, "degraded": ["out of memory"]}
-        gateway.manager.start_limiter.shortage.clear()
+        gateway.upstreams.starts.shortage.clear()
         assert status.readiness() == {"ready": True}
 
 
@@ -217,7 +236,7 @@ async def test_a_server_that_dies_while_no_descriptors_are_left_comes_back(tmp_p
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": program("red")})
         await until(lambda: gateway.is_ready)
-        supervisor = gateway.manager.describe()["red"]
+        upstream = gateway.upstreams["red"]
         async with (
             serving(gateway) as url,
             aiohttp.ClientSession() as web,
@@ -232,9 +251,9 @@ async def test_a_server_that_dies_while_no_descriptors_are_left_comes_back(tmp_p
                     while True:
                         held.append(open(tmp_path / "held", "w"))  # noqa: SIM115
                 with pytest.raises(ConnectFailed):
-                    await gateway.manager.reconnect_server("red")
-                assert isinstance(supervisor.error, LocalResourceError)
-                assert supervisor.state == "reconnecting"
+                    await gateway.upstreams["red"].reconnect()
+                assert isinstance(upstream.error, LocalResourceError)
+                assert upstream.state == "reconnecting"
                 async with web.get(ready) as answer:
                     assert (await answer.json())["degraded"] == ["out of file descriptors"]
             finally:

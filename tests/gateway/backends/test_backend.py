@@ -13,8 +13,11 @@ import pytest
 from fairlead import MCPClient, RpcError
 from fairlead.client import accept
 from fairlead.errors import ConnectFailed
-from fairlead.gateway import Gateway
+from fairlead.gateway import Gateway, RelaySettings
 from fairlead.gateway.backends.backend import Member
+from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.upstream.server_lists import ServerLists
 from tests.support.gateway_servers import (
     BOTH,
     HANDSHAKE,
@@ -38,7 +41,7 @@ def three() -> list[dict[str, object]]:
 
 
 def all_there(gateway: Gateway, count: int = 3) -> bool:
-    return len(gateway.manager.get_connected_servers()) == count and gateway.is_ready
+    return len(gateway.upstreams.connected()) == count and gateway.is_ready
 
 
 @pytest.mark.covers("GTW-12")
@@ -83,7 +86,8 @@ async def test_who_is_asked_back_comes_again_to_the_server_that_asked() -> None:
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
 async def test_one_that_dies_is_replaced_by_the_others(version: str) -> None:
-    async with asyncio.timeout(LIMIT), Gateway() as gateway:
+    shared = RelaySettings(share="all")  # or a handshake client has a process of its own
+    async with asyncio.timeout(LIMIT), Gateway(relay=shared) as gateway:
         await gateway.connect({"red": three()})
         await until(lambda: all_there(gateway))
         async with joining(gateway, version) as client:
@@ -181,29 +185,18 @@ async def test_the_list_comes_from_whichever_is_there() -> None:
             assert (await client.call("red_who")).text.startswith("red")
 
 
-class FakeReplica:
-    """A server that lists nothing, at times that are noted."""
+class FakeUpstream:
+    """A connected server, and the times at which its lists are requested."""
 
-    rank = 0
-    configured = SimpleNamespace(only_tools=None, without_tools=())
+    state = "connected"
 
     def __init__(self, clock: VirtualTime) -> None:
-        self.listings: list[float] = []
-        self.failure: Exception | None = None
-        self.changed: Any = None
+        self.lists = ServerLists(ListKind, for_client=False)
+        self.requested: list[float] = []
         self._clock = clock
 
-    async def base(self) -> Any:
-        self.listings.append(round(self._clock.now, 3))
-        if self.failure is not None:
-            raise self.failure
-        return SimpleNamespace(agreement=None)
-
-
-def member_of(replica: FakeReplica) -> Member:
-    catalog: Any = SimpleNamespace(put=lambda *of: False)
-    replicas: Any = [replica]
-    return Member("red", replicas, catalog, lambda kind: None)
+    def refresh_lists(self) -> None:
+        self.requested.append(self._clock.now)
 
 
 async def test_a_list_that_failed_is_tried_with_the_next_request_also_after_a_boot(
@@ -211,39 +204,22 @@ async def test_a_list_that_failed_is_tried_with_the_next_request_also_after_a_bo
 ) -> None:
     """The clock starts when the machine does, and so may a gateway."""
     virtual_time.now = 5.0
-    replica = FakeReplica(virtual_time)
-    replica.failure = ConnectFailed("no network yet")
-    member = member_of(replica)
+    upstream = FakeUpstream(virtual_time)
+    replicas: Any = [SimpleNamespace(upstream=upstream, name="red", rank=0)]
+    member = Member("red", replicas, MergedCatalog(), lambda kind: None)
     member.refresh_if_older(60)
-    await member.listed.wait()
+    upstream.lists.fail(ListKind.TOOLS, ConnectFailed("no network yet"))
     await asyncio.sleep(1)
-    replica.failure = None
     member.refresh_if_older(60)
-    await asyncio.sleep(1)
-    assert replica.listings == [5.0, 6.0]
+    upstream.lists.put(ListKind.TOOLS, [])
+    assert upstream.requested == [5.0, 6.0]
     member.refresh_if_older(60)  # which is known now
-    await asyncio.sleep(58.9)
+    await asyncio.sleep(59.9)
     member.refresh_if_older(60)
+    assert upstream.requested == [5.0, 6.0]
     await asyncio.sleep(0.1)
-    assert replica.listings == [5.0, 6.0]
     member.refresh_if_older(60)
-    await asyncio.sleep(0)
-    assert replica.listings == [5.0, 6.0, 66.0]
-
-
-async def test_a_server_that_always_has_changes_is_listed_ever_less_often(
-    virtual_time: VirtualTime,
-) -> None:
-    replica = FakeReplica(virtual_time)
-    member = member_of(replica)
-    begun = virtual_time.now
-    while virtual_time.now < begun + 20:
-        member.refresh()
-        await asyncio.sleep(0.05)
-    member.retire()
-    await asyncio.sleep(0)
-    gaps = [b - a for a, b in zip(replica.listings, replica.listings[1:], strict=False)]
-    assert gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0], abs=0.06)
+    assert upstream.requested == [5.0, 6.0, 66.0]
 
 
 PAGES = """

@@ -1,6 +1,5 @@
 """Lists of one server behind a gateway: what is kept if one of them fails; and how it is shown."""
 
-import asyncio
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -9,169 +8,218 @@ import pytest
 from msgspec import Raw
 
 from fairlead.client.api.list_budget import ListTooLarge
+from fairlead.client.server_entry import read_entry
+from fairlead.config.server_spec import ServerSpec
+from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import RequestTimeout, RpcError
 from fairlead.gateway.admin.http_pages import render
 from fairlead.gateway.backends.backend import Member
-from fairlead.gateway.catalog.list_kind import ListKind
+from fairlead.gateway.backends.replica import Replica
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.handshake_results import CAPABILITIES, HandshakeResults
-from fairlead.limits import INSTRUCTIONS_TEXT, LIST_SECONDS, MERGED_INSTRUCTIONS_TEXT
-from fairlead.manager.server_spec import read_spec
-from fairlead.protocol.conversation.conversation import Agreement
-from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
+from fairlead.interceptor.circuit_breaker import CircuitBreaker
+from fairlead.limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
+from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.server.results.result_envelope import ResultEnvelope
+from fairlead.upstream.starts.start_limiter import StartLimiter
+from fairlead.upstream.upstream import Upstream
+from fairlead.wire import to_json
 from tests.support.single_exchange import exchange
-from tests.support.virtual_time import VirtualTime
 
-OFFERS = {"tools": {}, "prompts": {}, "resources": {}}
 LISTS = {
-    "tools/list": {"tools": [{"name": "log"}, {"name": "hidden"}]},
-    "prompts/list": {"prompts": [{"name": "p"}]},
-    "resources/list": {"resources": [{"uri": "a:1"}]},
-    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "b:{x}"}]},
+    ListKind.TOOLS: [{"name": "log"}, {"name": "hidden"}],
+    ListKind.PROMPTS: [{"name": "p"}],
+    ListKind.RESOURCES: [{"uri": "a:1"}],
+    ListKind.TEMPLATES: [{"uriTemplate": "b:{x}"}],
 }
-METHODS = list(LISTS)
 
 
 class Server:
-    """A server that lists as it is told."""
+    """An upstream that is never started, with the lists that it is given."""
 
-    name, rank = "red", 0
-    stateless = True
+    def __init__(self, name: str = "red", **spec: Any) -> None:
+        given = ServerSpec(entry=read_entry({"command": "x"}), **spec)
+        settings = UpstreamSettings()
+        self.upstream = Upstream(name, given, settings, starts=StartLimiter(), kinds=ListKind)
+        self.upstream.state = "connected"
+        relay: Any = None
+        self.replica = Replica(self.upstream, relay, CircuitBreaker())
 
-    def __init__(self, capabilities: Any = None, **spec: Any) -> None:
-        declared = json.dumps(OFFERS if capabilities is None else capabilities).encode()
-        self.agreement = Agreement(revision=NEWEST, capabilities=declared)
-        given = read_spec({"command": "x"}, None)
-        self.configured: Any = SimpleNamespace(
-            has_tool=lambda name: name not in spec.get("without", ()),
-            only_tools=None,
-            without_tools=spec.get("without", ()),
-            entry=given.entry,
-        )
-        self.peer = self
-        self.asked: list[str] = []
-        self.failures: dict[str, Any] = {}
-
-    async def base(self) -> Any:
-        return self
-
-    async def request(self, method: str, params: Any = None, *, timeout: float) -> Raw:
-        assert timeout == 30.0
-        self.asked.append(method)
-        failure = self.failures.get(method)
-        if failure == "hangs":
-            await asyncio.Event().wait()
-        if isinstance(failure, Exception):
-            raise failure
-        return Raw(json.dumps(LISTS[method]).encode())
+    def put(self, *kinds: ListKind) -> None:
+        for kind in kinds or ListKind:
+            self.upstream.lists.put(kind, [Raw(to_json(item)) for item in LISTS[kind]])
 
 
-def member(server: Server, **catalog: Any) -> tuple[Member, MergedCatalog, list[ListKind]]:
-    changed: list[ListKind] = []
-    lists = MergedCatalog(**catalog)
-    replicas: Any = [server]
-    return Member("red", replicas, lists, changed.append), lists, changed
+class Place:
+    """A member, and the changes of its lists that clients are told of."""
+
+    def __init__(self, *servers: Server, **catalog: Any) -> None:
+        self.servers = servers or (Server(),)
+        self.catalog = MergedCatalog(**catalog)
+        self.changed: list[ListKind] = []
+        replicas = [server.replica for server in self.servers]
+        self.member = Member("red", replicas, self.catalog, self.changed.append)
+
+    def update(self, number: int = 0) -> None:
+        self.member.update(self.servers[number].upstream)
+
+    @property
+    def tools(self) -> list[str]:
+        return list(self.catalog.own_names(ListKind.TOOLS, "red"))
+
+    @property
+    def ready(self) -> tuple[bool, bool]:
+        return self.member.listed.is_set(), self.member.introduced.is_set()
 
 
-async def test_all_that_a_server_offers_is_listed_and_told_once() -> None:
-    server = Server()
-    one, catalog, changed = member(server)
-    await one._list_once()
-    await one._list_once()
-    assert server.asked == METHODS * 2
-    assert changed == list(ListKind)
-    assert catalog.own_names(ListKind.TOOLS, "red") == ["log", "hidden"]
-    assert (one.error, one._known) == (None, True)
+async def test_all_lists_of_a_server_are_shown_and_told_once() -> None:
+    place = Place()
+    place.servers[0].put()
+    place.update()
+    place.update()
+    place.servers[0].put()
+    place.update()  # the same lists, read again
+    assert (place.changed, place.tools) == (list(ListKind), ["log", "hidden"])
+    assert (place.member.error, place.member._known, place.ready) == (None, True, (True, True))
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "asked"),
-    [
-        ({"tools": {}}, METHODS[:1]),
-        ({"resources": {}}, METHODS[2:]),
-        ({}, []),
-    ],
-)
-async def test_only_what_a_server_offers_is_asked_for(capabilities: Any, asked: list[str]) -> None:
-    server = Server(capabilities)
-    one, _, _ = member(server)
-    await one._list_once()
-    assert server.asked == asked
+async def test_a_server_may_have_no_lists_at_all() -> None:
+    place = Place()
+    for kind in ListKind:
+        place.servers[0].upstream.lists.put(kind, [])
+    place.update()
+    assert (place.changed, place.member._known, place.ready) == ([], True, (True, True))
 
 
-@pytest.mark.parametrize("method", METHODS)
-async def test_a_list_that_fails_costs_no_other(method: str) -> None:
-    server = Server()
-    error = RpcError(-32603, "no")
-    server.failures = {method: error}
-    one, _, changed = member(server)
-    if method == "resources/templates/list":  # which many do not have
-        await one._list_once()
-    else:
-        with pytest.raises(RpcError) as raised:
-            await one._list_once()
-        assert raised.value is error
-        assert not one._known
-    assert [kind.method for kind in changed] == [one for one in METHODS if one != method]
+@pytest.mark.parametrize("state", ["connecting", "reconnecting"])
+async def test_lists_are_complete_only_when_the_server_is_connected(state: Any) -> None:
+    place = Place()
+    place.servers[0].upstream.state = state
+    place.servers[0].put(ListKind.TOOLS)
+    place.update()
+    assert (place.tools, place.ready) == (["log", "hidden"], (False, False))
+    place.servers[0].upstream.state = "connected"
+    place.update()
+    assert place.ready == (True, True)
+
+
+async def test_before_a_list_was_read_nothing_is_known() -> None:
+    place = Place()
+    place.servers[0].upstream.state = "connecting"
+    place.update()
+    assert (place.changed, place.member._known, place.ready) == ([], False, (False, False))
+
+
+@pytest.mark.parametrize("failed", ListKind)
+async def test_a_list_that_fails_takes_no_other_away(failed: ListKind) -> None:
+    place, error = Place(), RpcError(-32603, "no")
+    others = [kind for kind in ListKind if kind is not failed]
+    place.servers[0].put(*others)
+    place.servers[0].upstream.lists.fail(failed, error)
+    place.update()
+    assert (place.changed, place.ready) == (others, (True, True))
+    assert (place.member.error, place.member._known) == (error, False)
+    place.servers[0].put(failed)
+    place.update()
+    assert (place.member.error, place.member._known) == (None, True)
+
+
+async def test_a_list_that_fails_later_stays_as_it_was() -> None:
+    place, error = Place(), RpcError(-32603, "no")
+    place.servers[0].put()
+    place.update()
+    place.servers[0].upstream.lists.fail(ListKind.TOOLS, error)
+    place.update()
+    assert (place.tools, place.changed) == (["log", "hidden"], list(ListKind))
+    assert (place.member.error, place.member._known) == (error, True)
 
 
 async def test_the_first_of_several_failures_is_told() -> None:
-    server = Server()
+    place = Place()
     first, second = RpcError(1, "first"), RpcError(2, "second")
-    server.failures = {"tools/list": first, "prompts/list": second}
-    with pytest.raises(RpcError, match="first"):
-        await member(server)[0]._list_once()
+    place.servers[0].put(ListKind.RESOURCES, ListKind.TEMPLATES)
+    place.servers[0].upstream.lists.fail(ListKind.TOOLS, first)
+    place.servers[0].upstream.lists.fail(ListKind.PROMPTS, second)
+    place.update()
+    assert place.member.error is first
 
 
-async def test_a_list_that_hangs_is_given_up(virtual_time: VirtualTime) -> None:
-    server, hits = Server(), LIST_SECONDS.hits
-    server.failures = {"tools/list": "hangs"}
-    one, _, changed = member(server)
-    began = virtual_time.now
-    with pytest.raises(RequestTimeout):
-        await one._list_once()
-    assert virtual_time.now == began + LIST_SECONDS.value
-    assert LIST_SECONDS.hits == hits + 1
-    assert len(changed) == 3
-    own = RequestTimeout(5.0, "tools/list")
-    server.failures = {"tools/list": own}
-    with pytest.raises(RequestTimeout) as raised:
-        await one._list_once()
-    assert raised.value is own
-    assert LIST_SECONDS.hits == hits + 1
+async def test_nothing_waits_for_a_server_of_which_no_list_could_be_read() -> None:
+    place, error = Place(), RequestTimeout(5.0, "tools/list")
+    place.servers[0].upstream.lists.fail(ListKind.TOOLS, error)
+    place.update()
+    assert (place.member.error, place.member._known, place.ready) == (error, False, (True, True))
 
 
 async def test_tools_that_the_entry_leaves_out_are_not_listed() -> None:
-    one, catalog, changed = member(Server(without=("hidden",)))
-    one.remember([{"name": "log"}, {"name": "hidden"}])
-    assert one.listed.is_set()
-    assert (catalog.own_names(ListKind.TOOLS, "red"), changed) == (["log"], [ListKind.TOOLS])
-    one.remember([{"name": "log"}])
-    assert changed == [ListKind.TOOLS]  # the same
-    await one._list_once()
-    assert catalog.own_names(ListKind.TOOLS, "red") == ["log"]
+    place = Place(Server(without_tools=("hidden",)))
+    place.member.remember([{"name": "log"}, {"name": "hidden"}])
+    assert place.ready == (True, False)  # the server itself has not listed them
+    assert (place.tools, place.changed) == (["log"], [ListKind.TOOLS])
+    place.member.remember([{"name": "log"}])
+    assert place.changed == [ListKind.TOOLS]  # the same
+    place.servers[0].put()
+    place.update()
+    assert (place.tools, place.changed) == (["log"], list(ListKind))
+    prompts = place.catalog.own_names(ListKind.PROMPTS, "red")
+    assert list(prompts) == ["p"]
 
 
-async def test_what_is_too_large_is_not_kept() -> None:
-    one, catalog, changed = member(Server(), server_bytes=5)
-    one.remember([{"name": "log"}])
-    assert one.listed.is_set()
-    assert (catalog.own_names(ListKind.TOOLS, "red"), changed) == ([], [])
-    with pytest.raises(ListTooLarge, match="have more than 5 bytes"):
-        await one._list_once()
+async def test_a_list_that_is_too_large_is_not_kept() -> None:
+    place = Place(server_bytes=5)
+    place.member.remember([{"name": "log"}])
+    assert (place.tools, place.changed, place.ready) == ([], [], (True, False))
+    place.servers[0].put(ListKind.TOOLS)
+    place.update()
+    assert (place.tools, place.changed) == ([], [])
+    assert isinstance(place.member.error, ListTooLarge)
+    assert "have more than 5 bytes" in str(place.member.error)
+    assert (place.member._known, place.ready) == (False, (True, True))
+
+
+async def test_a_list_that_is_too_large_is_an_error_until_there_is_another() -> None:
+    place = Place(server_bytes=5)
+    place.servers[0].put(ListKind.TOOLS)
+    place.update()
+    place.servers[0].upstream.lists.put(ListKind.PROMPTS, [])
+    place.update()
+    assert isinstance(place.member.error, ListTooLarge)
+    assert not place.member._known
+    place.servers[0].upstream.lists.put(ListKind.TOOLS, [])
+    place.update()
+    assert (place.member.error, place.member._known) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("states", "shown"),
+    [
+        (("connected", "connected"), ["a"]),
+        (("reconnecting", "connected"), ["b"]),
+        (("failed", "connecting"), ["b"]),
+        (("connecting", "failed"), ["a"]),
+    ],
+)
+async def test_of_several_servers_the_best_is_listed(
+    states: tuple[Any, Any], shown: list[str]
+) -> None:
+    place = Place(Server("red"), Server("red#2"))
+    for server, state, name in zip(place.servers, states, "ab", strict=True):
+        server.upstream.state = state
+        server.upstream.lists.put(ListKind.TOOLS, [Raw(to_json({"name": name}))])
+    place.update(0)
+    place.update(1)
+    assert place.tools == shown
+    assert place.ready == ("connected" in states, "connected" in states)
 
 
 # How a gateway introduces itself
 
 
 def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
-    connections = {
-        name: SimpleNamespace(client=SimpleNamespace(instructions=text))
-        for name, text in texts.items()
-    }
+    upstreams = {name: SimpleNamespace(instructions=text) for name, text in texts.items()}
     owners = {name: SimpleNamespace(name=name) for name in texts if name != "stranger"}
     introduced: list[Any] = []
 
@@ -179,7 +227,7 @@ def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
         introduced.append("ready")
 
     parts: Any = {
-        "manager": SimpleNamespace(connections=connections),
+        "upstreams": upstreams,
         "registry": SimpleNamespace(owner=owners.get),
         "lists": SimpleNamespace(ready=ready),
         "changes": SimpleNamespace(introduced=lambda *of: introduced.append("introduced")),

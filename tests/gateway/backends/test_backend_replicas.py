@@ -15,15 +15,15 @@ from fairlead.errors import (
     LocalProtocolError,
     RpcError,
 )
-from fairlead.gateway.backends import backend
 from fairlead.gateway.backends.backend import Member, unavailable_error
 from fairlead.gateway.backends.registry import BackendRegistry
-from fairlead.gateway.backends.startup_calls import StartupWait, StillStarting
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.protocol.caller import SUBSCRIPTION_KEY
 from fairlead.protocol.downgrade.downgrade_error import DowngradeError
+from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.upstream.server_lists import ServerLists
+from fairlead.upstream.startup_wait import StartupWait, StillStarting
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
@@ -39,11 +39,11 @@ class FakeReplica:
         self.outcomes = list(outcomes)
         self.asked = 0
         self.closed = 0
-        self.based = 0
-        self.followed: set[str] = set()
-        self.patience = StartupWait(5.0, 0.0)
-        self.changed: Callable[[], object] = lambda: None
-        self.relay = self
+        self.awaited = 0
+        self.refreshed = 0
+        self.startup_wait = StartupWait(5.0, 0.0)
+        self.lists = ServerLists(ListKind, for_client=False)
+        self.relay = self.upstream = self
         self.left: list[object] = []
         self.connecting: asyncio.Future[None] | None = None
 
@@ -54,15 +54,22 @@ class FakeReplica:
             raise outcome
         return outcome
 
-    async def base(self) -> None:
-        self.based += 1
+    @property
+    def state(self) -> str:
+        return ("connected", "connecting", "failed", "connected")[self.rank]
+
+    async def default_connection(self) -> None:
+        self.awaited += 1
         if self.connecting is not None:
             await self.connecting
         if self.outcomes and isinstance(self.outcomes[0], Exception):
             raise self.outcomes[0]
 
-    def leave(self, front: object) -> None:
-        self.left.append(front)
+    def refresh_lists(self) -> None:
+        self.refreshed += 1
+
+    def leave(self, session: object) -> None:
+        self.left.append(session)
 
     async def close(self) -> None:
         self.closed += 1
@@ -71,7 +78,7 @@ class FakeReplica:
 class FakeClient:
     def __init__(self) -> None:
         self.gone = False
-        self.fronts: dict[object, object] = {}
+        self.sessions: dict[object, object] = {}
 
 
 def member(*replicas: FakeReplica, changed: Callable[[ListKind], None] = lambda _: None) -> Member:
@@ -170,9 +177,9 @@ async def test_a_session_stays_where_it_is_until_that_server_is_worse() -> None:
     mine = one if first == b"one" else other
     mine.rank = 1
     assert await both.answer(asked, visitor) != first
-    client.fronts = {one: "front"}
+    client.sessions = {one: "session"}
     both.left(visitor)
-    assert (both._sticky, one.left, other.left, client.fronts) == ({}, ["front"], [], {})
+    assert (both._sticky, one.left, other.left, client.sessions) == ({}, ["session"], [], {})
     client.gone = True
     await both.answer(asked, visitor)
     assert both._sticky == {}
@@ -199,13 +206,6 @@ async def test_the_state_of_a_round_leads_to_the_server_that_gave_it() -> None:
     assert await both.answer(unaffected, None) in (b"one", b"other")
 
 
-@pytest.mark.parametrize(
-    ("item", "name"), [(b'{"name":"a"}', "a"), (b"{}", ""), (b'{"name":5}', ""), (b"5", "")]
-)
-def test_the_name_of_an_item(item: bytes, name: str) -> None:
-    assert backend._name(Raw(item)) == name
-
-
 async def test_who_listens_waits_for_a_server_to_come_back_or_to_be_taken_away() -> None:
     one = FakeReplica("one", lost(delivered=False), lost(delivered=False))
     alone = member(one)
@@ -213,8 +213,7 @@ async def test_who_listens_waits_for_a_server_to_come_back_or_to_be_taken_away()
     for _ in range(5):
         await asyncio.sleep(0)
     assert (one.asked, listening.done()) == (1, False)
-    arrival, alone._arrival = alone._arrival, asyncio.Event()
-    arrival.set()
+    alone.connected()
     for _ in range(5):
         await asyncio.sleep(0)
     assert (one.asked, listening.done()) == (2, False)
@@ -244,14 +243,14 @@ async def test_of_several_that_start_the_first_is_asked(virtual_time: VirtualTim
 
 
 @pytest.mark.parametrize(
-    ("ranks", "based"), [((0, 1), (0, 0)), ((2, 3), (0, 0)), ((1, 2), (1, 0)), ((1, 1), (1, 1))]
+    ("ranks", "awaited"), [((0, 1), (0, 0)), ((2, 3), (0, 0)), ((1, 2), (1, 0)), ((1, 1), (1, 1))]
 )
 async def test_only_those_that_start_are_waited_for(
-    ranks: tuple[int, int], based: tuple[int, int]
+    ranks: tuple[int, int], awaited: tuple[int, int]
 ) -> None:
     replicas = [FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)]
     assert await member(*replicas)._first_there() is None
-    assert tuple(one.based for one in replicas) == based
+    assert tuple(one.awaited for one in replicas) == awaited
 
 
 async def test_if_all_start_too_slowly_that_is_said() -> None:
@@ -295,7 +294,7 @@ async def test_an_introduction_is_waited_for_as_long_as_a_start_may_take(
     virtual_time: VirtualTime,
 ) -> None:
     short, long = FakeReplica("short", rank=1), FakeReplica("long", rank=1)
-    short.patience, long.patience = StartupWait(5.0, 0.0), StartupWait(20.0, 0.0)
+    short.startup_wait, long.startup_wait = StartupWait(5.0, 0.0), StartupWait(20.0, 0.0)
     both = member(short, long)
     began = virtual_time.now
     refused = await both.introduction()
@@ -307,83 +306,45 @@ async def test_an_introduction_is_waited_for_as_long_as_a_start_may_take(
 
 
 @pytest.mark.parametrize(
-    ("ranks", "age", "refreshed"),
+    ("ranks", "ages", "refreshed"),
     [
-        ((0, 2), 10.0, True),
-        ((0, 2), 9.9, False),
-        ((2, 0), 10.0, True),
-        ((2, 1), 10.0, False),
+        ((0, 2), (10.0, 10.0), (1, 0)),
+        ((0, 2), (9.9, 10.0), (0, 0)),
+        ((2, 0), (10.0, 10.0), (0, 1)),
+        ((2, 1), (10.0, 10.0), (0, 0)),
+        ((0, 0), (9.9, 10.0), (0, 1)),
     ],
 )
-async def test_lists_are_read_again_if_they_are_old_and_the_server_is_there(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_lists_are_requested_again_if_they_are_old_and_the_server_is_connected(
     virtual_time: VirtualTime,
     ranks: tuple[int, int],
-    age: float,
-    refreshed: bool,
+    ages: tuple[float, float],
+    refreshed: tuple[int, int],
 ) -> None:
-    one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
-    one.listed_at = virtual_time.now - age
-    count: list[int] = []
-    monkeypatch.setattr(one, "refresh", lambda: count.append(1))
-    one.refresh_if_older(10.0)
-    assert bool(count) is refreshed
+    replicas = [FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)]
+    for replica, age in zip(replicas, ages, strict=True):
+        replica.lists.listed_at = virtual_time.now - age
+    member(*replicas).refresh_if_older(10.0)
+    assert tuple(one.refreshed for one in replicas) == refreshed
 
 
-async def test_changes_that_are_followed_are_not_heard_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    one, other = FakeReplica("red"), FakeReplica("red#2")
-    one.followed = {"tools"}
-    both = member(one, other)
-    count: list[int] = []
-    monkeypatch.setattr(both, "refresh", lambda: count.append(1))
-    both.heard("red", "notifications/tools/list_changed")
-    assert count == []
-    both.heard("red", "notifications/prompts/list_changed")
-    both.heard("red#2", "notifications/tools/list_changed")
-    assert count == [1, 1]
+async def test_all_servers_of_a_name_are_listed_again() -> None:
+    replicas = [FakeReplica("a"), FakeReplica("b", rank=2)]
+    member(*replicas).refresh()
+    assert [one.refreshed for one in replicas] == [1, 1]
 
 
-async def test_one_that_is_taken_away_lists_nothing_and_closes_its_servers() -> None:
-    replicas = [FakeReplica("a"), FakeReplica("b")]
-    both = member(*replicas)
-    both._listing = listing = asyncio.create_task(asyncio.Event().wait())  # type: ignore[assignment]
+async def test_lists_of_a_member_that_is_taken_away_are_not_shown() -> None:
+    replicas, changed = [FakeReplica("a"), FakeReplica("b")], list[ListKind]()
+    both = member(*replicas, changed=changed.append)
     await both.close()
-    assert listing.cancelled()
     assert [one.closed for one in replicas] == [1, 1]
     assert both.listed.is_set()
     assert both.introduced.is_set()
-    both._listing = None
-    both.refresh()
-    assert both._listing is None
-
-
-async def test_one_listing_at_a_time() -> None:
-    one = member(FakeReplica("a"))
-    one._listing = listing = asyncio.create_task(asyncio.Event().wait())  # type: ignore[assignment]
-    one.refresh()
-    assert one._again
-    assert one._listing is listing
-    listing.cancel()
-    await asyncio.wait([listing])
-
-
-async def test_each_listing_waits_longer_if_changes_never_end(virtual_time: VirtualTime) -> None:
-    one = member(FakeReplica("a"))
-    waits = []
-    for _ in range(5):
-        began = virtual_time.now
-        await one._take_time()
-        waits.append(round(virtual_time.now - began, 3))
-        one._listed_last = virtual_time.now
-    assert waits == [0, 0.1, 0.2, 0.4, 0.8]
-    virtual_time.now += 2 * one._pause
-    began = virtual_time.now
-    await one._take_time()
-    one._listed_last = virtual_time.now
-    await one._take_time()
-    assert virtual_time.now - began == pytest.approx(0.1)
+    replicas[0].lists.put(ListKind.TOOLS, [Raw(b'{"name":"late"}')])
+    upstream: Any = replicas[0]
+    both.update(upstream)
+    assert (changed, both._catalog.own_names(ListKind.TOOLS, "red")) == ([], [])
 
 
 # The registry

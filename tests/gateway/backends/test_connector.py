@@ -1,7 +1,6 @@
 """Servers that are taken away and put back while clients call them, listen to them, or come."""
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,11 @@ from typing import Any
 import pytest
 
 from fairlead import MCPClient, MCPServer, RpcError
+from fairlead.errors import RequestTimeout
 from fairlead.gateway import Gateway
-from fairlead.gateway.backends import backend as member
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.views import View
+from fairlead.limits import LIST_SECONDS
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
@@ -107,7 +107,7 @@ async def test_who_gives_up_taking_a_server_away_does_not_keep_half_of_it() -> N
         leaving.cancel()
         await asyncio.wait((leaving,))
         await gateway.disconnect("red")  # waits for the end that is under way
-        assert "red" not in gateway.manager.describe()
+        assert "red" not in gateway.upstreams
 
 
 async def test_what_a_server_lists_while_it_is_taken_away_is_not_kept() -> None:
@@ -228,14 +228,17 @@ for line in sys.stdin:
 
 
 async def test_a_list_that_hangs_keeps_no_other_list_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member, "LIST_LIMIT", 0.2)
+    monkeypatch.setattr(LIST_SECONDS, "value", 0.2)
     half = {"command": sys.executable, "args": ["-c", HALF]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"half": half})
         await gateway.members["half"].introduced.wait()
         assert gateway.catalog.names(ListKind.TOOLS, View.everything()) == ["half_a"]
         assert gateway.catalog.names(ListKind.RESOURCES, View.everything()) == ["half://r"]
-        assert "prompts/list" in str(gateway.members["half"].error)
+        await until(lambda: gateway.members["half"].error is not None)
+        error = gateway.members["half"].error
+        assert isinstance(error, RequestTimeout)
+        assert (error.seconds, error.method) == (0.2, "prompts/list")
 
 
 # What several servers have belongs to the one that is configured first, whoever comes first.
@@ -271,16 +274,16 @@ async def test_the_order_of_configuration_decides_whose_a_resource_is(
 @pytest.mark.parametrize("slow", ["red", "blue"])
 async def test_who_starts_slowly_does_not_lose_what_is_its_own(tmp_path: Path, slow: str) -> None:
     gate = tmp_path / "gate"
-    os.mkfifo(gate)
     entry = program(slow)
-    wait = f'read line < {gate}; exec "$0" "$@"'
+    # Each process waits here, also one that a handshake client gets for itself.
+    wait = f'until [ -e {gate} ]; do sleep 0.02; done; exec "$0" "$@"'
     gated = {"command": "sh", "args": ["-c", wait, entry["command"], *entry["args"]]}
     entries = {name: gated if name == slow else program(name) for name in ("red", "blue")}
     async with Gateway(deadline=20.0) as gateway, joining(gateway) as client:
         await gateway.connect(entries)
         await until(lambda: any(member.listed.is_set() for member in gateway.members.values()))
         reading = asyncio.ensure_future(text(client))
-        await asyncio.to_thread(gate.write_text, "go\n")
+        gate.touch()
         async with asyncio.timeout(20):
             assert await reading == "note of red"  # which is the first of the two
 

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 
 from fairlead import MCPClient, RpcError
+from fairlead.config.upstream_settings import Rules
 from fairlead.errors import ConnectFailed, FairleadError
 from fairlead.gateway import Gateway, RelaySettings, View
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager, MCPToolCache
-from fairlead.manager.supervisor import Rules
-from fairlead.manager.tools.tool_cache import FileStore
+from fairlead.upstream.memory.tool_cache import FileStore
 from tests.support.gateway_servers import (
     LIMIT,
     Gate,
@@ -54,8 +54,11 @@ def _waiting(gateway: Gateway) -> list[object]:
     """Who waits until a server has said what it offers, or is there."""
     events = [m.introduced for m in gateway.members.values()]
     found: list[object] = [one for event in events for one in event._waiters]
-    for supervisor in gateway.manager.describe().values():
-        found += supervisor._waiting
+    for upstream in gateway.upstreams.values():
+        found += upstream._waiting
+    for endpoint in gateway.endpoints.values():  # for a connection of a session's own
+        sessions = [one for client in endpoint.clients.values() for one in client.sessions.values()]
+        found += [session for session in sessions if session.opening.locked()]
     return found
 
 
@@ -304,12 +307,12 @@ async def test_who_asks_for_a_failed_server_again_is_waited_for_anew(tmp_path: P
         entry = gate.program("slow")
         script, *rest = entry["args"]
         await gateway.connect({"slow": {**entry, "args": [str(late), *rest]}})
-        await until(lambda: gateway.manager.describe()["slow"].state == "failed")
+        await until(lambda: gateway.upstreams["slow"].state == "failed")
         late.write_text(f"import runpy\nrunpy.run_path({script!r}, run_name='__main__')\n")
         async with joining(gateway) as client:
             with pytest.raises(RpcError, match="slow is not connected"):
                 await client.call_tool("slow_secret", {})
-            again = asyncio.create_task(gateway.manager.reconnect_server("slow"))
+            again = asyncio.create_task(gateway.upstreams["slow"].reconnect())
             await gate.knocked.wait()
             async with begun(gateway, client.call("slow_secret")) as call:
                 assert not call.done()

@@ -1,38 +1,14 @@
-"""How long a call waits for a server that starts, and for which ones."""
+"""Calls to servers that are still starting: for which they wait, and how they are refused."""
 
 import asyncio
-from math import inf
 
 import pytest
 
 from fairlead.errors import RpcError
-from fairlead.gateway.backends.startup_calls import (
-    StartupWait,
-    StillStarting,
-    still_starting_error,
-    wait_until_found,
-)
+from fairlead.gateway.backends.startup_calls import still_starting_error, wait_until_found
+from fairlead.upstream.startup_wait import StartupWait, StillStarting
 
-ENTRY, CALL = "`timeout` (milliseconds) in its entry", "`call_timeout` (seconds)"
-
-
-@pytest.mark.parametrize(
-    ("connect", "call", "limit", "setting"),
-    [
-        (30.0, 0.0, 30.0, ENTRY),
-        (30.0, 10.0, 10.0, CALL),
-        (30.0, 30.0, 30.0, ENTRY),
-        (30.0, 60.0, 30.0, ENTRY),
-        (0.0, 10.0, 10.0, CALL),
-        (0.0, 0.0, inf, ENTRY),
-    ],
-)
-def test_a_call_waits_as_long_as_a_start_may_take_but_no_longer_than_itself(
-    connect: float, call: float, limit: float, setting: str
-) -> None:
-    wait = StartupWait(connect, call)
-    assert (wait.limit, wait.setting) == (limit, setting)
-    assert wait.seconds == (None if limit == inf else limit)
+ENTRY = "`timeout` (milliseconds) in its entry"
 
 
 def test_who_waited_too_long_hears_which_setting_to_raise() -> None:

@@ -1,25 +1,19 @@
 """Events of servers: what members, subscriptions and clients hear of them."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from fairlead.errors import (
-    ChannelClosed,
-    ConnectFailed,
-    HttpError,
-    LocalResourceError,
-    RpcError,
-    ServerBusy,
-)
-from fairlead.gateway.backends.replica_factory import _is_failure
-from fairlead.gateway.backends.startup_calls import StartupWait, StillStarting
+from fairlead.errors import ConnectFailed
 from fairlead.gateway.backends.upstream_events import UpstreamEvents
 from fairlead.gateway.background_tasks import BackgroundTasks
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.operations.notification_log import NotificationLog
-from fairlead.manager.status_events import StatusEvent
+from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.upstream.status_events import StatusEvent
+from fairlead.wire import Notification
 
 UPDATED = "notifications/resources/updated"
 TOOLS = "notifications/tools/list_changed"
@@ -28,12 +22,13 @@ TOOLS = "notifications/tools/list_changed"
 class FakeReplica:
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self._said = name, said
+        self.relay = self
+        self.error: Exception | None = None
 
-    def lost(self) -> None:
-        self._said.append(f"lost {self.name}")
-
-    async def adopt(self) -> None:
+    async def readopt_sessions(self) -> None:
         self._said.append(f"adopt {self.name}")
+        if self.error is not None:
+            raise self.error
 
 
 class Place:
@@ -45,7 +40,8 @@ class Place:
         self.tasks, self.log = BackgroundTasks(), NotificationLog()
         parts: Any = self
         self.events = UpstreamEvents(
-            parts, parts, parts, self.log, self.tasks, lambda server: audience
+            *(parts, parts, parts, self.log, self.tasks, parts),
+            audience_of=lambda server: audience,
         )
 
     def owner(self, server: str) -> Any:
@@ -66,11 +62,14 @@ class Place:
     def changed(self, method: str, uri: str | None = None) -> None:
         self.said.append(f"changed {method.rsplit('/', 2)[1]} {uri or ''}".strip())
 
-    def changed_for(self, audience: Any, method: str) -> None:
-        self.said.append(f"changed for {sorted(audience)} {method}")
+    def changed_for(self, audience: Any, method: str, uri: str | None = None) -> None:
+        self.said.append(f"changed for {sorted(audience)} {method} {uri or ''}".strip())
 
-    def heard(self, server: str, method: str) -> None:
-        self.said.append(f"heard {server} {method}")
+    def connection_opened(self, upstream: Any, connection: Any) -> None:
+        self.said.append(f"compare {upstream} {len(connection.listeners)}")
+
+    def update(self, upstream: Any) -> None:
+        self.said.append(f"update {upstream.name}")
 
 
 @pytest.mark.parametrize(
@@ -93,14 +92,29 @@ async def test_a_member_hears_how_its_servers_are(kind: Any, said: list[str]) ->
     place = Place()
     place.events.status_changed(StatusEvent(kind=kind, names=("blue", "red#2")))
     await asyncio.sleep(0)
-    unique = list(dict.fromkeys(place.said))
-    assert unique == ["lost red", "lost red#2", *said]
+    assert place.said == said
+
+
+async def test_sessions_that_cannot_be_reconnected_cost_nothing_else() -> None:
+    place = Place()
+    place.replicas[0].error = ConnectFailed("away")
+    place.events.status_changed(StatusEvent(kind="connected", names=("red", "red#2")))
+    await asyncio.sleep(0)
+    assert [one for one in place.said if one.startswith("adopt")] == ["adopt red", "adopt red#2"]
+
+
+async def test_a_member_gets_new_lists_and_states_of_its_servers() -> None:
+    place = Place()
+    for name in ("red#2", "blue", "red"):
+        upstream: Any = SimpleNamespace(name=name)
+        place.events.upstream_changed(upstream)
+    assert place.said == ["update red#2", "update red"]
 
 
 @pytest.mark.parametrize(
     ("server", "method", "params", "said"),
     [
-        ("red", TOOLS, {}, [f"heard red {TOOLS}"]),
+        ("red", TOOLS, {}, []),  # the upstream requests the list again
         ("red", UPDATED, {"uri": "a:1/part"}, ["changed resources a:1"]),
         ("red", UPDATED, {"uri": 5}, []),
         ("red", UPDATED, {}, []),
@@ -139,22 +153,30 @@ async def test_a_changed_list_is_told_to_those_who_may_see_it(kind: ListKind, na
 
 
 @pytest.mark.parametrize(
-    ("error", "counts"),
+    ("method", "params", "said"),
     [
-        (ChannelClosed("x"), True),
-        (ConnectFailed("x"), True),
-        (HttpError(500), True),
-        (HttpError(404), True),
-        *((HttpError(status), False) for status in (400, 405, 406, 411, 413, 414, 415)),
-        *((HttpError(status), False) for status in (417, 422, 431)),
-        (StillStarting(StartupWait(1.0, 0.0)), False),
-        (ServerBusy("x", public="x"), False),
-        (LocalResourceError("x", "memory"), False),
-        (RpcError(5, "no"), False),
-        (ZeroDivisionError(), False),
+        (UPDATED, b'{"uri":"a:1/part"}', ["ada a:1", "bob a:"]),
+        (UPDATED, b'{"uri":"a:2"}', ["bob a:"]),
+        (UPDATED, b'{"uri":"b:1"}', []),
+        (UPDATED, b'{"uri":5}', []),
+        (TOOLS, b'{"uri":"a:1"}', []),
     ],
 )
-def test_only_what_a_server_is_to_blame_for_counts_against_it(
-    error: Exception, counts: bool
+async def test_an_update_on_a_connection_is_told_to_the_sessions_that_use_it(
+    method: str, params: bytes, said: list[str]
 ) -> None:
-    assert _is_failure(error) is counts
+    place = Place()
+    sessions = [
+        SimpleNamespace(peer="ada", uris={"a:1"}),
+        SimpleNamespace(peer="bob", uris={"a:", "c:"}),
+        SimpleNamespace(peer="cy", uris=set()),
+    ]
+    connection: Any = SimpleNamespace(listeners=[], sessions=sessions)
+    upstream: Any = "red"
+    place.events.connection_opened(upstream, connection)
+    assert place.said == ["compare red 1"]
+    place.said.clear()
+    (listener,) = connection.listeners
+    listener(Notification(method, Raw(params)))
+    told = [one.split() for one in said]
+    assert place.said == [f"changed for ['{who}'] {UPDATED} {uri}" for who, uri in told]

@@ -4,10 +4,10 @@ import pytest
 from msgspec import Raw
 
 from fairlead.gateway.catalog.catalog_item import read_item
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.limits import ITEM_BYTES
 from fairlead.protocol.revisions import NEWEST, Revision
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, page, raw, tools
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead import MCPServer, RpcError
 from fairlead.gateway import Gateway
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.manager import MCPManager
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.gateway_servers import (
     BOTH,
     LIMIT,
@@ -124,7 +124,7 @@ async def test_lists_stay_while_a_server_is_away_and_calls_say_so() -> None:
             assert caught.value.data["server"] == "red"
             assert await names(client) == before
             async with serving(make("red"), port=port):
-                await gateway.manager.reconnect_server("red")
+                await gateway.upstreams["red"].reconnect()
                 assert (await client.call("red_who")).text.startswith("red")
 
 

@@ -6,11 +6,11 @@ from time import perf_counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.limits import CATALOG_VIEWS
 from fairlead.protocol.revisions import NEWEST, Revision
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, fleet, own, page, raw, resources, templates, tools
 
 

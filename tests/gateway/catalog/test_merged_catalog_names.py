@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,13 +11,13 @@ import pytest
 from fairlead.client.api.list_budget import ListTooLarge
 from fairlead.errors import ConfigError
 from fairlead.gateway.catalog import view_list
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.list_requests import MergedLists
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.limits import CATALOG_BYTES, PAGE_BYTES, SERVER_CATALOG_BYTES
 from fairlead.protocol.revisions import NEWEST
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, page, raw, resources, templates, tools
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -177,7 +178,8 @@ class FakeMember:
 def lists(*members: FakeMember, **settings: Any) -> MergedLists:
     given: Any = {str(n): one for n, one in enumerate(members)}
     about = {"deadline": 1.0, "fresh": 60.0, "search": False, **settings}
-    return MergedLists(catalog(git=tools("log")), given, ClientViews({}, ALL), **about)
+    unused: Any = None  # clients that declare nothing are not compared
+    return MergedLists(catalog(git=tools("log")), given, ClientViews({}, ALL), unused, **about)
 
 
 async def test_servers_that_just_started_are_waited_for_until_their_deadline(
@@ -231,3 +233,185 @@ async def test_a_search_stands_in_for_the_list_unless_all_is_asked_for(
     found = lists(search=search).page(TOOLS, exchange("tools/list", params))
     assert (b'"git_log"' in found) is whole
     assert b"prompts" in lists(search=search).page(ListKind.PROMPTS, exchange("prompts/list", {}))
+
+
+class FakeComparison:
+    """Finds out which lists clients see, of servers by name."""
+
+    def relisted(self, connection: Any) -> None:
+        """No connection has announced a change."""
+
+    def __init__(self, **variants: int) -> None:
+        self.variants = variants
+        self.requested: list[tuple[str, Any]] = []
+        self.done = asyncio.Event()
+        self.tasks: dict[str, asyncio.Task[Any]] = {}
+
+    def request(self, upstream: str, caller: Any, introduction: Any) -> Any:
+        self.requested.append((upstream, introduction))
+        return self.tasks.get(upstream)
+
+    def variant(self, upstream: str, caller: Any, session: Any) -> int:
+        return 7 if session is OWN else self.variants.get(upstream, 0)
+
+
+def compared(
+    comparison: FakeComparison, catalog: MergedCatalog, view: View = ALL, **settings: Any
+) -> MergedLists:
+    """Return the lists of the servers `git` and `time`."""
+    members: Any = {}
+    for name in ("git", "time"):
+        replica = SimpleNamespace(upstream=name, relay=f"relay of {name}")
+        listed = asyncio.Event()
+        listed.set()
+        members[name] = SimpleNamespace(name=name, replicas=[replica], listed=listed)
+    given: Any = comparison
+    about = {"deadline": 1.0, "fresh": 0.0, "search": False, **settings}
+    return MergedLists(catalog, members, ClientViews({}, view), given, **about)
+
+
+SAMPLING = exchange("tools/list", {}, capabilities=b'{"sampling":{}}')
+OWN = SimpleNamespace(connection=None)  # the session of a client with one of the servers
+CLIENT: Any = SimpleNamespace(introduction="hello", sessions={"relay of time": OWN})
+
+
+async def test_lists_wait_until_it_is_known_which_a_client_sees(virtual_time: VirtualTime) -> None:
+    comparison, began = FakeComparison(), virtual_time.now
+    several = compared(comparison, MergedCatalog())
+    assert several.is_ready_for(SAMPLING, CLIENT)
+    assert comparison.requested == [("git", "hello"), ("time", "hello")]
+    comparison.tasks["time"] = asyncio.create_task(comparison.done.wait())
+    assert not several.is_ready_for(SAMPLING, None)
+    assert comparison.requested[2:] == [("git", None), ("time", None)]
+    await several.ready_for(SAMPLING, CLIENT)
+    assert virtual_time.now == began + 1.0  # the deadline
+    assert not comparison.tasks["time"].done()  # and it goes on
+    asyncio.get_running_loop().call_later(0.5, comparison.done.set)
+    await several.ready_for(SAMPLING, CLIENT)
+    assert virtual_time.now == began + 1.5
+
+
+async def test_only_servers_in_the_view_of_clients_that_declare_something_are_compared() -> None:
+    comparison = FakeComparison()
+    several = compared(comparison, MergedCatalog(), View(servers=("time",)))
+    assert several.is_ready_for(exchange("tools/list", {}), CLIENT)
+    assert comparison.requested == []
+    several.is_ready_for(SAMPLING, CLIENT)
+    assert comparison.requested == [("time", "hello")]
+
+
+async def test_a_client_gets_the_page_of_the_variants_that_it_sees() -> None:
+    one = catalog(git=tools("log"), time=tools("now"))
+    several = compared(FakeComparison(git=3), one)
+    assert several.selection(SAMPLING.caller, CLIENT) is None  # all see the same
+    one.put_variant("git", 3, {TOOLS: tools("ask")})
+    one.put_variant("time", 7, {TOOLS: tools("then")})
+    assert several.selection(SAMPLING.caller, None) == (("git", 3),)
+    assert several.selection(SAMPLING.caller, CLIENT) == (("git", 3), ("time", 7))
+    found = several.page(TOOLS, SAMPLING, CLIENT)
+    assert [tool["name"] for tool in json.loads(b"{%b}" % found)["tools"]] == [
+        "git_ask",
+        "time_then",
+    ]
+
+
+# Lists that some clients see
+
+
+def seen(one: MergedCatalog, *selection: tuple[str, int]) -> list[str]:
+    members = one.page(TOOLS, ALL, NEWEST, None, selection)
+    return [tool["name"] for tool in json.loads(b"{%b}" % members)["tools"]]
+
+
+def test_a_variant_takes_the_place_of_the_default_lists() -> None:
+    one = catalog(git=tools("log", "push"), time=tools("now"))
+    assert (one.has_variants, seen(one)) == (False, ["git_log", "git_push", "time_now"])
+    one.put_variant("git", 1, {TOOLS: tools("log", "ask"), RESOURCES: resources("a:1")})
+    assert one.has_variants
+    assert seen(one) == ["git_log", "git_push", "time_now"]
+    assert seen(one, ("git", 1)) == ["git_ask", "git_log", "time_now"]
+    assert seen(one, ("git", 2)) == seen(one)  # one that was dropped meanwhile
+    assert [name for name, _ in one.definitions(ALL, (("git", 1),))] == seen(one, ("git", 1))
+    one.put_variant("git", 1, {TOOLS: tools("ask")})
+    assert seen(one, ("git", 1)) == ["git_ask", "time_now"]
+
+
+def test_names_are_looked_up_among_everything_that_any_client_sees() -> None:
+    one = catalog(git=tools("log"))
+    one.put_variant("git", 1, {TOOLS: tools("log", "ask"), RESOURCES: resources("a:1")})
+    assert [tool["name"] for tool in page(one)["tools"]] == ["git_ask", "git_log"]
+    found = one.tool("git_ask", ALL)
+    assert found is not None
+    assert (found.server, found.own) == ("git", "ask")
+    assert (one.owner("a:1", ALL), one.count(TOOLS)) == ("git", 2)
+    assert one.tool("git_ask", View(deny=("git_ask",))) is None
+    assert one.own_names(TOOLS, "git") == ["log"]
+
+
+def test_merged_names_do_not_depend_on_the_variant_that_a_client_sees() -> None:
+    one = catalog(a=tools("b_c"), a_b=tools())
+    one.put_variant("a_b", 1, {TOOLS: tools("c")})
+    some, every = seen(one), seen(one, ("a_b", 1))
+    assert (len(some), len(set(every))) == (1, 2)
+    assert set(some) < set(every)
+
+
+def test_an_item_of_several_variants_is_the_default_one_where_names_are_looked_up() -> None:
+    one = catalog(git=tools("log", title="Default"))
+    one.put_variant("git", 1, {TOOLS: tools("log", title="Other")})
+    members = one.page(TOOLS, ALL, NEWEST, None, (("git", 1),))
+    assert b"Other" in members
+    definition = one.definition("git_log", ALL)
+    assert definition is not None
+    assert b"Default" in bytes(definition)
+
+
+def test_a_dropped_variant_is_not_seen_any_more() -> None:
+    one = catalog(git=tools("log"))
+    one.put_variant("git", 1, {TOOLS: tools("ask")})
+    before = one.changes
+    one.drop_variant("git", 2)
+    one.drop_variant("time", 1)
+    assert one.changes == before
+    one.drop_variant("git", 1)
+    assert one.changes == before + len(ListKind)
+    assert not one.has_variants
+    assert (seen(one, ("git", 1)), one.tool("git_ask", ALL)) == (["git_log"], None)
+
+
+def test_the_variants_of_a_server_leave_with_it() -> None:
+    one = catalog(git=tools("log"), time=tools("now"))
+    one.put_variant("git", 1, {TOOLS: tools("ask")})
+    assert one.drop("git") == set(ListKind)
+    assert (one.has_variants, seen(one, ("git", 1))) == (False, ["time_now"])
+
+
+@pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
+def test_variants_have_a_limited_size(room: int, fits: bool) -> None:
+    size = sum(map(len, tools("ask")))
+    one, hits = MergedCatalog(server_bytes=2 * size + room), SERVER_CATALOG_BYTES.hits
+    one.put("git", TOOLS, tools("log"))
+    one.put_variant("git", 1, {TOOLS: tools("ask")})
+    if fits:
+        one.put_variant("git", 2, {TOOLS: tools("say")})
+    else:
+        why = f"^the lists of git for some clients have more than {2 * size + room} bytes$"
+        with pytest.raises(ListTooLarge, match=why):
+            one.put_variant("git", 2, {TOOLS: tools("say")})
+    assert SERVER_CATALOG_BYTES.hits - hits == (not fits)
+    assert seen(one, ("git", 2)) == (["git_say"] if fits else ["git_log"])
+
+
+def test_a_variant_may_be_put_again() -> None:
+    size = sum(map(len, tools("ask")))
+    one = MergedCatalog(server_bytes=size)
+    for _ in range(2):
+        one.put_variant("git", 1, {TOOLS: tools("ask")})
+
+
+def test_a_variant_that_is_put_again_changes_nothing() -> None:
+    one = catalog(git=tools("log"))
+    one.put_variant("git", 1, {TOOLS: tools("ask")})
+    before = one.changes
+    one.put_variant("git", 1, {TOOLS: tools("ask")})
+    assert one.changes == before

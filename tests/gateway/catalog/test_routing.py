@@ -10,11 +10,11 @@ from msgspec import Raw
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.routing import Router
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.interceptor import Exchange
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates, tools
 from tests.support.gateway_servers import (
     LIMIT,

@@ -7,13 +7,15 @@ import pytest
 
 from fairlead.errors import RpcError
 from fairlead.gateway.catalog import target_resolver
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.target_resolver import TargetResolver
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.own_errors import own_error
+from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.transport.memory import memory_pair
+from fairlead.upstream.connection.upstream_connection import UpstreamConnection
 from tests.support.catalog_items import raw, resources, templates, tools
 from tests.support.single_exchange import DOWN, Behind, exchange
 
@@ -26,14 +28,13 @@ class Place:
         self.catalog.put("git", ListKind.TOOLS, tools("log"))
         self.catalog.put("git", ListKind.RESOURCES, resources("a:1"))
         self.is_ready = True
-        self.members: dict[str, Any] = {}
+        self.owners: dict[str, Any] = {}
         self.endpoints: dict[str, Any] = {}
         self.waited: list[str] = []
         self.error: Exception | None = None
-        self.clients: dict[str, Any] = {}
         parts: Any = self
         self.resolver = TargetResolver(
-            self.catalog, parts, parts, parts, ClientViews({}, View.everything()), parts
+            self.catalog, parts, parts, parts, ClientViews({}, View.everything())
         )
 
     async def ready(self) -> None:
@@ -46,8 +47,8 @@ class Place:
 
     tool = prompt = completing = resource = _look
 
-    def describe(self) -> dict[str, Any]:
-        return self.clients
+    def owner(self, server: str) -> Any:
+        return self.owners.get(server)
 
     async def ask(self, asked: Exchange) -> Answer:
         behind = Behind()
@@ -268,17 +269,26 @@ def test_the_server_of_a_message() -> None:
     assert server_of(exchange("notifications/x", request=False)) is None
 
 
-def test_the_server_that_sent_a_message() -> None:
+def sent_by(carrier: Any) -> Exchange:
+    """Return a request of a server on the connection of `carrier`."""
+    sent = exchange("ping", way=DOWN)
+    sent.edge = SimpleNamespace(carrier=carrier)  # type: ignore[assignment]
+    return sent
+
+
+async def test_the_server_that_sent_a_message() -> None:
+    place, (channel, _) = Place(), memory_pair()
+    place.owners = {"git": SimpleNamespace(name="git"), "git#2": SimpleNamespace(name="git")}
+    connections = [UpstreamConnection(name, channel) for name in ("git", "git#2", "gone")]
+    assert [one.peer.carrier for one in connections] == connections
+    found = [place.resolver.server_of(sent_by(one)) for one in connections]
+    assert found == ["git", "git", None]
+    for connection in connections:
+        await connection.close()
+
+
+def test_a_message_that_no_upstream_connection_carries_has_no_sender() -> None:
     place = Place()
-    sent, other = exchange("ping", way=DOWN), exchange("ping", way=DOWN)
-    link = SimpleNamespace(peer=sent.edge)
-    upstream = SimpleNamespace(links=[link])
-    replica = SimpleNamespace(name="git", relay=SimpleNamespace(upstream=upstream))
-    place.members = {"git": SimpleNamespace(name="git", replicas=[replica])}
-    assert place.resolver.server_of(sent) == "git"
-    assert place.resolver.server_of(other) is None
-    transport = SimpleNamespace(peer=other.edge)
-    place.clients = {"git": SimpleNamespace(client=SimpleNamespace(transport=transport))}
-    assert place.resolver.server_of(other) == "git"
-    place.clients = {"git": SimpleNamespace(client=None)}
-    assert place.resolver.server_of(other) is None
+    place.owners = {"git": SimpleNamespace(name="git")}
+    assert place.resolver.server_of(exchange("ping", way=DOWN)) is None
+    assert place.resolver.server_of(sent_by(SimpleNamespace(name="git"))) is None

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from fairlead.errors import ConfigError, RpcError
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.limits import TEMPLATES
 from fairlead.protocol.revisions import NEWEST
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, fleet, own, page, raw, templates, tools
 
 

@@ -219,17 +219,15 @@ async def test_who_cancels_a_call_itself_is_not_told_of_a_token() -> None:
 
 
 class Levels:
-    """A manager with servers, and what they were asked to log."""
+    """Servers by name, and what they were asked to log."""
 
     def __init__(self, *servers: str) -> None:
         self.servers = list(servers)
         self.asked: list[tuple[str, str]] = []
-
-    def describe(self) -> dict[str, Any]:
-        return {name: Supervisor(self, name) for name in self.servers if name != "gone"}
+        self.upstreams = {name: Upstream(self, name) for name in servers if name != "gone"}
 
 
-class Supervisor:
+class Upstream:
     def __init__(self, levels: Levels, name: str) -> None:
         self.levels, self.name = levels, name
 
@@ -244,8 +242,8 @@ class Session:
 
     def __init__(self, level: str | None, *others: str | None, **about: bool) -> None:
         self.level = level
-        self.link = self.peer = self
-        self.fronts = {self: None, **{Session(one): None for one in others}}
+        self.connection = self.peer = self
+        self.sessions = {self: None, **{Session(one): None for one in others}}
         self.requested: list[Any] = []
         vars(self).update(about)
 
@@ -254,26 +252,27 @@ class Session:
 
 
 class Client:
-    def __init__(self, level: str | None, *fronts: Session) -> None:
+    def __init__(self, level: str | None, *sessions: Session) -> None:
         self.level = level
-        self.fronts = dict(enumerate(fronts))
+        self.sessions = dict(enumerate(sessions))
 
 
 async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
     known, tasks = Levels("red", "blue", "gone"), BackgroundTasks()
     shared, stateless = Session(None, "debug", None), Session(None, stateless=True)
-    mine, other, silent = Client(None, shared, stateless), Client("warning"), Client(None)
-    parts: Any = (known, known, {1: mine, 2: other, 3: silent}, tasks)
+    default = Session(None, borrowed=True)  # whose level the upstream restores
+    mine, other, silent = Client(None, shared, stateless, default), Client("warning"), Client(None)
+    parts: Any = (known.upstreams, known, {1: mine, 2: other, 3: silent}, tasks)
     levels = LogLevels(*parts)
     client: Any = mine
     asked = exchange("logging/setLevel", {"level": "error"})
     assert await levels.set(asked, client) == b"{}"
     assert asked.edge.log_level == "error"
-    assert (mine.level, shared.level, stateless.level) == ("error", "error", "error")
+    assert {one.level for one in (mine, shared, stateless, default)} == {"error"}
     await asyncio.sleep(0)
     assert known.asked == [("red", "warning"), ("blue", "warning")]
     assert shared.requested == [("logging/setLevel", {"level": "debug"})]
-    assert stateless.requested == []
+    assert (stateless.requested, default.requested) == ([], [])
     known.asked.clear()
     levels.apply_to(["blue"])
     await asyncio.sleep(0)
@@ -288,7 +287,7 @@ async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
 
 
 async def test_there_is_no_such_level() -> None:
-    parts: Any = (Levels(), Levels(), {}, BackgroundTasks())
+    parts: Any = ({}, Levels(), {}, BackgroundTasks())
     with pytest.raises(RpcError, match="No log level 'loud'; there are debug, info, ") as why:
         await LogLevels(*parts).set(exchange("logging/setLevel", {"level": "loud"}), None)
     assert why.value.code == -32602

@@ -18,7 +18,7 @@ from fairlead.peer import Peer
 from fairlead.protocol.conversation.conversation import Conversation, ConversationRole
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
 from fairlead.protocol.outgoing_params import Identity
-from fairlead.relay.client_session import Front
+from fairlead.relay.client_session import ClientSession
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Notification
@@ -37,11 +37,10 @@ def note(method: str, params: Any = None) -> Notification:
     return Notification(method, UNSET if params is None else Raw(json.dumps(params).encode()))
 
 
-def told(front: Front, one: Notification, monkeypatch: pytest.MonkeyPatch) -> bool:
+def told(session: ClientSession, one: Notification, monkeypatch: pytest.MonkeyPatch) -> bool:
     heard: list[Notification] = []
-    monkeypatch.setattr(Front, "tell", lambda self, note, link: heard.append(note))
-    link: Any = None
-    front.tell(one, link)
+    monkeypatch.setattr(ClientSession, "tell", lambda self, note: heard.append(note))
+    session.tell(one)
     return bool(heard)
 
 
@@ -59,12 +58,12 @@ async def test_a_gateway_tells_of_changes_itself(
 ) -> None:
     client = ConnectedClient(ANONYMOUS, 1.0)
     client.connect(peer())
-    front = client.front("relay")
-    assert front.takes(note(method)) is merged
-    assert told(front, note(method), monkeypatch) is merged
+    session = client.session_with("relay")
+    assert session.takes(note(method)) is merged
+    assert told(session, note(method), monkeypatch) is merged
     alone = SingleServerClient(ANONYMOUS, 1.0)
     alone.connect(peer())
-    one = alone.front("relay")
+    one = alone.session_with("relay")
     assert one.takes(note(method))
     assert told(one, note(method, {"uri": "a:1"}), monkeypatch)
 
@@ -75,26 +74,35 @@ async def test_a_client_hears_only_of_resources_in_its_view(
 ) -> None:
     client = SingleServerClient(ANONYMOUS, 1.0, permits=lambda one: one.startswith("a:"))
     client.connect(peer())
-    front = client.front("relay")
-    assert told(front, note(UPDATED, {"uri": uri}), monkeypatch) is heard
-    assert told(front, note("notifications/message"), monkeypatch)
+    session = client.session_with("relay")
+    assert told(session, note(UPDATED, {"uri": uri}), monkeypatch) is heard
+    assert told(session, note("notifications/message"), monkeypatch)
 
 
 async def test_a_client_has_one_session_with_each_server() -> None:
     client = ConnectedClient(ANONYMOUS, 1.0)
     client.connect(connection := peer())
     client.introduction, client.level = Raw(b"{}"), "debug"
-    front = client.front("relay")
-    assert client.front("relay") is front
-    assert client.front("other") is not front
-    assert (front.peer, front.introduction, front.level) == (connection, Raw(b"{}"), "debug")
+    session = client.session_with("relay")
+    assert client.session_with("relay") is session
+    assert client.session_with("other") is not session
+    assert (session.peer, session.introduction, session.level) == (connection, Raw(b"{}"), "debug")
     client.level = "error"
-    assert client.front("relay").level == "error"
+    assert client.session_with("relay").level == "error"
     client.close()
     assert client.gone
-    late = client.front("late")  # of a call that was under way
-    assert "late" not in client.fronts
-    assert client.front("late") is not late
+    late = client.session_with("late")  # of a call that was under way
+    assert "late" not in client.sessions
+    assert client.session_with("late") is not late
+
+
+async def test_a_client_learns_that_a_session_has_another_connection() -> None:
+    client, attached = ConnectedClient(ANONYMOUS, 1.0), list[ClientSession]()
+    client.connect(peer())
+    sessions = [client.session_with(relay) for relay in ("one", "other")]
+    client.on_attached = attached.append
+    sessions[1].attached()
+    assert attached == [sessions[1]]
 
 
 async def test_what_waits_for_a_client_that_has_gone_is_dropped() -> None:
@@ -104,7 +112,7 @@ async def test_what_waits_for_a_client_that_has_gone_is_dropped() -> None:
 
     client = ConnectedClient(ANONYMOUS, 1.0, (hold,))
     client.connect(connection := peer())
-    outbox = client.front("relay").outbox
+    outbox = client.session_with("relay").outbox
     client.incoming.put(note("notifications/x"), connection, lambda _: None)
     client.outgoing.put(note("notifications/x"), connection, lambda _: None)
     outbox.enqueue((note("notifications/x"), None))
@@ -117,13 +125,13 @@ async def test_the_sessions_of_a_client_share_what_it_watches() -> None:
     quota = SubscriptionQuota()
     client = SingleServerClient(ANONYMOUS, 1.0, quota=quota)
     client.connect(peer())
-    one, other = client.front("one"), client.front("other")
+    one, other = client.session_with("one"), client.session_with("other")
     one.uris.add("a:1")
     assert other.uris is one.uris is client.watched
     assert quota.uris.total == 1
     merged = ConnectedClient(ANONYMOUS, 1.0, quota=quota)
     merged.connect(peer())
-    assert merged.front("one").uris is not merged.front("other").uris
+    assert merged.session_with("one").uris is not merged.session_with("other").uris
 
 
 async def test_members_beside_an_answer_reach_whoever_asked() -> None:
@@ -131,8 +139,8 @@ async def test_members_beside_an_answer_reach_whoever_asked() -> None:
     client.connect(connection := peer())
     came: list[Any] = []
     for name in ("one", "other"):
-        front = client.front(name)
-        front.members_came = lambda *of, name=name: came.append((name, *of))  # type: ignore[method-assign]
+        session = client.session_with(name)
+        session.members_came = lambda *of, name=name: came.append((name, *of))  # type: ignore[method-assign]
     assert connection.on_extra_members is not None
     connection.on_extra_members(7, {"x": Raw(b"1")})
     assert came == [("one", 7, {"x": Raw(b"1")}), ("other", 7, {"x": Raw(b"1")})]

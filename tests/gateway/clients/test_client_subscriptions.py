@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fairlead import RpcError
+from fairlead.errors import ConnectFailed
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.clients import client_subscriptions
@@ -54,12 +55,63 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
 # Subscriptions without servers
 
 
+class FakeRelay:
+    """The relay to a server; it records the URIs that sessions stop watching there."""
+
+    def __init__(self) -> None:
+        self.unwatched: list[str] = []
+
+    def unwatch(self, session: Any, permits: Callable[[str], bool]) -> None:
+        ended = [uri for uri in session.uris if not permits(uri)]
+        session.uris.difference_update(ended)
+        self.unwatched += ended
+
+
+class FakeConnection:
+    """The connection of a session; it records what the server is asked."""
+
+    def __init__(self, *, borrowed: bool = False, alive: bool = True) -> None:
+        self.borrowed, self.alive = borrowed, alive
+        self.peer = self
+        self.uris: dict[str, set[Any]] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.error: BaseException | None = None
+
+    async def request(self, method: str, params: Any) -> None:
+        self.asked.append((method, params))
+        if self.error is not None:
+            raise self.error
+
+
+class FakeSession:
+    """The session of a client with one server."""
+
+    def __init__(self) -> None:
+        self.connection: Any = None
+        self.uris: set[str] = set()
+
+
+class FakeClient:
+    """A client, its subscriptions and its sessions with servers."""
+
+    def __init__(self, uris: dict[str, str]) -> None:
+        self.uris = uris
+        self.gone = False
+        self.peer = object()
+        self.sessions: dict[object, Any] = {}
+
+    def session_with(self, relay: object) -> Any:
+        return self.sessions.setdefault(relay, FakeSession())
+
+
 class Parts:
     """All that subscriptions need: servers `red` and `blue`, and records of what was done."""
 
     def __init__(self, **views: View) -> None:
+        self.relays = {name: FakeRelay() for name in ("red", "blue")}
         self.members: dict[str, Any] = {
-            name: SimpleNamespace(name=name) for name in ("red", "blue")
+            name: SimpleNamespace(name=name, replicas=[SimpleNamespace(relay=relay)])
+            for name, relay in self.relays.items()
         }
         self.owners = {"red:1": "red", "red:2": "red", "blue:1": "blue", "gone:1": "gone"}
         self.is_ready = True
@@ -115,6 +167,12 @@ class Parts:
     def unsubscribe(self, edge: object, uri: str) -> None:
         self.done.append(("-", uri))
 
+    def changed_for(self, edges: Iterable[object], method: str, uri: str) -> None:
+        self.done += [("changed", edge, method, uri) for edge in edges]
+
+    def all_lists_changed(self, edges: Iterable[object]) -> None:
+        self.done += [("lists", edge) for edge in edges]
+
     @contextlib.contextmanager
     def admitted(self, asked: Exchange, uris: int) -> Iterator[None]:
         self.done.append(("begin", uris))
@@ -141,7 +199,7 @@ class Parts:
 
 def watcher(**uris: str) -> Any:
     watched = {uri.replace("_", ":"): server for uri, server in uris.items()}
-    return SimpleNamespace(gone=False, uris=watched, peer=object())
+    return FakeClient(watched)
 
 
 async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
@@ -161,6 +219,91 @@ async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
         ("add", "blue", "red:1", 3.0),
     ]
     assert client.uris == {"red:1": "blue"}
+
+
+async def test_a_client_with_a_connection_of_its_own_subscribes_there() -> None:
+    parts, client, other = Parts(), watcher(), watcher()
+    relay, connection = parts.relays["red"], FakeConnection()
+    for one in (client, other):
+        one.session_with(relay).connection = connection
+        await parts.ask("resources/subscribe", "red:1", one)
+    sessions = {one.sessions[relay] for one in (client, other)}
+    assert connection.asked == [("resources/subscribe", {"uri": "red:1"})]
+    assert connection.uris == {"red:1": sessions}
+    assert [one.uris for one in sessions] == [{"red:1"}] * 2
+    assert (client.uris, parts.done) == ({"red:1": "red"}, [("+", "red:1")] * 2)
+
+
+@pytest.mark.parametrize("connection", [FakeConnection(borrowed=True), FakeConnection(alive=False)])
+async def test_a_subscription_is_restored_on_a_connection_that_a_client_gets_later(
+    connection: Any,
+) -> None:
+    parts, client = Parts(), watcher()
+    session = client.session_with(parts.relays["red"])
+    session.connection = connection
+    await parts.ask("resources/subscribe", "red:1", client)
+    assert (session.uris, connection.asked) == ({"red:1"}, [])
+    assert parts.done == [("+", "red:1"), ("add", "red", "red:1", 3.0)]
+    parts.done.clear()
+    parts.subscriptions.session_attached(client, session)
+    assert parts.done == []
+    session.connection = FakeConnection()
+    parts.subscriptions.session_attached(client, session)
+    assert parts.done == [
+        ("remove", "red", "red:1"),
+        ("changed", client.peer, "notifications/resources/updated", "red:1"),
+    ]
+
+
+@pytest.mark.parametrize("error", [RpcError(-32601, "no"), ConnectFailed("gone")])
+async def test_a_failed_subscription_on_a_connection_of_the_client_is_taken_back(
+    error: Exception,
+) -> None:
+    parts, client = Parts(), watcher()
+    session = client.session_with(parts.relays["red"])
+    session.connection = connection = FakeConnection()
+    connection.error = error
+    refused = isinstance(error, RpcError)
+    with pytest.raises(RpcError if refused else ConnectFailed) as caught:
+        await parts.ask("resources/subscribe", "red:1", client)
+    if refused:
+        assert "red does not tell of changes of red:1" in str(caught.value)
+    assert (session.uris, connection.uris, client.uris) == (set(), {}, {})
+    assert parts.done == [("+", "red:1"), ("-", "red:1")]
+
+
+@pytest.mark.parametrize(
+    ("gone", "elsewhere", "notified"),
+    [(False, False, True), (True, False, False), (False, True, False)],
+)
+async def test_a_client_that_lost_its_own_connection_is_notified_of_everything(
+    gone: bool, elsewhere: bool, notified: bool
+) -> None:
+    parts, client = Parts(), watcher(red_1="red")
+    session = client.session_with(parts.relays["red"])
+    session.uris.add("red:1")
+    session.connection = FakeConnection() if elsewhere else None
+    client.gone = gone
+    parts.subscriptions.session_lost(client, session)
+    changes = [
+        ("lists", client.peer),
+        ("changed", client.peer, "notifications/resources/updated", "red:1"),
+    ]
+    assert parts.done == (changes if notified else [])
+
+
+async def test_stateless_listeners_are_found_by_what_they_declare() -> None:
+    parts = Parts()
+    streams = [parts.listen(), parts.listen(capabilities=b'{"sampling":{}}')]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    plain, declaring = sorted(parts.subscriptions.listeners, key=lambda one: bool(one.variant))
+    assert (plain.variant, declaring.variant) == (None, (True, b'{"sampling":{}}'))
+    assert list(parts.subscriptions.listening((True, b'{"sampling":{}}'))) == [declaring.edge]
+    assert list(parts.subscriptions.listening((False, b'{"sampling":{}}'))) == []
+    parts.streams.set()
+    await asyncio.gather(*streams)
+    await parts.tasks.close()
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -204,6 +347,15 @@ async def test_ending_a_subscription() -> None:
     assert await parts.ask("resources/unsubscribe", "red:1", client) == b"{}"
     assert parts.done[-2:] == [("-", "red:1"), ("remove", "red", "red:1")]
     assert client.uris == {}
+
+
+async def test_ending_a_subscription_ends_it_in_the_sessions_of_the_client() -> None:
+    parts, client = Parts(), watcher()
+    await parts.ask("resources/subscribe", "red:1", client)
+    await parts.ask("resources/subscribe", "red:2", client)
+    await parts.ask("resources/unsubscribe", "red:1", client)
+    assert client.sessions[parts.relays["red"]].uris == {"red:2"}
+    assert (parts.relays["red"].unwatched, parts.relays["blue"].unwatched) == (["red:1"], [])
 
 
 def test_a_narrower_view_ends_subscriptions() -> None:

@@ -12,7 +12,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """What the manager knows of a server."""
+    """An upstream, as far as it is asked for resources."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -41,11 +41,8 @@ class Place:
         self.member: Any = Named("red", *(replicas or ("red",)))
         self.servers = {one.name: FakeServer() for one in self.member.replicas}
         self.tasks = BackgroundTasks()
-        manager: Any = self
-        self.shared = UpstreamSubscriptions(manager, {"red": self.member}, self.tasks)
-
-    def describe(self) -> dict[str, FakeServer]:
-        return self.servers
+        upstreams: Any = self.servers
+        self.shared = UpstreamSubscriptions(upstreams, {"red": self.member}, self.tasks)
 
     async def add(self, uri: str, watcher: object = "me", deadline: float = 5.0) -> bool:
         return await self.shared.add(self.member, uri, watcher, deadline)

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from fairlead import MCPClient, MCPClientError, MCPServer
-from fairlead.gateway import Gateway, View
+from fairlead.gateway import Gateway, RelaySettings, View
 from fairlead.gateway.operations.observability import Observability
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions.pause import Pause
@@ -46,10 +46,11 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
 @pytest.mark.parametrize("version", BOTH)
 async def test_metrics_of_a_gateway(version: str) -> None:
     observing = Observability(metrics=Metrics())
+    shared = RelaySettings(share="all")  # or a handshake client ends only a process of its own
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
-        Gateway(observing=observing) as gateway,
+        Gateway(observing=observing, relay=shared) as gateway,
         aiohttp.ClientSession() as web,
     ):
         await gateway.connect({"red": {"url": red}, "blue": program("blue")})

@@ -6,48 +6,59 @@ from typing import Any
 
 import pytest
 
+from fairlead.client.server_entry import read_entry
 from fairlead.gateway.operations.observability import Observability
 from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.gateway.operations.tool_lock_lookup import ToolOriginLookup
-from fairlead.manager.status_events import StatusEvent
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.tool_lock import ToolLockData, lock_tools
 from fairlead.recording.journal import Journal
 from fairlead.redaction.redact_messages import Redactor
+from fairlead.upstream.status_events import StatusEvent
 from tests.support.single_exchange import exchange
 
 
-class FakeManager:
+class FakeUpstreams:
+    """Servers, as far as they are listened to."""
+
     def __init__(self) -> None:
         self.listeners: list[Any] = []
-        self.connections: dict[str, Any] = {}
+        self.on_entries: list[Any] = []
 
     def add_status_listener(self, listener: Any) -> Any:
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
-    def get_connected_servers(self) -> list[str]:
+    def on_resolved(self, listener: Any) -> Any:
+        self.on_entries.append(listener)
+        return lambda: self.on_entries.remove(listener)
+
+    def connected(self) -> list[str]:
         return ["red", "blue"]
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        return len(self.listeners), len(self.on_entries)
 
-def observe(parts: Observability) -> tuple[FakeManager, list[Any], list[str]]:
-    manager, waited = FakeManager(), []
+
+def observe(parts: Observability) -> tuple[FakeUpstreams, list[Any], list[str]]:
+    upstreams, waited = FakeUpstreams(), []
 
     async def wait(asked: Any, name: str) -> None:
         waited.append(name)
 
     tools = SimpleNamespace(find=lambda asked, name: f"found {name}", wait=wait)
     registry = SimpleNamespace(members={})
-    given: Any = (manager, registry, [1, 2, 3])
+    given: Any = (upstreams, registry, [1, 2, 3])
     looks: Any = {"server_of": lambda asked: None, "tools": tools}
-    return manager, parts.observe_gateway(*given, **looks), waited
+    return upstreams, parts.observe_gateway(*given, **looks), waited
 
 
 def test_what_is_off_is_not_there() -> None:
     parts = Observability()
     assert (list(parts.interceptors), list(parts.innermost), parts.collect()) == ([], [], None)
-    manager, ends, _ = observe(parts)
-    assert (ends, manager.listeners) == ([], [])
+    upstreams, ends, _ = observe(parts)
+    assert (ends, upstreams.counts) == ([], (0, 0))
 
 
 def test_tapes_come_first_and_a_lock_last(tmp_path: Path) -> None:
@@ -61,23 +72,38 @@ def test_tapes_come_first_and_a_lock_last(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("parts", "listeners"),
-    [({"redactor": Redactor()}, 1), ({"metrics": Metrics()}, 1), ({"journal": Journal()}, 0)],
-    ids=["redactor", "metrics", "journal"],
+    [
+        ({"redactor": Redactor()}, (0, 1)),
+        ({"metrics": Metrics()}, (1, 0)),
+        ({"redactor": Redactor(), "metrics": Metrics()}, (1, 1)),
+        ({"journal": Journal()}, (0, 0)),
+    ],
+    ids=["redactor", "metrics", "both", "journal"],
 )
-def test_what_listens_to_the_manager_stops_with_the_gateway(
-    parts: dict[str, Any], listeners: int
+def test_what_listens_to_the_servers_stops_with_the_gateway(
+    parts: dict[str, Any], listeners: tuple[int, int]
 ) -> None:
-    manager, ends, _ = observe(Observability(**parts))
-    assert len(manager.listeners) == listeners
+    upstreams, ends, _ = observe(Observability(**parts))
+    assert upstreams.counts == listeners
     for end in ends:
         end()
-    assert manager.listeners == []
+    assert upstreams.counts == (0, 0)
+
+
+def test_secrets_of_servers_are_redacted_once_they_are_known() -> None:
+    redactor = Redactor()
+    upstreams, _, _ = observe(Observability(redactor=redactor))
+    secret = "hunter2-and-more-of-it"
+    assert redactor.text(f"it is {secret}") == f"it is {secret}"
+    (on_entry,) = upstreams.on_entries
+    on_entry(read_entry({"command": "x", "env": {"API_KEY": secret}}))
+    assert secret not in redactor.text(f"it is {secret}")
 
 
 def test_a_server_that_comes_back_is_counted() -> None:
     parts = Observability(metrics=Metrics())
-    manager, _, _ = observe(parts)
-    (listener,) = manager.listeners
+    upstreams, _, _ = observe(parts)
+    (listener,) = upstreams.listeners
     for kind in ("connected", "reconnecting", "connected", "connected"):
         listener(StatusEvent(kind=kind, names=("red",)))  # type: ignore[arg-type]
     listener(StatusEvent(kind="connected", names=("blue",)))
@@ -102,12 +128,12 @@ async def test_tools_are_looked_up_once_there_is_a_gateway() -> None:
 
 def test_a_recording_ends_with_the_gateway(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path)
-    manager, ends, _ = observe(Observability(tapes=tapes))
+    upstreams, ends, _ = observe(Observability(tapes=tapes))
     tapes.start("one")
-    assert (len(manager.listeners), tapes.recording is not None) == (1, True)
+    assert (upstreams.counts, tapes.recording is not None) == ((0, 1), True)
     for end in ends:
         end()
-    assert (manager.listeners, tapes.recording) == ([], None)
+    assert (upstreams.counts, tapes.recording) == ((0, 0), None)
     assert [tape["status"] for tape in tapes.list()] == ["complete"]
 
 
@@ -116,27 +142,27 @@ def test_counters_follow_all_connections_to_servers() -> None:
         def __init__(self, number: int) -> None:
             self.malformed, self.unmatched_count = number, number * 10
 
-    own, first, second = Counting(1), Counting(2), Counting(3)
-    links = [SimpleNamespace(peer=one) for one in (own, first, second)]
-    upstream = SimpleNamespace(links=links)
+    def upstream(current: Counting | None, *others: Counting) -> Any:
+        default = None if current is None else SimpleNamespace(peer=current)
+        connections = [SimpleNamespace(peer=one) for one in others]
+        return SimpleNamespace(current=default, pool=SimpleNamespace(connections=connections))
+
     replicas = [
-        SimpleNamespace(name="red", relay=SimpleNamespace(upstream=upstream)),
-        SimpleNamespace(name="red#2", relay=SimpleNamespace(upstream=SimpleNamespace(links=[]))),
+        SimpleNamespace(name="red", upstream=upstream(Counting(1), Counting(2), Counting(3))),
+        SimpleNamespace(name="red#2", upstream=upstream(None)),
+        SimpleNamespace(name="red#3", upstream=upstream(None, Counting(4))),
     ]
-    manager = FakeManager()
-    transport = SimpleNamespace(peer=own)
-    manager.connections["red"] = SimpleNamespace(client=SimpleNamespace(transport=transport))
     members = {"red": SimpleNamespace(replicas=replicas)}
     parts, given = Observability(metrics=Metrics()), SimpleNamespace(members=members)
     assert parts._peers() == []
     looks: Any = {"server_of": lambda asked: None, "tools": None}
-    everything: Any = (manager, given, [])
+    everything: Any = (FakeUpstreams(), given, [])
     parts.observe_gateway(*everything, **looks)
     metrics = parts.collect()
     assert metrics is not None
     found = metrics.snapshot()
-    assert found["malformed"] == {"red": 1, "red/0": 2, "red/1": 3}
-    assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30}
+    assert found["malformed"] == {"red": 1, "red/0": 2, "red/1": 3, "red#3/0": 4}
+    assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30, "red#3/0": 40}
 
 
 # Where a tool comes from

@@ -9,13 +9,13 @@ import pytest
 from fairlead import MCPServer
 from fairlead.errors import RpcError
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.operations.observability import Observability
 from fairlead.gateway.operations.tool_lock_lookup import ToolOriginLookup
 from fairlead.policy.actions.tool_lock import ToolOrigin
 from fairlead.protocol.caller import Caller
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, tools
 from tests.support.gateway_servers import LIMIT, serving, until
 from tests.support.single_exchange import exchange

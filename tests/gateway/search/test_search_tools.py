@@ -11,12 +11,12 @@ from msgspec import Raw
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.client import accept
 from fairlead.gateway import Gateway, View
-from fairlead.gateway.catalog.list_kind import ListKind
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.search import search_index
 from fairlead.gateway.search.search_tools import SearchTools, shown_hooks
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.protocol.caller import Caller
+from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, tools
 from tests.support.gateway_servers import (
     BOTH,

@@ -12,8 +12,8 @@ from fairlead.errors import ChannelClosed, ConnectFailed, HttpError, RequestTime
 from fairlead.recording.compare.json_diff import aligned, same_ends
 from fairlead.recording.replay import ComparedCall, ReplayReport, replay_tape
 from fairlead.recording.replay import replay_against as replaying
-from fairlead.relay.server_target import Way
 from fairlead.transport.channel import SharedStream
+from fairlead.upstream.server_target import ServerTarget
 from fairlead.wire import Failure, Notification, Request, Success, encode
 from tests.support.virtual_time import VirtualTime
 
@@ -73,7 +73,7 @@ async def replay(path: Path, server: FakeServer, **options: Any) -> ReplayReport
     async def opened() -> Any:
         return server
 
-    return await replay_tape(path, Way(name="x", open=opened, shared=True), **options)
+    return await replay_tape(path, ServerTarget(name="x", open=opened, is_process=True), **options)
 
 
 def ask(number: int, method: str, **params: Any) -> tuple[str, dict[str, Any]]:

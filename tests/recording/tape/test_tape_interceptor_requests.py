@@ -130,7 +130,7 @@ async def test_an_id_may_be_used_again_while_the_cancelled_request_cleans_up(
         await client.answer_to(7)
         slow.go.set()
         async with asyncio.timeout(LIMIT):
-            while place.relay.upstream.links and any(x.calls for x in place.relay.upstream.links):
+            while any(one.calls for one in place.relay.pool.connections):
                 await asyncio.sleep(0)
     assert recorded(recorder) == [
         *(("tools/call", 7, False), (GONE, 7, False)),

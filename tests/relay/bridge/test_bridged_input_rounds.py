@@ -48,9 +48,9 @@ class StatelessServer:
         return self._first if len(self.members) < self._times else self._then
 
     async def finish(self) -> Raw:
-        link: Any = SimpleNamespace(goes_on=lambda call: contextlib.nullcontext())
+        connection: Any = SimpleNamespace(goes_on=lambda call: contextlib.nullcontext())
         call: Any = SimpleNamespace()
-        rounds = BridgedInputRounds(call, link)
+        rounds = BridgedInputRounds(call, connection)
 
         async def answered(questions: dict[str, Raw]) -> dict[str, Raw]:
             return dict.fromkeys(questions, Raw(b'{"action":"accept"}'))

@@ -31,7 +31,7 @@ ALL = {
 }
 
 
-class FakeLink:
+class FakeConnection:
     """A connection, and what its server was asked."""
 
     def __init__(self, capabilities: Any = None, *, stateless: bool = False) -> None:
@@ -46,7 +46,7 @@ class FakeLink:
         self.alive = True
         self.asked: list[tuple[str, Any]] = []
         self.refuses = False
-        self.fronts: dict[Any, None] = {}
+        self.sessions: dict[Any, None] = {}
         self.on_news: Any = None
 
     async def request(self, method: str, params: Any) -> None:
@@ -60,32 +60,32 @@ class FakeLink:
 
 
 async def test_a_server_is_asked_once_for_a_resource_and_until_the_last_one_goes() -> None:
-    link: Any = FakeLink()
-    assert await stateless_to_handshake._watch(link, "a:1", "one")
-    assert await stateless_to_handshake._watch(link, "a:1", "other")
-    assert link.asked == [("resources/subscribe", "a:1")]
-    stateless_to_handshake._unwatch(link, "a:1", "one")
-    assert link.uris == {"a:1": {"other"}}
-    stateless_to_handshake._unwatch(link, "a:1", "other")
-    stateless_to_handshake._unwatch(link, "a:1", "other")
+    connection: Any = FakeConnection()
+    assert await stateless_to_handshake._watch(connection, "a:1", "one")
+    assert await stateless_to_handshake._watch(connection, "a:1", "other")
+    assert connection.asked == [("resources/subscribe", "a:1")]
+    stateless_to_handshake._unwatch(connection, "a:1", "one")
+    assert connection.uris == {"a:1": {"other"}}
+    stateless_to_handshake._unwatch(connection, "a:1", "other")
+    stateless_to_handshake._unwatch(connection, "a:1", "other")
     await asyncio.sleep(0)
-    assert link.uris == {}
-    assert link.asked[1:] == [("resources/unsubscribe", "a:1")]
-    assert await stateless_to_handshake._watch(link, "a:2", "one")
-    link.alive = False
-    stateless_to_handshake._unwatch(link, "a:2", "one")
+    assert connection.uris == {}
+    assert connection.asked[1:] == [("resources/unsubscribe", "a:1")]
+    assert await stateless_to_handshake._watch(connection, "a:2", "one")
+    connection.alive = False
+    stateless_to_handshake._unwatch(connection, "a:2", "one")
     await asyncio.sleep(0)
-    assert (link.uris, len(link.asked)) == ({}, 3)
+    assert (connection.uris, len(connection.asked)) == ({}, 3)
 
 
 async def test_a_refused_subscription_leaves_no_watcher() -> None:
-    link: Any = FakeLink()
-    link.refuses = True
-    assert not await stateless_to_handshake._watch(link, "a:1", "one")
-    assert link.uris == {}
-    link.uris = {"a:1": set()}
-    watching = link.uris["a:1"]
-    waits = asyncio.create_task(stateless_to_handshake._watch(link, "a:1", "one"))
+    connection: Any = FakeConnection()
+    connection.refuses = True
+    assert not await stateless_to_handshake._watch(connection, "a:1", "one")
+    assert connection.uris == {}
+    connection.uris = {"a:1": set()}
+    watching = connection.uris["a:1"]
+    waits = asyncio.create_task(stateless_to_handshake._watch(connection, "a:1", "one"))
     await asyncio.sleep(0)
     watching.add("other")
     assert not await waits or watching == {"other"}
@@ -102,27 +102,27 @@ async def test_a_refused_subscription_leaves_no_watcher() -> None:
 async def test_a_server_logs_at_the_least_severe_level_that_anybody_wants(
     capabilities: Any, levels: list[str], asked: list[str]
 ) -> None:
-    link: Any = FakeLink(capabilities)
+    connection: Any = FakeConnection(capabilities)
     for level in levels:
-        await stateless_to_handshake._set_level(link, level)
-    assert link.asked == [("logging/setLevel", level) for level in asked]
-    assert link.level == (asked[-1] if asked else None)
-    link.refuses, link.level = True, None
-    await stateless_to_handshake._set_level(link, "debug")  # then there are no logs
+        await stateless_to_handshake._set_level(connection, level)
+    assert connection.asked == [("logging/setLevel", level) for level in asked]
+    assert connection.level == (asked[-1] if asked else None)
+    connection.refuses, connection.level = True, None
+    await stateless_to_handshake._set_level(connection, "debug")  # then there are no logs
 
 
-class Upstream:
-    def __init__(self, link: Any) -> None:
-        self.settings = RelaySettings()
-        self.link = link
+class OneConnectionPool:
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
 
-    def handshake_link(self, caller: Caller) -> Any:
-        return self.link
+    def handshake_connection(self, caller: Caller) -> Any:
+        return self.connection
 
 
-def bridge(link: Any) -> StatelessToHandshake:
-    upstream: Any = Upstream(link)
-    return StatelessToHandshake(upstream, ParkedCalls(RelaySettings()), SubscriptionQuota())
+def bridge(connection: Any) -> StatelessToHandshake:
+    pool: Any = OneConnectionPool(connection)
+    settings = RelaySettings()
+    return StatelessToHandshake(pool, settings, ParkedCalls(settings), SubscriptionQuota())
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def bridge(link: Any) -> StatelessToHandshake:
 def test_nearly_all_requests_pass_plainly(
     method: str, params: Any, capabilities: bytes, plain: bool
 ) -> None:
-    link: Any = FakeLink()
+    connection: Any = FakeConnection()
     asked = exchange(method, params, capabilities=capabilities)
-    found = bridge(link).plain(asked)
+    found = bridge(connection).plain(asked)
     assert (found is not None) is plain
     if found is not None:
-        assert found[0] is link
+        assert found[0] is connection
     assert bridge(None).plain(asked) is None
 
 
@@ -159,8 +159,8 @@ def test_nearly_all_requests_pass_plainly(
     ids=["result", "code of the other era", "refused"],
 )
 def test_an_outcome_is_in_the_words_of_the_client(outcome: Any, expected: Any) -> None:
-    link: Any = FakeLink()
-    found = bridge(link).plain_outcome("tools/list", link, outcome)
+    connection: Any = FakeConnection()
+    found = bridge(connection).plain_outcome("tools/list", connection, outcome)
     if isinstance(found, RpcError):
         assert found.code == expected
     else:
@@ -168,7 +168,7 @@ def test_an_outcome_is_in_the_words_of_the_client(outcome: Any, expected: Any) -
         shown = json.loads(bytes(found))
         assert {**shown, **expected} == shown
     lost = ChannelClosed("lost")
-    assert bridge(link).plain_outcome("tools/list", link, lost) is lost
+    assert bridge(connection).plain_outcome("tools/list", connection, lost) is lost
 
 
 # Sessions in front of a stateless server
@@ -210,21 +210,21 @@ class Session:
         self.level: str | None = None
         self.told: list[Notification] = []
 
-    def tell(self, note: Notification, link: Any) -> None:
+    def tell(self, note: Notification) -> None:
         self.told.append(note)
 
 
 class Sessions:
     def __init__(self, capabilities: Any = None, count: int = 1) -> None:
-        self.link: Any = FakeLink(capabilities, stateless=True)
-        self.bridge = HandshakeToStateless(self.link, 1.0)
+        self.connection: Any = FakeConnection(capabilities, stateless=True)
+        self.bridge = HandshakeToStateless(self.connection, 1.0)
         self.listening = FakeListening()
         self.bridge._listening = self.listening  # type: ignore[assignment]
         self.sessions = [Session() for _ in range(count)]
-        self.link.fronts = dict.fromkeys(self.sessions)
+        self.connection.sessions = dict.fromkeys(self.sessions)
 
-    async def ask(self, method: str, params: Any, front: Any = "first") -> Any:
-        whose: Any = self.sessions[0] if front == "first" else front
+    async def ask(self, method: str, params: Any, session: Any = "first") -> Any:
+        whose: Any = self.sessions[0] if session == "first" else session
         answer = await self.bridge.answer(exchange(method, params, stateless=False), whose)
         return json.loads(bytes(answer or b""))
 
@@ -314,18 +314,18 @@ async def test_news_reach_the_sessions_that_want_them() -> None:
     one.uris.add("a:1")
     tag = {"io.modelcontextprotocol/subscriptionId": 5}
     updated = Raw(json.dumps({"uri": "a:1", "_meta": tag}).encode())
-    place.link.on_news(Notification(UPDATED, updated))
-    place.link.on_news(Notification(UPDATED, UNSET))
+    place.connection.on_news(Notification(UPDATED, updated))
+    place.connection.on_news(Notification(UPDATED, UNSET))
     assert [note.method for note in one.told] == [UPDATED]
     assert bytes(one.told[0].params) == b'{"uri":"a:1"}'  # type: ignore[arg-type]
     assert other.told == []
-    place.link.on_news(Notification("notifications/tools/list_changed"))
+    place.connection.on_news(Notification("notifications/tools/list_changed"))
     assert [len(one.told), len(other.told)] == [2, 1]
     acknowledged = "notifications/subscriptions/acknowledged"
     granted = {"notifications": {"resourceSubscriptions": ["a:1"]}}
-    place.link.on_news(Notification(acknowledged, Raw(json.dumps(granted).encode())))
+    place.connection.on_news(Notification(acknowledged, Raw(json.dumps(granted).encode())))
     assert place.bridge._granted == {"a:1"}
-    place.link.on_news(Notification("notifications/cancelled", UNSET))
+    place.connection.on_news(Notification("notifications/cancelled", UNSET))
     assert place.bridge._granted == {"a:1"}
     assert place.listening.heard_of == [acknowledged, "notifications/cancelled"]
     assert [len(one.told), len(other.told)] == [2, 1]
@@ -432,17 +432,17 @@ def test_calls_of_one_principal_that_wait_are_limited(others: int, full: bool) -
 def test_a_refusal_that_wants_a_page_visited_is_a_question_if_it_can_be(
     data: Any, capabilities: bytes, questions: int
 ) -> None:
-    link: Any = FakeLink()
+    connection: Any = FakeConnection()
     raw = json.dumps({"code": -32042, "message": "visit", "data": data}).encode()
     refused = RpcError(-32042, "visit", raw=raw)
     asked = exchange("tools/call", {"name": "x"}, capabilities=capabilities)
     passing: Any = SimpleNamespace(members={})
     if not questions:
         with pytest.raises(RpcError) as error:
-            bridge(link)._visits(asked, passing, refused)
+            bridge(connection)._visits(asked, passing, refused)
         assert (error.value.code, error.value.message) == (-32603, "visit")
         return
-    found = json.loads(bytes(bridge(link)._visits(asked, passing, refused)))
+    found = json.loads(bytes(bridge(connection)._visits(asked, passing, refused)))
     assert found["resultType"] == "input_required"
     assert found["inputRequests"] == {
         "u1": {"method": "elicitation/create", "params": {"url": "u", "mode": "url"}}

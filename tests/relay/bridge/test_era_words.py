@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from fairlead.errors import RpcError
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
-from fairlead.relay import upstream_connection
 from fairlead.relay.bridge import (
     bridged_input_rounds,
     handshake_to_stateless,
@@ -17,7 +16,6 @@ from fairlead.relay.bridge import (
 )
 from fairlead.relay.bridge.bridged_input_rounds import kind_of
 from fairlead.relay.bridge.handshake_to_stateless import possibly_missed_changes
-from fairlead.wire import Notification
 from tests.support.single_exchange import exchange
 
 META = "io.modelcontextprotocol/"
@@ -227,21 +225,3 @@ def test_a_capability_that_is_missing_is_named_as_it_is_declared() -> None:
     }
     assert "tools/call needs an answer to elicitation/create" in error.message
     assert "'elicitation.url'" in error.message
-
-
-@pytest.mark.parametrize(
-    ("params", "subscription", "uri"),
-    [
-        (b'{"_meta":{"%bsubscriptionId":7},"uri":"a"}' % META.encode(), 7, "a"),
-        (b'{"_meta":{}}', None, None),
-        (b'{"_meta":5,"uri":6}', None, None),
-        (b"{}", None, None),
-        (None, None, None),
-    ],
-)
-def test_what_a_notification_is_about(
-    params: bytes | None, subscription: int | None, uri: str | None
-) -> None:
-    note = Notification("x", UNSET if params is None else Raw(params))
-    assert upstream_connection._subscription(note) == subscription
-    assert upstream_connection._uri(note) == uri

@@ -441,7 +441,7 @@ async def test_a_resource_that_the_server_does_not_tell_of_is_refused() -> None:
 # One request, without connections
 
 
-class OneLink:
+class OneConnection:
     """A connection to a stateless server, which answers as a test wants."""
 
     def __init__(self, *results: bytes, logs: bool = True) -> None:
@@ -449,7 +449,7 @@ class OneLink:
         capabilities = b'{"logging":{}}' if logs else b"{}"
         self.agreement = Agreement(revision=NEWEST, capabilities=capabilities)
         self.on_news: Any = None
-        self.fronts: list[Any] = []
+        self.sessions: list[Any] = []
         self.results = list(results or [b'{"resultType":"complete","content":[]}'])
         self.sent: list[Any] = []
 
@@ -470,21 +470,21 @@ class Outbox:
 
 
 async def answered(
-    link: OneLink,
+    connection: OneConnection,
     method: str = "tools/call",
     params: Any = None,
     *,
-    front: Any = None,
+    session: Any = None,
     level: str | None = None,
     **about: Any,
 ) -> Any:
-    given: Any = link
+    given: Any = connection
     bridge = HandshakeToStateless(given, 7.0, *([] if level is None else [level]))
     asked = exchange(method, params, stateless=False, **about)
-    return json.loads(bytes(await bridge.answer(asked, front) or b""))
+    return json.loads(bytes(await bridge.answer(asked, session) or b""))
 
 
-def front_of(level: str | None = None, empty: bool = True) -> Any:
+def session_of(level: str | None = None, empty: bool = True) -> Any:
     return SimpleNamespace(level=level, outbox=Outbox(empty))
 
 
@@ -507,16 +507,16 @@ STAMP = {VERSION: "2026-07-28", DECLARED: {}}
 async def test_each_request_says_who_asks(
     info: bytes | None, level: str | None, default: str | None, logs: bool, added: dict[str, Any]
 ) -> None:
-    link = OneLink(logs=logs)
-    front = front_of(level)
-    await answered(link, params={"name": "x"}, front=front, level=default, info=info)
-    assert link.sent == [{"name": "x", "_meta": {**STAMP, **added}}]
+    connection = OneConnection(logs=logs)
+    session = session_of(level)
+    await answered(connection, params={"name": "x"}, session=session, level=default, info=info)
+    assert connection.sent == [{"name": "x", "_meta": {**STAMP, **added}}]
 
 
 async def test_a_request_that_stands_alone_has_no_level() -> None:
-    link = OneLink()
-    await answered(link, level="info")
-    assert link.sent == [{"_meta": STAMP}]
+    connection = OneConnection()
+    await answered(connection, level="info")
+    assert connection.sent == [{"_meta": STAMP}]
 
 
 @pytest.mark.parametrize(
@@ -529,34 +529,34 @@ async def test_a_request_that_stands_alone_has_no_level() -> None:
     ],
 )
 async def test_params_are_those_of_the_other_era(params: Any, sent: Any) -> None:
-    link = OneLink()
-    await answered(link, params=params)
-    assert link.sent == [{**sent, "_meta": {**sent.get("_meta", {}), **STAMP}}]
+    connection = OneConnection()
+    await answered(connection, params=params)
+    assert connection.sent == [{**sent, "_meta": {**sent.get("_meta", {}), **STAMP}}]
 
 
 @pytest.mark.parametrize(("empty", "flushes"), [(True, 0), (False, 1)])
 async def test_an_answer_waits_for_what_the_client_was_told(empty: bool, flushes: int) -> None:
-    front = front_of(empty=empty)
-    assert await answered(OneLink(), front=front) == {"content": []}
-    assert front.outbox.flushes == flushes
+    session = session_of(empty=empty)
+    assert await answered(OneConnection(), session=session) == {"content": []}
+    assert session.outbox.flushes == flushes
 
 
 @pytest.mark.parametrize("kind", ["poem", 7])
 async def test_a_result_of_another_type_is_an_error(kind: Any) -> None:
     shown = "malformed" if kind == 7 else kind
     with pytest.raises(RpcError, match=f"is of an unknown type: {shown}") as refused:
-        await answered(OneLink(json.dumps({"resultType": kind}).encode()))
+        await answered(OneConnection(json.dumps({"resultType": kind}).encode()))
     assert refused.value.code == -32603
 
 
 async def test_a_ping_and_a_level_are_answered_here() -> None:
-    link, front = OneLink(), front_of()
-    assert await answered(link, "ping") == {}
-    assert await answered(link, "logging/setLevel", {"level": "error"}, front=front) == {}
-    assert front.level == "error"
-    assert await answered(link, "logging/setLevel", {"level": "info"}) == {}
+    connection, session = OneConnection(), session_of()
+    assert await answered(connection, "ping") == {}
+    assert await answered(connection, "logging/setLevel", {"level": "error"}, session=session) == {}
+    assert session.level == "error"
+    assert await answered(connection, "logging/setLevel", {"level": "info"}) == {}
     for wrong in ({"level": "loud"}, {"level": 7}, {}, None):
         with pytest.raises(RpcError, match="There is no such log level; there are debug, ") as no:
-            await answered(link, "logging/setLevel", wrong, front=front)
+            await answered(connection, "logging/setLevel", wrong, session=session)
         assert no.value.code == -32602
-    assert (front.level, link.sent) == ("error", [])
+    assert (session.level, connection.sent) == ("error", [])

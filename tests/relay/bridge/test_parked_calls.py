@@ -459,7 +459,7 @@ async def test_four_connections_for_those_who_may_be_asked_and_the_fifth_waits()
 
 
 async def test_who_waits_too_long_for_a_turn_is_refused() -> None:
-    async with scene(max_channels=1, turn_timeout=0.05) as place:
+    async with scene(max_connections=1, turn_wait=0.01, turn_timeout=0.05) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
         refusal = await client.answer_to(client.stateless("tools/call", CALL, ASKED))

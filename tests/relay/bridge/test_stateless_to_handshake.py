@@ -19,8 +19,8 @@ from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
-from fairlead.relay.turn_lock import Turn, Turns
 from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.upstream.connection.turn_lock import Turn, TurnLock
 from fairlead.wire import to_json
 from tests.support.raw_relay import ASKED, META, Client, Scene, Server, members, scene
 from tests.support.single_exchange import exchange
@@ -283,7 +283,7 @@ async def test_a_server_that_dies_of_a_first_word_it_does_not_know_gets_the_one_
             async with MCPClient.connect_inprocess(relay) as client:
                 assert client.protocol_version == "2026-07-28"
                 assert await client.list_tools() == []
-                assert relay.upstream.speaks_stateless is False
+                assert relay.pool.opener.speaks_stateless is False
         finally:
             await relay.close()
 
@@ -307,9 +307,9 @@ async def test_a_server_that_comes_back_in_the_other_era_is_found_out_about(sess
             assert (await client.answer_to(call))["result"]["tools"] == []
 
 
-@pytest.mark.parametrize("upstream", ["shared", "per-session"])
+@pytest.mark.parametrize("share", ["alike", "session"])
 async def test_a_process_that_refuses_the_handshake_is_not_started_once_more(
-    tmp_path: Path, upstream: Any
+    tmp_path: Path, share: Any
 ) -> None:
     starts = tmp_path / "starts"
     program = (
@@ -329,13 +329,13 @@ async def test_a_process_that_refuses_the_handshake_is_not_started_once_more(
     place = tmp_path / "strict.py"
     place.write_text(program)
     entry = {"command": sys.executable, "args": ["-S", "-E", str(place)]}
-    relay = Relay(entry, "strict", upstream=upstream)
+    relay = Relay(entry, "strict", share=share)
     config = MCPClientConfig(protocol_version="2025-11-25")
     try:
         for _ in range(2):
             async with MCPClient.connect_inprocess(relay, config) as client:
                 assert await client.list_tools() == []
-        assert relay.upstream.speaks_handshake is False
+        assert relay.pool.opener.speaks_handshake is False
         assert starts.read_text() == "x"
     finally:
         await relay.close()
@@ -363,7 +363,7 @@ async def test_a_process_that_never_read_the_probe_is_not_started_once_more(
 # The bridge without connections
 
 
-class OneLink:
+class OneConnection:
     """A connection to a server with a handshake, which answers as a test wants."""
 
     def __init__(
@@ -376,7 +376,7 @@ class OneLink:
         self.uris: dict[str, set[Any]] = {}
         self.interceptors: tuple[Any, ...] = ()
         self.changes: Any = None
-        self.listeners = 0
+        self.stream_count = 0
         self.alive = True
         self.peer = self
         self.asked: list[Any] = []
@@ -408,17 +408,17 @@ class OneLink:
 class Bridged:
     """A bridge, and the connection and turn that a call gets which may ask back."""
 
-    def __init__(self, link: OneLink | None = None, **settings: Any) -> None:
-        self.link: Any = link or OneLink()
+    def __init__(self, connection: OneConnection | None = None, **settings: Any) -> None:
+        self.connection: Any = connection or OneConnection()
         self.settings = RelaySettings(**settings)
-        self.turns = Turns()
+        self.turns = TurnLock()
         self.turn: Turn | None = self.turns.try_take("me")
-        self.other: Any = OneLink()
+        self.other: Any = OneConnection()
         self.busy = False
-        upstream: Any = self
+        pool: Any = self
         self.parked = ParkedCalls(self.settings, KeyRing())
         self.quota = SubscriptionQuota()
-        self.bridge = StatelessToHandshake(upstream, self.parked, self.quota)
+        self.bridge = StatelessToHandshake(pool, self.settings, self.parked, self.quota)
 
     async def for_asking(self, caller: Any) -> Any:
         if self.busy:
@@ -428,7 +428,7 @@ class Bridged:
     async def ask(self, method: str = "tools/call", params: Any = None, **about: Any) -> Any:
         given = {"name": "x"} if params is None else params
         asked = exchange(method, given, **about)
-        answer = await self.bridge.answer(asked, None, self.link)
+        answer = await self.bridge.answer(asked, None, self.connection)
         return json.loads(bytes(answer or b""))
 
 
@@ -446,7 +446,7 @@ async def test_what_only_a_session_has_is_not_found(method: str) -> None:
     bridged = Bridged()
     with pytest.raises(RpcError, match=f"Method not found: {method}") as refused:
         await bridged.ask(method)
-    assert (refused.value.code, bridged.link.passed) == (-32601, [])
+    assert (refused.value.code, bridged.connection.passed) == (-32601, [])
 
 
 @pytest.mark.parametrize(
@@ -466,7 +466,9 @@ async def test_calls_that_may_ask_back_have_a_connection_of_their_own(
     bridged = Bridged(call_timeout=7.0)
     answer = await bridged.ask(method, capabilities=capabilities)
     assert (answer["content"], answer["resultType"]) == ([], "complete")
-    used, unused = (bridged.other, bridged.link) if own else (bridged.link, bridged.other)
+    used, unused = (
+        (bridged.other, bridged.connection) if own else (bridged.connection, bridged.other)
+    )
     assert used.passed == [{"name": "x"}, (7.0, bridged.turn if own else None)]
     assert unused.passed == []
     assert bridged.turns.free is own
@@ -491,9 +493,9 @@ async def test_a_connection_without_turns_is_used_as_it_is() -> None:
 
 
 async def test_when_all_connections_are_taken_a_call_is_refused() -> None:
-    bridged = Bridged(max_channels=3)
+    bridged = Bridged()
     bridged.busy = True
-    with pytest.raises(RpcError, match="raw is busy: 3 calls that may ask back are") as refused:
+    with pytest.raises(RpcError, match="raw is busy: calls that may ask back are") as refused:
         await bridged.ask(capabilities=ASKABLE)
     assert refused.value.code == -32603
     assert (await bridged.ask(capabilities=b"{}"))["content"] == []
@@ -509,7 +511,7 @@ async def test_when_all_connections_are_taken_a_call_is_refused() -> None:
 async def test_what_belongs_to_the_other_era_is_left_out(params: Any, passed: Any) -> None:
     bridged = Bridged()
     await bridged.ask(params=params)
-    assert bridged.link.passed[0] == passed
+    assert bridged.connection.passed[0] == passed
 
 
 async def test_a_state_that_is_no_text_is_refused() -> None:
@@ -537,14 +539,14 @@ async def test_a_level_is_set_before_the_request() -> None:
     meta = {"io.modelcontextprotocol/logLevel": "info"}
     asked = exchange("tools/list", {"_meta": meta})
     asked.caller = structs.replace(asked.caller, log_level="info")
-    await bridged.bridge.answer(asked, None, bridged.link)
-    assert bridged.link.asked == [("logging/setLevel", "info")]
-    assert bridged.link.passed[0] == {"_meta": {}}
+    await bridged.bridge.answer(asked, None, bridged.connection)
+    assert bridged.connection.asked == [("logging/setLevel", "info")]
+    assert bridged.connection.passed[0] == {"_meta": {}}
 
 
 async def test_refusals_are_in_the_words_of_the_client() -> None:
     bridged = Bridged()
-    bridged.link.result = RpcError(-32002, "gone")
+    bridged.connection.result = RpcError(-32002, "gone")
     with pytest.raises(RpcError, match="gone") as refused:
         await bridged.ask("resources/read", {"uri": "a:1"})
     assert refused.value.code == -32602
@@ -560,24 +562,24 @@ async def test_refusals_are_in_the_words_of_the_client() -> None:
 async def test_a_listener_is_counted_while_it_listens(
     capabilities: bytes, asked: list[str]
 ) -> None:
-    bridged = Bridged(OneLink(capabilities))
-    link = bridged.link
-    link.refused = {"b:1"}
+    bridged = Bridged(OneConnection(capabilities))
+    connection = bridged.connection
+    connection.refused = {"b:1"}
     wanted = {"notifications": {"resourceSubscriptions": ["a:1", "b:1"]}}
     listening = [asyncio.create_task(bridged.ask("subscriptions/listen", wanted)) for _ in range(2)]
     for _ in range(5):
         await asyncio.sleep(0)
-    assert link.listeners == 2
-    assert [uri for _, uri in link.asked][:2] == asked
-    assert {uri: len(who) for uri, who in link.uris.items()} == ({"a:1": 2} if asked else {})
+    assert connection.stream_count == 2
+    assert [uri for _, uri in connection.asked][:2] == asked
+    assert {uri: len(who) for uri, who in connection.uris.items()} == ({"a:1": 2} if asked else {})
     assert bridged.quota.uris.total == 2 * len(asked)
-    first = link.changes
+    first = connection.changes
     listening[0].cancel()
     await asyncio.wait({listening[0]})
-    assert link.listeners == 1
-    link.changes.stop()
+    assert connection.stream_count == 1
+    connection.changes.stop()
     assert (await listening[1])["resultType"] == "complete"
-    assert (link.listeners, link.uris, bridged.quota.uris.total) == (0, {}, 0)
-    assert link.changes is first
-    unwatched = [uri for method, uri in link.asked if method == "resources/unsubscribe"]
+    assert (connection.stream_count, connection.uris, bridged.quota.uris.total) == (0, {}, 0)
+    assert connection.changes is first
+    unwatched = [uri for method, uri in connection.asked if method == "resources/unsubscribe"]
     assert unwatched == (["a:1"] if asked else [])

@@ -64,7 +64,7 @@ class FakePassage:
         self.put_in.append(of)
 
 
-class FakeLink:
+class FakeConnection:
     """A connection to a server of one era."""
 
     def __init__(self, *, stateless: bool = True) -> None:
@@ -75,11 +75,12 @@ class FakeLink:
         self.connected, self.congested = True, False
         self.peer = self
         self.ending = False
-        self.marks: Any = None
+        self.param_headers: Any = None
         self.correlates_calls = False
         self.calls: dict[Any, Any] = {}
         self.passage = FakePassage()
         self.used = 0.0
+        self.called = False
         self.given_up = 0
 
     def now(self) -> float:
@@ -89,11 +90,11 @@ class FakeLink:
         self.given_up += 1
 
 
-class FakeFront:
+class FakeSession:
     """A client's connection, and what it got."""
 
-    def __init__(self, link: Any = None) -> None:
-        self.link = link
+    def __init__(self, connection: Any = None) -> None:
+        self.connection = connection
         self.joining = 0
         self.channel = SimpleNamespace(congested=False)
         self.passage = FakePassage()
@@ -121,9 +122,9 @@ class FakeFront:
 class Place:
     def __init__(self, *interceptors: Any, stateless: bool = True) -> None:
         self.name = "red"
-        self.link = FakeLink(stateless=stateless)
-        self.front = FakeFront(None if stateless else self.link)
-        self.stateless_link = self.link if stateless else None
+        self.connection = FakeConnection(stateless=stateless)
+        self.session = FakeSession(None if stateless else self.connection)
+        self.stateless_connection = self.connection if stateless else None
         self.bridged: Any = None
         self.usual: list[Exchange] = []
         parts: Any = (self, self)
@@ -136,16 +137,16 @@ class Place:
     def plain(self, asked: Exchange) -> Any:
         return self.bridged
 
-    def plain_outcome(self, method: str, link: Any, outcome: Any) -> Any:
+    def plain_outcome(self, method: str, connection: Any, outcome: Any) -> Any:
         return Raw(b'{"bridged":1}') if isinstance(outcome, Raw) else outcome
 
     def take(self, asked: Exchange) -> Any:
-        front: Any = self.front
-        return self.forwarder.take(front, asked)
+        session: Any = self.session
+        return self.forwarder.take(session, asked)
 
     @property
     def outbound(self) -> FakeOutbound:
-        return self.link.outbound
+        return self.connection.outbound
 
 
 def asked(method: str = "tools/call", params: Any = None, **about: Any) -> Exchange:
@@ -179,58 +180,67 @@ async def test_requests_that_only_have_to_be_passed_on_need_no_task(
 
 
 def change(place: Place, what: str) -> None:
-    link, front = place.link, place.front
+    connection, session = place.connection, place.session
     match what:
         case "client congested":
-            front.channel.congested = True
+            session.channel.congested = True
         case "server congested":
-            link.congested = True
+            connection.congested = True
         case "server gone":
-            link.connected = False
+            connection.connected = False
         case "ending":
-            link.ending = True
+            connection.ending = True
         case "no agreement":
-            link.agreement = None
+            connection.agreement = None
         case "other revision":
-            link.agreement = SimpleNamespace(revision=NEWEST_HANDSHAKE)
+            connection.agreement = SimpleNamespace(revision=NEWEST_HANDSHAKE)
         case "initializing":
-            link.conversation.state = SessionState.INITIALIZING
+            connection.conversation.state = SessionState.INITIALIZING
         case "headers":
-            link.channel.carries_headers = True
+            connection.channel.carries_headers = True
         case "refused":
-            link.outbound.error = ChannelClosed("gone")
-        case "no link":
-            place.stateless_link = None
+            connection.outbound.error = ChannelClosed("gone")
+        case "no connection":
+            place.stateless_connection = None
 
 
 @pytest.mark.parametrize(
     "what",
     [
         *("client congested", "server congested", "server gone", "ending", "no agreement"),
-        *("other revision", "initializing", "headers", "refused", "no link"),
+        *("other revision", "initializing", "headers", "refused", "no connection"),
     ],
 )
 async def test_what_stands_in_the_way_leads_to_the_usual_way(what: str) -> None:
     place = Place()
     change(place, what)
     assert place.take(asked()) is None
-    assert (place.outbound.sent, place.link.calls) == ([], {})
+    assert (place.outbound.sent, place.connection.calls) == ([], {})
 
 
 async def test_a_session_that_is_joining_waits() -> None:
     place = Place(stateless=False)
-    place.front.joining = 1
+    place.session.joining = 1
     assert place.take(asked(stateless=False)) is None
-    place.front.joining = 0
-    place.link.correlates_calls = True
+    place.session.joining = 0
+    place.connection.correlates_calls = True
     assert place.take(asked(stateless=False, capabilities=ASKED)) is not None
 
 
 async def test_lists_that_are_learnt_from_take_the_usual_way() -> None:
     place = Place()
-    place.link.marks = object()
+    place.connection.param_headers = object()
     assert place.take(asked("tools/list")) is None
     assert place.take(asked("prompts/list")) is not None
+
+
+@pytest.mark.parametrize("stateless", [True, False])
+async def test_a_connection_that_was_called_without_a_task_was_called(stateless: bool) -> None:
+    """It stays for `idle_close_used` seconds, not `idle_close`."""
+    place = Place(stateless=stateless)
+    place.take(asked(stateless=stateless))
+    place.outbound.settle(Raw(b"{}"))
+    assert place.connection.called
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -248,18 +258,18 @@ async def test_a_client_gets_the_outcome_once(outcome: Any, answer: Any, again: 
     place = Place()
     one = asked()
     place.take(one)
-    assert (list(place.link.calls), place.link.used) == ([71], 0.0)
+    assert (list(place.connection.calls), place.connection.used) == ([71], 0.0)
     place.outbound.settle(outcome)
     if again:
         place.outbound.settle(Raw(b"{}"))
-    assert (place.link.calls, place.link.used) == ({}, 5.0)
+    assert (place.connection.calls, place.connection.used) == ({}, 5.0)
     if answer is None:
-        assert (place.front.answers, place.front.again) == ([], [one])
+        assert (place.session.answers, place.session.again) == ([], [one])
         return
-    ((request_id, got),) = place.front.answers
+    ((request_id, got),) = place.session.answers
     assert request_id == 1
     assert (answer in got.message) if isinstance(got, RpcError) else bytes(got) == answer
-    assert place.front.again == []
+    assert place.session.again == []
 
 
 @pytest.mark.parametrize(
@@ -271,7 +281,7 @@ async def test_a_call_that_was_not_answered_in_time_is_a_reason_to_look(
     place = Place()
     place.take(asked())
     place.outbound.settle(outcome)
-    assert place.link.given_up == given_up
+    assert place.connection.given_up == given_up
 
 
 async def test_a_call_has_its_limits() -> None:
@@ -287,8 +297,8 @@ async def test_progress_passes_under_the_token_of_the_client() -> None:
     _, fill, about = place.outbound.sent[0]
     assert json.loads(bytes(fill(71)))["_meta"]["progressToken"] == 71
     about["overhear"]("note")
-    ((note, peer, _, related),) = place.link.passage.put_in
-    assert (note, peer, related) == ("note", place.link, 71)
+    ((note, peer, _, related),) = place.connection.passage.put_in
+    assert (note, peer, related) == ("note", place.connection, 71)
 
 
 async def test_who_does_not_wait_any_more_is_told_nothing() -> None:
@@ -296,10 +306,14 @@ async def test_who_does_not_wait_any_more_is_told_nothing() -> None:
     taken = place.take(asked())
     taken.cancel("enough")
     assert place.outbound.cancelled == [(71, "enough")]
-    assert (place.link.calls, place.link.used, place.link.given_up) == ({}, 5.0, 1)
+    assert (place.connection.calls, place.connection.used, place.connection.given_up) == (
+        {},
+        5.0,
+        1,
+    )
     place.outbound.settle(Raw(b"{}"))
     taken.cancel("again")
-    assert (place.front.answers, len(place.outbound.cancelled)) == ([], 1)
+    assert (place.session.answers, len(place.outbound.cancelled)) == ([], 1)
 
 
 @pytest.mark.parametrize("what", ["client reads slowly", "somebody looks"])
@@ -307,23 +321,23 @@ async def test_what_was_told_comes_before_the_answer(what: str) -> None:
     place = Place()
     place.take(asked())
     if what == "client reads slowly":
-        place.front.outbox.empty = False
-        place.link.passage.free.set()
+        place.session.outbox.empty = False
+        place.connection.passage.free.set()
     else:
-        place.link.passage.busy = True
+        place.connection.passage.busy = True
     place.outbound.settle(Raw(b"{}"))
-    assert (place.front.answers, list(place.link.calls)) == ([], [71])
+    assert (place.session.answers, list(place.connection.calls)) == ([], [71])
     assert len(place.forwarder._flushing) == 1  # so that the task is not collected
     if what == "somebody looks":
         for _ in range(3):
             await asyncio.sleep(0)
-        assert place.front.answers == []
-    place.link.passage.free.set()
+        assert place.session.answers == []
+    place.connection.passage.free.set()
     async with asyncio.timeout(5):
-        while not place.front.answers:
+        while not place.session.answers:
             await asyncio.sleep(0)
-    assert place.link.calls == {}
-    assert place.front.flushes == (what == "client reads slowly")
+    assert place.connection.calls == {}
+    assert place.session.flushes == (what == "client reads slowly")
     await asyncio.sleep(0)
     assert place.forwarder._flushing == set()
 
@@ -361,9 +375,9 @@ async def test_a_request_that_stands_alone_is_cancelled() -> None:
 
 async def test_a_server_of_the_other_era_is_asked_in_its_words() -> None:
     place, got = Place(), []
-    place.stateless_link = None
+    place.stateless_connection = None
     params = SimpleNamespace(fill=lambda number: Raw(b"{}"), tracked=False)
-    place.bridged = place.link, params
+    place.bridged = place.connection, params
     assert place.forwarder.delegate_post(asked(), got.append) is not None
     assert place.outbound.sent[0][1] is params.fill
     place.outbound.settle(Raw(b"{}"))
@@ -386,14 +400,14 @@ async def test_a_caller_that_cancels_during_a_flush_gets_no_outcome() -> None:
     place, got = Place(), []
     cancel = place.forwarder.delegate_post(asked(), got.append)
     assert cancel is not None
-    place.link.passage.busy = True
+    place.connection.passage.busy = True
     place.outbound.settle(Raw(b"{}"))
     cancel("enough")
-    place.link.passage.free.set()
+    place.connection.passage.free.set()
     async with asyncio.timeout(5):
         while place.forwarder._flushing:
             await asyncio.sleep(0)
-    assert (got, place.outbound.cancelled, place.link.calls) == ([], [], {})
+    assert (got, place.outbound.cancelled, place.connection.calls) == ([], [], {})
 
 
 # With interceptors
@@ -424,9 +438,9 @@ async def pausing(exchange: Exchange, proceed: Proceed) -> Answer:
 
 async def answered(place: Place) -> Any:
     async with asyncio.timeout(5):
-        while not place.front.answers:
+        while not place.session.answers:
             await asyncio.sleep(0)
-    return place.front.answers[0][1]
+    return place.session.answers[0][1]
 
 
 async def test_halves_are_passed_without_a_task_last_one_first() -> None:
@@ -434,7 +448,7 @@ async def test_halves_are_passed_without_a_task_last_one_first() -> None:
     place = Place(Half("a", log), Half("b", log))
     place.take(asked())
     place.outbound.settle(Raw(b'{"n":1}'))
-    assert place.front.answers == [(1, b'{"n":1}')]
+    assert place.session.answers == [(1, b'{"n":1}')]
     assert log == ["a in", "b in", "b out: bytes", "a out: bytes"]
     assert place.usual == []
 
@@ -443,7 +457,7 @@ async def test_a_half_that_refuses_ends_it_there() -> None:
     log: list[str] = []
     place = Place(Half("a", log), Half("b", log, RpcError(5, "no")))
     assert place.take(asked()) is not None
-    assert place.front.answers == []  # not before it counts as taken over
+    assert place.session.answers == []  # not before it counts as taken over
     got = await answered(place)
     assert got.message == "no"
     assert log == ["a in", "b in", "a out: RpcError"]
@@ -455,7 +469,7 @@ async def test_a_refusal_is_not_delivered_to_a_caller_that_has_cancelled() -> No
     place.take(asked()).cancel("enough")
     for _ in range(3):
         await asyncio.sleep(0)
-    assert place.front.answers == []
+    assert place.session.answers == []
 
 
 @pytest.mark.parametrize(("number", "forwarded"), [(1, True), (2, False)])
@@ -478,9 +492,9 @@ async def test_a_half_that_changes_the_id_leads_to_the_usual_way(
 async def test_what_cannot_be_forwarded_goes_on_in_a_task_in_order() -> None:
     log: list[str] = []
     place = Place(Half("a", log))
-    place.link.connected = False
+    place.connection.connected = False
     assert place.take(asked()) is not None
-    assert place.front.ordered == 1
+    assert place.session.ordered == 1
     assert bytes(await answered(place)) == b'{"usual":1}'
     assert log == ["a in", "a out: bytes"]
     assert len(place.usual) == 1
@@ -542,21 +556,21 @@ async def test_a_cancelled_request_is_so_for_its_halves() -> None:
     taken.cancel("enough")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert again.front.answers == []
+    assert again.session.answers == []
     assert log[2:] == ["a in", "a out: CancelledError"]
 
 
 @pytest.mark.parametrize("whose", ["client", "server"])
 async def test_interceptors_see_first_what_came_first(whose: str) -> None:
     place = Place(Half("a", []))
-    passage = place.front.passage if whose == "client" else place.link.passage
+    passage = place.session.passage if whose == "client" else place.connection.passage
     passage.busy = True
     assert place.take(asked()) is None
     passage.busy = False
     assert place.take(asked()) is not None
     assert place.take(asked("server/discover")) is None
     bare = Place()
-    bare.link.passage.busy = True
+    bare.connection.passage.busy = True
     assert bare.take(asked()) is not None  # nobody looks
 
 
@@ -568,11 +582,11 @@ async def test_alone_with_halves() -> None:
     place.outbound.settle(RpcError(5, "no"))
     assert [one.message for one in got] == ["no"]
     assert log == ["a in", "a out: RpcError"]
-    place.link.passage.busy = True
+    place.connection.passage.busy = True
     assert place.forwarder.delegate_post(asked(), got.append) is None
-    place.link.passage.busy = False
+    place.connection.passage.busy = False
     assert place.forwarder.delegate_post(asked("server/discover"), got.append) is None
-    place.link.connected = False
+    place.connection.connected = False
     assert place.forwarder.delegate_post(asked(), got.append) is not None
     async with asyncio.timeout(5):
         while len(got) < 2:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import fairlead
-from fairlead import MCPClient, MCPClientConfig, MCPServer, errors
+from fairlead import MCPClient, MCPClientConfig, MCPServer, errors, interceptor
 from fairlead import client as client_folder
 from fairlead.client import Callbacks
-from fairlead import interceptor
 from fairlead.transport import channel
 
 PAGE = Path(__file__).parents[3] / "docs" / "calling.md"
@@ -57,7 +56,8 @@ def named(prose: str) -> set[str]:
 def test_the_page_names_everything_a_client_has() -> None:
     page = named(PAGE.read_text())
     public = {name for name in dir(MCPClient) if not name.startswith("_")}
-    inner = {"open", "open_on", "restore"}  # what the machinery needs of it
+    # What the machinery needs of it.
+    inner = {"learn_tools", "list_raw", "open", "open_on", "restore"}
     assert public - inner - page == set()
     assert {field.name for field in fields(MCPClientConfig)} - page == set()
     assert set(Callbacks.__annotations__) - page == set()
@@ -74,9 +74,9 @@ async def test_the_page_names_nothing_that_a_client_does_not_have() -> None:
         assert len(called) > 20
         assert {name for name in (*used, *called) if not hasattr(client, name)} == set()
     for name in re.findall(r"`([A-Z]\w+)`", text):
-        assert any(hasattr(home, name) for home in (errors, client_folder, fairlead, channel, interceptor)) or (
-            name == "UnknownContent"
-        ), name
+        assert any(
+            hasattr(home, name) for home in (errors, client_folder, fairlead, channel, interceptor)
+        ) or (name == "UnknownContent"), name
 
 
 def test_the_defaults_on_the_page_are_true() -> None:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.gateway import gateway_file as config
-
-from tests.support.running_gateway import running
-from tests.support.cli_user import Person, person
 from tests.support.cli_process import LIMIT
+from tests.support.cli_user import Person, person
+from tests.support.running_gateway import running
 
 __all__ = ["person"]
 

@@ -14,11 +14,11 @@ import pytest
 
 from fairlead import MCPClient, MCPServer, RpcError
 from fairlead.client.server_entry import read_entry
+from fairlead.config.server_spec import ServerSpec
 from fairlead.errors import FairleadError
 from fairlead.gateway import Gateway, View
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.manager import MCPManager
-from fairlead.manager.server_spec import ServerSpec
 from tests.support.gateway_servers import (
     BOTH,
     HANDSHAKE,
@@ -487,7 +487,8 @@ async def test_sessions_leave_nothing_behind(front: str) -> None:
         assert not member._sticky
         assert not gateway._clients.merged
         assert not len(gateway.upstream_subscriptions)
-        assert all(not link.fronts for one in member.replicas for link in one.relay.upstream.links)
+        pools = [replica.relay.pool for replica in member.replicas]
+        assert not any(one.sessions for pool in pools for one in pool.connections)
 
 
 async def test_closing_ends_clients_servers_and_tasks() -> None:

@@ -57,7 +57,7 @@ async def test_many_servers_one_guarded_endpoint_with_rules_and_a_record(
     )
     servers = {"one": program("one"), "pool": [program("pool"), program("pool")]}
     async with gateway_of(Audit(str(audit)), rules, **servers) as (gateway, url):
-        await until(lambda: len(gateway.manager.get_connected_servers()) == 3)
+        await until(lambda: len(gateway.upstreams.connected()) == 3)
         with pytest.raises(HttpError) as refused:
             async with client_of(url, "wrong", version):
                 pass

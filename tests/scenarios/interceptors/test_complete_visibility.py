@@ -96,7 +96,7 @@ async def test_questions_inside_results_pass_interceptors_with_their_answers() -
         assert "notifications/elicitation/complete" in [m["method"] for m in client.skipped]
         asked = {method: answer for way, method, answer in watch.ended if way is DOWN}
         assert asked == {**answers, "notifications/elicitation/complete": None}
-        assert not place.relay.upstream.links[0].calls
+        assert not place.relay.pool.connections[0].calls
 
 
 async def test_interceptors_change_and_refuse_such_questions_and_their_answers() -> None:

@@ -142,10 +142,10 @@ async def answering(server: Server) -> None:
 
 
 def nothing_left(place: Scene) -> bool:
-    (front,) = place.relay._fronts.values()
-    links = place.relay.upstream.links
-    asked = [link.calls or link.peer.conversation._waiting for link in links]
-    return not front.peer.conversation.unanswered_count and not any(asked)
+    (session,) = place.relay._sessions_by_peer.values()
+    connections = place.relay.pool.connections
+    asked = [one.calls or one.peer.conversation._waiting for one in connections]
+    return not session.peer.conversation.unanswered_count and not any(asked)
 
 
 @pytest.mark.covers("GTW-06")

@@ -17,16 +17,16 @@ from fairlead.client.connection.era_cache import known_eras
 from fairlead.client.server_entry import read_entry
 from fairlead.config.found_server import Source
 from fairlead.config.server_filters import ExaFilter
+from fairlead.config.server_spec import ServerSpec
+from fairlead.config.upstream_settings import Rules
 from fairlead.errors import ConnectFailed, FairleadError
 from fairlead.manager.manager import MCPManager
-from fairlead.manager.server_spec import ServerSpec
-from fairlead.manager.status_events import StatusEvent
-from fairlead.manager.supervisor import Rules
 from fairlead.manager.tools.provider_adapters import run_anthropic, to_anthropic
 from fairlead.manager.tools.tool import DeferredMCPTool
-from fairlead.manager.tools.tool_cache import MCPToolCache, MemoryStore
 from fairlead.manager.tools.tool_session import ToolSession, create_tool_session
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
+from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
+from fairlead.upstream.status_events import StatusEvent
 from tests.support.managed_servers import entry
 
 LIMIT = 20.0
@@ -155,8 +155,7 @@ async def test_every_server_is_in_the_registry_of_what_it_is_doing(tmp_path: Pat
 
     async with MCPManager(startup="background") as manager:
         manager.add_status_listener(look)
-        changed = manager._changed
-        manager._changed = lambda s: (changed(s), look())[0]  # type: ignore[method-assign]
+        manager.upstreams.add_change_listener(look)
         source = Source(path="/x/mcp.json", provider="x")
         servers = {"a": entry(tmp_path, "a"), "failed": {"command": "/no/such/program"}}
         connecting = asyncio.create_task(manager.connect_servers(servers, {"a": source}))

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.gateway import Relay
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.relay import notification_outbox as outbox
 from fairlead.transport.memory import memory_pair
+from fairlead.upstream.connection import notification_outbox as outbox
 from fairlead.wire import Notification
 from tests.support.faulty_servers import Rough, nothing_left, until
 from tests.support.line_sockets import listen_unix
@@ -242,8 +242,8 @@ async def test_a_flood_for_a_client_that_reads_nothing_is_bounded() -> None:
         await other.initialize()
         server = await place.server()
         await slow.sync()
-        front = next(iter(place.relay._fronts.values()))
-        waiting = front.outbox
+        session = next(iter(place.relay._sessions_by_peer.values()))
+        waiting = session.outbox
         for _ in range(60):
             server.tell("notifications/vendor", {"big": "x" * 1_000_000})
         await server.sync()
@@ -258,12 +258,12 @@ async def test_an_outbox_that_is_closed_before_it_began_does_not_hang() -> None:
     async with scene() as place:
         client = await place.session()
         await client.sync()
-        front = next(iter(place.relay._fronts.values()))
-        waiting = front.outbox
+        session = next(iter(place.relay._sessions_by_peer.values()))
+        waiting = session.outbox
         waiting.enqueue((Notification("notifications/vendor"), None))
-        front.outbox.close()  # its task has not run once
+        session.outbox.close()  # its task has not run once
         async with asyncio.timeout(LIMIT):
-            await front.outbox.flushed()
+            await session.outbox.flushed()
         waiting.enqueue((Notification("notifications/vendor"), None))
         assert (await client.read())["method"] == "notifications/vendor"
 
@@ -320,7 +320,7 @@ async def test_closing_settles_every_call_that_is_under_way() -> None:
             pass
         while await client.line():
             pass
-        assert place.relay.upstream.links == []
+        assert place.relay.pool.connections == []
 
 
 async def test_a_relay_that_is_closed_opens_nothing_any_more() -> None:

@@ -295,7 +295,7 @@ async def test_two_parked_calls_on_one_session_behind_are_told_apart_by_their_st
                 *(edge.stateless("tools/call", params, **meta) for params in calls.values())
             )
             assert len(relay.parked) == 2
-            assert len(relay.upstream.links) == 1
+            assert len(relay.pool.connections) == 1
             for (who, params), answer in reversed(list(zip(calls.items(), asked, strict=True))):
                 (key, question), *others = answer.result["inputRequests"].items()
                 assert not others

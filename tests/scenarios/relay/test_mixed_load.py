@@ -296,10 +296,10 @@ class Caller:
 
 def under_way(place: Scene) -> int:
     """Calls at servers, on either way; who has a session also listens there for changes."""
-    links = place.relay.upstream.links
-    calls = [call for link in links for call in link.calls.values()]
-    asked = sum(len(link.peer.conversation._waiting) for link in links)
-    listening = sum(place.era == "stateless" for _ in links)
+    connections = place.relay.pool.connections
+    calls = [call for connection in connections for call in connection.calls.values()]
+    asked = sum(len(connection.peer.conversation._waiting) for connection in connections)
+    listening = sum(place.era == "stateless" for _ in connections)
     return sum(call.exchange.method == "tools/call" for call in calls) + max(0, asked - listening)
 
 
@@ -388,7 +388,8 @@ async def test_each_request_has_one_outcome_and_it_is_its_own(
             while under_way(place):
                 await asyncio.sleep(0.002)
             assert not any(
-                front.peer.conversation.unanswered_count for front in place.relay._fronts.values()
+                session.peer.conversation.unanswered_count
+                for session in place.relay._sessions_by_peer.values()
             )
             await server.close()
         assert not tape._under_way

@@ -18,8 +18,8 @@ from aiohttp import web
 from fairlead import Context, MCPClient, MCPClientConfig, MCPServer
 from fairlead.gateway import Relay
 from fairlead.peer import Peer
-from fairlead.relay.client_session import Front
-from fairlead.relay.upstream_connection import Link
+from fairlead.relay.client_session import ClientSession
+from fairlead.upstream.connection.upstream_connection import UpstreamConnection
 from tests.support.http_server import call, introduction, serving
 from tests.support.raw_relay import SERVER_CAPABILITIES
 
@@ -214,13 +214,15 @@ async def test_two_hundred_sessions_that_come_and_go_leave_nothing_behind() -> N
         before = _alive()  # of other tests, if of anybody
         for _ in range(20):
             await asyncio.gather(*(visit() for _ in range(10)))
-        while relay.upstream.links or _alive() > before:  # the last ones are on their way
+        while relay.pool.connections or _alive() > before:  # the last ones are on their way
             await asyncio.sleep(0.01)
 
 
 def _alive() -> int:
     gc.collect()
-    return sum(isinstance(thing, Front | Link | Peer) for thing in gc.get_objects())
+    return sum(
+        isinstance(thing, ClientSession | UpstreamConnection | Peer) for thing in gc.get_objects()
+    )
 
 
 @on_linux

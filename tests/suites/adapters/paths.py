@@ -17,9 +17,9 @@ from line_sockets import listen_tcp  # of tests/support: `tests` is the package 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
 from fairlead.protocol.identity.principal import ANONYMOUS
-from fairlead.relay.server_target import Way
 from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.socket import connect_tcp
+from fairlead.upstream.server_target import ServerTarget
 
 PATH = os.environ.get("SUITE_PATH", "direct")
 NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters
@@ -117,7 +117,7 @@ async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> Asy
             async with fleet(entry) as gateway, attaching(gateway) as port:
                 yield port
         case _:
-            way = Way(name="server", open=lambda: connect_tcp(*lines), shared=True)
+            way = ServerTarget(name="server", open=lambda: connect_tcp(*lines), is_process=True)
             relay = Relay(way)
             try:
                 async with attaching(relay) as port:

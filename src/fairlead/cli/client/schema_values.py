@@ -43,7 +43,7 @@ def read_value(text: str, schema: Any, root: Schema) -> Any:
     schema, or where none of its types is known, a text stays a text.
 
     Raises:
-        Misfit: if it can be nothing that the schema asks for.
+        SchemaMismatch: if it can be nothing that the schema asks for.
     """
     kinds: set[str] = set()
     for option in _options(schema, root):

@@ -75,8 +75,8 @@ async def connected(
 async def _named(name: str, options: Namespace) -> "NamedServer":
     """A server that is configured; those who name a command or a URL do not load all of this."""
     from ...client.connection.era_cache import known_eras
-    from ...manager.era_store import CachedEraStore
-    from ...manager.tools.tool_cache import FileStore, own_folder
+    from ...upstream.memory.era_store import CachedEraStore
+    from ...upstream.memory.tool_cache import FileStore, own_folder
     from .server_lookup import named_server
 
     known_eras.keep(CachedEraStore(FileStore(own_folder())))

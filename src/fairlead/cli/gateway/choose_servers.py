@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ...client.server_entry import MCPStdioServerConfig
+from ...config.configured_servers import configured_servers
 from ...config.discovery import DiscoveredServers, load_all_mcp_configs
 from ...config.found_server import FoundServer, Source
+from ...config.server_spec import ServerSpec
 from ...config.trust import Trust
 from ...config.variables.variable_syntax import VariableScope, substitute
 from ...errors import ConfigError
 from ...gateway.gateway_file import GatewayFile, read_gateway_file
-from ...manager.configured_servers import configured_servers
-from ...manager.server_spec import ServerSpec
 from ..framework.output import visible
 from ..framework.suggested_commands import suggest_any
 
@@ -122,12 +122,14 @@ def servers_of_file(
     """The servers of a gateway's file, and those it includes. Raises `ConfigError`."""
     file = read_gateway_file(path)
     if not file.discovered:
-        return ChosenServers(servers=file.servers, files=[file.path], file=file)
+        return ChosenServers(
+            servers=file.servers, problems=file.warnings, files=[file.path], file=file
+        )
     more = discovered_servers(project, address, inputs)
     return ChosenServers(
         servers={**more.servers, **file.servers},
         left_out=[one for one in more.left_out if one.name not in file.servers],
-        problems=more.problems,
+        problems=[*file.warnings, *more.problems],
         files=[file.path, *more.files],
         broken=more.broken,
         file=file,

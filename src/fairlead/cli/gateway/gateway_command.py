@@ -119,6 +119,7 @@ def _plan(
         observing=observing,
         rules=_rules(file, observing),
         tape=place,
+        lazy=tape == "up",
     )
 
 

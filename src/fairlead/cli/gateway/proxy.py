@@ -4,12 +4,13 @@ import asyncio
 import os
 import re
 import sys
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ...config.upstream_settings import OLD_SHARE
 from ..framework.access_options import ACCESS, require_network
 from ..framework.command_errors import NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.connect_target import ConnectTarget, parse_with_server
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ...gateway import Relay
     from ...interceptor import Interceptor
     from ...policy.rules.ruleset import RuleSet
-    from ...relay.server_target import Way
+    from ...upstream.server_target import ServerTarget
 
 __all__ = [
     "ListenTarget",
@@ -55,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
             return made[0]
 
         code = serve(options, make)
-    if options.listen == "stdio" and not made[0].upstream.wanted:
+    if options.listen == "stdio" and not made[0].pool.opener.wanted:
         print_message(
             "note", f"stdin ended before a client asked for anything; {made[0].name} was not used"
         )
@@ -160,9 +161,10 @@ def _relay(
     limits = {}
     if options.timeout is not None:
         limits = {"connect_timeout": options.timeout, "call_timeout": options.timeout}
-    settings = RelaySettings(
-        upstream=options.upstream, era=options.era, strict=options.strict, **limits
-    )
+    if options.upstream is not None:
+        options.share = OLD_SHARE[options.upstream]
+        print_message("warning", f"--upstream {options.upstream} is now --share {options.share}")
+    settings = RelaySettings(share=options.share, era=options.era, strict=options.strict, **limits)
     way, entry = target_of_options(options, target)
     require_program(entry)
     rules = _rules(options.rules, entry)
@@ -176,7 +178,7 @@ def _relay(
     return relay
 
 
-def _watched(way: "Way", entry: "MCPServerEntry", **options: Any) -> "Relay":
+def _watched(way: "ServerTarget", entry: "MCPServerEntry", **options: Any) -> "Relay":
     from ...recording.journal import Journal
     from ...recording.tape.known_secrets import secrets_of
     from ...redaction.redact_messages import Redactor
@@ -213,12 +215,14 @@ def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
     return [RuleSet.of_file(path, actions=gateway_actions(), known=known)]
 
 
-def target_of_options(options: Namespace, target: ConnectTarget) -> "tuple[Way, MCPServerEntry]":
+def target_of_options(
+    options: Namespace, target: ConnectTarget
+) -> "tuple[ServerTarget, MCPServerEntry]":
     """How to reach the server that a command line names, and what it is now.
 
     Variables of a server that is configured are filled in for each connection anew.
     """
-    from ...relay.server_target import target_for
+    from ...upstream.server_target import target_for
 
     if target.name:
         from ..framework.server_lookup import named_server, resolve_entry
@@ -279,11 +283,13 @@ def _parser() -> Parser:
             help="one that is configured (`fairlead list`), or a URL",
         ),
         option(
-            "--upstream",
-            choices=("shared", "per-session"),
-            default="shared",
-            help="whether sessions share one process of the server (default), or each has its own",
+            "--share",
+            choices=("all", "alike", "session"),
+            default="alike",
+            help="which clients may use one process of the server: all of them, those that look "
+            "alike to it (default), or one session each",
         ),
+        option("--upstream", choices=tuple(OLD_SHARE), help=SUPPRESS),
         option(
             "--era",
             choices=("auto", "handshake", "stateless"),
@@ -310,7 +316,7 @@ def _parser() -> Parser:
         examples="  fairlead proxy --listen http://127.0.0.1:8081 -- uvx some-server\n"
         "  fairlead proxy https://example.com/mcp --header 'X-Key: ...'\n"
         "  fairlead proxy --listen ws://127.0.0.1:8080/ws notes\n"
-        "  fairlead proxy --listen unix:/tmp/notes.sock --upstream per-session notes\n"
+        "  fairlead proxy --listen unix:/tmp/notes.sock --share session notes\n"
         "  fairlead proxy --record monday notes",
     )
     add_listen_options(parser)

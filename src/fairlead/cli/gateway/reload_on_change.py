@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from ...config.server_spec import ServerSpec
 from ...errors import ConfigError
 from ...gateway import Gateway
 from ...gateway.clients.admission import ClientAccess
 from ...manager.config_watch import follow_files
-from ...manager.server_spec import ServerSpec
 from .choose_servers import ChosenServers, ReadServers
 
 __all__ = ["GatewayReloader"]
@@ -69,6 +69,10 @@ class GatewayReloader:
         for name in gone:
             del have[name]
         have.update(new)
+        if now.file is not None:
+            self._gateway.upstreams.settings = now.file.settings.relay
+        kept = [name for name in have if name not in new and name in wanted]
+        self._gateway.update_settings({name: list(wanted[name]) for name in kept})
         await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
         if new:
             await self._gateway.connect({name: [*entries] for name, entries in new.items()})

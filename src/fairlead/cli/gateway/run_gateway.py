@@ -12,14 +12,14 @@ from pathlib import Path
 from socket import socket
 
 from ...gateway import Gateway, GatewaySettings, View
+from ...gateway.backends.gateway_servers import GatewayServers
 from ...gateway.clients.admission import ClientAccess
 from ...gateway.operations.observability import Observability
-from ...manager.manager import MCPManager
-from ...manager.tools.tool_cache import MCPToolCache
 from ...policy.rules.ruleset import RuleSet
 from ...server.http_app.uvicorn_runner import serve_http, url_of
 from ...server.run_program import freeze_memory, run_program
 from ...transport.http.server.http_settings import HttpSettings
+from ...upstream.memory.tool_cache import MCPToolCache
 from ..framework.access_options import ACCESS
 from ..framework.client_connection import silence_warnings
 from ..framework.command_errors import UsageError, print_message
@@ -57,6 +57,7 @@ class GatewayPlan:
     observing: Observability = field(default_factory=Observability)
     rules: RuleSet | None = None
     tape: Path | None = None  # to record to from the start on
+    lazy: bool = False  # stop processes that are not used
 
 
 def serve_plan(plan: GatewayPlan) -> int:
@@ -85,12 +86,10 @@ async def _serve(
     url = plan.endpoint.reachable(url_of(listening, plan.http.path, tls=tls is not None))
     has_token = plan.http.auth_token is not None or plan.http.verify_token is not None
     opened = asyncio.Event()
+    servers = GatewayServers(plan.settings, cache=MCPToolCache(), lazy=plan.lazy)
     async with (
-        MCPManager(
-            plan.options.project, cache=MCPToolCache(), on_roots=None, rules=plan.settings.rules
-        ) as manager,
         Gateway(
-            manager,
+            servers,
             settings=plan.settings,
             views=plan.views,
             observing=plan.observing,
@@ -125,7 +124,7 @@ async def _serve(
             freeze_memory()  # modules and lists: a full collection took 14 ms, in which no call ran
             await following.follow(wanted.files)
 
-        quiet = manager.add_status_listener(screen.happened)
+        quiet = servers.upstreams.add_status_listener(screen.happened)
         app = gateway.create_http_app(plan.http)
         loop = asyncio.get_running_loop()
         serving = loop.create_task(serve_http(app, listening, tls=tls, started=opened.set))
@@ -139,7 +138,7 @@ async def _serve(
             attending.cancel()
             # Calls get a moment; then servers need what is left of the time, if they are stubborn.
             await asyncio.wait((serving,), timeout=GRACE)
-            await manager.disconnect_all()
+            await servers.close()
             await asyncio.wait((serving, attending))
         for task in (serving, attending):
             if not task.cancelled():

@@ -11,9 +11,10 @@ from typing import Any
 from ...client.server_entry import MCPHttpServerConfig, MCPServerEntry, MCPStdioServerConfig
 from ...config.edit.export_entry import export
 from ...gateway import Gateway
-from ...manager.status_events import StatusEvent
 from ...observe.safe_display import json_text
+from ...protocol.targets.list_kind import ListKind
 from ...redaction.redact_text import redact
+from ...upstream.status_events import StatusEvent
 from ..framework.command_errors import print_message, styled
 from ..framework.listen_address import NetworkExposure
 from ..framework.output import first_line, pluralize, pretty, safe, visible, write
@@ -88,7 +89,7 @@ class Screen:
             await member.listed.wait()
 
     def happened(self, event: StatusEvent) -> None:
-        """News of the manager."""
+        """Report an event about servers."""
         if self._json or event.kind == "connecting":
             return
         for name in event.names:
@@ -130,12 +131,12 @@ class Screen:
         self._told = wanted.left_out
 
     def _news(self, name: str, event: StatusEvent) -> str:
-        supervisor = self._gateway.manager.describe().get(name)
-        if event.kind != "connected" or supervisor is None or supervisor.client is None:
+        upstream = self._gateway.upstreams.get(name)
+        if event.kind != "connected" or upstream is None or upstream.client is None:
             why = f": {first_line(redact(event.error))}" if event.error else ""
             return f"{event.kind}{why}"
-        tools = pluralize(len(supervisor.tools or ()), "tool")
-        return f"connected ({supervisor.client.protocol_version}, {tools})"
+        tools = pluralize(len(upstream.lists.items.get(ListKind.TOOLS, ())), "tool")
+        return f"connected ({upstream.client.protocol_version}, {tools})"
 
     def _rows(self) -> list[Row]:
         rows: list[Row] = self._gateway.status()["servers"]

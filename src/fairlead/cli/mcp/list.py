@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...config.configured_servers import configured_servers
 from ...config.discovery import DiscoveredServers
 from ...config.trust import Trust
-from ...manager.configured_servers import configured_servers
 from ...manager.manager import MCPManager
-from ...manager.supervisor import Supervisor
-from ...manager.tools.tool_cache import MCPToolCache
 from ...protocol.revisions import Revision
 from ...redaction.redact_text import redact
+from ...upstream.memory.tool_cache import MCPToolCache
+from ...upstream.upstream import Upstream
 from ..framework.client_connection import run_async, silence_warnings
 from ..framework.command_errors import styled
 from ..framework.describe_entry import source_of
@@ -85,7 +85,7 @@ def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) ->
     return rows
 
 
-def _add_state(row: Row, server: Supervisor | None, before: Sequence[Any] | None) -> None:
+def _add_state(row: Row, server: Upstream | None, before: Sequence[Any] | None) -> None:
     """What is known about a server that is being connected, or was; `before` are its old tools."""
     if server is None:
         return

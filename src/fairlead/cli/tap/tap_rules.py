@@ -19,11 +19,12 @@ from ...recording.tape import TapeWriter
 from ...recording.tape.known_secrets import secrets_in
 from ...recording.tape.tape_interceptor import Recorder
 from ...redaction.redact_messages import Redactor
-from ...relay.server_target import Way
-from ...relay.upstream_connection import Link
 from ...server.run_program import run_program
 from ...transport.channel import Channel
 from ...transport.stdio.child_process import ProcessChannel
+from ...upstream.connection.server_events import EventReceiver
+from ...upstream.connection.upstream_connection import UpstreamConnection
+from ...upstream.server_target import ServerTarget
 from ..framework.command_errors import print_message
 from ..gateway.proxy import require_program
 from ..recording.places import new_tape_path
@@ -46,10 +47,10 @@ def run_with_rules(command: Sequence[str], rules: str, about: dict[str, Any]) ->
     tape = _tape(about, redactor) if about["record"] else None
     interceptors: list[Interceptor] = [] if tape is None else [Recorder(tape)]
     relay = WatchedRelay(
-        Way(name=about["name"], open=server.start, shared=True),
+        ServerTarget(name=about["name"], open=server.start, is_process=True),
         kind="tap",
         journal=Journal(hangs_after=about["hangs_after"], redactor=redactor),
-        settings=RelaySettings(upstream="per-session"),
+        settings=RelaySettings(share="session"),
         interceptors=[*interceptors, acting],
     )
     acting.attach_to(relay)
@@ -82,15 +83,21 @@ class _Server:
     async def while_it_runs(self, relay: Relay) -> None:
         """Serve stdin and stdout until they end, or the server ends by itself."""
         gone = asyncio.Event()
-        before = relay.upstream.on_lost
+        before = relay.pool.on_lost
 
-        def lost(link: Link, end: ChannelClosed) -> None:
+        def lost(
+            connection: UpstreamConnection, end: ChannelClosed, sessions: list[EventReceiver]
+        ) -> None:
             if before is not None:
-                before(link, end)
-            if link.agreement is not None and end.exit_code is not None and not link.ending:
+                before(connection, end, sessions)
+            if (
+                connection.agreement is not None
+                and end.exit_code is not None
+                and not connection.ending
+            ):
                 gone.set()
 
-        relay.upstream.on_lost = lost
+        relay.pool.on_lost = lost
         serving = asyncio.ensure_future(relay.run_stdio())
         ending = asyncio.ensure_future(gone.wait())
         try:

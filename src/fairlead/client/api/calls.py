@@ -1,6 +1,6 @@
 """Calls of a server with dicts as on the wire; `TypedCallMixin` has the typed ones."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -50,9 +50,13 @@ class CallMixin(ListMixin):
     async def list_tools(self, *, cache: bool = True) -> list[dict[str, Any]]:
         """All tools, across all pages. Items we cannot read are skipped and named in `skipped`."""
         tools = await self._list("tools/list", "tools", cache)
+        self.learn_tools(tools)
+        return tools
+
+    def learn_tools(self, tools: Iterable[Mapping[str, Any]]) -> None:
+        """Take in tools that were listed in another way, as `list_tools` does."""
         self._known.forget()
         self._known.learn(tools)
-        return tools
 
     async def call_tool(
         self,

@@ -77,6 +77,10 @@ class ListMixin(RequestMixin):
             items += named
         return items
 
+    async def list_raw(self, method: str, member: str) -> list[Raw]:
+        """Return all items of a list as the server wrote them, and never from the cache."""
+        return [item async for page in self._items(method, member, Raw, False) for item in page]
+
     async def _items(
         self, method: str, member: str, type_: Any, cache: bool
     ) -> AsyncIterator[list[Any]]:

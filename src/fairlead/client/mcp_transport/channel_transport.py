@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UnsetType
 
 from ...errors import ChannelClosed, FairleadError, RpcError
-from ...interceptor import Answer, Exchange, Interceptor, OnMalformed, chain
+from ...interceptor import Answer, Exchange, Handler, Interceptor, OnMalformed, chain
 from ...observe.log_filter import ABOUT
 from ...peer import Peer
 from ...protocol.conversation.conversation import Conversation, ConversationRole
@@ -71,6 +71,8 @@ class ChannelTransport(MCPTransport):
             principal=ANONYMOUS,  # servers are not authenticated by a token of ours
         )
         self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
+        # Returns what answers a request of the server in place of `on_request`, if anything does.
+        self.answer_with: Callable[[Exchange], Handler | None] | None = None
         self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`
         self.on_malformed: OnMalformed | None = None
         self.interceptors: Sequence[Interceptor] = ()  # around all that passes, from `connect` on
@@ -164,6 +166,9 @@ class ChannelTransport(MCPTransport):
 
     async def _answer(self, exchange: Exchange) -> Answer:
         """A request of the server. `ping` needs nobody; for the rest there is `on_request`."""
+        other = None if self.answer_with is None else self.answer_with(exchange)
+        if other is not None:
+            return await other(exchange)
         if exchange.method == "ping":
             return b"{}"
         if self.on_request is None:

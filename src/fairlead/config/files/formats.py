@@ -13,11 +13,7 @@ from msgspec import Struct
 
 from ...errors import ConfigError
 from ...limits import CONFIG_DEPTH
-from .duplicate_keys import (
-    line_and_column,
-    reject_duplicate_json_keys,
-    reject_duplicate_yaml_keys,
-)
+from .duplicate_keys import line_and_column, reject_duplicate_json_keys, reject_duplicate_yaml_keys
 
 __all__ = ["Document", "Format", "format_of", "parse", "plain_json"]
 

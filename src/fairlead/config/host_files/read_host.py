@@ -12,6 +12,7 @@ from ..files.config_reader import ConfigReader
 from ..files.formats import Document
 from ..found_server import FoundServer, Input, NormalizedEntry
 from ..paths import HostPaths
+from ..upstream_settings import read_server_settings
 from ..variables.entry_references import files_of, hide_values, texts_in, values_of
 from ..variables.variable_syntax import looks_like_variables
 from .host import ConfigLocation, Host, WhyOff
@@ -62,6 +63,8 @@ def _in_document(
             if plain is None:
                 continue
             spelled = normalize_entry(plain, unit=host.timeout_unit, url_means=host.url_means)
+            if host.dialect == "fairlead":
+                spelled = structs.replace(spelled, settings=read_server_settings(plain))
             off = why_off(name, place, raw) if why_off is not None else None
             found = _found(host, machine, document, place, line, name, raw, spelled, off)
             if place.level == "project":

@@ -6,10 +6,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...errors import ConfigError
-from ...manager import MCPManager
 from ...peer import Peer
+from ...protocol.targets.list_kind import ListKind
+from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.registry import BackendRegistry
-from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_registry import ClientRegistry
 from ..operations.notification_log import NotificationLog
@@ -58,7 +58,7 @@ class ServersApi:
     def __init__(
         self,
         *,
-        manager: MCPManager,
+        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         catalog: MergedCatalog,
         clients: ClientRegistry,
@@ -68,7 +68,7 @@ class ServersApi:
         reload: Callable[[], Awaitable[None]],
     ) -> None:
         """`disconnect` removes a server by its name, `reload` reads the gateway's files again."""
-        self._manager = manager
+        self._upstreams = upstreams
         self._registry = registry
         self._catalog = catalog
         self._sessions = ClientSessions(clients)
@@ -94,7 +94,11 @@ class ServersApi:
 
     async def reconnect(self, request: PageRequest) -> dict[str, str]:
         """Connect a server anew, also one that has failed for good."""
-        await self._manager.reconnect_server(request.value)
+        upstream = self._upstreams.get(request.value)
+        if upstream is None:
+            known = ", ".join(sorted(self._upstreams)) or "none"
+            raise ConfigError(f"There is no server {request.value!r}; there are: {known}")
+        await upstream.reconnect()
         return {"reconnected": request.value}
 
     def refresh(self, request: PageRequest) -> dict[str, str]:

@@ -4,15 +4,15 @@ import time
 from typing import Any, Final
 
 from ...errors import LocalResourceError
-from ...manager import MCPManager
 from ...protocol.identity.principal import Principal
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
+from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
+from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
 from ..backends.replica import Replica
-from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.views import View
 from ..clients.client_registry import ClientRegistry
@@ -30,7 +30,7 @@ class GatewayStatus:
         self,
         info: dict[str, Any],
         *,
-        manager: MCPManager,
+        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         catalog: MergedCatalog,
         clients: ClientRegistry,
@@ -38,7 +38,7 @@ class GatewayStatus:
         parked: ParkedCalls,
     ) -> None:
         self._info = info
-        self._manager = manager
+        self._upstreams = upstreams
         self._registry = registry
         self._catalog = catalog
         self._clients = clients
@@ -71,7 +71,7 @@ class GatewayStatus:
         """Return how many servers a client sees; the gateway is well without them, too."""
         members = self._registry.within(self._views.view_for(principal))
         servers = [name for member in members for name in member.names]
-        connected = set(self._manager.get_connected_servers())
+        connected = set(self._upstreams.connected())
         return {
             "status": "ok",
             "servers": len(servers),
@@ -85,7 +85,7 @@ class GatewayStatus:
         unavailable. A shortage of the machine may pass in a moment; one that lasts does not let
         it serve.
         """
-        shortage = self._manager.start_limiter.shortage
+        shortage = self._upstreams.starts.shortage
         if shortage.error is None:
             return {"ready": self._registry.is_ready}
         ready = self._registry.is_ready and shortage.seconds < SHORTAGE_GRACE
@@ -109,31 +109,32 @@ class GatewayStatus:
 
     @property
     def _shortage(self) -> LocalResourceError | None:
-        return self._manager.start_limiter.shortage.error
+        return self._upstreams.starts.shortage.error
 
     def _server(self, member: Member, replica: Replica, public: bool) -> dict[str, Any]:
-        supervisor = self._manager.describe().get(replica.name)
-        source = self._manager.get_source(replica.name)
-        client = None if supervisor is None else supervisor.client
-        error = None if supervisor is None else supervisor.error
-        if error is None and client is not None:
+        upstream = replica.upstream
+        source = upstream.spec.source
+        current = upstream.client
+        revision = None if current is None else current.protocol_version
+        error = None if upstream.status == "connected" else upstream.error
+        if error is None and current is not None:
             error = member.error  # it is connected, but could not be listed
-        entry = self._manager.get_server_config(replica.name)
         return {
             "name": replica.name,
             "server": member.name,
-            "status": "unknown" if supervisor is None else supervisor.state,
-            "transport": None if entry is None else entry.type,
-            "revision": None if client is None else client.protocol_version,
-            "era": None if client is None else _era(client.protocol_version),
+            "status": upstream.status,
+            "transport": upstream.spec.entry.type,
+            "revision": revision,
+            "era": _era(revision),
             "tools": len(self._catalog.own_names(ListKind.TOOLS, member.name)),
             "latency_ms": _milliseconds(replica.latency),
-            "connect_ms": None if supervisor is None else _milliseconds(supervisor.latency),
+            "connect_ms": _milliseconds(upstream.latency),
             "calls": replica.calls,
             "errors": replica.errors,
             "breaker": str(replica.breaker.state),
-            "source": None if source is None else source.provider_name,
-            "path": None if source is None or public else source.path,
+            "connections": [] if public else upstream.describe_connections(),
+            "source": source.provider_name,
+            "path": None if public else source.path,
             "error": None if error is None else _why(error, public),
         }
 

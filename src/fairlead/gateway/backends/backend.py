@@ -4,57 +4,39 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
-from math import inf
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from ...client.api.list_budget import ListBudget, ListTooLarge
-from ...client.api.list_pages import read_pages
+from ...client.api.list_budget import ListTooLarge
+from ...config.server_spec import ServerSpec
 from ...errors import (
     CircuitOpenError,
     FairleadError,
     LocalProtocolError,
-    RemoteProtocolError,
-    RequestTimeout,
     RpcError,
     TransportError,
 )
 from ...interceptor import Answer, Exchange
-from ...limits import LIST_SECONDS, RELISTING
 from ...protocol.caller import SUBSCRIPTION_KEY
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.identity.principal import ANONYMOUS
-from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error, unreachable_error
-from ...relay.relayed_call import ASKING
-from ...relay.upstream_connection import Link
+from ...protocol.targets.list_kind import ListKind
+from ...upstream.connection.relayed_call import ASKING
+from ...upstream.startup_wait import StillStarting
+from ...upstream.upstream import Upstream
 from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
-from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_sessions import ConnectedClient
 from .replica import LISTEN, Replica
 from .round_state import RoundStates
-from .startup_calls import StillStarting, still_starting_error
+from .startup_calls import still_starting_error
 
 __all__ = ["Member", "unavailable_error"]
 
-LIST_LIMIT: Final = 30.0  # seconds for one page of a list
-PAUSE: Final = 0.1  # seconds between two listings of a server in a row
-
 log = logging.getLogger("fairlead.gateway")
-
-# What may go wrong with one list, while the others are answered all the same.
-_ONE_LIST: Final = (RpcError, RemoteProtocolError, msgspec.DecodeError, RecursionError)
-_NEEDS: Final = {
-    ListKind.TOOLS: "tools",
-    ListKind.PROMPTS: "prompts",
-    ListKind.RESOURCES: "resources",
-    ListKind.TEMPLATES: "resources",
-}
 
 
 class Member:
@@ -70,12 +52,9 @@ class Member:
     ) -> None:
         self.name = name
         self.replicas = replicas
-        for replica in replicas:
-            replica.changed = self.refresh
         self.listed = asyncio.Event()  # its lists are known, or why they are not
         self.introduced = asyncio.Event()  # and it said so itself; they are not from last time
         self.began = time.monotonic()
-        self.listed_at = -inf  # when it was last asked for them
         self.error: BaseException | None = None  # of the last listing
         self._catalog = catalog
         self._changed = changed
@@ -84,10 +63,8 @@ class Member:
         self._next = 0
         self._sticky: dict[ConnectedClient, Replica] = {}
         self._arrival = asyncio.Event()  # of the next replica that is connected
-        self._listing: asyncio.Task[None] | None = None
-        self._listed_last = -inf  # when the last list was begun
-        self._pause = PAUSE  # until the next one may begin
-        self._again = False
+        self._applied: dict[ListKind, list[Raw]] = {}
+        self._refused: dict[ListKind, ListTooLarge] = {}  # lists that are too large
         self._retired = False
 
     @property
@@ -152,7 +129,7 @@ class Member:
         if not starting or any(one.rank == 0 for one in self.replicas):
             return None
         loop = asyncio.get_running_loop()
-        coming = {loop.create_task(one.base()) for one in starting}
+        coming = {loop.create_task(one.upstream.default_connection()) for one in starting}
         late: StillStarting | None = None
         try:
             while coming:
@@ -201,23 +178,26 @@ class Member:
         """A client has gone."""
         self._sticky.pop(visitor, None)
         for replica in self.replicas:
-            front = visitor.fronts.pop(replica.relay, None)
-            if front is not None:
-                replica.relay.leave(front)
+            session = visitor.sessions.pop(replica.relay, None)
+            if session is not None:
+                replica.relay.leave(session)
 
     # Lists
 
     def has_tool(self, name: str) -> bool:
         """Whether the configuration lets a tool through."""
-        return self.replicas[0].configured.has_tool(name)
+        return self._spec.has_tool(name)
 
     @property
     def filtered(self) -> bool:
-        configured = self.replicas[0].configured
-        return configured.only_tools is not None or bool(configured.without_tools)
+        return self._spec.filters_tools
+
+    @property
+    def _spec(self) -> ServerSpec:
+        return self.replicas[0].upstream.spec
 
     def remember(self, tools: list[dict[str, Any]]) -> None:
-        """Tools from last time, until the server has said what it has."""
+        """List tools from last time, until the server has listed its tools."""
         shown = [Raw(to_json(tool)) for tool in tools if self.has_tool(str(tool.get("name")))]
         try:
             if self._catalog.put(self.name, ListKind.TOOLS, shown):
@@ -227,128 +207,82 @@ class Member:
         self.listed.set()
 
     def begins(self) -> None:
-        """One of the replicas is being started; if none is there, it may be about to speak."""
+        """One of the replicas is being started; if none is there, it may be about to list."""
         if not self._known and all(replica.rank for replica in self.replicas):
             self.introduced.clear()
 
     async def introduction(self) -> RpcError | None:
-        """Wait until it has said what it offers, or cannot; a refusal if it is still starting."""
-        patience = max((one.patience for one in self.replicas), key=lambda one: one.limit)
+        """Wait until it has listed what it offers, or cannot; an error if it is still starting."""
+        waits = [one.upstream.startup_wait for one in self.replicas]
+        longest = max(waits, key=lambda one: one.limit)
         try:
-            async with asyncio.timeout(patience.seconds):
+            async with asyncio.timeout(longest.seconds):
                 await self.introduced.wait()
         except TimeoutError:
-            return still_starting_error(self.name, StillStarting(patience))
+            return still_starting_error(self.name, StillStarting(longest))
         return None
 
     def connected(self) -> None:
         """One of the replicas is there."""
         arrival, self._arrival = self._arrival, asyncio.Event()
         arrival.set()
-        self.refresh()
+
+    def update(self, upstream: Upstream) -> None:
+        """Take in new lists of one of the replicas."""
+        if self._retired:
+            return
+        source = min(self.replicas, key=lambda one: one.rank).upstream
+        if source is not upstream:
+            return
+        failure = source.lists.error
+        for kind, items in source.lists.items.items():
+            if self._applied.get(kind) is not items:
+                self._applied[kind] = items
+                self._put(kind, items)
+        self.error = failure or next(iter(self._refused.values()), None)
+        self._known = self._known or (self.error is None and bool(self._applied))
+        if upstream.state == "connected":
+            self.listed.set()
+            self.introduced.set()
+
+    def _put(self, kind: ListKind, items: list[Raw]) -> None:
+        self._refused.pop(kind, None)
+        try:
+            shown = self._spec.permitted(items) if kind is ListKind.TOOLS else items
+            if self._catalog.put(self.name, kind, shown):
+                self._changed(kind)
+        except ListTooLarge as exc:
+            log.warning("%s: what it offers cannot be listed: %s", self.name, exc)
+            self._refused[kind] = exc
 
     def refresh(self) -> None:
         """List everything again, in the background; what is known stays until then."""
-        if self._retired:
-            return
-        if self._listing is not None and not self._listing.done():
-            self._again = True
-            return
-        self._listing = asyncio.get_running_loop().create_task(self._list())
-
-    def heard(self, server: str, method: str) -> None:
-        """A server says that a list has changed, maybe one that it had not promised to tell of."""
-        name = method.split("/")[1]
-        if all(name not in one.followed for one in self.replicas if one.name == server):
-            self.refresh()
+        for replica in self.replicas:
+            replica.upstream.refresh_lists()
 
     def refresh_if_older(self, seconds: float) -> None:
-        """The same, if it is there and has not been asked for so long."""
-        if self.replicas[0].rank and not any(one.rank == 0 for one in self.replicas):
-            return
-        if time.monotonic() - self.listed_at >= seconds:
-            self.refresh()
-
-    async def _list(self) -> None:
-        while True:
-            await self._take_time()
-            self._again = False
-            self.listed_at = self._listed_last = time.monotonic()
-            try:
-                await self._list_once()
-            except Exception as exc:  # it is one server of many
-                self.error = exc
-                self.listed_at = -inf  # so the next who asks has it tried again
-                log.warning("%s: what it offers cannot be listed: %s", self.name, exc)
-            self.listed.set()
-            self.introduced.set()
-            if not self._again:
-                return
-
-    async def _take_time(self) -> None:
-        """Wait before a list that follows another, ever longer if changes never end."""
-        since = time.monotonic() - self._listed_last
-        if since >= 2 * self._pause:
-            self._pause = PAUSE
-        if since < self._pause:
-            RELISTING.hit()
-            await asyncio.sleep(self._pause - since)
-            self._pause = min(2 * self._pause, RELISTING.value)
-
-    async def _list_once(self) -> None:
-        """Raises what kept it from listing everything; what could be listed is."""
-        link = await min(self.replicas, key=lambda one: one.rank).base()
-        declared = (
-            msgspec.json.decode(link.agreement.capabilities) if link.agreement is not None else {}
-        )
-        failure: Exception | None = None
-        for kind, capability in _NEEDS.items():
-            items: list[Raw] = []
-            if has_capability(declared, capability):
-                try:
-                    items = await _all_pages(link, kind, self._catalog.budget(kind))
-                except TimeoutError as exc:
-                    if not isinstance(exc, RequestTimeout):
-                        LIST_SECONDS.hit()
-                        exc = RequestTimeout(LIST_SECONDS.value, kind.method)
-                    failure = failure or exc
-                    continue
-                except _ONE_LIST as exc:
-                    if kind is not ListKind.TEMPLATES or isinstance(exc, ListTooLarge):
-                        failure = failure or exc
-                        continue
-                    log.debug("%s: no templates: %s", self.name, exc)
-            if kind is ListKind.TOOLS and self.filtered:
-                items = [item for item in items if self.has_tool(_name(item))]
-            try:
-                if self._catalog.put(self.name, kind, items):
-                    self._changed(kind)
-            except ListTooLarge as exc:
-                failure = failure or exc
-        if failure is not None:
-            raise failure
-        self.error = None
-        self._known = True
+        """Do the same, if it is connected and its lists are that old."""
+        for replica in self.replicas:
+            upstream = replica.upstream
+            age = time.monotonic() - upstream.lists.listed_at
+            if upstream.state == "connected" and age >= seconds:
+                upstream.refresh_lists()
 
     def failed(self) -> None:
-        """One of the replicas could not be connected; if all of them, nobody need wait."""
+        """One of the replicas could not be connected; if all of them, nothing need wait."""
         if all(replica.rank > 1 for replica in self.replicas):
             self.listed.set()
             self.introduced.set()
 
     def retire(self) -> None:
-        """It is not one of the gateway's any more: it lists nothing, and nobody waits for it."""
+        """Take it out of the gateway: it lists nothing, and nothing waits for it."""
         self._retired = True
         self._arrival.set()
-        if self._listing is not None:
-            self._listing.cancel()
         self.listed.set()
         self.introduced.set()
 
     async def close(self) -> None:
         self.retire()
-        if self._listing is not None:
-            await asyncio.wait((self._listing,))
         await asyncio.gather(*(replica.close() for replica in self.replicas))
 
 
@@ -370,30 +304,3 @@ def _over(exchange: Exchange) -> bytes:
     """A subscription ends with its server; who wants to go on subscribes again."""
     tag = {SUBSCRIPTION_KEY: exchange.request_id}
     return to_json({"resultType": "complete", "_meta": tag})
-
-
-class _Named(Struct):
-    name: str = ""
-
-
-def _name(item: Raw) -> str:
-    try:
-        return msgspec.json.decode(item, type=_Named).name
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-
-
-async def _all_pages(link: Link, kind: ListKind, budget: ListBudget) -> list[Raw]:
-    """Return everything of one kind, as the server wrote it.
-
-    Raises:
-        ListTooLarge: The server lists more than is read of it.
-    """
-    found: list[Raw] = []
-    ask = partial(link.peer.request, kind.method, timeout=LIST_LIMIT)
-    async with asyncio.timeout(LIST_SECONDS.value):
-        async for page in read_pages(ask, budget, stateless=link.stateless):
-            items = msgspec.json.decode(page.get(kind.value, Raw(b"[]")), type=list[Raw])
-            budget.items(len(items))
-            found += items
-    return found

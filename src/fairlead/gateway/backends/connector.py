@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ...client.server_entry import MCPServerEntry, read_entry
+from ...config.server_spec import ServerSpec
 from ...errors import ConfigError
-from ...manager import MCPManager
-from ...manager.server_spec import ServerSpec
 from ..background_tasks import BackgroundTasks
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_registry import ClientRegistry
@@ -16,6 +15,7 @@ from ..clients.log_levels import LogLevels
 from ..clients.upstream_subscriptions import UpstreamSubscriptions
 from ..server_endpoint import SingleServerEndpoint
 from .backend import Member
+from .gateway_servers import ServerSource
 from .registry import BackendRegistry
 from .replica_factory import ReplicaFactory
 from .round_state import RoundStates
@@ -33,7 +33,7 @@ class BackendConnector:
 
     def __init__(
         self,
-        manager: MCPManager,
+        servers: ServerSource,
         catalog: MergedCatalog,
         registry: BackendRegistry,
         *,
@@ -49,7 +49,7 @@ class BackendConnector:
     ) -> None:
         """`added` and `removed` are called with the name of a member whose endpoint is to be served
         from now on, or no longer."""
-        self._manager = manager
+        self._servers = servers
         self._catalog = catalog
         self._registry = registry
         self._replicas = replicas
@@ -72,50 +72,53 @@ class BackendConnector:
         """
         while leaving := [self._leaving[name] for name in servers if name in self._leaving]:
             await asyncio.wait(leaving)  # or the end of the old one would remove the new one
-        members, specs = self._read(servers)
-        for member in members:
-            self._catalog.expect(member.name)
-            self._registry.add(member, self._new_endpoint(member))
-            self._added(member.name)
-        await self._manager.connect_servers(specs, startup="background")
-        for member in members:
-            if self._registry.members.get(member.name) is member:  # it may be removed by now
-                self._initialize(member)
+        specs = self._read(servers)
+        self._servers.add_servers({own: one for of in specs.values() for own, one in of.items()})
+        for name, replicas in specs.items():
+            self._add(name, list(replicas))
 
     def _read(
         self, servers: Mapping[str, ServerEntry | list[ServerEntry]]
-    ) -> tuple[list[Member], dict[str, ServerSpec]]:
-        specs: dict[str, ServerSpec] = {}
-        members: list[Member] = []
+    ) -> dict[str, dict[str, ServerSpec]]:
+        """Return the replicas of each name."""
+        found: dict[str, dict[str, ServerSpec]] = {}
+        known: set[str] = set()
         for name, given in servers.items():
             if not name.strip("/"):
                 raise ConfigError("A server needs a name")
             if name in self._registry.members:
                 raise ConfigError(f"There is a server {name!r} already; disconnect it first")
-            replicas = []
+            replicas = found[name] = {}
             for number, entry in enumerate(given if isinstance(given, list) else [given]):
                 own = name if number == 0 else f"{name}{_SEPARATOR}{number + 1}"
-                if own in specs or self._registry.owner(own) is not None:
+                if own in known or self._registry.owner(own) is not None:
                     raise ConfigError(f"There are two servers {own!r}")
-                spec = (
+                known.add(own)
+                replicas[own] = (
                     entry if isinstance(entry, ServerSpec) else ServerSpec(entry=read_entry(entry))
                 )
-                specs[own] = spec
-                replicas.append(self._replicas.create(own, spec))
             if not replicas:
                 raise ConfigError(f"There is no entry for {name!r}")
-            changed = partial(self._events.list_changed, server=name)
-            members.append(Member(name, replicas, self._catalog, changed, self._states))
-        return members, specs
+        return found
 
-    def _initialize(self, member: Member) -> None:
-        """Apply what is known of a new member: its connection, or its tools from last time."""
-        known = [self._manager.describe().get(replica.name) for replica in member.replicas]
+    def _add(self, name: str, servers: list[str]) -> None:
+        """Add a member whose servers have just been added, and what is known of them."""
+        upstreams = [self._servers.upstreams[own] for own in servers]
+        changed = partial(self._events.list_changed, server=name)
+        replicas = [self._replicas.create(upstream) for upstream in upstreams]
+        for upstream in upstreams:
+            upstream.pool.on_connection = partial(self._events.connection_opened, upstream)
+        for replica in replicas:
+            replica.relay.sees_default = partial(self._events.sees_default, replica.upstream)
+        member = Member(name, replicas, self._catalog, changed, self._states)
+        self._catalog.expect(name)
+        self._registry.add(member, self._new_endpoint(member))
+        self._added(name)
         member.failed()
-        if any(one is not None and one.state == "connected" for one in known):
-            member.refresh()
-        elif (remembered := self._manager.remembered(member.name)) is not None:
+        if (remembered := self._servers.remembered(name)) is not None:
             member.remember(remembered)
+        for upstream in upstreams:
+            member.update(upstream)
         self._log_levels.apply_to(member.names)
 
     def arrange(self, names: Iterable[str]) -> None:
@@ -145,7 +148,7 @@ class BackendConnector:
         # Pending requests are answered first; only then do the connections of clients end.
         await endpoint.end_streams()
         await member.close()
-        ends = [self._manager.disconnect_server(replica.name) for replica in member.replicas]
+        ends = [self._servers.disconnect_server(replica.name) for replica in member.replicas]
         await asyncio.gather(*ends)
         await endpoint.wait_until_idle()
         await self._removed(name)

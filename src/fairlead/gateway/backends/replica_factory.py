@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ...errors import HttpError, LocalResourceError, ServerBusy, TransportError
 from ...interceptor import Interceptor
 from ...interceptor.circuit_breaker import CircuitBreaker
-from ...manager import MCPManager
-from ...manager.server_spec import ServerSpec
+from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
+from ...relay.relay import Relay
 from ...server.features.subscription_quota import SubscriptionQuota
+from ...upstream.startup_wait import StillStarting
+from ...upstream.upstream import Upstream
 from ..gateway_settings import GatewaySettings
 from .replica import Replica
-from .startup_calls import StillStarting
 
 __all__ = ["ReplicaFactory"]
 
@@ -21,31 +24,31 @@ class ReplicaFactory:
 
     def __init__(
         self,
-        manager: MCPManager,
         settings: GatewaySettings,
         parked: ParkedCalls,
         quota: SubscriptionQuota,
         interceptors: Sequence[Interceptor],
     ) -> None:
-        self._manager = manager
+        """`interceptors` are around what servers ask and tell."""
         self._settings = settings
         self._parked = parked
         self._quota = quota
         self._interceptors = interceptors
 
-    def create(self, name: str, spec: ServerSpec) -> Replica:
-        """Return a replica of this name; the manager connects it."""
+    def create(self, upstream: Upstream) -> Replica:
+        """Return the replica of a server."""
         breaker = CircuitBreaker(
             failure_threshold=self._settings.failure_threshold,
             reset_timeout=self._settings.reset_timeout,
-            name=name,
+            name=upstream.name,
             counts=_is_failure,
         )
-        return Replica(
-            *(name, self._manager, spec, self._settings.relay),
-            *(self._parked, self._quota, breaker),
-            interceptors=self._interceptors,
-        )
+        relay = self._settings.relay
+        upstream.serve_clients(self._interceptors, relay.call_timeout)
+        upstream.keep_lists(ListKind)
+        settings = structs.replace(relay, **upstream.spec.settings)
+        forwarder = Relay(upstream, settings=settings, parked=self._parked, quota=self._quota)
+        return Replica(upstream, forwarder, breaker)
 
 
 # Statuses with which a server rejects what one client sent. Counted as failures of the server, they

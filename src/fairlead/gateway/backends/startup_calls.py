@@ -6,45 +6,25 @@ nobody else to go to, so it waits as long as a start may take.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
-from ...errors import ConnectFailed, RpcError
+from ...errors import RpcError
 from ...protocol.own_errors import own_error
+from ...upstream.startup_wait import StillStarting
 from ...wire.error_codes import INTERNAL_ERROR
 
-if TYPE_CHECKING:
-    from .backend import Member
-
-__all__ = ["StartupWait", "StillStarting", "still_starting_error", "wait_until_found"]
+__all__ = ["still_starting_error", "wait_until_found"]
 
 T = TypeVar("T")
 
 
-class StartupWait:
-    """How long a call waits for a server to start, and the setting that says so."""
+class StartingServer(Protocol):
+    """A server of a gateway, as far as waiting for its start is concerned."""
 
-    def __init__(self, connect_timeout: float, call_timeout: float) -> None:
-        """As long as a start may take, but no longer than the call itself; 0: no limit."""
-        self.limit = connect_timeout or inf
-        self.setting = "`timeout` (milliseconds) in its entry"
-        if 0 < call_timeout < self.limit:
-            self.limit, self.setting = call_timeout, "`call_timeout` (seconds)"
+    introduced: asyncio.Event  # it has listed what it offers
 
-    @property
-    def seconds(self) -> float | None:
-        return None if self.limit == inf else self.limit
-
-
-class StillStarting(ConnectFailed):
-    """A server could not be asked yet. That is no failure of it."""
-
-    def __init__(self, patience: StartupWait) -> None:
-        why = (
-            f"is still starting, after {patience.limit:g} s. Try again in a moment; if it always "
-            f"takes so long, raise {patience.setting}"
-        )
-        super().__init__(f"it {why}", public=why)
+    async def introduction(self) -> RpcError | None:
+        """Wait until it has; return an error if that takes too long."""
 
 
 def still_starting_error(server: str, error: StillStarting) -> RpcError:
@@ -52,7 +32,9 @@ def still_starting_error(server: str, error: StillStarting) -> RpcError:
     return own_error(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)
 
 
-async def wait_until_found(look: Callable[[], T | None], members: "Iterable[Member]") -> T | None:
+async def wait_until_found(
+    look: Callable[[], T | None], members: Iterable[StartingServer]
+) -> T | None:
     """What is looked for; if it is not there, it may be of one of these, as far as they start.
 
     Raises:

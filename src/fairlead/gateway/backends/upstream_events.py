@@ -1,19 +1,25 @@
 """Events of the servers behind a gateway: status changes, notifications, changed lists."""
 
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any, Final
 
-from ...manager.status_events import StatusEvent
+from ...protocol.caller import Caller, read_params_head
+from ...protocol.targets.list_kind import ListKind
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
+from ...upstream.connection.upstream_connection import UpstreamConnection
+from ...upstream.status_events import StatusEvent
+from ...upstream.upstream import Upstream
+from ...wire import Notification
 from ..background_tasks import BackgroundTasks
-from ..catalog.list_kind import ListKind
+from ..catalog.list_comparison import ListComparison
 from ..clients.upstream_subscriptions import UpstreamSubscriptions, log_failure
 from ..operations.notification_log import NotificationLog
 from .registry import BackendRegistry
 
-__all__ = ["UpstreamEvents"]
+__all__ = ["LIST_CHANGED", "UpstreamEvents"]
 
-_LIST_CHANGED: Final = {
+LIST_CHANGED: Final = {
     ListKind.TOOLS: "notifications/tools/list_changed",
     ListKind.PROMPTS: "notifications/prompts/list_changed",
     ListKind.RESOURCES: "notifications/resources/list_changed",
@@ -31,9 +37,11 @@ class UpstreamEvents:
         changes: ChangeBroadcaster,
         notifications: NotificationLog,
         tasks: BackgroundTasks,
+        comparison: ListComparison,
         audience_of: Callable[[str], Container[object] | None],
     ) -> None:
         """`audience_of` returns the connections that may see a server; None if all may."""
+        self._comparison = comparison
         self._registry = registry
         self._subscriptions = subscriptions
         self._changes = changes
@@ -48,9 +56,8 @@ class UpstreamEvents:
             if member is None:
                 continue
             for replica in member.replicas:
-                replica.lost()
                 if event.kind == "connected" and replica.name == name:
-                    self._tasks.start(log_failure(replica.adopt()))
+                    self._tasks.start(log_failure(replica.relay.readopt_sessions()))
             if event.kind == "connecting":
                 member.begins()
             elif event.kind == "connected":
@@ -61,6 +68,12 @@ class UpstreamEvents:
             elif event.kind == "failed":
                 member.failed()
 
+    def upstream_changed(self, upstream: Upstream) -> None:
+        """Apply a new state or list of a server."""
+        member = self._registry.owner(upstream.name)
+        if member is not None:
+            member.update(upstream)
+
     def notification_received(self, server: str, method: str, params: dict[str, Any]) -> None:
         """Log a notification of a server, and forward what it says about lists and resources."""
         member = self._registry.owner(server)
@@ -68,16 +81,38 @@ class UpstreamEvents:
             return
         uri = params.get("uri")
         self._notifications.add(server, method, params)
-        if method.endswith("/list_changed"):
-            member.heard(server, method)
-        elif method == UPDATED and isinstance(uri, str):
+        if method == UPDATED and isinstance(uri, str):
             for watched in self._subscriptions.uris(member, uri):
                 self._changes.changed(UPDATED, watched)
+
+    def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
+        """Listen to a connection of clients that do not use the default one."""
+        connection.listeners.append(partial(self._connection_notified, connection))
+        self._comparison.connection_opened(upstream, connection)
+
+    def sees_default(self, upstream: Upstream, caller: Caller) -> bool:
+        """Return True if it is known that a client sees the default lists of a server."""
+        return self._comparison.sees_default(upstream, caller)
+
+    def _connection_notified(self, connection: UpstreamConnection, note: Notification) -> None:
+        if note.method == UPDATED:
+            uri = read_params_head(note.params).uri
+            if isinstance(uri, str):
+                self._resource_updated(connection, uri)
+
+    def _resource_updated(self, connection: UpstreamConnection, uri: str) -> None:
+        """Notify the sessions that use a connection and are subscribed to the resource.
+
+        A server may notify of a part of a resource; that is a change of the whole.
+        """
+        for session in list(connection.sessions):
+            for watched in [one for one in session.uris if uri.startswith(one)]:
+                self._changes.changed_for((session.peer,), UPDATED, watched)
 
     def list_changed(self, kind: ListKind, server: str | None = None) -> None:
         """Notify clients of a changed list; if one server changed it, only those who may see it."""
         audience = None if server is None else self._audience_of(server)
         if audience is None:
-            self._changes.changed(_LIST_CHANGED[kind])
+            self._changes.changed(LIST_CHANGED[kind])
         else:
-            self._changes.changed_for(audience, _LIST_CHANGED[kind])
+            self._changes.changed_for(audience, LIST_CHANGED[kind])

@@ -8,9 +8,9 @@ from ...protocol.headers import ParamHeader
 from ...protocol.json_edit import encoded, members_of, string_of
 from ...protocol.param_headers import read_param_headers
 from ...protocol.revisions import Revision
+from ...protocol.targets.list_kind import ListKind
 from ...protocol.uri_templates.template import UriTemplate
 from ...wire import single_line
-from .list_kind import ListKind
 
 __all__ = ["CatalogItem", "read_item"]
 

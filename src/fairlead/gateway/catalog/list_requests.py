@@ -1,16 +1,21 @@
 """Merged lists as clients request them, after a moment for servers that were just started."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from math import inf
 
 from ...interceptor import Exchange
+from ...protocol.caller import Caller
+from ...protocol.targets.list_kind import ListKind
 from ...relay.request_params import cursor_of, wants_all
+from ...upstream.list_variants import variant_key
 from ..backends.backend import Member
+from ..clients.client_sessions import ConnectedClient
 from ..clients.client_views import ClientViews
-from .list_kind import ListKind
-from .merged_catalog import MergedCatalog
+from .list_comparison import ListComparison
+from .merged_catalog import MergedCatalog, Selection
 
 __all__ = ["MergedLists"]
 
@@ -23,6 +28,7 @@ class MergedLists:
         catalog: MergedCatalog,
         members: Mapping[str, Member],
         views: ClientViews,
+        comparison: ListComparison,
         *,
         deadline: float,
         fresh: float,
@@ -32,6 +38,7 @@ class MergedLists:
         self._catalog = catalog
         self._members = members
         self._views = views
+        self._comparison = comparison
         self._deadline = deadline
         self._fresh = fresh
         self._search = search
@@ -49,7 +56,70 @@ class MergedLists:
             except TimeoutError:
                 pass
 
-    def page(self, kind: ListKind, exchange: Exchange) -> bytes:
+    def is_ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> bool:
+        """Return True if it is known which lists a client sees; False begins to find out."""
+        return not self._comparisons(exchange.caller, client) and not self._relisted(client)
+
+    async def ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> None:
+        """Wait for servers that have not listed anything yet, or not for such a client.
+
+        Clients are notified later of what is not known by the deadline.
+        """
+        await self.ready()
+        if comparing := self._comparisons(exchange.caller, client):
+            await asyncio.wait(comparing, timeout=self._deadline)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._deadline):
+                for listed in self._relisted(client):
+                    await listed.wait()
+
+    def _relisted(self, client: ConnectedClient | None) -> list[asyncio.Event]:
+        """Return what is set when the client's own connections have listed their changes."""
+        sessions = () if client is None else client.sessions.values()
+        events = (self._comparison.relisted(session.connection) for session in sessions)
+        return [event for event in events if event is not None]
+
+    def _comparisons(
+        self, caller: Caller, client: ConnectedClient | None
+    ) -> "list[asyncio.Task[None]]":
+        if variant_key(caller) is None:
+            return []
+        introduction = None if client is None else client.introduction
+        view = self._views.view_of(caller)
+        found = []
+        for member in self._members.values():
+            if view.includes(member.name):
+                upstream = member.replicas[0].upstream
+                task = self._comparison.request(upstream, caller, introduction)
+                found += [] if task is None else [task]
+        return found
+
+    def sees_variant(self, client: ConnectedClient, server: str) -> bool:
+        """Return True if a client sees other lists of a server than the default ones."""
+        caller, member = client.peer.conversation.peer, self._members.get(server)
+        return (
+            caller is not None and member is not None and self._variant(member, caller, client) > 0
+        )
+
+    def _variant(self, member: Member, caller: Caller, client: ConnectedClient | None) -> int:
+        replica = member.replicas[0]
+        session = None if client is None else client.sessions.get(replica.relay)
+        return self._comparison.variant(replica.upstream, caller, session)
+
+    def selection(self, caller: Caller, client: ConnectedClient | None) -> Selection:
+        """Return the variants of lists that a client sees."""
+        if not self._catalog.has_variants:
+            return None
+        chosen = []
+        for member in self._members.values():
+            number = self._variant(member, caller, client)
+            if number:
+                chosen.append((member.name, number))
+        return tuple(chosen)
+
+    def page(
+        self, kind: ListKind, exchange: Exchange, client: ConnectedClient | None = None
+    ) -> bytes:
         """Return the members of a list result, without the braces.
 
         Raises:
@@ -62,7 +132,13 @@ class MergedLists:
 
             return search_page(caller.revision)
         cursor = cursor_of(exchange)
-        return self._catalog.page(kind, self._views.view_of(caller), caller.revision, cursor)
+        return self._catalog.page(
+            kind,
+            self._views.view_of(caller),
+            caller.revision,
+            cursor,
+            self.selection(caller, client),
+        )
 
     def _refresh_old(self) -> None:
         """Have old lists fetched again in the background; this answer still uses them."""

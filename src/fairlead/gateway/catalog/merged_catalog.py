@@ -5,34 +5,32 @@ everything else in it stays the text that its server sent.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from msgspec import Raw
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
 from ...errors import ConfigError
-from ...limits import (
-    CATALOG_BYTES,
-    CATALOG_VIEWS,
-    LIST_BYTES,
-    LIST_ITEMS,
-    SERVER_CATALOG_BYTES,
-)
+from ...limits import CATALOG_BYTES, CATALOG_VIEWS, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
 from ...protocol.headers import ParamHeader
 from ...protocol.revisions import Revision
+from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.name_forms import normalize_name
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import Pair, full_name, merge_names
 from ...wire.error_codes import INVALID_REQUEST
 from .catalog_item import CatalogItem, read_item
-from .list_kind import ListKind
 from .view_list import ViewList
 from .views import View
 
-__all__ = ["MergedCatalog"]
+__all__ = ["MergedCatalog", "Selection"]
 
 MAX_LISTS: Final = CATALOG_VIEWS.value
+
+# The variants that a client sees of some servers' lists, by number; of all others it sees the
+# default lists. None is everything that any client sees, which is how names are looked up.
+Selection: TypeAlias = tuple[tuple[str, int], ...] | None
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -66,7 +64,9 @@ class MergedCatalog:
         self.changes = 0  # of lists of any kind, and of views
         self._names: dict[ListKind, dict[Pair, str]] = {}
         self._spellings: dict[tuple[str, ListKind], dict[str, list[str]]] = {}
-        self._view_lists: dict[tuple[ListKind, View], ViewList] = {}
+        self._view_lists: dict[tuple[ListKind, View, Selection], ViewList] = {}
+        # Lists that some clients see in place of those above, by server and number.
+        self._variants: dict[str, dict[int, dict[ListKind, dict[str, CatalogItem]]]] = {}
 
     def expect(self, server: str) -> None:
         """Add a server before its lists are known, so that it has its place in the order."""
@@ -97,12 +97,7 @@ class MergedCatalog:
         self._make_room(server, kind, sum(map(len, items)))
         lists = self._servers.setdefault(server, {})
         old = lists.get(kind, {})
-        new: dict[str, CatalogItem] = {}
-        for raw in items:
-            item = read_item(server, kind, raw)
-            if item is not None and item.key not in new:
-                known = old.get(item.key)
-                new[item.key] = known if known is not None and known.text == item.text else item
+        new = _read_items(server, kind, items, old)
         self._left_out[server, kind] = len(items) - len(new)
         if len(new) < len(items):
             log.warning("%s: %d %s cannot be listed", server, len(items) - len(new), kind.value)
@@ -112,11 +107,50 @@ class MergedCatalog:
         self._changed(kind)
         return True
 
+    def put_variant(self, server: str, number: int, lists: Mapping[ListKind, list[Raw]]) -> None:
+        """Add lists that some clients see in place of those of `put`.
+
+        Raises:
+            ListTooLarge: They exceed a limit.
+        """
+        defaults = self._servers.setdefault(server, {})
+        known = self._variants.setdefault(server, {})
+        size = sum(len(item) for items in lists.values() for item in items)
+        if size * (len(known.keys() - {number}) + 1) > self._server_bytes:
+            SERVER_CATALOG_BYTES.hit()
+            why = (
+                f"the lists of {server} for some clients have more than {self._server_bytes} bytes"
+            )
+            raise ListTooLarge(why, code=INVALID_REQUEST)
+        before = known.get(number, {})
+        new = known[number] = {
+            kind: _read_items(
+                server, kind, items, {**defaults.get(kind, {}), **before.get(kind, {})}
+            )
+            for kind, items in lists.items()
+        }
+        for kind in ListKind:
+            if list(new.get(kind, {}).values()) != list(before.get(kind, {}).values()):
+                self._changed(kind)
+
+    def drop_variant(self, server: str, number: int) -> None:
+        """Remove lists that `put_variant` added."""
+        if self._variants.get(server, {}).pop(number, None) is not None:
+            for kind in ListKind:
+                self._changed(kind)
+
+    @property
+    def has_variants(self) -> bool:
+        """Whether some clients see other lists than the default ones."""
+        return any(self._variants.values())
+
     def drop(self, server: str) -> set[ListKind]:
         """Remove the lists of a server; return the kinds of merged lists that have changed."""
         lists = self._servers.get(server, {})
         changed = {kind for kind, items in lists.items() if items}
         lists.clear()
+        if self._variants.pop(server, None):
+            changed = set(ListKind)
         self._sizes.pop(server, None)
         for kind in ListKind:
             self._left_out.pop((server, kind), None)
@@ -125,14 +159,19 @@ class MergedCatalog:
         return changed
 
     def page(
-        self, kind: ListKind, view: View, revision: Revision, cursor: str | None = None
+        self,
+        kind: ListKind,
+        view: View,
+        revision: Revision,
+        cursor: str | None = None,
+        selection: Selection = None,
     ) -> bytes:
         """Return the members of a list result for a revision, without the braces.
 
         Raises:
             RpcError: -32602, the cursor is invalid.
         """
-        found = self._view_list(kind, view)
+        found = self._view_list(kind, view, selection)
         page = found.pages.get((revision, cursor))
         return found.page(revision, cursor, self._page_size) if page is None else page
 
@@ -214,9 +253,9 @@ class MergedCatalog:
         item = self._view_list(ListKind.TOOLS, view).items.get(tool)
         return () if item is None else item.param_headers
 
-    def definitions(self, view: View) -> Iterator[tuple[str, Raw]]:
+    def definitions(self, view: View, selection: Selection = None) -> Iterator[tuple[str, Raw]]:
         """Yield the name and definition of each tool that the view lists."""
-        found = self._view_list(ListKind.TOOLS, view)
+        found = self._view_list(ListKind.TOOLS, view, selection)
         return ((name, found.items[name].renamed(name)) for name in found.listed)
 
     def names(self, kind: ListKind, view: View) -> list[str]:
@@ -300,25 +339,41 @@ class MergedCatalog:
         for key in [key for key in self._view_lists if key[0] is kind]:
             del self._view_lists[key]
 
-    def _view_list(self, kind: ListKind, view: View) -> ViewList:
-        found = self._view_lists.get((kind, view))
+    def _view_list(self, kind: ListKind, view: View, selection: Selection = None) -> ViewList:
+        if selection is not None and not self.has_variants:
+            selection = None  # all clients see the same
+        found = self._view_lists.get((kind, view, selection))
         if found is None:
             if len(self._view_lists) >= MAX_LISTS:
                 CATALOG_VIEWS.hit()
                 del self._view_lists[next(iter(self._view_lists))]
             found = ViewList(kind)
+            items = self._items(kind, view, selection)
             if kind.named:
-                found.take_named(self._items(kind, view), self._merged(kind), view)
+                found.take_named(items, self._merged(kind), view)
             else:
-                found.take_by_uri(self._items(kind, view), view)
-            self._view_lists[kind, view] = found
+                found.take_by_uri(items, view)
+            self._view_lists[kind, view, selection] = found
         return found
 
-    def _items(self, kind: ListKind, view: View) -> Iterator[CatalogItem]:
+    def _items(
+        self, kind: ListKind, view: View, selection: Selection = None
+    ) -> Iterator[CatalogItem]:
         """Yield the items of the servers in a view, in the order of the servers."""
+        chosen = None if selection is None else dict(selection)
         for server, lists in self._servers.items():
-            if view.includes(server):
-                yield from lists.get(kind, {}).values()
+            if not view.includes(server):
+                continue
+            variants = self._variants.get(server, {})
+            if chosen is None:
+                union = dict(lists.get(kind, {}))
+                for variant in variants.values():
+                    for key, item in variant.get(kind, {}).items():
+                        union.setdefault(key, item)
+                yield from union.values()
+            else:
+                seen = variants.get(chosen.get(server, 0), lists)
+                yield from seen.get(kind, {}).values()
 
     def _merged(self, kind: ListKind) -> dict[Pair, str]:
         names = self._names.get(kind)
@@ -326,3 +381,16 @@ class MergedCatalog:
             everything = self._items(kind, View.everything())
             names = self._names[kind] = merge_names((item.server, item.key) for item in everything)
         return names
+
+
+def _read_items(
+    server: str, kind: ListKind, items: Sequence[Raw], old: Mapping[str, CatalogItem]
+) -> dict[str, CatalogItem]:
+    """Return the valid items by name; those that have not changed are the old objects."""
+    new: dict[str, CatalogItem] = {}
+    for raw in items:
+        item = read_item(server, kind, raw)
+        if item is not None and item.key not in new:
+            known = old.get(item.key)
+            new[item.key] = known if known is not None and known.text == item.text else item
+    return new

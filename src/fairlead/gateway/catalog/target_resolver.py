@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, Proceed
-from ...manager import MCPManager
 from ...protocol.envelope import Direction
+from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.targets import Target, targets_of
+from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...wire import Request
 from ..backends.registry import BackendRegistry
 from ..clients.client_views import ClientViews
-from .list_kind import ListKind
 from .list_requests import MergedLists
 from .merged_catalog import MergedCatalog
 from .routing import Router
@@ -47,13 +47,11 @@ class TargetResolver:
         lists: MergedLists,
         router: Router,
         views: ClientViews,
-        manager: MCPManager,
     ) -> None:
         self._catalog = catalog
         self._registry = registry
         self._lists = lists
         self._views = views
-        self._manager = manager
         self._lookups: dict[str, Callable[[Exchange], Awaitable[object]]] = {
             "tools/call": router.tool,
             "prompts/get": router.prompt,
@@ -157,16 +155,11 @@ class TargetResolver:
         return None
 
     def _sender(self, exchange: Exchange) -> str | None:
-        edge = exchange.edge
-        for member in self._registry.members.values():
-            for replica in member.replicas:
-                if any(link.peer is edge for link in replica.relay.upstream.links):
-                    return member.name
-                known = self._manager.describe().get(replica.name)
-                client = None if known is None else known.client
-                if client is not None and client.transport.peer is edge:
-                    return member.name
-        return None
+        carrier = exchange.edge.carrier
+        if not isinstance(carrier, UpstreamConnection):
+            return None
+        member = self._registry.owner(carrier.name)
+        return None if member is None else member.name
 
     def _resolved(
         self, target: Target, exchange: Exchange, view: View, server: str | None

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from ...errors import RpcError
 from ...limits import PAGE_BYTES, TEMPLATES
 from ...protocol.revisions import Revision
+from ...protocol.targets.list_kind import ListKind
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import Pair, full_name
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS
 from .catalog_item import CatalogItem
-from .list_kind import ListKind
 from .views import View
 
 __all__ = ["ViewList"]

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...protocol.identity.principal import principal_name
+from ...upstream.connection.upstream_connection import UpstreamConnection
+from ...upstream.list_variants import VariantKey, variant_key
 from ..server_endpoint import SingleServerEndpoint
 from .client_sessions import ConnectedClient
 
@@ -25,6 +27,15 @@ class ClientRegistry:
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def seeing(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
+        """Yield the connections of merged clients with this key, or that use this connection."""
+        for client in self.merged.values():
+            if isinstance(whose, UpstreamConnection):
+                if any(session.connection is whose for session in client.sessions.values()):
+                    yield client.peer
+            elif (caller := client.peer.conversation.peer) and variant_key(caller) == whose:
+                yield client.peer
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the clients as plain data, in the order of iteration."""

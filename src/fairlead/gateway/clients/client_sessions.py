@@ -10,11 +10,10 @@ from ...peer.notification_pipeline import NotificationPipeline
 from ...protocol.envelope import Direction
 from ...protocol.identity.client_key import connection_key
 from ...protocol.identity.principal import Principal
-from ...relay.client_session import Front
-from ...relay.notification_outbox import PeerOutbox
-from ...relay.relayed_call import may_notify
-from ...relay.upstream_connection import Link
+from ...relay.client_session import ClientSession
 from ...server.features.subscription_quota import HeldUris, SubscriptionQuota
+from ...upstream.connection.notification_outbox import PeerOutbox
+from ...upstream.connection.relayed_call import may_notify
 from ...wire import Notification, RequestId
 
 __all__ = ["ConnectedClient", "SingleServerClient"]
@@ -36,10 +35,12 @@ class ConnectedClient:
         self.introduction: Raw | None = None  # the params of its `initialize`
         self.level: str | None = None
         self.uris: dict[str, str] = {}  # its subscriptions, with the server that has the resource
-        self.fronts: dict[object, Front] = {}  # by the relay that serves it
+        self.sessions: dict[object, ClientSession] = {}  # by the relay that serves it
         self.incoming = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
         # Notifications of the gateway itself; those of servers pass the interceptors upstream.
         self.outgoing = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
+        self.on_attached: Callable[[ClientSession], None] = lambda session: None
+        self.on_lost: Callable[[ClientSession], None] = lambda session: None
         self.gone = False
         self._outbox: PeerOutbox
         self._input_timeout = input_timeout
@@ -53,25 +54,27 @@ class ConnectedClient:
         peer.on_extra_members = self._receive_extra_members
 
     def _receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        for front in self.fronts.values():
-            front.members_came(request_id, members)  # only one has sent a request with that id
+        for session in self.sessions.values():
+            session.members_came(request_id, members)  # only one has sent a request with that id
 
-    def front(self, relay: object) -> Front:
+    def session_with(self, relay: object) -> ClientSession:
         """Return its session with the server of a relay."""
-        front = self.fronts.get(relay)
-        if front is None:
-            front = self._new_front()
-            front.peer, front.outbox = self.peer, self._outbox
-            front.introduction = self.introduction
+        session = self.sessions.get(relay)
+        if session is None:
+            session = self._new_session()
+            session.peer, session.outbox = self.peer, self._outbox
+            session.introduction = self.introduction
             if not self.gone:
-                self.fronts[relay] = front
-        front.level = self.level
-        return front
+                self.sessions[relay] = session
+        session.level = self.level
+        return session
 
-    def _new_front(self) -> Front:
-        front = _MergedFront(self.principal, self._input_timeout, self._interceptors)
-        front.uris = self._held()
-        return front
+    def _new_session(self) -> ClientSession:
+        session = _MergedSession(self.principal, self._input_timeout, self._interceptors)
+        session.uris = set()  # counted where the client subscribes
+        session.on_attached = lambda: self.on_attached(session)
+        session.on_lost = lambda: self.on_lost(session)
+        return session
 
     def _held(self) -> HeldUris:
         return self._quota.held(
@@ -109,14 +112,14 @@ class SingleServerClient(ConnectedClient):
         super().connect(peer)
         self.watched = self._held()
 
-    def _new_front(self) -> Front:
-        front = _SingleServerFront(self.principal, self._input_timeout, self._interceptors)
-        front.uris = self.watched
-        front.permits = self._permits
-        return front
+    def _new_session(self) -> ClientSession:
+        session = _SingleServerSession(self.principal, self._input_timeout, self._interceptors)
+        session.uris = self.watched
+        session.permits = self._permits
+        return session
 
 
-class _SingleServerFront(Front):
+class _SingleServerSession(ClientSession):
     """A session that gets notifications only of resources in the client's view.
 
     A server may send more than the client has subscribed to.
@@ -124,20 +127,30 @@ class _SingleServerFront(Front):
 
     permits: Callable[[str], bool]
 
-    def tell(self, note: Notification, link: Link) -> None:
+    def tell(self, note: Notification) -> None:
         if may_notify(note, self.permits):
-            super().tell(note, link)
+            super().tell(note)
 
 
-class _MergedFront(Front):
+class _MergedSession(ClientSession):
     """A session with one of several servers at the merged endpoint.
 
     The gateway itself notifies of changes, once its own lists have them.
     """
 
+    on_attached: Callable[[], None]
+    on_lost: Callable[[], None]
+    restores_default = False  # the gateway subscribes for all of its clients there
+
+    def attached(self) -> None:
+        self.on_attached()
+
+    def lost(self) -> None:
+        self.on_lost()
+
     def takes(self, note: Notification) -> bool:
         return not note.method.endswith(("/list_changed", "/updated"))
 
-    def tell(self, note: Notification, link: Link) -> None:
+    def tell(self, note: Notification) -> None:
         if self.takes(note):
-            super().tell(note, link)
+            super().tell(note)

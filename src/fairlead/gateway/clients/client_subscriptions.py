@@ -1,15 +1,20 @@
 """Subscriptions of clients to resources, in both eras."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import Struct, UnsetType
 
+from ...errors import LocalProtocolError, RpcError
 from ...interceptor import Answer, Exchange
 from ...protocol.identity.principal import Principal
 from ...protocol.own_errors import own_error
+from ...relay.client_session import ClientSession
 from ...relay.request_params import listen_request_for, uris_of
-from ...server.features.change_broadcaster import ChangeBroadcaster
+from ...relay.same_era import stop_watching
+from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
+from ...upstream.connection.upstream_connection import UpstreamConnection
+from ...upstream.list_variants import VariantKey, variant_key
 from ...wire.error_codes import INTERNAL_ERROR
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
@@ -31,6 +36,7 @@ class StatelessListener(Struct, frozen=True, eq=False):
     edge: object
     principal: Principal
     uris: list[str]
+    variant: VariantKey | None = None
 
 
 class ClientSubscriptions:
@@ -76,7 +82,7 @@ class ClientSubscriptions:
             client.uris[uri] = member.name
             subscribed = False
             try:
-                subscribed = await self._upstream.add(member, uri, client, self._deadline)
+                subscribed = await self._subscribe_at(member, uri, client)
             finally:
                 if not subscribed:  # or the request was cancelled
                     client.uris.pop(uri, None)
@@ -84,6 +90,31 @@ class ClientSubscriptions:
             if not subscribed:
                 raise own_error(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
         return b"{}"
+
+    async def _subscribe_at(self, member: Member, uri: str, client: ConnectedClient) -> bool:
+        """Subscribe where the client's calls go: on its own connection, if it has one."""
+        for replica in member.replicas:
+            session = client.sessions.get(replica.relay)
+            if session is not None and _has_own_connection(session):
+                return await _subscribe_in_session(session, uri)
+        for replica in member.replicas:
+            client.session_with(replica.relay).uris.add(uri)  # for a connection of its own, later
+        return await self._upstream.add(member, uri, client, self._deadline)
+
+    def session_attached(self, client: ConnectedClient, session: ClientSession) -> None:
+        """Leave the default connection for one of the client's own, where all was restored."""
+        if _has_own_connection(session):
+            for uri in session.uris:
+                if (owner := client.uris.get(uri)) is not None:
+                    self._upstream.remove(owner, uri, client)
+                    self._changes.changed_for((client.peer,), UPDATED, uri)  # it is another process
+
+    def session_lost(self, client: ConnectedClient, session: ClientSession) -> None:
+        """Notify a client whose own connection was lost: everything may have changed."""
+        if session.connection is None and not client.gone:
+            self._changes.all_lists_changed((client.peer,))
+            for uri in session.uris:
+                self._changes.changed_for((client.peer,), UPDATED, uri)
 
     async def unsubscribe(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
         """End the subscription of a client of the handshake era."""
@@ -97,6 +128,11 @@ class ClientSubscriptions:
         """End what a client has at a server because of its subscription."""
         if client is not None and (owner := client.uris.pop(uri, None)) is not None:
             self._upstream.remove(owner, uri, client)
+            member = self._registry.members.get(owner)
+            for replica in () if member is None else member.replicas:
+                session = client.sessions.get(replica.relay)
+                if session is not None and uri in session.uris:
+                    replica.relay.unwatch(session, lambda other: other != uri)
 
     def narrow(self, client: ConnectedClient, permits: Callable[[str, str], bool]) -> None:
         """End the subscriptions of a client for which `permits(server, uri)` is False."""
@@ -131,7 +167,8 @@ class ClientSubscriptions:
         return found
 
     async def _listen(self, exchange: Exchange, watched: dict[str, Member]) -> Answer:
-        listener = StatelessListener(exchange.edge, exchange.caller.principal, [])
+        caller = exchange.caller
+        listener = StatelessListener(exchange.edge, caller.principal, [], variant_key(caller))
         try:
             subscribed = await self._upstream.add_all(watched, listener, self._deadline)
             view = self._views.view_of(exchange.caller)  # it may be another by now
@@ -143,8 +180,36 @@ class ClientSubscriptions:
             self.listeners.discard(listener)
             self._tasks.start(self._remove(listener, watched))
 
+    def listening(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
+        """Yield the connections of stateless listeners that see lists of this key."""
+        return (one.edge for one in self.listeners if one.variant == whose)
+
     async def _remove(self, listener: StatelessListener, watched: dict[str, Member]) -> None:
         for number, (uri, member) in enumerate(watched.items(), 1):
             self._upstream.remove(member.name, uri, listener)
             if number % URIS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+
+def _has_own_connection(session: ClientSession) -> bool:
+    connection = session.connection
+    return connection is not None and connection.alive and not connection.borrowed
+
+
+async def _subscribe_in_session(session: ClientSession, uri: str) -> bool:
+    """Subscribe on the connection of a session; return False if the server refuses."""
+    connection = session.connection
+    assert connection is not None
+    watchers = connection.uris.setdefault(uri, set())
+    first = not watchers
+    watchers.add(session)
+    session.uris.add(uri)
+    if first:
+        try:
+            await connection.peer.request("resources/subscribe", {"uri": uri})
+        except BaseException as exc:
+            stop_watching(uri, session, connection)
+            if isinstance(exc, RpcError | LocalProtocolError):
+                return False
+            raise
+    return True

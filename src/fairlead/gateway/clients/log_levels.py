@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from ...interceptor import Exchange
-from ...manager import MCPManager
 from ...protocol.own_errors import own_error
-from ...relay.relayed_call import LEVELS
 from ...relay.request_params import level_of
-from ...relay.upstream_connection import Link
+from ...upstream.connection.relayed_call import LEVELS
+from ...upstream.connection.upstream_connection import UpstreamConnection
+from ...upstream.upstream_registry import UpstreamRegistry
 from ...wire.error_codes import INVALID_PARAMS
 from ..backends.registry import BackendRegistry
 from ..background_tasks import BackgroundTasks
@@ -22,13 +22,13 @@ class LogLevels:
 
     def __init__(
         self,
-        manager: MCPManager,
+        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         clients: Mapping[object, ConnectedClient],
         tasks: BackgroundTasks,
     ) -> None:
         """`clients` are those of the merged endpoint."""
-        self._manager = manager
+        self._upstreams = upstreams
         self._registry = registry
         self._clients = clients
         self._tasks = tasks
@@ -47,9 +47,9 @@ class LogLevels:
         exchange.edge.log_level = level
         if client is not None:
             client.level = level
-            for front in client.fronts.values():
-                front.level = level
-                self._set_on(front.link)
+            for session in client.sessions.values():
+                session.level = level
+                self._set_on(session.connection)
         for name in self._registry.servers:
             self._request(name, self._lowest() or level)
         return b"{}"
@@ -62,17 +62,17 @@ class LogLevels:
                 self._request(name, level)
 
     def _request(self, server: str, level: str) -> None:
-        supervisor = self._manager.describe().get(server)
-        if supervisor is not None:
-            self._tasks.start(log_failure(supervisor.set_log_level(level)))
+        upstream = self._upstreams.get(server)
+        if upstream is not None:
+            self._tasks.start(log_failure(upstream.set_log_level(level)))
 
-    def _set_on(self, link: Link | None) -> None:
-        """Request the lowest level of its sessions on a connection that is not the manager's."""
-        if link is None or link.stateless or link.borrowed:
+    def _set_on(self, connection: UpstreamConnection | None) -> None:
+        """Request the lowest level of its sessions on a connection other than the default one."""
+        if connection is None or connection.stateless or connection.borrowed:
             return
-        levels = [front.level for front in link.fronts if front.level is not None]
+        levels = [session.level for session in connection.sessions if session.level is not None]
         wanted = {"level": min(levels, key=LEVELS.index)} if levels else {}
-        self._tasks.start(log_failure(link.peer.request("logging/setLevel", wanted)))
+        self._tasks.start(log_failure(connection.peer.request("logging/setLevel", wanted)))
 
     def _lowest(self) -> str | None:
         """Return the lowest level of all clients, because a server has one level for all."""

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from ...errors import FairleadError, LocalProtocolError, RpcError
-from ...manager import MCPManager
+from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
 from ..background_tasks import BackgroundTasks
 
@@ -22,14 +22,14 @@ _Key = tuple[str, str]  # the name of a member, and a URI
 class UpstreamSubscriptions:
     """Subscribes to a resource of a server for as long as a client watches it.
 
-    The manager renews a subscription after each reconnect. A server that could not be reached
+    The upstream renews a subscription after each reconnect. A server that could not be reached
     gets the request once it is connected; so does one that replaces another of its name.
     """
 
     def __init__(
-        self, manager: MCPManager, members: Mapping[str, Member], tasks: BackgroundTasks
+        self, upstreams: UpstreamRegistry, members: Mapping[str, Member], tasks: BackgroundTasks
     ) -> None:
-        self._manager = manager
+        self._upstreams = upstreams
         self._members = members
         self._tasks = tasks
         self._watchers: dict[_Key, set[object]] = {}
@@ -116,9 +116,9 @@ class UpstreamSubscriptions:
         member = self._members.get(name)
         for replica in () if member is None else member.replicas:
             self._asked.discard((replica.name, uri))
-            supervisor = self._manager.describe().get(replica.name)
-            if supervisor is not None and key not in self._asking:  # which checks for watchers then
-                self._tasks.start(log_failure(supervisor.unsubscribe(uri)))
+            upstream = self._upstreams.get(replica.name)
+            if upstream is not None and key not in self._asking:  # which checks for watchers then
+                self._tasks.start(log_failure(upstream.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
         """Forget what a removed server was asked; watchers stay for another of its name."""
@@ -139,11 +139,11 @@ class UpstreamSubscriptions:
 
     async def _ask(self, member: Member, replica: str, uri: str) -> bool:
         """Return False if the server refuses to notify of the resource."""
-        supervisor = self._manager.describe().get(replica)
-        if supervisor is None:
+        upstream = self._upstreams.get(replica)
+        if upstream is None:
             return True
         try:
-            await supervisor.subscribe(uri)
+            await upstream.subscribe(uri)
         except (RpcError, LocalProtocolError) as exc:
             log.info("%s: it does not tell of changes of %s: %s", replica, uri, exc)
             return False
@@ -153,7 +153,7 @@ class UpstreamSubscriptions:
             if self.wants(member, uri):
                 self._asked.add((replica, uri))
             else:  # the watchers have been removed meanwhile
-                await log_failure(supervisor.unsubscribe(uri))
+                await log_failure(upstream.unsubscribe(uri))
         return True
 
 

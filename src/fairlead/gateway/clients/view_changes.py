@@ -1,6 +1,6 @@
 """How a change of views reaches the clients that are connected."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...server.features.change_broadcaster import ChangeBroadcaster
@@ -24,7 +24,13 @@ class ViewUpdater:
         registry: BackendRegistry,
         subscriptions: ClientSubscriptions,
         changes: ChangeBroadcaster,
+        *,
+        has_variants: Callable[[], bool] = lambda: False,
+        sees_variant: Callable[[ConnectedClient, str], bool] = lambda client, server: False,
     ) -> None:
+        """`sees_variant` returns True for a client that sees lists of its own of a server."""
+        self._has_variants = has_variants
+        self._sees_variant = sees_variant
         self._views = views
         self._clients = clients
         self._registry = registry
@@ -32,14 +38,15 @@ class ViewUpdater:
         self._changes = changes
 
     def audience_of(self, server: str) -> set[object] | None:
-        """Return the connections whose views have a server; None if all views have it."""
-        if all(view.includes(server) for view in self._views):
+        """Return the connections that see the default lists of a server; None if all do."""
+        everywhere = all(view.includes(server) for view in self._views)
+        if everywhere and not self._has_variants():
             return None
         return {
             *(
                 client.peer
                 for client in self._clients.merged.values()
-                if self._sees(client.principal, server)
+                if self._sees(client.principal, server) and not self._sees_variant(client, server)
             ),
             *(
                 listener.edge

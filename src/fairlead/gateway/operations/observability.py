@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from ...interceptor import Exchange, Interceptor
-from ...manager import MCPManager
-from ...manager.status_events import StatusEvent
 from ...observe.metrics import Metrics
 from ...peer import Peer
 from ...policy.actions.call_metrics import Measuring
@@ -15,6 +13,8 @@ from ...policy.tool_lock import LockFileWatcher, ToolLockData
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...redaction.redact_messages import Redactor
+from ...upstream.status_events import StatusEvent
+from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.registry import BackendRegistry
 from ..clients.client_registry import ClientRegistry
 from .tape_control import TapeControl, learn_secrets
@@ -45,7 +45,6 @@ class Observability:
         self.desk = desk
         self.tapes = tapes
         self.redactor = redactor
-        self._manager: MCPManager | None = None
         self._registry: BackendRegistry | None = None
         self._tools: ToolOriginLookup | None = None
         self._lock = None
@@ -74,7 +73,7 @@ class Observability:
 
     def observe_gateway(
         self,
-        manager: MCPManager,
+        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         clients: ClientRegistry,
         *,
@@ -82,19 +81,19 @@ class Observability:
         tools: ToolOriginLookup,
     ) -> list[Callable[[], None]]:
         """Observe a gateway by its parts; the returned functions end that."""
-        self._manager, self._registry, self._tools = manager, registry, tools
-        ends = [] if self.tapes is None else [self.tapes.observe_gateway(manager, server_of)]
+        self._registry, self._tools = registry, tools
+        ends = [] if self.tapes is None else [self.tapes.observe_gateway(upstreams, server_of)]
         if self.redactor is not None:
-            ends.append(learn_secrets(manager, self.redactor))
+            ends.append(learn_secrets(upstreams, self.redactor))
         if self.metrics is None:
             return ends
         self.metrics.gauge("clients", "Connections of clients.", lambda: len(clients))
         self.metrics.gauge(
             "servers_connected",
             "Servers that are connected.",
-            lambda: len(manager.get_connected_servers()),
+            lambda: len(upstreams.connected()),
         )
-        return [*ends, manager.add_status_listener(self._count_reconnects)]
+        return [*ends, upstreams.add_status_listener(self._count_reconnects)]
 
     def _count_reconnects(self, event: StatusEvent) -> None:
         assert self.metrics is not None
@@ -125,14 +124,11 @@ class Observability:
     def _peers(self) -> list[tuple[str, Peer]]:
         """Return the connections to servers, each under a name that stays after a reconnect."""
         found: list[tuple[str, Peer]] = []
-        if self._manager is None or self._registry is None:
-            return found
-        for member in self._registry.members.values():
+        for member in () if self._registry is None else self._registry.members.values():
             for replica in member.replicas:
-                own = self._manager.connections.get(replica.name)
-                if own is not None:
-                    found.append((replica.name, own.client.transport.peer))
-                shared = {peer for _, peer in found}
-                links = [one for one in replica.relay.upstream.links if one.peer not in shared]
-                found += [(f"{replica.name}/{n}", link.peer) for n, link in enumerate(links)]
+                upstream = replica.upstream
+                if upstream.current is not None:
+                    found.append((replica.name, upstream.current.peer))
+                others = enumerate(upstream.pool.connections)
+                found += [(f"{replica.name}/{n}", one.peer) for n, one in others]
         return found

@@ -10,8 +10,6 @@ import msgspec
 
 from ...errors import ConfigError
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
-from ...manager import MCPManager
-from ...manager.status_events import StatusEvent
 from ...policy.conditions.facts import ServerOf
 from ...recording.tape import TapeInfo, TapeReader, TapeWriter
 from ...recording.tape.format import LINES
@@ -19,6 +17,7 @@ from ...recording.tape.known_secrets import secrets_of
 from ...recording.tape.tape_files import files_of, tapes_in
 from ...recording.tape.tape_interceptor import Recorder
 from ...redaction.redact_messages import Redactor
+from ...upstream.upstream_registry import UpstreamRegistry
 
 __all__ = ["TapeControl", "about_tape", "learn_secrets"]
 
@@ -55,10 +54,12 @@ class TapeControl(InterceptorBase):
         recorder = self._recorder
         return await (proceed(exchange) if recorder is None else recorder(exchange, proceed))
 
-    def observe_gateway(self, manager: MCPManager, server_of: ServerOf) -> Callable[[], None]:
-        """Record the gateway of this manager; the returned function ends that."""
+    def observe_gateway(
+        self, upstreams: UpstreamRegistry, server_of: ServerOf
+    ) -> Callable[[], None]:
+        """Record the gateway of these servers; the returned function ends that."""
         self._server_of = server_of
-        stop_learning = learn_secrets(manager, self._redactor)
+        stop_learning = learn_secrets(upstreams, self._redactor)
 
         def end() -> None:
             stop_learning()
@@ -165,15 +166,10 @@ class TapeControl(InterceptorBase):
             raise ConfigError(f"{name} cannot be deleted: {exc.strerror or exc}") from exc
 
 
-def learn_secrets(manager: MCPManager, redactor: Redactor) -> Callable[[], None]:
+def learn_secrets(upstreams: UpstreamRegistry, redactor: Redactor) -> Callable[[], None]:
     """Redact the secrets of each server that gets connected; the returned function ends that."""
 
-    def status_changed(event: StatusEvent) -> None:
-        for name in event.names if event.kind == "connected" else ():
-            own = manager.connections.get(name)
-            redactor.learn(secrets_of(None if own is None else own.client.transport.entry))
-
-    return manager.add_status_listener(status_changed)
+    return upstreams.on_resolved(lambda entry: redactor.learn(secrets_of(entry)))
 
 
 def about_tape(reader: TapeReader) -> dict[str, Any]:

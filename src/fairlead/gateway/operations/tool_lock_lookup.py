@@ -5,9 +5,9 @@ from msgspec import UnsetType
 from ...errors import MCPToolError
 from ...interceptor import Exchange
 from ...policy.actions.tool_lock import ToolOrigin
+from ...protocol.targets.list_kind import ListKind
 from ..backends.registry import BackendRegistry
 from ..backends.startup_calls import wait_until_found
-from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.routing import Router
 from ..catalog.views import View

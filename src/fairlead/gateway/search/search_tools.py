@@ -10,9 +10,9 @@ from ...errors import MCPToolError
 from ...interceptor import Exchange, Interceptor, InterceptorBase, hooks_of, overrides
 from ...protocol.caller import Caller
 from ...protocol.json_edit import members_of, string_of
+from ...protocol.targets.list_kind import ListKind
 from ...relay.request_params import with_members
 from ...wire import to_json
-from ..catalog.list_kind import ListKind
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.views import View
 from .search_index import (

@@ -14,8 +14,8 @@ from ...client.server_entry import MCPServerEntry
 from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
 from ...peer.connection_state import LAST_WORDS
 from ...protocol.result_fragments import FRAGMENT
-from ...relay.server_target import Way, target_for
 from ...transport.channel import Channel, Incoming, RequestLost
+from ...upstream.server_target import ServerTarget, target_for
 from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
 from ...wire.error_codes import METHOD_NOT_FOUND
 from ..compare.compare_tapes import summary
@@ -68,7 +68,7 @@ class ReplayReport(Struct):
 
 async def replay_tape(
     tape: str | os.PathLike[str] | TapeReader,
-    target: "Way | MCPServerEntry | dict[str, Any] | Attachable",
+    target: "ServerTarget | MCPServerEntry | dict[str, Any] | Attachable",
     *,
     ignore: Iterable[str] = (),
     notifications: bool = False,
@@ -87,7 +87,7 @@ async def replay_tape(
         ValueError: for a path that is none.
     """
     paths = [read_path(text) for text in ignore]
-    way = target if isinstance(target, Way) else target_for(target)
+    way = target if isinstance(target, ServerTarget) else target_for(target)
     report = ReplayReport()
 
     def compared(one: ComparedCall) -> None:

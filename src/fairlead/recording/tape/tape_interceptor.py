@@ -18,10 +18,10 @@ from ...protocol.caller import SUBSCRIPTION_KEY
 from ...protocol.envelope import Direction, TransportContext
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.json_edit import members_of
-from ...relay.client_session import Front
-from ...relay.relayed_call import RelayedCall
-from ...relay.relayed_params import with_progress_token, with_subscription_id
-from ...relay.upstream_connection import Link
+from ...upstream.connection.relayed_call import RelayedCall
+from ...upstream.connection.relayed_params import with_progress_token, with_subscription_id
+from ...upstream.connection.server_events import EventReceiver
+from ...upstream.connection.upstream_connection import UpstreamConnection
 from ...wire import (
     Failure,
     Notification,
@@ -187,13 +187,13 @@ class Recorder(SyncInterceptor):
         if exchange.direction is _UP:
             server = None if self._server_of is None else self._server_of(exchange)
             return self._label(edge), None, server
-        link, call = _link_of(exchange), _call_of(exchange)
-        if link is None:  # the connection is the client's own
+        connection, call = _connection_of(exchange), _call_of(exchange)
+        if connection is None:  # the connection is the client's own
             return self._label(edge), exchange.related, None
-        if call is not None and _is_heard_by(call, link, exchange):
-            return self._label(call.exchange.edge), call.exchange.request_id, link.name
-        fronts = _fronts(link, exchange)
-        return self._label(fronts[0].peer) if len(fronts) == 1 else None, None, link.name
+        if call is not None and _is_heard_by(call, connection, exchange):
+            return self._label(call.exchange.edge), call.exchange.request_id, connection.name
+        sessions = _fronts(connection, exchange)
+        return self._label(sessions[0].peer) if len(sessions) == 1 else None, None, connection.name
 
     def _label(self, edge: object) -> str | None:
         session = self._known.get(id(edge)) or self._session(edge)
@@ -265,25 +265,25 @@ def _tells_itself(exchange: Exchange) -> bool:
     return isinstance(edge, InterceptedPeer) and exchange.direction is edge.ours
 
 
-def _link_of(exchange: Exchange) -> Link | None:
+def _connection_of(exchange: Exchange) -> UpstreamConnection | None:
     carrier = exchange.edge.carrier
-    return carrier if isinstance(carrier, Link) else None
+    return carrier if isinstance(carrier, UpstreamConnection) else None
 
 
 def _call_of(exchange: Exchange) -> RelayedCall | None:
     """The client's request during which a server says something, as far as that is known."""
-    link = _link_of(exchange)
-    if link is None:
+    connection = _connection_of(exchange)
+    if connection is None:
         return None
     message = exchange.message
     if isinstance(message, Notification):
         named = _subscription(message)
         if named is not None:
-            return link.calls.get(named)  # or it is of a subscription of ours
+            return connection.calls.get(named)  # or it is of a subscription of ours
     if exchange.related is not None:
-        return link.calls.get(exchange.related)
-    calls = list(link.calls.values())
-    return calls[0] if len(calls) == 1 and not link.correlates_calls else None
+        return connection.calls.get(exchange.related)
+    calls = list(connection.calls.values())
+    return calls[0] if len(calls) == 1 and not connection.correlates_calls else None
 
 
 def _is_change(exchange: Exchange) -> bool:
@@ -292,28 +292,30 @@ def _is_change(exchange: Exchange) -> bool:
     return is_note and exchange.method.endswith(("/list_changed", "/updated"))
 
 
-def _is_heard_by(call: RelayedCall, link: Link, exchange: Exchange) -> bool:
+def _is_heard_by(call: RelayedCall, connection: UpstreamConnection, exchange: Exchange) -> bool:
     """Whether it gets to the client during whose request the server says it."""
-    if not _is_change(exchange) or link.stateless:
+    if not _is_change(exchange) or connection.stateless:
         return True
     if call.exchange.caller.stateless:
         return False
-    return call.front is None or call.front.takes(cast(Notification, exchange.message))
+    return call.session is None or call.session.takes(cast(Notification, exchange.message))
 
 
-def _fronts(link: Link, exchange: Exchange) -> list[Front]:
+def _fronts(connection: UpstreamConnection, exchange: Exchange) -> list[EventReceiver]:
     """The sessions that may hear of something that belongs to no request."""
     message = exchange.message
-    return [f for f in link.fronts if not isinstance(message, Notification) or f.takes(message)]
+    return [
+        f for f in connection.sessions if not isinstance(message, Notification) or f.takes(message)
+    ]
 
 
 def _ends(exchange: Exchange) -> bool:
     """Whether it ends with us: those who are told of the change hear that from ourselves."""
-    link = _link_of(exchange)
-    if link is None or not _is_change(exchange) or _fronts(link, exchange):
+    connection = _connection_of(exchange)
+    if connection is None or not _is_change(exchange) or _fronts(connection, exchange):
         return False
     call = _call_of(exchange)
-    return call is None or not _is_heard_by(call, link, exchange)
+    return call is None or not _is_heard_by(call, connection, exchange)
 
 
 def _subscription(note: Notification) -> RequestId | None:

@@ -19,12 +19,12 @@ from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability, nested_capability
 from ...protocol.own_errors import own_error
 from ...protocol.public_reason import public_reason
+from ...upstream.connection.relayed_call import RelayedCall
 from ...wire import Notification, Request
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
-from ..relayed_call import RelayedCall
 
 if TYPE_CHECKING:
-    from ..upstream_connection import Link
+    from ...upstream.connection.upstream_connection import UpstreamConnection
 
 __all__ = ["RESULT_TYPE", "BridgedInputRounds", "kind_of"]
 
@@ -64,9 +64,9 @@ def kind_of(result: Raw) -> str:
 class BridgedInputRounds:
     """Goes on with one request until the server knows everything."""
 
-    def __init__(self, call: RelayedCall, link: "Link") -> None:
+    def __init__(self, call: RelayedCall, connection: "UpstreamConnection") -> None:
         self._call = call
-        self._link = link
+        self._connection = connection
         self._visited: set[str] = set()  # addresses that the user has been sent to
         self._visits: list[str] = []  # and the ids of those visits
 
@@ -82,7 +82,7 @@ class BridgedInputRounds:
             added: RawMembers = {}
             quiet = bool(wanted.input_requests) and self._only_known_visits(wanted)
             if wanted.input_requests:
-                with self._link.goes_on(self._call):
+                with self._connection.goes_on(self._call):
                     given = await self._collect(wanted.input_requests)
                 added["inputResponses"] = encoded(given)
             if not isinstance(wanted.request_state, UnsetType):
@@ -109,15 +109,15 @@ class BridgedInputRounds:
 
     async def _tell_completed(self) -> None:
         """The pages that the user was sent to have done their work, so a client can say so."""
-        call, link = self._call, self._link
+        call, connection = self._call, self._connection
         if not self._visits or not call.exchange.caller.revision.elicitation_ids:
             return
-        with link.goes_on(call):
+        with connection.goes_on(call):
             for visit in self._visits:
                 params = encoded({"elicitationId": visit})
                 note = Notification("notifications/elicitation/complete", params)
-                link.passage.put(note, link.peer, call.tell, call.sent_as)
-            await link.passage.passed()
+                connection.passage.put(note, connection.peer, call.tell, call.sent_as)
+            await connection.passage.passed()
 
     def _only_known_visits(self, wanted: _Wanted) -> bool:
         """Whether it only asks for pages that the user has been sent to: then it waits for them."""
@@ -154,7 +154,7 @@ class BridgedInputRounds:
         self._worded(method, params)
         request = Request(f"{self._call.sent_as}/{key}", method, params)
         try:
-            given = await self._link.asked_inside(self._call, request, self._bring)
+            given = await self._connection.asked_inside(self._call, request, self._bring)
         except RpcError:
             if method != "elicitation/create":
                 raise  # there is no word for a refusal but not to come back

@@ -23,9 +23,9 @@ from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.sealed_state import BadSeal, KeyRing
+from ...upstream.connection.relayed_call import RelayedCall
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..relay_settings import RelaySettings
-from ..relayed_call import RelayedCall
 
 __all__ = ["ParkedCall", "ParkedCalls"]
 

@@ -1,4 +1,4 @@
-"""Stateless clients, in front of a server with a handshake."""
+"""Stateless clients in front of a server of the handshake era."""
 
 import asyncio
 import logging
@@ -14,25 +14,26 @@ from ...peer.intercepted_peer import InterceptedNotifier
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.downgrade.downgrade_error import DowngradeError
 from ...protocol.downgrade.results import downgrade_result, upgrade_result
+from ...protocol.identity.client_capabilities import can_be_asked
 from ...protocol.json_edit import RawMembers, encoded, members_of, string_of
 from ...protocol.methods import has_capability
 from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST, Revision
 from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...server.features.subscription_quota import SubscriptionQuota
+from ...upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
+from ...upstream.connection.relayed_params import STATELESS_KEYS, RelayedParams, params_of
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
-from ..relayed_call import ASKING, LEVELS, RelayedCall
-from ..relayed_params import STATELESS_KEYS, RelayedParams, params_of
-from .client_capabilities import can_be_asked
 from .era_errors import for_stateless_client
 from .parked_calls import ParkedCalls
 
 if TYPE_CHECKING:
-    from ..client_session import Front
-    from ..turn_lock import Turn
-    from ..upstream_connection import Link
-    from ..upstream_pool import Upstream
+    from ...upstream.connection.connection_pool import UpstreamPool
+    from ...upstream.connection.turn_lock import Turn
+    from ...upstream.connection.upstream_connection import UpstreamConnection
+    from ..client_session import ClientSession
+    from ..relay_settings import RelaySettings
 
 __all__ = ["StatelessToHandshake"]
 
@@ -52,16 +53,24 @@ _OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 
 
 class StatelessToHandshake:
-    """Everybody without a handshake, in front of one server that wants one."""
+    """Answers stateless clients from a server of the handshake era."""
 
-    def __init__(self, upstream: "Upstream", parked: ParkedCalls, quota: SubscriptionQuota) -> None:
-        self._upstream = upstream
+    def __init__(
+        self,
+        pool: "UpstreamPool",
+        settings: "RelaySettings",
+        parked: ParkedCalls,
+        quota: SubscriptionQuota,
+    ) -> None:
+        self._pool = pool
         self._quota = quota
-        self._settings = upstream.settings
+        self._settings = settings
         self._parked = parked
 
-    async def answer(self, exchange: Exchange, front: "Front | None", link: "Link") -> Answer:
-        """Answer a request; `link` is the connection for this caller.
+    async def answer(
+        self, exchange: Exchange, session: "ClientSession | None", connection: "UpstreamConnection"
+    ) -> Answer:
+        """Answer a request; `connection` is the connection for this caller.
 
         Raises:
             RpcError: to refuse.
@@ -69,26 +78,26 @@ class StatelessToHandshake:
         """
         method = exchange.method
         if method == "server/discover":
-            return _discovered(link)
+            return _discovered(connection)
         if method == "subscriptions/listen":
-            return await self._listen(exchange, link)
+            return await self._listen(exchange, connection)
         if method in _GONE:
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {method}")
         passing = params_of(exchange)
         passing.without(STATELESS_KEYS)
         try:
             if method in ASKING and passing.members is not None:
-                result = await self._ask_back(exchange, front, link, passing)
+                result = await self._ask_back(exchange, session, connection, passing)
             else:
-                call = RelayedCall(exchange, front)
-                result = await self._pass_on(link, call, passing)
+                call = RelayedCall(exchange, session)
+                result = await self._pass_on(connection, call, passing)
         except RpcError as exc:
             if exc.code == URL_ELICITATION_REQUIRED:
                 return self._visits(exchange, passing, exc)
             raise for_stateless_client(exc) from None
-        return _complete(method, result, link)
+        return _complete(method, result, connection)
 
-    def plain(self, exchange: Exchange) -> "tuple[Link, RelayedParams] | None":
+    def plain(self, exchange: Exchange) -> "tuple[UpstreamConnection, RelayedParams] | None":
         """Where a request can be passed on, and how, if nothing else has to be done about it.
 
         Nearly all are so: the server cannot ask back, and nobody comes back with answers.
@@ -96,39 +105,51 @@ class StatelessToHandshake:
         method, caller = exchange.message.method, exchange.caller
         if method in _OURS or caller.log_level is not None or can_be_asked(caller.capabilities):
             return None
-        link = self._upstream.handshake_link(caller)
-        if link is None:
+        connection = self._pool.handshake_connection(caller)
+        if connection is None:
             return None
         passing = params_of(exchange)
         members = passing.members
         if members is None or members.keys() & ROUND_MEMBERS:
             return None
         passing.without(STATELESS_KEYS)
-        return link, passing
+        return connection, passing
 
-    def plain_outcome(self, method: str, link: "Link", outcome: Raw | Exception) -> Raw | Exception:
+    def plain_outcome(
+        self, method: str, connection: "UpstreamConnection", outcome: Raw | Exception
+    ) -> Raw | Exception:
         """What became of such a request, in the words of the client's era."""
         if isinstance(outcome, RpcError):
             return for_stateless_client(outcome)
         if isinstance(outcome, Exception):
             return outcome
         try:
-            return _complete(method, outcome, link)
+            return _complete(method, outcome, connection)
         except DowngradeError as exc:
             return own_error(METHOD_NOT_FOUND, str(exc))
 
     async def _pass_on(
-        self, link: "Link", call: RelayedCall, passing: RelayedParams, turn: "Turn | None" = None
+        self,
+        connection: "UpstreamConnection",
+        call: RelayedCall,
+        passing: RelayedParams,
+        turn: "Turn | None" = None,
     ) -> Raw:
         level = call.exchange.caller.log_level
         if level is not None:
-            await _set_level(link, level)
-        return await link.pass_on(call, passing, timeout=self._settings.call_timeout, turn=turn)
+            await _set_level(connection, level)
+        return await connection.pass_on(
+            call, passing, timeout=self._settings.call_timeout, turn=turn
+        )
 
     # Questions in the middle of a call
 
     async def _ask_back(
-        self, exchange: Exchange, front: "Front | None", link: "Link", passing: RelayedParams
+        self,
+        exchange: Exchange,
+        session: "ClientSession | None",
+        connection: "UpstreamConnection",
+        passing: RelayedParams,
     ) -> Raw:
         assert passing.members is not None
         members = passing.members
@@ -141,18 +162,18 @@ class StatelessToHandshake:
             if result is not None:
                 return result
         members.pop("inputResponses", None)
-        call = RelayedCall(exchange, front)
+        call = RelayedCall(exchange, session)
         if not can_be_asked(exchange.caller.capabilities):
-            return await self._pass_on(link, call, passing)
+            return await self._pass_on(connection, call, passing)
         try:
-            link, turn = await self._upstream.for_asking(exchange.caller)
+            connection, turn = await self._pool.for_asking(exchange.caller)
         except TimeoutError:
             raise own_error(
                 -32603,
-                f"{link.name} is busy: {self._settings.max_channels} calls that may ask back are "
-                "under way. Try again later",
+                f"{connection.name} is busy: calls that may ask back are under way on all "
+                "connections. Try again later",
             ) from None
-        work = asyncio.ensure_future(self._pass_on(link, call, passing, turn))
+        work = asyncio.ensure_future(self._pass_on(connection, call, passing, turn))
         if turn is not None:
             work.add_done_callback(lambda _: turn.release())  # also if it never began
         return await self._parked.begin(call, members, work)
@@ -181,25 +202,25 @@ class StatelessToHandshake:
 
     # Changes
 
-    async def _listen(self, exchange: Exchange, link: "Link") -> Answer:
-        changes = link.changes
+    async def _listen(self, exchange: Exchange, connection: "UpstreamConnection") -> Answer:
+        changes = connection.changes
         if changes is None:
-            notifier = InterceptedNotifier(link.interceptors, link.server_info)
-            changes = ChangeBroadcaster(notifier if link.interceptors else None, self._quota)
-            link.changes = changes
-        declared = _declared(link)
+            notifier = InterceptedNotifier(connection.interceptors, connection.server_info)
+            changes = ChangeBroadcaster(notifier if connection.interceptors else None, self._quota)
+            connection.changes = changes
+        declared = _declared(connection)
         mine = object()
         uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
         with changes.admitted(exchange, len(uris)):
-            link.listeners += 1
+            connection.stream_count += 1
             try:
-                told = await asyncio.gather(*(_watch(link, uri, mine) for uri in uris))
+                told = await asyncio.gather(*(_watch(connection, uri, mine) for uri in uris))
                 refused = {uri for uri, granted in zip(uris, told, strict=True) if not granted}
                 return await changes.listen_admitted(_without(exchange, refused), declared)
             finally:
-                link.listeners -= 1
+                connection.stream_count -= 1
                 for uri in uris:
-                    _unwatch(link, uri, mine)
+                    _unwatch(connection, uri, mine)
 
 
 class _Refused(Struct):
@@ -245,56 +266,56 @@ def _without(exchange: Exchange, uris: set[str]) -> Exchange:
     return msgspec.structs.replace(exchange, message=message)
 
 
-async def _watch(link: "Link", uri: str, who: object) -> bool:
+async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> bool:
     """Have the server tell of a resource, unless it does; whether it will."""
-    watchers = link.uris.setdefault(uri, set())
+    watchers = connection.uris.setdefault(uri, set())
     first = not watchers
     watchers.add(who)
     if first:
         try:
-            await link.peer.request("resources/subscribe", {"uri": uri})
+            await connection.peer.request("resources/subscribe", {"uri": uri})
         except RpcError as exc:
-            log.debug("%s: no subscription to %s: %s", link.name, uri, exc)
+            log.debug("%s: no subscription to %s: %s", connection.name, uri, exc)
             watchers.discard(who)
             if not watchers:
-                link.uris.pop(uri, None)
+                connection.uris.pop(uri, None)
             return False
     return True
 
 
-def _unwatch(link: "Link", uri: str, who: object) -> None:
-    watchers = link.uris.get(uri)
+def _unwatch(connection: "UpstreamConnection", uri: str, who: object) -> None:
+    watchers = connection.uris.get(uri)
     if watchers is None:
         return
     watchers.discard(who)
     if not watchers:
-        del link.uris[uri]
-        if link.alive:
-            link.background(link.peer.request("resources/unsubscribe", {"uri": uri}))
+        del connection.uris[uri]
+        if connection.alive:
+            connection.background(connection.peer.request("resources/unsubscribe", {"uri": uri}))
 
 
-async def _set_level(link: "Link", level: str) -> None:
+async def _set_level(connection: "UpstreamConnection", level: str) -> None:
     """The server has one level for all: the least severe that anybody wants."""
-    if level not in LEVELS or not has_capability(_declared(link), "logging"):
+    if level not in LEVELS or not has_capability(_declared(connection), "logging"):
         return
-    if link.level is None or LEVELS.index(level) < LEVELS.index(link.level):
-        link.level = level
+    if connection.level is None or LEVELS.index(level) < LEVELS.index(connection.level):
+        connection.level = level
         try:
-            await link.peer.request("logging/setLevel", {"level": level})
+            await connection.peer.request("logging/setLevel", {"level": level})
         except RpcError as exc:  # then there are no logs, but what was asked can be answered
-            log.debug("%s: it does not set its log level: %s", link.name, exc)
+            log.debug("%s: it does not set its log level: %s", connection.name, exc)
 
 
-def _declared(link: "Link") -> dict[str, Any]:
-    agreement = link.agreement
+def _declared(connection: "UpstreamConnection") -> dict[str, Any]:
+    agreement = connection.agreement
     declared: dict[str, Any] = (
         {} if agreement is None else msgspec.json.decode(agreement.capabilities)
     )
     return declared
 
 
-def _discovered(link: "Link") -> Raw:
-    agreement = link.agreement
+def _discovered(connection: "UpstreamConnection") -> Raw:
+    agreement = connection.agreement
     assert agreement is not None
     capabilities: RawMembers = members_of(agreement.capabilities) or {}
     capabilities.pop("tasks", None)
@@ -304,10 +325,10 @@ def _discovered(link: "Link") -> Raw:
     }
     if agreement.instructions is not None:
         result["instructions"] = agreement.instructions
-    return _complete("server/discover", Raw(to_json(result)), link)
+    return _complete("server/discover", Raw(to_json(result)), connection)
 
 
-def _complete(method: str, result: Raw, link: "Link") -> Raw:
+def _complete(method: str, result: Raw, connection: "UpstreamConnection") -> Raw:
     """A result with what a stateless client expects besides."""
     shown = downgrade_result(method, result, NEWEST)
-    return upgrade_result(method, shown, server_info=link.server_info)
+    return upgrade_result(method, shown, server_info=connection.server_info)

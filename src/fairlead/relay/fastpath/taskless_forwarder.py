@@ -18,18 +18,18 @@ from ...peer import DelegatedRequest, error_response
 from ...protocol.caller import NO_HEAD
 from ...protocol.conversation.conversation import Fill
 from ...protocol.envelope import SessionState
+from ...protocol.identity.client_capabilities import can_be_asked
 from ...protocol.own_errors import unreachable_error
+from ...upstream.connection.relayed_call import ASKING, WORK, RelayedCall
+from ...upstream.connection.relayed_params import RelayedParams, params_as_decoded, params_of
 from ...wire import Notification, RequestId
-from ..bridge.client_capabilities import can_be_asked
-from ..relayed_call import ASKING, RelayedCall
-from ..relayed_params import RelayedParams, params_as_decoded, params_of
 from .sync_chain import ContinuedCall, SyncChain, unwind, without_stray_cancellation
 
 if TYPE_CHECKING:
+    from ...upstream.connection.connection_pool import UpstreamPool
+    from ...upstream.connection.upstream_connection import UpstreamConnection
     from ..bridge.stateless_to_handshake import StatelessToHandshake
-    from ..client_session import Front
-    from ..upstream_connection import Link
-    from ..upstream_pool import Upstream
+    from ..client_session import ClientSession
 
 __all__ = ["TasklessForwarder"]
 
@@ -56,35 +56,37 @@ class TasklessForwarder:
 
     def __init__(
         self,
-        upstream: "Upstream",
+        pool: "UpstreamPool",
         bridge: "StatelessToHandshake",
         call_timeout: float,
         interceptors: Sequence[Interceptor],
         usual: Handler,
     ) -> None:
         """`usual` answers what has passed the interceptors, whatever it takes."""
-        self._upstream = upstream
+        self._pool = pool
         self.bridge = bridge
         self._timeout = call_timeout
         self.chain = SyncChain(interceptors, usual)
         self.possible = self.chain.possible
         self._flushing: set[asyncio.Task[None]] = set()
 
-    def take(self, front: "Front", exchange: Exchange) -> DelegatedRequest | None:
+    def take(self, session: "ClientSession", exchange: Exchange) -> DelegatedRequest | None:
         """Take over a request of a client on a connection; None if it needs the usual way."""
         chain = self.chain
-        if front.peer.channel.congested:
+        if session.peer.channel.congested:
             return None
         if chain.empty:
-            return self.pass_on(exchange, front)
-        link = self._upstream.stateless_link if exchange.caller.stateless else front.link
-        if front.passage.busy or (link is not None and link.passage.busy):
+            return self.pass_on(exchange, session)
+        connection = (
+            self._pool.stateless_connection if exchange.caller.stateless else session.connection
+        )
+        if session.passage.busy or (connection is not None and connection.passage.busy):
             return None  # the interceptors see what came first first
         if chain.looks and chain.passes(exchange):
-            return self.pass_on(exchange, front)
+            return self.pass_on(exchange, session)
         if not chain.first or exchange.message.method in _USUAL_WAY:
             return None
-        return self._lead(exchange, front, None)
+        return self._lead(exchange, session, None)
 
     def delegate_post(
         self, exchange: Exchange, done: Callable[[ForwardOutcome], None]
@@ -94,8 +96,8 @@ class TasklessForwarder:
         if exchange.caller.log_level is not None:
             return None
         if not chain.empty:
-            link = self._upstream.stateless_link
-            if link is not None and link.passage.busy:
+            connection = self._pool.stateless_connection
+            if connection is not None and connection.passage.busy:
                 return None
         if chain.empty or (chain.looks and chain.passes(exchange)):
             passed = self.pass_on(exchange, None, done)
@@ -107,7 +109,7 @@ class TasklessForwarder:
     def _lead(
         self,
         exchange: Exchange,
-        front: "Front | None",
+        session: "ClientSession | None",
         tell: Callable[[ForwardOutcome], None] | None,
     ) -> "_TaskedCall | _ForwardedCall":
         """Call the first halves, then forward the request, or continue in a task."""
@@ -117,24 +119,24 @@ class TasklessForwarder:
             asked = chain.lead_in(exchange, afters)
             same = asked is exchange or asked.request_id == exchange.request_id
         except (Exception, asyncio.CancelledError) as exc:
-            led = _TaskedCall(exchange, front, tell)
+            led = _TaskedCall(exchange, session, tell)
             led.refuse(afters, exc)
             return led
         passes = chain.rest_passes(asked)
         if passes and same:
-            passed = self.pass_on(asked, front, tell, afters)
+            passed = self.pass_on(asked, session, tell, afters)
             if passed is not None:
                 return passed
-        if front is not None:
-            front.peer.delegated.preserve_order()
-        led = _TaskedCall(exchange, front, tell)
+        if session is not None:
+            session.peer.delegated.preserve_order()
+        led = _TaskedCall(exchange, session, tell)
         led.go_on(chain.usual if passes else chain.rest, asked, afters)
         return led
 
     def pass_on(
         self,
         exchange: Exchange,
-        front: "Front | None",
+        session: "ClientSession | None",
         done: Callable[[ForwardOutcome], None] | None = None,
         afters: list[After] | None = None,
     ) -> "_ForwardedCall | None":
@@ -145,57 +147,69 @@ class TasklessForwarder:
         """
         caller = exchange.caller
         bridged: RelayedParams | None = None
-        link = self._link_for(exchange, front)
-        if link is None and caller.stateless:
+        connection = self._connection_for(exchange, session)
+        if connection is None and caller.stateless:
             plain = self.bridge.plain(exchange)
             if plain is not None:
-                link, bridged = plain
-        if link is None or link.ending:
+                connection, bridged = plain
+        if connection is None or connection.ending:
             return None
-        peer = link.peer
+        peer = connection.peer
         if not peer.connected or peer.congested:
             return None
-        if link.marks is not None and exchange.message.method == "tools/list":
+        if connection.param_headers is not None and exchange.message.method == "tools/list":
             return None  # which learns from it
         if peer.conversation.state is not _ACTIVE:
             return None
-        passed = _ForwardedCall(self, link, RelayedCall(exchange, front), done, bridged, afters)
+        passed = _ForwardedCall(
+            self, connection, RelayedCall(exchange, session), session, done, bridged, afters
+        )
         try:
             passed.send(self._timeout)
         except FairleadError:
             return None  # the usual way says what is wrong, or mends it
         return passed
 
-    def _link_for(self, exchange: Exchange, front: "Front | None") -> "Link | None":
+    def _connection_for(
+        self, exchange: Exchange, session: "ClientSession | None"
+    ) -> "UpstreamConnection | None":
         """The connection on which a request can be passed on as it is, if there is one."""
         method, caller = exchange.message.method, exchange.caller
         if method in _USUAL_WAY:
             return None
         if caller.stateless:
-            link = self._upstream.stateless_link
-            if link is None:
+            connection = self._pool.stateless_connection
+            if connection is None:
                 return None
             # Over HTTP some arguments may have to be repeated in headers.
-            over_http = method == "tools/call" and link.peer.channel.carries_headers
+            over_http = method == "tools/call" and connection.peer.channel.carries_headers
         else:
-            link = None if front is None or front.joining else front.link
-            if link is None:
+            connection = None if session is None or session.joining else session.connection
+            if connection is None:
                 return None
             over_http = False
-        if over_http or link.agreement is None or link.agreement.revision is not caller.revision:
+        if (
+            over_http
+            or connection.agreement is None
+            or connection.agreement.revision is not caller.revision
+        ):
             return None
         if caller.stateless or method not in ASKING or not can_be_asked(caller.capabilities):
-            return link
-        return link if link.correlates_calls else None
+            return connection
+        return connection if connection.correlates_calls else None
 
     def refuse(
-        self, front: "Front", passed: "_ForwardedCall", exchange: Exchange, error: Exception
+        self,
+        session: "ClientSession",
+        passed: "_ForwardedCall",
+        exchange: Exchange,
+        error: Exception,
     ) -> None:
         """Tell whoever asked on a connection; or begin again, if nothing was sent."""
         if isinstance(error, TransportError) and not error.delivered:
-            front.peer.delegated.undelegate(passed, exchange)
+            session.peer.delegated.undelegate(passed, exchange)
         else:
-            front.peer.delegated.answer(passed, exchange.request_id, self._refusal(error))
+            session.peer.delegated.answer(passed, exchange.request_id, self._refusal(error))
 
     def clean(self, outcome: Exception) -> Exception:
         """In the words of whoever asked; but for those after which it is tried again."""
@@ -206,17 +220,19 @@ class TasklessForwarder:
     def _refusal(self, error: Exception) -> RpcError:
         if isinstance(error, RpcError):
             return error
-        log.warning("%s: %s", self._upstream.name, error)
+        log.warning("%s: %s", self._pool.name, error)
         assert isinstance(error, FairleadError)
-        return unreachable_error(self._upstream.name, error)
+        return unreachable_error(self._pool.name, error)
 
-    def flush(self, link: "Link", call: RelayedCall, then: Callable[[], None]) -> None:
+    def flush(
+        self, connection: "UpstreamConnection", call: RelayedCall, then: Callable[[], None]
+    ) -> None:
         """What the client was told comes before the answer, also if it reads slowly, or somebody
         in between still looks at it."""
 
         async def wait() -> None:
-            if link.passage.busy:
-                await link.passage.passed()
+            if connection.passage.busy:
+                await connection.passage.passed()
             await call.flushed()
             then()
 
@@ -228,12 +244,12 @@ class TasklessForwarder:
 class _TaskedCall:
     """A request that was taken over but cannot be forwarded without a task."""
 
-    __slots__ = ("_over", "_task", "_tell", "exchange", "front", "known_as")
+    __slots__ = ("_over", "_task", "_tell", "exchange", "known_as", "session")
 
     def __init__(
         self,
         exchange: Exchange,
-        front: "Front | None",
+        session: "ClientSession | None",
         tell: Callable[[ForwardOutcome], None] | None,
     ) -> None:
         """Deliver the outcome to `tell`, or to the connection that the request came on."""
@@ -241,7 +257,7 @@ class _TaskedCall:
         self._task: ContinuedCall | None = None
         self._over = False
         self.exchange = exchange
-        self.front = front
+        self.session = session
         self.known_as: DelegatedRequest | None = None  # to that connection, if not as itself
 
     def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
@@ -272,8 +288,8 @@ class _TaskedCall:
         taken, self.known_as = self.known_as or self, None
         if self._tell is not None:
             self._tell(outcome)
-        elif self.front is not None:
-            self.front.peer.delegated.answer(taken, self.exchange.request_id, outcome)
+        elif self.session is not None:
+            self.session.peer.delegated.answer(taken, self.exchange.request_id, outcome)
 
 
 class _ForwardedCall:
@@ -281,14 +297,15 @@ class _ForwardedCall:
 
     __slots__ = (
         *("_afters", "_again", "_bridged", "_call", "_done"),
-        *("_id", "_link", "_over", "_forwarder"),
+        *("_id", "_connection", "_over", "_forwarder", "_session"),
     )
 
     def __init__(
         self,
         shortcut: TasklessForwarder,
-        link: "Link",
+        connection: "UpstreamConnection",
         call: RelayedCall,
+        session: "ClientSession | None",
         done: Callable[[ForwardOutcome], None] | None,
         bridged: RelayedParams | None,
         afters: list[After] | None,
@@ -296,8 +313,9 @@ class _ForwardedCall:
         """`bridged` are the params for a server of the other era."""
         self._forwarder = shortcut
         self._bridged = bridged
-        self._link = link
+        self._connection = connection
         self._call = call
+        self._session = session
         self._done = done
         self._afters = afters
         self._again: _TaskedCall | None = None  # goes on with it
@@ -305,7 +323,7 @@ class _ForwardedCall:
         self._over = False
 
     def send(self, timeout: float) -> None:
-        call, link = self._call, self._link
+        call, connection = self._call, self._connection
         exchange = call.exchange
         message = exchange.message
         fill: Fill | None = None
@@ -319,7 +337,7 @@ class _ForwardedCall:
             passing = self._bridged or params_of(exchange)
             fill = passing.fill
             overhear = self._progressed if passing.tracked else None
-        self._id = link.peer.outbound.forward_nowait(
+        self._id = connection.peer.outbound.forward_nowait(
             message.method,
             fill,
             self._settled,
@@ -329,11 +347,11 @@ class _ForwardedCall:
             overhear=overhear,
         )
         call.sent_as = self._id
-        link.calls[self._id] = call
+        connection.calls[self._id] = call
 
     def _progressed(self, note: Notification) -> None:
-        link = self._link
-        link.passage.put(note, link.peer, self._call.progressed, self._id)
+        connection = self._connection
+        connection.passage.put(note, connection.peer, self._call.progressed, self._id)
 
     def cancel(self, reason: str) -> None:
         """Nobody waits for it any more: the server is told, and all in between."""
@@ -343,8 +361,8 @@ class _ForwardedCall:
             return
         if not self._over:
             self._leave()
-            self._link.peer.outbound.cancel_forwarded(self._id, reason)
-            self._link.unanswered()
+            self._connection.peer.outbound.cancel_forwarded(self._id, reason)
+            self._connection.unanswered()
         if self._done is not None:
             self._done = _ignore_outcome
         afters, self._afters = self._afters, None
@@ -356,37 +374,38 @@ class _ForwardedCall:
             return
         self._over = True
         if isinstance(outcome, RequestTimeout):
-            self._link.unanswered()
+            self._connection.unanswered()
         if self._bridged is not None:
             method = self._call.exchange.message.method
-            outcome = self._forwarder.bridge.plain_outcome(method, self._link, outcome)
+            outcome = self._forwarder.bridge.plain_outcome(method, self._connection, outcome)
         outbox = self._call.outbox
-        if (outbox is None or outbox.empty) and not self._link.passage.busy:
+        if (outbox is None or outbox.empty) and not self._connection.passage.busy:
             self._finish(outcome)
         else:  # on the way it is asked whose call it is, so it stays until then
-            self._forwarder.flush(self._link, self._call, lambda: self._finish(outcome))
+            self._forwarder.flush(self._connection, self._call, lambda: self._finish(outcome))
 
     def _finish(self, outcome: Raw | Exception) -> None:
-        link = self._link
-        link.calls.pop(self._id, None)
-        link.used = link.now()
-        call, front = self._call, self._call.front
+        connection = self._connection
+        connection.calls.pop(self._id, None)
+        connection.used = connection.now()
+        connection.called = connection.called or self._call.exchange.message.method in WORK
+        call, session = self._call, self._session
         if self._afters is not None:
             self._lead_back(outcome, self._afters)
         elif self._done is not None:
             self._done(
                 self._forwarder.clean(outcome) if isinstance(outcome, Exception) else outcome
             )
-        elif front is None:
+        elif session is None:
             pass  # a call without a client session always has `done`
         elif not isinstance(outcome, Exception):
-            front.peer.delegated.answer(self, call.exchange.request_id, outcome)
+            session.peer.delegated.answer(self, call.exchange.request_id, outcome)
         else:
-            self._forwarder.refuse(front, self, call.exchange, outcome)
+            self._forwarder.refuse(session, self, call.exchange, outcome)
 
     def _lead_back(self, outcome: Raw | Exception, afters: list[After]) -> None:
         """The outcome passes all interceptors."""
-        exchange, front = self._call.exchange, self._call.front
+        exchange, session = self._call.exchange, self._session
         if not isinstance(outcome, Exception):
             found = unwind(afters, bytes(outcome))  # as most of them want it, and who writes it
         elif isinstance(outcome, TransportError) and not outcome.delivered:
@@ -400,20 +419,21 @@ class _ForwardedCall:
             found = error_response(exchange, found)
         if self._done is not None:
             self._done(found)
-        elif front is not None:
-            front.peer.delegated.answer(self, exchange.request_id, found)
+        elif session is not None:
+            session.peer.delegated.answer(self, exchange.request_id, found)
 
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
         shortcut = self._forwarder
         self._afters = None  # they are no longer ours to tell
-        self._again = led = _TaskedCall(exchange, self._call.front, self._done)
+        self._again = led = _TaskedCall(exchange, self._session, self._done)
         led.known_as = self
         led.go_on(shortcut.chain.usual, exchange, afters)
 
     def _leave(self) -> None:
         self._over = True
-        self._link.calls.pop(self._id, None)
-        self._link.used = self._link.now()
+        self._connection.calls.pop(self._id, None)
+        self._connection.used = self._connection.now()
+        self._connection.called = True
 
 
 def _ignore_outcome(outcome: ForwardOutcome) -> None:

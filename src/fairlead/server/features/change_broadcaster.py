@@ -126,11 +126,11 @@ class ChangeBroadcaster:
             else:
                 room.changed((method, uri))
 
-    def changed_for(self, edges: Container[object], method: str) -> None:
-        """A list has changed for these connections only."""
+    def changed_for(self, edges: Container[object], method: str, uri: str | None = None) -> None:
+        """Something has changed for these connections only."""
         room = self._rooms.get(asyncio.get_running_loop())
         if room is not None:
-            room.tell({(method, None): None}, edges)
+            room.tell({(method, uri): None}, edges)
 
     def all_lists_changed(self, edges: Container[object]) -> None:
         """For these connections every list has changed; for all others nothing has."""

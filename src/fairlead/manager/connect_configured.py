@@ -1,0 +1,49 @@
+"""Discovery and connection of every configured server, in one step."""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from ..config.configured_servers import configured_servers, load_configured
+from ..config.server_spec import ServerSpec
+from ..config.trust import Trust
+from .connect_report import ConnectReport
+
+__all__ = ["ServerConnector", "connect_configured"]
+
+log = logging.getLogger("fairlead.manager")
+
+
+class ServerConnector(Protocol):
+    """A manager, as far as connecting servers goes."""
+
+    async def connect_servers(self, configs: Mapping[str, ServerSpec], /) -> ConnectReport: ...
+
+
+async def connect_configured(
+    manager: ServerConnector,
+    cwd: str | os.PathLike[str] | None,
+    *,
+    trust: Trust | None = None,
+    inputs: Mapping[str, str] | None = None,
+    **options: Any,
+) -> tuple[ConnectReport, list[str]]:
+    """Find every configured server and connect it. Never raises.
+
+    Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect. The
+    second value are the API keys of Exa that were found.
+    """
+    try:
+        found = load_configured(cwd, **options)
+    except Exception as exc:  # whatever a file made us do
+        log.exception("discovery failed")
+        errors = [{"path": ".mcp.json", "error": str(exc)}]
+        return ConnectReport(tools=[], errors=errors, connected_servers=[]), []
+    for warning in found.warnings:
+        log.warning("%s", warning)
+    report = await manager.connect_servers(configured_servers(found, trust=trust, inputs=inputs))
+    errors = [*({"path": w.path, "error": str(w)} for w in found.warnings), *report.errors]
+    return replace(report, errors=errors), found.exa_api_keys

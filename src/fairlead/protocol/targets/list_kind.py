@@ -1,0 +1,40 @@
+"""The lists that servers have, and how the items in them are known."""
+
+from enum import StrEnum
+from typing import Final
+
+from .targets import TargetKind
+
+__all__ = ["ListKind"]
+
+
+class ListKind(StrEnum):
+    """A kind of list; the value is the member of the result that holds the items."""
+
+    TOOLS = "tools"
+    PROMPTS = "prompts"
+    RESOURCES = "resources"
+    TEMPLATES = "resourceTemplates"
+
+    @property
+    def method(self) -> str:
+        return "resources/templates/list" if self is ListKind.TEMPLATES else f"{self.value}/list"
+
+    @property
+    def key(self) -> str:
+        """The member that identifies an item."""
+        return _KEYS.get(self, "name")
+
+    @property
+    def named(self) -> bool:
+        """True if items have merged names; the others are known by their URI everywhere."""
+        return self not in _KEYS
+
+    @property
+    def target_kind(self) -> TargetKind:
+        """The kind of `Target` for items that have merged names."""
+        return _TARGETS[self]
+
+
+_KEYS: Final = {ListKind.RESOURCES: "uri", ListKind.TEMPLATES: "uriTemplate"}
+_TARGETS: Final[dict[ListKind, TargetKind]] = {ListKind.TOOLS: "tool", ListKind.PROMPTS: "prompt"}

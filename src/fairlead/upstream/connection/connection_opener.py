@@ -1,0 +1,364 @@
+"""Opening of connections to one server: which era it speaks, and when to try again."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...client.connection.handshake import HandshakeOptions, open_conversation
+from ...config.upstream_settings import UpstreamSettings
+from ...errors import (
+    ChannelClosed,
+    ConnectFailed,
+    FairleadError,
+    HttpError,
+    LocalResourceError,
+    RpcError,
+)
+from ...interceptor import Interceptor
+from ...protocol.caller import Caller
+from ...protocol.conversation.era_probe import (
+    RefusedInitialize,
+    judge_initialize,
+    judge_refused_initialize,
+    lacks_handshake,
+)
+from ...protocol.identity.principal import Principal
+from ...protocol.outgoing_params import Identity
+from ...protocol.public_reason import public_reason
+from ...protocol.revisions import NEWEST
+from ...transport.backoff import Backoff
+from ...wire import Success
+from ..server_target import ServerTarget
+from ..starts.start_limiter import StartLimiter, StartPriority
+from .upstream_connection import UpstreamConnection
+from .upstream_param_headers import ServerParamHeaders
+
+__all__ = ["ConnectionOpener", "introduction_of"]
+
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after one that failed
+MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
+PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
+
+log = logging.getLogger("fairlead.gateway")
+
+_FOR_THIS_CLIENT = RefusedInitialize.FOR_THIS_CLIENT
+
+
+class _FailedAttempts:
+    """The failed attempts of one principal to open a connection.
+
+    They are counted per principal, because a client chooses what it declares, and some servers exit
+    when they receive it.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None  # of the last attempt
+        self._backoff = Backoff(FIRST_DELAY, LONGEST_DELAY, jitter=0.0)
+        self._not_before = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is too early for another attempt."""
+        return time.monotonic() < self._not_before
+
+    def failed(self, error: BaseException) -> None:
+        self._not_before = time.monotonic() + self._backoff.next()
+        self.error = error
+
+    def try_at_once(self) -> None:
+        self._not_before = 0.0
+
+
+class ConnectionOpener:
+    """Opens connections to one server, and remembers which eras it speaks."""
+
+    def __init__(
+        self,
+        target: ServerTarget,
+        settings: UpstreamSettings,
+        starts: StartLimiter,
+        on_close: Callable[[UpstreamConnection, ChannelClosed], None],
+    ) -> None:
+        self.target = target
+        self.settings = settings
+        self.interceptors: Sequence[Interceptor] = ()  # around what the server asks and tells
+        # Whether it speaks an era; None: not known. An era that is not to be used counts as not
+        # spoken.
+        self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
+        self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
+        self.param_headers = ServerParamHeaders()
+        self.error: BaseException | None = None  # of the last attempt, while there is no connection
+        self.wanted = False  # a connection was requested
+        self.closed = False
+        self._starts = starts
+        self._on_close = on_close
+        self._backoffs: dict[Principal, _FailedAttempts] = {}
+
+    # Ways to open one
+
+    async def open_for_session(
+        self, introduction: Raw, principal: Principal, *, others: bool
+    ) -> UpstreamConnection:
+        """Open a connection with the `initialize` of a client, byte for byte.
+
+        A process that refuses it is asked whether it is stateless. `others`: there are other
+        connections to the server, so that its era is certain.
+
+        Raises:
+            RpcError, HttpError: The server refused it.
+            FairleadError: It cannot be reached.
+        """
+
+        async def converse(connection: UpstreamConnection) -> None:
+            try:
+                result = await connection.peer.forward(
+                    "initialize", lambda _: introduction, timeout=self.settings.connect_timeout
+                )
+            except RpcError as exc:
+                if not self._may_stay(exc, others):
+                    raise
+                said = msgspec.json.decode(introduction)
+                await self._probe_refused(connection, said, exc)
+                return
+            agreement = judge_initialize(Success(0, result))
+            connection.introduction = result.copy()
+            connection.agreement = agreement
+            connection.peer.conversation.set_agreement(agreement)
+            self.speaks_handshake = True
+
+        return await self._open(converse, principal)
+
+    async def open_after_refusal(
+        self, caller: Caller, capabilities: bytes, refusal: RpcError | HttpError
+    ) -> UpstreamConnection:
+        """Open a stateless connection to a server that refused `initialize`.
+
+        Raises:
+            RpcError, HttpError: The refusal: the server has a handshake, or cannot be reached.
+        """
+        said = introduction_of(capabilities, caller)
+        identity = Identity(said["clientInfo"], said["capabilities"])
+
+        async def converse(connection: UpstreamConnection) -> None:
+            await self._probe_refused(connection, said, refusal)
+
+        try:
+            return await self._open(converse, caller.principal, identity)
+        except FairleadError as exc:
+            log.debug("%s: nor is it stateless: %s", self.target.name, exc)
+            raise refusal from None
+
+    async def open_with_handshake(
+        self, introduction: dict[str, Any], principal: Principal, *, others: bool
+    ) -> UpstreamConnection:
+        """Open a connection of the handshake era that is not of one client."""
+        return await self._converse(introduction, principal, stateless=False, others=others)
+
+    async def find_out(
+        self, introduction: dict[str, Any], principal: Principal, *, others: bool
+    ) -> UpstreamConnection:
+        """Open a connection of the era that the server prefers."""
+        try:
+            return await self._converse(introduction, principal, stateless=None, others=others)
+        except ChannelClosed as exc:
+            if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
+                raise
+        # Some servers die of a first message they do not know; they get the one they expect.
+        self._backoffs[principal].try_at_once()
+        connection = await self._converse(introduction, principal, stateless=False, others=others)
+        self.speaks_stateless = False
+        return connection
+
+    def doubts_era(self, refusal: RpcError | HttpError, *, others: bool) -> bool:
+        """Forget the eras of a server that refuses its handshake: a newer one may run now.
+
+        Returns True if it did speak the handshake era.
+        """
+        refused = judge_refused_initialize(refusal)
+        if self.settings.era != "auto" or others or refused is _FOR_THIS_CLIENT:
+            return False
+        changed = self.speaks_handshake is True
+        self.speaks_stateless = self.speaks_handshake = None
+        return changed
+
+    def learn_era(self, stateless: bool) -> None:
+        """Note the era of a connection that was opened elsewhere with a probe.
+
+        Whether a stateless server also has a handshake is not known: what it says of the versions
+        that it supports is not reliable.
+        """
+        if self.settings.era == "auto":
+            self.speaks_stateless = stateless
+            if not stateless:
+                self.speaks_handshake = True
+
+    def forget_failures(self) -> None:
+        """Allow attempts at once: the server can be reached."""
+        self._backoffs.clear()
+
+    # Opening
+
+    def check_open(self) -> None:
+        """Raises `ConnectFailed` after the end."""
+        if self.closed:
+            raise ConnectFailed(
+                f"{self.target.name}: the gateway ends",
+                public="is not served any more: the gateway ends",
+            )
+
+    async def _open(
+        self,
+        converse: Callable[[UpstreamConnection], Awaitable[None]],
+        principal: Principal,
+        identity: Identity | None = None,
+    ) -> UpstreamConnection:
+        self.check_open()
+        self.wanted = True
+        backoff = self._backoffs.get(principal)
+        if backoff is not None and backoff.error is not None and backoff.waiting:
+            last = backoff.error
+            code = last.exit_code if isinstance(last, ChannelClosed | ConnectFailed) else None
+            raise ConnectFailed(
+                f"{self.target.name} is not there: {backoff.error}",
+                exit_code=code,
+                public=public_reason(backoff.error),
+            )
+        connection: UpstreamConnection | None = None
+        try:
+            async with self._slot(), asyncio.timeout(self.settings.connect_timeout or None):
+                channel = await self.target.open()
+                connection = self._new_connection(channel, principal, identity)
+                await converse(connection)
+                self.check_open()  # or nothing would close it
+        except BaseException as exc:
+            if connection is not None:
+                await connection.close()
+            error = self._described(exc)
+            self._count(error, principal)
+            if error is exc:
+                raise  # with its cause, which `public_reason` may need
+            raise error from None
+        self.error = None
+        self._starts.shortage.clear()
+        self._backoffs.pop(principal, None)
+        return connection
+
+    def _new_connection(
+        self, channel: Any, principal: Principal, identity: Identity | None
+    ) -> UpstreamConnection:
+        connection = UpstreamConnection(
+            self.target.name,
+            channel,
+            identity=identity,
+            id_format=self.target.id_format,
+            input_timeout=self.settings.input_timeout,
+            directed=self.settings.strict,
+            interceptors=self.interceptors,
+            on_close=self._on_close,
+        )
+        connection.principal = principal
+        connection.param_headers = self.param_headers
+        connection.peer.channel.param_headers_of = self.param_headers.of
+        return connection
+
+    def _slot(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return what a start waits for: only processes slow each other down."""
+        if not self.target.is_process:
+            return contextlib.nullcontext()
+        return self._starts.starting(lambda: StartPriority.CALL)
+
+    def _described(self, exc: BaseException) -> BaseException:
+        error = exc
+        if isinstance(exc, TimeoutError) and not isinstance(exc, FairleadError):
+            why = f"did not answer within {self.settings.connect_timeout:g} s"
+            error = ConnectFailed(f"{self.target.name} {why}", public=why)
+        if isinstance(error, ChannelClosed) and error.exit_code is not None:
+            error.public = f"{public_reason(error)} during start-up"
+        return error
+
+    def _count(self, error: BaseException, principal: Principal) -> None:
+        if isinstance(error, LocalResourceError):
+            self._starts.shortage.report(error)
+        elif not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
+            self.error = error
+            if principal not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
+                del self._backoffs[next(iter(self._backoffs))]
+            self._backoffs.setdefault(principal, _FailedAttempts()).failed(error)
+
+    async def _converse(
+        self,
+        introduction: dict[str, Any],
+        principal: Principal,
+        *,
+        stateless: bool | None,
+        others: bool,
+    ) -> UpstreamConnection:
+        identity = Identity(introduction["clientInfo"], introduction["capabilities"])
+
+        async def converse(connection: UpstreamConnection) -> None:
+            # A server of both eras takes the first message for the choice of one.
+            version = NEWEST.value if self.settings.era == "stateless" else "auto"
+            timeout = self.settings.connect_timeout
+            opening = HandshakeOptions(introduction, version=version, timeout=timeout)
+            try:
+                connection.agreement = await open_conversation(
+                    connection.peer, opening, stateless=stateless
+                )
+            except RpcError as exc:
+                if stateless is None or not self._may_stay(exc, others):
+                    raise
+                await self._probe_refused(connection, introduction, exc)
+                return
+            if stateless is None:
+                self.speaks_stateless = connection.agreement.revision.stateless
+            if not connection.agreement.revision.stateless:
+                self.speaks_handshake = True
+
+        return await self._open(converse, principal, identity)
+
+    def _may_stay(self, refusal: RpcError, others: bool) -> bool:
+        """Whether a process that refused `initialize` is asked if it is stateless, not ended.
+
+        Over HTTP a new connection costs nothing, and an old one may stand for a session.
+        """
+        refused = judge_refused_initialize(refusal)
+        if not self.target.is_process or self.settings.era != "auto":
+            return False
+        if refused is _FOR_THIS_CLIENT:
+            return False
+        return not self.speaks_handshake or self.doubts_era(refusal, others=others)
+
+    async def _probe_refused(
+        self, connection: UpstreamConnection, said: dict[str, Any], refusal: RpcError | HttpError
+    ) -> None:
+        """Ask a server that refused `initialize` whether it is a stateless one.
+
+        Raises:
+            RpcError, HttpError: The refusal: it is not stateless, or does not say.
+        """
+        timeout = min(PROBE_TIMEOUT, self.settings.connect_timeout / 2 or PROBE_TIMEOUT)
+        asking = HandshakeOptions(said, version=NEWEST.value, timeout=timeout)
+        try:
+            agreement = await open_conversation(connection.peer, asking)
+        except FairleadError as exc:
+            log.debug("%s: nor is it stateless: %s", self.target.name, exc)
+            raise refusal from None
+        if not lacks_handshake(refusal, agreement):
+            raise refusal
+        connection.agreement = agreement
+        self.speaks_stateless, self.speaks_handshake = True, False
+
+
+def introduction_of(capabilities: bytes, caller: Caller) -> dict[str, Any]:
+    """Return the params of an `initialize` on behalf of a stateless caller."""
+    info = None if caller.info is None else msgspec.json.decode(caller.info)
+    return {
+        "capabilities": msgspec.json.decode(capabilities),
+        "clientInfo": info if isinstance(info, dict) else {"name": "fairlead", "version": "0"},
+    }

@@ -1,0 +1,486 @@
+"""The connections to one server, by the clients that may share them.
+
+A stateless server has one connection for all clients. A server of the handshake era has one per
+`ConnectionKey`, because what a client can do is settled once, when a connection is opened. Beside
+these there may be a default connection, which is kept open for clients without capabilities.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+
+from msgspec import Raw, structs
+
+from ...config.upstream_settings import UpstreamSettings
+from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError, RpcError
+from ...protocol.caller import Caller
+from ...protocol.conversation.era_probe import RefusedInitialize, judge_refused_initialize
+from ...protocol.identity.client_capabilities import (
+    can_be_asked,
+    for_handshake_server,
+    has_roots,
+)
+from ...protocol.identity.principal import ANONYMOUS, UNNAMED
+from ...protocol.public_reason import public_reason
+from ...protocol.revisions import find_revision
+from ..server_target import ServerTarget
+from ..starts.start_limiter import StartLimiter
+from .connection_key import STATELESS, ConnectionKey, key_of_caller, key_of_session
+from .connection_opener import introduction_of
+from .open_connections import OpenConnections
+from .server_events import EventReceiver
+from .turn_lock import Turn, first_turn
+from .upstream_connection import UpstreamConnection
+
+__all__ = ["UpstreamPool"]
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class UpstreamPool(OpenConnections):
+    """Decides which connection a request or session uses, opens it, and closes idle ones."""
+
+    def __init__(
+        self, target: ServerTarget, settings: UpstreamSettings, starts: StartLimiter | None = None
+    ) -> None:
+        """`starts` limits how many processes start at once."""
+        super().__init__(target, settings, starts)
+        self.on_connection: Callable[[UpstreamConnection], None] | None = None
+        self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
+        self._ran_twice = False  # a process was opened beside the default one
+        self._trying_handshake = asyncio.Lock()
+        self._agreed: dict[str, str] = {}  # the revision that the server agreed to for one proposed
+
+    # Connections that are open, for code that must not wait
+
+    @property
+    def stateless_connection(self) -> UpstreamConnection | None:
+        """The connection that all stateless requests share, while there is one."""
+        if self.default is not None:
+            current = self.default.current
+            return current if current is not None and current.stateless else None
+        return self._shared(STATELESS)
+
+    def handshake_connection(self, caller: Caller) -> UpstreamConnection | None:
+        """The connection for a stateless request, if the server is known to want a handshake."""
+        if self.opener.speaks_stateless is not False:
+            return None
+        default = None if self.default is None else self.default.current
+        if default is not None and self._may_use_default(default, caller, in_session=False):
+            return default
+        return self._shared(self._key_of_caller(caller))
+
+    # Stateless callers
+
+    async def for_caller(self, caller: Caller) -> UpstreamConnection:
+        """Return a connection for a request outside of any session.
+
+        Raises:
+            FairleadError: The server cannot be reached.
+        """
+        try:
+            connection = await self._for_caller(caller)
+        except (ChannelClosed, ConnectFailed) as exc:
+            connection = await self._only_process(exc, caller)
+        connection.activate()  # it may be that of a session which has not done so yet
+        return connection
+
+    async def _for_caller(self, caller: Caller) -> UpstreamConnection:
+        default = await self._default_for(caller, in_session=False)
+        if default is not None:
+            return default
+        opener, key = self.opener, self._key_of_caller(caller)
+        if opener.speaks_stateless is not False:
+            connection = self._shared(STATELESS)
+            if connection is None:
+                introduction = introduction_of(for_handshake_server(caller.capabilities), caller)
+                connection = await self._once(
+                    STATELESS,
+                    caller,
+                    lambda: opener.find_out(introduction, caller.principal, others=self._others),
+                    key,
+                )
+            if connection.stateless or connection in self._connections.get(key, ()):
+                return connection
+        # A server with a handshake may have been found out about for another client.
+        connection = self._shared(self._key_of_caller(caller))
+        if connection is None:
+            try:
+                connection = await self._once(key, caller, self._greet(caller), key)
+            except (RpcError, HttpError) as exc:
+                if not opener.doubts_era(exc, others=self._others):
+                    raise
+                return await self._for_caller(caller)
+        return connection
+
+    def _greet(self, caller: Caller) -> Callable[[], Awaitable[UpstreamConnection]]:
+        introduction = introduction_of(for_handshake_server(caller.capabilities), caller)
+        return lambda: self.opener.open_with_handshake(
+            introduction, caller.principal, others=self._others
+        )
+
+    async def for_asking(self, caller: Caller) -> tuple[UpstreamConnection, Turn | None]:
+        """Return a connection for a call during which the server may ask back.
+
+        Where calls share a stream, the call has the connection to itself: the caller of this method
+        releases the turn that is returned.
+
+        Raises:
+            FairleadError: The server cannot be reached.
+            TimeoutError: All connections were in use for too long.
+        """
+        connection = await self.for_caller(caller)
+        if connection.stateless or connection.correlates_calls:
+            return connection, None
+        owner = object()  # each call for itself: a client without a session has nothing but calls
+        if connection is self._current_default:
+            return connection, await connection.turns.take(owner, self.settings.turn_timeout)
+        key, room = self._key_of_caller(caller), True
+        wait = self.settings.turn_wait
+        while True:
+            alive = [one for one in self._connections.get(key, ()) if one.alive]
+            if alive:
+                try:
+                    place, turn = await first_turn([one.turns for one in alive], owner, wait)
+                except TimeoutError:
+                    if not room:
+                        raise
+                else:
+                    if alive[place].alive:
+                        return alive[place], turn
+                    turn.release()
+                    continue
+            try:
+                number = len(alive)
+                await self._once((key, number), caller, self._greet(caller), key)
+            except FairleadError:
+                if not alive:
+                    raise
+                room, wait = False, self.settings.turn_timeout  # the open ones have to do
+
+    # Sessions of the handshake era
+
+    async def for_session(
+        self, session: EventReceiver, introduction: Raw, caller: Caller
+    ) -> UpstreamConnection:
+        """Return the connection of a session; `introduction` are the params of its `initialize`.
+
+        Raises:
+            RpcError: The server refused it.
+            FairleadError: It cannot be reached.
+        """
+        connection = await self._for_session(introduction, caller)
+        connection.sessions[session] = None
+        return connection
+
+    async def another_for_session(
+        self, session: EventReceiver, introduction: Raw, caller: Caller
+    ) -> UpstreamConnection:
+        """Return another connection for a session whose calls wait for those of other sessions.
+
+        Raises:
+            FairleadError: There is no room for one, or it cannot be opened.
+        """
+        key = self._key_of_session(caller, introduction)
+        alive = [one for one in self._connections.get(key, ()) if one.alive]
+        free = next((one for one in alive if one.turns.free), None)
+        if free is None:
+            free = await self._once(
+                (key, len(alive)), caller, self._introduce(introduction, caller), key
+            )
+        free.sessions[session] = None
+        return free
+
+    async def _for_session(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+        default = await self._default_for(caller, in_session=True)
+        if default is not None:
+            return default
+        if self.opener.speaks_handshake is None and self.opener.speaks_stateless:
+            async with self._trying_handshake:  # one process finds out for all
+                return await self._try_handshake(introduction, caller)
+        return await self._try_handshake(introduction, caller)
+
+    async def _try_handshake(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+        if self.opener.speaks_handshake is False:
+            return await self._stateless_for_session(caller)
+        try:
+            return await self._handshake_for_session(introduction, caller)
+        except (RpcError, HttpError) as exc:
+            spoken = self.opener.speaks_handshake
+            if spoken and not self.opener.doubts_era(exc, others=self._others):
+                raise
+            return await self._without_handshake(exc, caller)
+        except (ChannelClosed, ConnectFailed) as exc:
+            return await self._only_process(exc, caller)
+
+    async def _handshake_for_session(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+        shared = self.target.is_process and self.settings.share != "session"
+        if not shared or (self.facts.asks_roots and has_roots(caller.capabilities)):
+            return await self._of_its_own(introduction, caller)
+        key = self._key_of_session(caller, introduction)
+        alive = [one for one in self._connections.get(key, ()) if one.alive]
+        if has_roots(caller.capabilities):
+            # A server that has not been called yet may still ask for the roots of its session.
+            alive = [one for one in alive if one.called or one.idle]
+        if alive:
+            return min(alive, key=lambda one: (not one.turns.free, len(one.sessions)))
+        place = (key, object()) if has_roots(caller.capabilities) else key
+        return await self._once(place, caller, self._introduce(introduction, caller), key)
+
+    def _introduce(
+        self, introduction: Raw, caller: Caller
+    ) -> Callable[[], Awaitable[UpstreamConnection]]:
+        return lambda: self.opener.open_for_session(
+            introduction, caller.principal, others=self._others
+        )
+
+    async def _of_its_own(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
+        # Sessions over HTTP cost little, and are counted by the endpoint.
+        room = self._reserve(caller.principal)
+        with room if self.target.is_process else contextlib.nullcontext():
+            connection = await self._introduce(introduction, caller)()
+        if connection.stateless:
+            return self._filed(connection, STATELESS)
+        connection.opened_for = caller
+        self.own.add(connection)
+        self._opened(connection)
+        return connection
+
+    async def _stateless_for_session(self, caller: Caller) -> UpstreamConnection:
+        connection = await self.for_caller(caller)
+        if not connection.stateless:
+            raise ConnectFailed(
+                f"{self.name} does not speak the stateless era either",
+                public="does not speak the stateless era either",
+            )
+        return connection
+
+    async def _without_handshake(
+        self, refusal: RpcError | HttpError, caller: Caller
+    ) -> UpstreamConnection:
+        """Return a connection to a server that refused `initialize`, if it is a stateless one.
+
+        Raises:
+            RpcError, HttpError: The refusal: the server has a handshake, or cannot be reached.
+        """
+        refused = judge_refused_initialize(refusal)
+        # A process has been asked already. It is started once more only if it must be stateless.
+        asked = self.target.is_process and refused is RefusedInitialize.UNCLEAR
+        if self.settings.era != "auto" or asked or refused is RefusedInitialize.FOR_THIS_CLIENT:
+            raise refusal
+        connection = self.stateless_connection
+        if connection is not None:
+            if refused is RefusedInitialize.NO_HANDSHAKE:  # else it may refuse this client only
+                self._lacks_handshake()
+            return connection
+        capabilities = for_handshake_server(caller.capabilities)
+        with self._reserve(caller.principal):
+            connection = await self.opener.open_after_refusal(caller, capabilities, refusal)
+        return self._filed(connection, STATELESS)
+
+    def _belongs_to(
+        self, connection: UpstreamConnection, session: EventReceiver, in_call: bool
+    ) -> None:
+        """Keep a connection for the session whose roots the server asks for.
+
+        Servers keep the first answer, so others would work in the folders of this one.
+        """
+        caller = session.peer.conversation.peer
+        if caller is None or not has_roots(caller.capabilities):
+            return  # it has no roots to leak
+        if not self.facts.asks_roots:
+            log.info("%s: it asks for roots, so sessions with roots do not share it", self.name)
+        early = self.facts.asks_roots_early or not in_call
+        self._learn(asks_roots=True, asks_roots_early=early)
+        if connection in self.own or not self.target.is_process:
+            return
+        self._forget(connection)
+        self.own.add(connection)
+        self._look_after(connection)
+        for other in [one for one in connection.sessions if one is not session]:
+            del connection.sessions[other]
+            other.detach()  # it gets another one with its next request
+            for uri in list(connection.uris):
+                connection.uris[uri].discard(other)
+                if not connection.uris[uri]:
+                    del connection.uris[uri]
+
+    async def leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
+        """Take a session off its connection; one of its own is closed."""
+        connection.sessions.pop(session, None)
+        if connection in self.own or self._is_surplus(connection):
+            self._forget(connection)
+            await connection.close()
+            self._ended()
+        else:
+            connection.used = connection.now()
+
+    def _is_surplus(self, connection: UpstreamConnection) -> bool:
+        """Whether an idle connection need not stay: of each key the first one does."""
+        if not connection.idle or connection.stateless or connection is self._current_default:
+            return False
+        return not any(several[0] is connection for several in self._connections.values())
+
+    # Comparisons of lists
+
+    async def for_comparison(self, caller: Caller, introduction: Raw | None) -> UpstreamConnection:
+        """Return a connection on which the server sees a client like this one.
+
+        Raises:
+            FairleadError: The server cannot be reached.
+        """
+        if caller.stateless or introduction is None:
+            return await self.for_caller(caller)
+        return await self._for_session(introduction, caller)
+
+    # The default connection
+
+    async def _default_for(self, caller: Caller, *, in_session: bool) -> UpstreamConnection | None:
+        """Return the default connection, if this client may use it."""
+        if self.default is None or self._never_uses_default(caller, in_session):
+            return None
+        connection = await self.default.default_connection()
+        return connection if self._may_use_default(connection, caller, in_session) else None
+
+    def _never_uses_default(self, caller: Caller, in_session: bool) -> bool:
+        """Whether a client gets another connection, whatever the default one turns out to be."""
+        if not in_session or self._shares_all(caller) or self.opener.speaks_handshake is False:
+            return False
+        if self.settings.share == "session" or self.opener.speaks_stateless:
+            return True
+        return caller.principal is not ANONYMOUS or can_be_asked(caller.capabilities)
+
+    def _may_use_default(
+        self, connection: UpstreamConnection, caller: Caller, in_session: bool
+    ) -> bool:
+        if self._shares_all(caller):
+            return True
+        if connection.stateless:
+            # The era follows the client, so that handlers of the handshake era can ask it.
+            return not in_session or self.opener.speaks_handshake is False
+        if in_session and self.settings.share == "session":
+            return False
+        # What a client changes in such a server is no concern of other principals.
+        return caller.principal is ANONYMOUS and not can_be_asked(caller.capabilities)
+
+    def _shares_all(self, caller: Caller) -> bool:
+        return self.settings.share == "all" or (self.facts.is_single and not _is_named(caller))
+
+    async def _only_process(
+        self, exc: ChannelClosed | ConnectFailed, caller: Caller
+    ) -> UpstreamConnection:
+        """Return the default connection, if a second process exited at its start.
+
+        Some servers cannot run twice: they have a fixed port, a lock or a profile. Clients with
+        names do not share: what one of them declares may make a process exit, and must not lead to
+        a process that others use. For them there is `share = "all"`.
+
+        Raises:
+            ChannelClosed, ConnectFailed: The error; there is no other process.
+        """
+        default = self._current_default
+        if exc.exit_code is None or not self.target.is_process or default is None:
+            raise exc
+        if _is_named(caller):
+            exc.public += '; if it cannot run twice, set share = "all" for it'
+            raise exc
+        if self._ran_twice:
+            raise exc  # it can, so this client is the reason
+        log.warning(
+            "%s: a second process exited during its start (%s); the first serves all clients",
+            *(self.name, public_reason(exc)),
+        )
+        self._learn(is_single=True)
+        return default
+
+    def _lacks_handshake(self) -> None:
+        self.opener.speaks_handshake = False
+        self._learn(no_handshake=True)
+
+    # Opening
+
+    def _key_of_caller(self, caller: Caller) -> ConnectionKey:
+        return self._as_agreed(key_of_caller(caller))
+
+    def _key_of_session(self, caller: Caller, introduction: Raw) -> ConnectionKey:
+        return self._as_agreed(key_of_session(caller, introduction))
+
+    def _as_agreed(self, key: ConnectionKey) -> ConnectionKey:
+        """Return a key with the revision that the server agrees to, where that is known."""
+        agreed = self._agreed.get(key.revision, key.revision)
+        return key if agreed == key.revision else structs.replace(key, revision=agreed)
+
+    @property
+    def _others(self) -> bool:
+        return self._current_default is not None or any(one.alive for one in self.connections)
+
+    async def _once(
+        self,
+        place: Hashable,
+        caller: Caller,
+        make: Callable[[], Awaitable[UpstreamConnection]],
+        key: ConnectionKey,
+    ) -> UpstreamConnection:
+        """Open one connection for all concurrent waiters; cancelling one does not cancel others."""
+        task = self._opening.get(place)
+        if task is None:
+            task = asyncio.ensure_future(self._made(caller, make, key))
+            self._opening[place] = task
+            task.add_done_callback(lambda _: self._opening.pop(place, None))
+        return await asyncio.shield(task)
+
+    async def _made(
+        self,
+        caller: Caller,
+        make: Callable[[], Awaitable[UpstreamConnection]],
+        key: ConnectionKey,
+    ) -> UpstreamConnection:
+        self._check_suspended(key)
+        with self._reserve(caller.principal):
+            connection = await make()
+        connection.opened_for = caller
+        if connection.stateless:
+            return self._filed(connection, STATELESS)
+        if connection.agreement is not None and key.revision:
+            agreed = connection.agreement.revision.value
+            if find_revision(key.revision) is not None:  # clients may propose anything
+                self._agreed[key.revision] = agreed
+            key = structs.replace(key, revision=agreed)
+        return self._filed(connection, key)
+
+    def _filed(self, connection: UpstreamConnection, key: ConnectionKey) -> UpstreamConnection:
+        if connection.stateless and self.opener.speaks_handshake is False:
+            self._learn(no_handshake=self.settings.era == "auto")
+        if connection.stateless and (there := self.stateless_connection) is not None:
+            self._retire(connection)  # two were opened before it was known that one is enough
+            return there
+        self._connections.setdefault(key, []).append(connection)
+        self._opened(connection)
+        return connection
+
+    def _opened(self, connection: UpstreamConnection) -> None:
+        self._ran_twice = self._ran_twice or self._current_default is not None
+        connection.on_roots = partial(self._belongs_to, connection)
+        if self.target.is_process:  # a process of ours, which can be ended
+            connection.on_unanswered = partial(self._check_hang, connection)
+        self._look_after(connection)
+        if self.default is not None:
+            self.default.connections_changed()
+        if self.on_connection is not None:
+            self.on_connection(connection)
+
+    async def close(self) -> None:
+        """Close all connections, also those that are being opened."""
+        self.opener.closed = True
+        tasks = list(self._opening.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await super().close()
+
+
+def _is_named(caller: Caller) -> bool:
+    return caller.principal not in (ANONYMOUS, UNNAMED)

@@ -1,0 +1,319 @@
+"""The open connections to one server: room for others, idle ones, and losses."""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Protocol, TypeAlias
+
+from msgspec import structs
+
+from ...config.upstream_settings import UpstreamSettings
+from ...errors import ChannelClosed, ConnectFailed, ServerBusy
+from ...limits import CONNECTIONS_PER_CLIENT
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ..memory.server_facts import ServerFacts
+from ..server_target import ServerTarget
+from ..starts.liveness import LivenessProbe
+from ..starts.start_limiter import StartLimiter
+from .connection_key import ConnectionKey
+from .connection_opener import ConnectionOpener
+from .server_events import EventReceiver
+from .upstream_connection import UpstreamConnection
+
+__all__ = ["DefaultConnection", "OnLost", "OpenConnections"]
+
+EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
+# would otherwise start a process with each of them
+QUIET_AFTER = 60.0  # seconds without a call, after which others may take the place of a session
+MAX_LOSSES, LOSS_WINDOW = 5, 30.0  # more losses of a key within so many seconds suspend it
+MOST_KEYS = 1024  # keys whose losses are remembered
+
+log = logging.getLogger("fairlead.gateway")
+
+# Called with a connection that was lost, the reason, and the sessions that it served.
+OnLost: TypeAlias = Callable[[UpstreamConnection, ChannelClosed, list[EventReceiver]], None]
+
+
+class DefaultConnection(Protocol):
+    """The connection that is kept open without any client."""
+
+    async def default_connection(self) -> UpstreamConnection:
+        """Return it; wait while it is being opened.
+
+        Raises:
+            FairleadError: There is none now.
+        """
+
+    @property
+    def current(self) -> UpstreamConnection | None:
+        """The connection, if it is open now."""
+
+    @property
+    def keeps_one(self) -> bool:
+        """Whether one connection stays open although no client uses it."""
+
+    def rest(self) -> None:
+        """Close it until it is needed again."""
+
+    def connections_changed(self) -> None:
+        """Take note that another connection to the server was opened, closed or lost."""
+
+
+class OpenConnections:
+    """The connections of clients to one server, each under the key of those that may share it."""
+
+    def __init__(
+        self, target: ServerTarget, settings: UpstreamSettings, starts: StartLimiter | None = None
+    ) -> None:
+        """`starts` limits how many processes start at once."""
+        self.name = target.name
+        self.target = target
+        self.settings = settings
+        self.opener = ConnectionOpener(target, settings, starts or StartLimiter(), self._lost)
+        self.default: DefaultConnection | None = None
+        self.on_lost: OnLost | None = None
+        self.evictable_after = EVICTABLE_AFTER
+        self.own: set[UpstreamConnection] = set()  # those of one session each
+        self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
+        self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.facts = ServerFacts()
+        self.on_facts: Callable[[ServerFacts], None] | None = None  # called with new ones
+        self._liveness = LivenessProbe(settings.hang_timeout)
+        self._losses: dict[ConnectionKey, deque[float]] = {}
+        self._reserved: Counter[Principal] = Counter()  # connections that are being opened
+
+    def update_settings(self, settings: UpstreamSettings) -> None:
+        """Use other settings from now on; connections that are open stay."""
+        self.settings = self.opener.settings = settings
+
+    @property
+    def connections(self) -> list[UpstreamConnection]:
+        """All connections except the default one."""
+        shared = (one for several in self._connections.values() for one in several)
+        return [*shared, *self.own]
+
+    @property
+    def _current_default(self) -> UpstreamConnection | None:
+        return None if self.default is None else self.default.current
+
+    def _shared(self, key: ConnectionKey) -> UpstreamConnection | None:
+        """Return an open connection of this key."""
+        for connection in self._connections.get(key, ()):
+            if connection.alive:
+                return connection
+        return None
+
+    # What is known of the server
+
+    def recall(self, facts: ServerFacts) -> None:
+        """Take over what is known about the server from another time."""
+        self.facts = facts
+        if facts.no_handshake and self.settings.era == "auto":
+            self.opener.speaks_handshake = False
+
+    def _learn(self, **facts: bool) -> None:
+        new = structs.replace(self.facts, **facts)
+        if new != self.facts:
+            self.facts = new
+            if self.on_facts is not None:
+                self.on_facts(new)
+
+    # Room
+
+    @contextlib.contextmanager
+    def _reserve(self, principal: Principal) -> Iterator[None]:
+        """Make room for a connection of `principal`, and count it while it is being opened.
+
+        Raises:
+            ServerBusy: All connections are in use.
+        """
+        self._make_room(principal)
+        self._reserved[principal] += 1
+        try:
+            yield
+        finally:
+            self._reserved[principal] -= 1
+            if not self._reserved[principal]:
+                del self._reserved[principal]
+
+    def trim(self) -> None:
+        """Close a connection that is not in use, if the default one is one too many."""
+        with contextlib.suppress(ServerBusy):
+            self._make_room(ANONYMOUS, more=0)
+
+    def _make_room(self, principal: Principal, more: int = 1) -> None:
+        """Make room for another connection of `principal`, by ending one that is not in use.
+
+        A client that was authenticated has at most half of the connections, and when all are open,
+        one of the principal with the most connections is ended.
+
+        Raises:
+            ServerBusy: All connections are in use.
+        """
+        most = self.settings.max_connections
+        used = sum(len(several) for several in self._connections.values())
+        used += self._reserved.total()
+        if self.target.is_process:
+            used += len(self.own) + (self._current_default is not None)
+        candidates = [one for one in self.connections if not one.stateless]
+        default = self._current_default
+        if default is not None and self.target.is_process:
+            candidates.append(default)
+        if principal is not ANONYMOUS:
+            own = [one for one in candidates if one.principal == principal]
+            held = len(own) + self._reserved[principal]
+            if held >= max(1, most // 2):
+                CONNECTIONS_PER_CLIENT.hit()
+                self._retire_one(own, held)
+                return
+        if used + more <= most:
+            return
+        shares = Counter(one.principal for one in candidates)
+        most_held = max(shares.values(), default=0)
+        self._retire_one([one for one in candidates if shares[one.principal] == most_held], used)
+
+    def _retire_one(self, connections: list[UpstreamConnection], used: int) -> None:
+        """End the one of these connections that has not been used for the longest time."""
+        now = asyncio.get_running_loop().time()
+        # Sessions that have been quiet for long get another connection with their next request.
+        ready = {one: one.used + self.evictable_after for one in connections if one.idle}
+        ready |= {one: one.used + QUIET_AFTER for one in connections if one.quiet and not one.idle}
+        evictable = [one for one, when in ready.items() if when <= now]
+        if evictable:
+            idle = [one for one in evictable if one.idle]
+            self._retire(min(idle or evictable, key=lambda one: one.used))
+            return
+        why = f"is busy: {used} connections to it are in use. Try again later"
+        wait = min(ready.values(), default=now + QUIET_AFTER) - now
+        raise ServerBusy(f"{self.name} {why}", public=why, retry_after=round(wait, 1))
+
+    # Connections that are not used
+
+    def _look_after(self, connection: UpstreamConnection) -> None:
+        """Close a connection that was not used for a while.
+
+        Sessions of clients that vanished may still have it: one that comes back gets another.
+        """
+        loop = asyncio.get_running_loop()
+
+        def rest() -> float:
+            settings = self.settings
+            return settings.idle_close_used if connection.called else settings.idle_close
+
+        if not rest() or connection.stateless:
+            return
+
+        def look() -> None:
+            left = connection.used + rest() - loop.time()
+            unused = connection.idle or connection.abandoned
+            if left <= 0 and connection.alive and unused and not self._is_last(connection):
+                self._retire(connection)
+            elif connection.alive and rest():
+                delay = left if left > 0 else rest()
+                self._timers[connection] = loop.call_later(delay, look)
+
+        self._timers[connection] = loop.call_later(rest(), look)
+
+    def _retire(self, connection: UpstreamConnection) -> None:
+        if self.default is not None and connection is self.default.current:
+            self.default.rest()
+            return
+        self._forget(connection)
+        self._start(connection.close())
+        self._ended()
+
+    def retire_unused(self, connection: UpstreamConnection) -> None:
+        """Close a connection that was opened for lists only, as soon as no client uses it."""
+        if connection.called or connection.stateless or connection not in self.connections:
+            return
+        if connection.idle:
+            self._retire(connection)
+        else:
+            connection.on_idle = partial(self.retire_unused, connection)
+
+    def _ended(self) -> None:
+        if self.default is not None and not self.opener.closed:
+            self.default.connections_changed()
+
+    def _is_last(self, connection: UpstreamConnection) -> bool:
+        """Whether a connection stays open because a server that is not lazy has one."""
+        if self.default is None or not self.default.keeps_one:
+            return False
+        return self.default.current is None and self.connections == [connection]
+
+    def _start(self, work: "Awaitable[None]") -> None:
+        task = asyncio.ensure_future(work)
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def _check_hang(self, connection: UpstreamConnection) -> None:
+        """Find out if a server is busy or hangs, after a caller gave up waiting."""
+        if not self.opener.closed:
+            self._liveness.check_hang(connection.peer, partial(self._hangs, connection))
+
+    def _hangs(self, connection: UpstreamConnection, why: str) -> None:
+        """End a process that hangs: callers get the reason, the next request another process."""
+        public = why.removeprefix("it ")
+
+        async def end() -> None:
+            await connection.peer.close(why, public=public)
+            await connection.close()
+
+        self._start(end())
+        self._lost(connection, ChannelClosed(why, public=public))
+
+    def _lost(self, connection: UpstreamConnection, end: ChannelClosed) -> None:
+        key = self._forget(connection)
+        if key is not None and end.exit_code is not None and not connection.ending:
+            self._count_loss(key)
+        sessions = list(connection.sessions)
+        for session in sessions:
+            session.detach()
+        connection.sessions.clear()
+        if self.on_lost is not None and not self.opener.closed:
+            self.on_lost(connection, end, sessions)
+        self._ended()
+
+    def _count_loss(self, key: ConnectionKey) -> None:
+        if key not in self._losses and len(self._losses) >= MOST_KEYS:
+            del self._losses[next(iter(self._losses))]
+        losses = self._losses.setdefault(key, deque(maxlen=MAX_LOSSES + 1))
+        losses.append(asyncio.get_running_loop().time())
+
+    def _check_suspended(self, key: ConnectionKey) -> None:
+        """Raises `ConnectFailed` while processes of this key were lost too often of late."""
+        losses = self._losses.get(key)
+        # A connection may be found dead before its loss is reported.
+        dead = sum(not one.alive for one in self._connections.get(key, ()))
+        if losses is not None and len(losses) + dead > MAX_LOSSES:
+            if asyncio.get_running_loop().time() - losses[0] <= LOSS_WINDOW:
+                why = f"failed more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
+                raise ConnectFailed(f"{self.name} {why}", public=why)
+            del self._losses[key]
+
+    def _forget(self, connection: UpstreamConnection) -> ConnectionKey | None:
+        """Remove a connection; return the key that it had."""
+        timer = self._timers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        self.own.discard(connection)
+        for key, several in list(self._connections.items()):
+            if connection in several:
+                several.remove(connection)
+                if not several:
+                    del self._connections[key]
+                return key
+        return None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self.opener.closed = True
+        self._liveness.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        closing = (connection.close() for connection in self.connections)
+        await asyncio.gather(*closing, *self._retiring, return_exceptions=True)

@@ -1,0 +1,147 @@
+"""Params as they pass through: rebuilt key by key, every value the bytes it came as.
+
+The progress token and what belongs to one hop stand in `_meta`, so that cannot be passed on as it
+is. All else can, and what was routed on is what is sent.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ...errors import RpcError
+from ...interceptor import Exchange
+from ...protocol.caller import (
+    CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    SUBSCRIPTION_KEY,
+    VERSION_KEY,
+)
+from ...protocol.json_edit import RawMembers, members_of
+from ...wire import Notification, Params, RequestId, to_json
+from ...wire.error_codes import INVALID_PARAMS
+
+__all__ = [
+    "STATELESS_KEYS",
+    "UNREADABLE",
+    "RelayedParams",
+    "params_as_decoded",
+    "params_of",
+    "with_progress_token",
+    "with_subscription_id",
+]
+
+TOKEN: Final = "progressToken"
+UNREADABLE: Final = "Invalid params: they are nested too deeply to be read"
+# What a request of the stateless era says about itself; a handshake server has heard it before.
+STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
+
+_AROUND: Final = len(b'{"name":"","arguments":}')
+
+_encode = msgspec.json.Encoder().encode
+_Meta = dict[str, Raw]
+
+
+class RelayedParams:
+    """The params of one request on their way to another connection."""
+
+    __slots__ = ("_given", "_tracked", "members", "meta")
+
+    def __init__(self, params: Params) -> None:
+        self._given: Params = params
+        members: RawMembers | None = {} if isinstance(params, UnsetType) else members_of(params)
+        self.members = members
+        meta = members.get("_meta") if members else None
+        self.meta: _Meta | None = None if meta is None else members_of(meta)
+        self._tracked = self.meta is not None and self.meta.pop(TOKEN, None) is not None
+
+    @property
+    def tracked(self) -> bool:
+        """Whether whoever asks wants to hear about progress."""
+        return self._tracked
+
+    def without(self, keys: tuple[str, ...]) -> None:
+        """Leave out members of `_meta`."""
+        if self.meta is not None:
+            for key in keys:
+                self.meta.pop(key, None)
+
+    def stamp(self, meta: Mapping[str, Raw]) -> None:
+        """Say something about the request in its `_meta`."""
+        self.meta = {**(self.meta or {}), **meta}
+
+    def replace(self, name: str, value: str) -> None:
+        """Give a member another text."""
+        if self.members is not None:
+            self.members[name] = Raw(to_json(value))
+
+    def fill(self, request_id: RequestId) -> Params:
+        """The params under an id of ours, which is also the token for progress.
+
+        Raises:
+            RpcError: we cannot read them; there could be a token in them that is another's id.
+        """
+        members, meta = self.members, self.meta
+        if members is None:
+            raise RpcError(INVALID_PARAMS, UNREADABLE, {"source": "proxy"})
+        if self._tracked:
+            meta = dict(meta or {})
+            meta[TOKEN] = Raw(
+                b"%d" % request_id if type(request_id) is int else to_json(request_id)
+            )
+        if meta is None:
+            return Raw(_encode(members)) if members else self._given
+        return Raw(_encode({**members, "_meta": meta}))
+
+
+def params_as_decoded(exchange: Exchange) -> Raw | None:
+    """Params as whoever has looked at them has read them: a name may have been there twice.
+
+    None if they have `_meta`, or are no object.
+    """
+    params, head = exchange.message.params, exchange.head
+    if params is UNSET:
+        return None
+    name, arguments = head.name, head.arguments
+    if name is not UNSET and arguments is not UNSET and name.isascii():
+        least = len(name) + len(memoryview(arguments)) + _AROUND
+        if len(memoryview(params)) == least:
+            return params  # there is no room for anything else in it
+    members = members_of(params)
+    return Raw(_encode(members)) if members and "_meta" not in members else None
+
+
+def params_of(exchange: Exchange) -> RelayedParams:
+    """The params of a request, with its target under the name that the server knows."""
+    params = RelayedParams(exchange.message.params)
+    if exchange.alias is not None:
+        params.replace("name", exchange.alias)
+    return params
+
+
+def with_progress_token(note: Notification, token: RequestId) -> Notification:
+    """Progress, under the token of whoever asked for it."""
+    members = None if isinstance(note.params, UnsetType) else members_of(note.params)
+    if members is None:
+        return note
+    members[TOKEN] = Raw(to_json(token))
+    return Notification(note.method, Raw(_encode(members)), note.extra)
+
+
+def with_subscription_id(note: Notification, subscription: RequestId | None) -> Notification:
+    """News of a subscription, under the id of whoever subscribed; None takes the tag off."""
+    members = None if isinstance(note.params, UnsetType) else members_of(note.params)
+    meta = None if members is None else members_of(members.get("_meta"))
+    if members is None or meta is None or SUBSCRIPTION_KEY not in meta:
+        return note
+    if subscription is None:
+        del meta[SUBSCRIPTION_KEY]
+        if not meta:
+            del members["_meta"]
+            params = Raw(_encode(members)) if members else UNSET
+            return Notification(note.method, params, note.extra)
+    else:
+        meta[SUBSCRIPTION_KEY] = Raw(to_json(subscription))
+    return Notification(note.method, Raw(_encode({**members, "_meta": meta})), note.extra)

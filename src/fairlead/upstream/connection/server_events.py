@@ -1,0 +1,350 @@
+"""Messages that a server sends of its own accord, and the clients they are for.
+
+A message goes to the client it is meant for, where that is known; it is never guessed. Over
+Streamable HTTP the stream of a call tells. On other transports there must be only one candidate.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ...client.connection.listen_request import ACKNOWLEDGED
+from ...errors import FairleadError, LocalProtocolError, RpcError
+from ...interceptor import Answer, Exchange, Handler, Interceptor, chain, extra_members_hook
+from ...peer import Peer
+from ...peer.notification_pipeline import NotificationPipeline
+from ...protocol.caller import SUBSCRIPTION_KEY, Caller, read_params_head
+from ...protocol.conversation.conversation import Agreement
+from ...protocol.envelope import Direction
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.methods import exists
+from ...protocol.own_errors import own_error
+from ...protocol.public_reason import public_reason
+from ...protocol.revisions import NEWEST, NEWEST_HANDSHAKE
+from ...wire import Notification, Request, RequestId
+from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from .notification_outbox import PeerOutbox
+from .relayed_call import LEVELS, RelayedCall
+from .relayed_params import with_subscription_id
+
+if TYPE_CHECKING:
+    from ...server.features.change_broadcaster import ChangeBroadcaster
+
+__all__ = ["UPDATED", "EventReceiver", "ServerEvents"]
+
+UPDATED: Final = "notifications/resources/updated"
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class EventReceiver(Hashable, Protocol):
+    """A client session, as the connection to its server sees it."""
+
+    principal: Principal
+    peer: Peer
+    outbox: PeerOutbox
+    level: str | None
+
+    @property
+    def uris(self) -> Collection[str]:
+        """The resources it is subscribed to."""
+
+    def wants_log(self, rank: int) -> bool:
+        """Return True if a log message of this severity is for it."""
+
+    def takes(self, note: Notification) -> bool:
+        """Return True if it wants this notification from the server itself."""
+
+    def tell(self, note: Notification) -> None:
+        """Send a notification of the server to the client."""
+
+    async def ask(
+        self, exchange: Exchange, server: PeerOutbox, reply_to: RequestId | None = None
+    ) -> Answer:
+        """Forward a request of the server to the client and return its result."""
+
+    def detach(self) -> None:
+        """Forget the connection: it was lost, or given to another session."""
+
+
+class ServerEvents:
+    """Routes requests and notifications of a server to calls and sessions of clients."""
+
+    peer: Peer
+    outbox: PeerOutbox
+    agreement: Agreement | None
+    now: Callable[[], float]
+
+    def __init__(self, name: str, interceptors: Sequence[Interceptor]) -> None:
+        """`interceptors` are around what the server asks and tells."""
+        self.name = name
+        self.sessions: dict[EventReceiver, None] = {}  # of clients that use the connection
+        self.calls: dict[RequestId, RelayedCall] = {}
+        self.uris: dict[str, set[object]] = {}  # subscribers, by the URI of a resource
+        self.changes: ChangeBroadcaster | None = None  # for stateless clients of a handshake server
+        self.on_news: Callable[[Notification], None] | None = None  # stateless: not of a call
+        self.listeners: list[Callable[[Notification], None]] = []  # get every notification
+        # Called when roots are requested: of which session, and whether a call is about it.
+        self.on_roots: Callable[[EventReceiver, bool], None] | None = None
+        self.roots_answered = asyncio.Event()
+        # Many servers ask on the stream that belongs to no call, though they could do better.
+        self._aside = False
+        self.interceptors = interceptors
+        self._ask_through = chain(interceptors, self._asked)
+        self._extra_members = extra_members_hook(interceptors)
+        self.passage = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
+
+    @property
+    def stateless(self) -> bool:
+        return self.agreement is not None and self.agreement.revision.stateless
+
+    @property
+    def correlates_calls(self) -> bool:
+        """Whether each call has a stream of its own, on which its questions come."""
+        return not self._aside and self.peer.channel.correlates_calls
+
+    def receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
+        """Pass members beside the server's result on to the client that sent the request."""
+        call = self.calls.get(request_id)
+        if call is not None:
+            if self._extra_members is not None:
+                members = self._extra_members(call.exchange, members)
+            call.exchange.edge.add_extra_members(call.exchange.request_id, members)
+
+    # Requests of the server
+
+    @contextmanager
+    def goes_on(self, call: RelayedCall) -> "Iterator[None]":
+        """Keep a call that the server answered with questions: it is not over for its client."""
+        sent_as = call.sent_as
+        assert sent_as is not None
+        self.calls[sent_as] = call
+        try:
+            yield None
+        finally:
+            self.calls.pop(sent_as, None)
+
+    async def asked_inside(self, call: RelayedCall, question: Request, ask: Handler) -> Answer:
+        """Pass a question inside of a result through the interceptors; `ask` asks the client.
+
+        Raises:
+            RpcError: The client or an interceptor refused the question.
+        """
+        exchange = Exchange(
+            question,
+            self._on_behalf_of(call.exchange.caller.principal, stateless=True),
+            read_params_head(question.params),
+            Direction.SERVER_TO_CLIENT,
+            self.peer.channel.context,
+            self.peer,
+            related=call.sent_as,
+        )
+        return await chain(self.interceptors, ask)(exchange)
+
+    def request_withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
+        """Cancel a question that the server no longer waits for."""
+        related = self.peer.related_request_id
+        self.passage.cancel(note, self.peer, cancel, related, self._sender(related))
+
+    async def request_received(self, exchange: Exchange) -> Answer:
+        """Handle a request of the server: for interceptors its principal is that of the client."""
+        if self.interceptors:
+            exchange.caller = self._sender(exchange.related)
+        return await self._ask_through(exchange)
+
+    def _sender(self, related: RequestId | None) -> Caller:
+        """Return the server, on behalf of the client its message is for, where that is certain."""
+        call = self._call_of(related)
+        if call is not None:
+            return self._on_behalf_of(call.exchange.caller.principal)
+        session = self._only_session()
+        return self._on_behalf_of(ANONYMOUS if session is None else session.principal)
+
+    def _on_behalf_of(self, principal: Principal, *, stateless: bool = False) -> Caller:
+        known = self.peer.conversation.peer
+        if known is None:
+            return Caller(NEWEST if stateless else NEWEST_HANDSHAKE, stateless, principal)
+        if known.principal == principal:
+            return known
+        return msgspec.structs.replace(known, principal=principal)
+
+    async def _asked(self, exchange: Exchange) -> Answer:
+        if exchange.method == "ping":
+            return b"{}"
+        await self.passage.passed()
+        if exchange.related is None:
+            self._aside = True
+        call = self._call_of(exchange.related)
+        if call is not None and call.parking is not None:
+            return await call.parking.ask(exchange)
+        session = self._only_session() if call is None else cast("EventReceiver", call.session)
+        if session is None:
+            raise own_error(METHOD_NOT_FOUND, f"{exchange.method}: no client can be asked now")
+        if exchange.method == "roots/list" and self.on_roots is not None:
+            self.on_roots(session, call is not None)
+        try:
+            asked_in = None if call is None else call.exchange.request_id
+            return await session.ask(exchange, self.outbox, asked_in)
+        except RpcError:
+            raise
+        except LocalProtocolError as exc:
+            raise own_error(exc.code, str(exc)) from exc
+        except FairleadError as exc:
+            why = f"{exchange.method} was not answered: the client {public_reason(exc)}"
+            raise own_error(INTERNAL_ERROR, why) from exc
+        finally:
+            if exchange.method == "roots/list":
+                self.roots_answered.set()
+
+    def _call_of(self, related: RequestId | None) -> RelayedCall | None:
+        """Return the call that a message belongs to, if that is certain."""
+        if related is not None:
+            return self.calls.get(related)
+        if self.correlates_calls:
+            return None
+        asking = [call for call in self.calls.values() if call.may_be_asked]
+        return asking[0] if len(asking) == 1 else None
+
+    def _only_session(self) -> EventReceiver | None:
+        return next(iter(self.sessions)) if len(self.sessions) == 1 else None
+
+    # Notifications of the server
+
+    def notification_received(self, note: Notification) -> None:
+        """Route a notification of the server."""
+        for listener in self.listeners:
+            listener(note)
+        is_ours = note.method == ACKNOWLEDGED and _subscription(note) not in self.calls
+        if is_ours:  # interceptors do not see what we requested for ourselves
+            if self.on_news is not None:
+                self.on_news(note)
+            return
+        related = self.peer.related_request_id
+        self.intercept(note, lambda passed: self._passed(passed, related), related)
+
+    def intercept(
+        self,
+        note: Notification,
+        deliver: Callable[[Notification], object],
+        related: RequestId | None,
+    ) -> None:
+        """Pass a notification of the server through the interceptors."""
+        sender = self._sender(related) if self.interceptors else None
+        self.passage.put(note, self.peer, deliver, related, sender)
+
+    def _passed(self, note: Notification, related: RequestId | None) -> None:
+        if note.method == "notifications/message":
+            self._logged(note, related)
+            return
+        if self.stateless:
+            self._told_stateless(note, related)
+            return
+        if note.method == UPDATED:
+            self._updated(note)
+            return
+        call = None if related is None else self.calls.get(related)
+        for_all = call is None or note.method.endswith("/list_changed")
+        mine = call is not None and (not call.exchange.caller.stateless or not exists(note.method))
+        if call is not None and mine and (call.session is None or call.session.takes(note)):
+            call.tell(note)
+        if for_all:
+            others = [s for s in self.sessions if call is None or s is not call.session]
+            self._spread(note, others)
+            if self.changes is not None and note.method.endswith("/list_changed"):
+                self.changes.changed(note.method)
+
+    def _updated(self, note: Notification) -> None:
+        uri = _read(note, _Updated).uri
+        subscribed = self.uris.get(uri, set()) if uri is not None else set()
+        self._spread(note, [s for s in self.sessions if s in subscribed or len(self.sessions) == 1])
+        if self.changes is not None and uri is not None:
+            self.changes.changed(UPDATED, uri)
+
+    def _told_stateless(self, note: Notification, related: RequestId | None) -> None:
+        named = _subscription(note)
+        if note.method == "notifications/cancelled":
+            named = _read(note, _Cancelled).request_id
+        call = self.calls.get(named) if named is not None else None
+        if call is None:
+            call = None if related is None else self.calls.get(related)
+        if call is None and named is None and not exists(note.method):
+            call = self._only_call()  # an extension that only the two ends know
+        if call is None:
+            if self.on_news is not None:
+                self.on_news(note)
+            return
+        if note.method == "notifications/cancelled":
+            # The server ends a subscription, which is the same as its last result.
+            self.peer.settle(cast(RequestId, named), Raw(b'{"resultType":"complete"}'))
+            return
+        call.tell(with_subscription_id(note, call.exchange.request_id))
+
+    def _logged(self, note: Notification, related: RequestId | None) -> None:
+        level = _read(note, _Logged).level
+        rank = LEVELS.index(level) if level in LEVELS else len(LEVELS)
+        call = None if related is None else self.calls.get(related)
+        if call is None and related is None:
+            call = self._only_call()
+        if call is not None:
+            if call.wants_log(rank):
+                call.tell(note)
+            return
+        session = self._only_session()
+        if session is not None and session.wants_log(rank) and not self.stateless:
+            session.tell(note)
+        # Otherwise it may belong to a request of any client, so it is dropped.
+
+    def _only_call(self) -> RelayedCall | None:
+        """Return the call under way, if there is one; several of one client count as one."""
+        calls = list(self.calls.values())
+        if not calls:
+            return None
+        first = calls[0]
+        alike = all(c.session is first.session and c.session is not None for c in calls[1:])
+        return first if alike else None
+
+    def _spread(self, note: Notification, sessions: Iterable[EventReceiver]) -> None:
+        for session in list(sessions):
+            session.tell(note)
+
+
+class _Logged(Struct):
+    level: str = ""
+
+
+class _Cancelled(Struct, rename="camel"):
+    request_id: RequestId | None = None
+
+
+class _Updated(Struct):
+    uri: str | None = None
+
+
+class _Tag(Struct):
+    id: RequestId | None = msgspec.field(default=None, name=SUBSCRIPTION_KEY)
+
+
+class _Tagged(Struct):
+    meta: _Tag | None = msgspec.field(default=None, name="_meta")
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def _read(note: Notification, kind: type[S]) -> S:
+    """Decode the params of a notification; members that cannot be read count as absent."""
+    params = b"{}" if isinstance(note.params, UnsetType) else note.params
+    try:
+        return msgspec.json.decode(params, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return kind()
+
+
+def _subscription(note: Notification) -> RequestId | None:
+    meta = _read(note, _Tagged).meta
+    return None if meta is None else meta.id

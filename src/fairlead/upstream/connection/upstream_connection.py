@@ -1,0 +1,278 @@
+"""One connection to a server, and the calls and sessions of clients that use it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from ...errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
+from ...interceptor import Interceptor, malformed_frame_hook
+from ...peer import Peer
+from ...protocol.caller import Caller
+from ...protocol.conversation.conversation import Agreement, Conversation, ConversationRole
+from ...protocol.envelope import SessionState
+from ...protocol.identity.principal import ANONYMOUS, Principal
+from ...protocol.outgoing_params import Identity
+from ...transport.channel import Channel
+from ...wire import Notification, RequestId
+from ...wire.error_codes import HEADER_MISMATCH
+from .notification_outbox import PeerOutbox
+from .relayed_call import WORK, RelayedCall
+from .relayed_params import RelayedParams
+from .server_events import ServerEvents
+from .turn_lock import Turn, TurnLock
+from .upstream_param_headers import ServerParamHeaders, sends_param_headers
+
+__all__ = ["UpstreamConnection"]
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class UpstreamConnection(ServerEvents):
+    """A connection to a server of either era."""
+
+    def __init__(
+        self,
+        name: str,
+        channel: Channel | Peer,
+        *,
+        identity: Identity | None = None,
+        id_format: str = "integer",
+        input_timeout: float = 600.0,
+        directed: bool = True,
+        interceptors: Sequence[Interceptor] = (),
+        on_close: Callable[["UpstreamConnection", ChannelClosed], None] | None = None,
+    ) -> None:
+        """A `Peer` is a connection that is open already, and that its owner closes.
+
+        Without `directed`, notifications that only a client may send are passed on, too.
+        """
+        super().__init__(name, interceptors)
+        self.agreement: Agreement | None = None
+        self.introduction: Raw | None = None  # the result of `initialize`, byte for byte
+        self.turns = TurnLock()  # of calls during which the server may ask back
+        self.level: str | None = None  # handshake era: the log level that was requested
+        self.param_headers: ServerParamHeaders | None = None  # None: not sent by us
+        self.stream_count = 0  # listen streams of stateless clients
+        self.on_unanswered: Callable[[], None] | None = None  # called when a call was given up
+        self.on_idle: Callable[[], None] | None = None  # called once when no client uses it
+        self.now = asyncio.get_running_loop().time
+        self.used = self.now()
+        self.called = False  # a client has sent a request over it
+        self.principal: Principal = ANONYMOUS  # that it was opened for
+        self._activated = asyncio.Event()
+        self.opened_for: Caller | None = None  # the client whose capabilities were declared
+        self.variant: int | None = None  # of the lists, if they changed on this connection
+        self.ending = False  # closed by us
+        self._on_close = on_close
+        self._background: set[asyncio.Task[None]] = set()
+        self.borrowed = isinstance(channel, Peer)
+        if isinstance(channel, Peer):
+            self.peer = channel
+            self.agreement = channel.conversation.agreement
+            channel.on_malformed = malformed_frame_hook(interceptors) or channel.on_malformed
+        else:
+            self.peer = self._new_peer(channel, identity, id_format, directed, input_timeout)
+        self.outbox = PeerOutbox(self.peer)
+        self.peer.carrier = self
+        self.peer.on_extra_members = self.receive_extra_members
+        if not self.borrowed:
+            self.peer.start()
+
+    def _new_peer(
+        self,
+        channel: Channel,
+        identity: Identity | None,
+        id_format: str,
+        directed: bool,
+        input_timeout: float,
+    ) -> Peer:
+        conversation = Conversation(
+            ConversationRole.CLIENT,
+            identity,
+            id_format="string" if id_format == "string" else "integer",
+            directed=directed,
+            principal=ANONYMOUS,  # of the server; its messages get that of the client they are for
+        )
+        peer = Peer(
+            channel,
+            conversation,
+            handler=self.request_received,
+            on_notification=self.notification_received,
+            on_cancelled=self.request_withdrawn,
+            on_close=self._closed,
+            input_timeout=input_timeout,
+            max_in_flight=1024,
+        )
+        peer.on_malformed = malformed_frame_hook(self.interceptors)
+        return peer
+
+    @property
+    def alive(self) -> bool:
+        return self.peer.connected
+
+    @property
+    def server_info(self) -> bytes | None:
+        return None if self.agreement is None else self.agreement.server_info
+
+    # Forwarding
+
+    async def pass_on(
+        self,
+        call: RelayedCall,
+        passing: RelayedParams,
+        *,
+        timeout: float,
+        on_sent: Callable[[RequestId], None] | None = None,
+        turn: Turn | None = None,
+    ) -> Raw:
+        """Forward a request of a client, and wait for the bytes of the result.
+
+        A `turn` is released as soon as the server has answered, however slowly the client reads.
+
+        Raises:
+            RpcError: The server refused the request.
+            TransportError: It could not be asked, or the connection was lost.
+        """
+        headers, method = self.param_headers, call.exchange.message.method
+        if headers is None or method not in ("tools/list", "tools/call"):
+            return await self._pass_on(call, passing, timeout, on_sent, turn)
+        try:
+            result = await self._pass_on(call, passing, timeout, on_sent, turn)
+        except RpcError as exc:
+            if exc.code != HEADER_MISMATCH or sends_param_headers(call.exchange):
+                raise
+            try:
+                await headers.ask(self.peer, timeout)
+            except FairleadError:
+                raise exc from None
+            return await self._pass_on(call, passing, timeout, on_sent, turn)
+        if method == "tools/list":
+            headers.learn(result)
+        return result
+
+    async def _pass_on(
+        self,
+        call: RelayedCall,
+        passing: RelayedParams,
+        timeout: float,
+        on_sent: Callable[[RequestId], None] | None,
+        turn: Turn | None,
+    ) -> Raw:
+        exchange = call.exchange
+        sent_as: RequestId | None = None
+        wanted = True
+
+        def progressed(note: Notification) -> None:
+            self.intercept(note, call.progressed, sent_as)
+
+        def sent(request_id: RequestId) -> None:
+            nonlocal sent_as
+            sent_as = call.sent_as = request_id
+            self.calls[request_id] = call
+            if on_sent is not None:
+                on_sent(request_id)
+
+        try:
+            return await self.peer.forward(
+                exchange.message.method,
+                passing.fill,
+                extra=exchange.message.extra,
+                timeout=timeout,
+                max_total=timeout * 24,
+                overhear=progressed if passing.tracked else None,
+                on_sent=sent,
+            )
+        except asyncio.CancelledError:
+            wanted = False
+            if exchange.message.method != "subscriptions/listen":  # cancelling is how those end
+                self.unanswered()
+            raise
+        except RequestTimeout:
+            self.unanswered()
+            raise
+        finally:
+            self.used = self.now()
+            self.called = self.called or exchange.message.method in WORK
+            try:
+                if wanted and self.passage.busy:
+                    await self.passage.passed()  # notifications on the way still look up the call
+            finally:
+                if sent_as is not None:
+                    self.calls.pop(sent_as, None)
+                if turn is not None:
+                    turn.release()
+                self._report_idle()
+            if wanted:
+                await call.flushed()
+
+    def _report_idle(self) -> None:
+        if self.on_idle is not None and self.idle:
+            report, self.on_idle = self.on_idle, None
+            report()
+
+    def unanswered(self) -> None:
+        """Report that a call was given up, so that the owner can check if the server responds."""
+        if self.on_unanswered is not None:
+            self.on_unanswered()
+
+    def activate(self, note: Notification | None = None) -> None:
+        """Send `initialized`, unless that was done; `note` is the client's own."""
+        conversation = self.peer.conversation
+        if not self.stateless and conversation.state is SessionState.INITIALIZING:
+            made = conversation.notification("notifications/initialized")
+            self.outbox.put(made if note is None else note)
+        self._activated.set()
+
+    async def wait_until_active(self) -> None:
+        """Wait until the client has completed the handshake of this connection."""
+        if self.peer.conversation.state is not SessionState.ACTIVE:
+            await self._activated.wait()
+
+    def background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a request whose result is not needed."""
+        task = asyncio.get_running_loop().create_task(_quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # Use
+
+    @property
+    def idle(self) -> bool:
+        """Whether no client uses it now."""
+        return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way or expected on it, though sessions may use it again."""
+        return not (self.calls or self.stream_count or self.uris or not self.turns.free)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its sessions neither use it nor could receive anything from it."""
+        return self.quiet and not any(one.peer.channel.has_stream for one in self.sessions)
+
+    async def close(self) -> None:
+        """Close the connection, unless it is borrowed."""
+        self.ending = True
+        self.passage.close()
+        self.outbox.close()
+        for task in list(self._background):
+            task.cancel()
+        if not self.borrowed:
+            await self.peer.close()
+
+    def _closed(self, end: ChannelClosed) -> None:
+        self.passage.close()
+        self.outbox.close()
+        if self._on_close is not None:
+            self._on_close(self, end)
+
+
+async def _quietly(work: Coroutine[Any, Any, object]) -> None:
+    try:
+        await work
+    except FairleadError as exc:
+        log.debug("%s", exc)

@@ -1,0 +1,97 @@
+"""Lists of a server that depend on what a client declares, or on what its calls changed."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import count
+from typing import TypeAlias
+
+from msgspec import Raw
+
+from ..limits import LIST_VARIANTS
+from ..protocol.caller import Caller
+from ..protocol.targets.list_kind import ListKind
+from .connection.connection_key import normal_capabilities
+
+__all__ = ["DEFAULT_VARIANT", "ListVariants", "Lists", "VariantKey", "variant_key"]
+
+Lists: TypeAlias = Mapping[ListKind, list[Raw]]
+VariantKey: TypeAlias = tuple[bool, bytes]  # stateless, capabilities in their normal form
+
+DEFAULT_VARIANT = 0  # the lists of the default connection
+_numbers = count(DEFAULT_VARIANT + 1)  # of all servers, so that replicas do not mix theirs up
+_NOTHING_DECLARED = b"{}"
+
+
+def variant_key(caller: Caller) -> VariantKey | None:
+    """Return what the lists of a client may depend on; None if it declares nothing."""
+    declared = normal_capabilities(caller.capabilities)
+    return None if declared == _NOTHING_DECLARED else (caller.stateless, declared)
+
+
+class ListVariants:
+    """The variants of one server's lists, each stored once, and who sees which."""
+
+    def __init__(self) -> None:
+        self._variants: OrderedDict[int, dict[ListKind, list[bytes]]] = OrderedDict()
+        self._by_key: dict[VariantKey, int] = {}
+        self._compared: dict[VariantKey, int | None] = {}  # with which version of the default lists
+
+    def __bool__(self) -> bool:
+        return bool(self._variants)
+
+    def of_key(self, key: VariantKey) -> int | None:
+        """Return the variant for clients with this key; None if they were never compared."""
+        number = self._by_key.get(key)
+        if number is not None and number in self._variants:
+            self._variants.move_to_end(number)
+        return number
+
+    def differences(self, one: int, other: int, default: Lists) -> set[ListKind]:
+        """Return the kinds of lists that differ between two variants."""
+        if one == other:
+            return set()
+        known = _texts(default)
+        first, second = self._variants.get(one, known), self._variants.get(other, known)
+        return {kind for kind in ListKind if first[kind] != second[kind]}
+
+    def is_current(self, key: VariantKey, version: int) -> bool:
+        """Return True if clients with this key need not be compared with these default lists."""
+        return key in self._compared and self._compared[key] in (None, version)
+
+    def assign(self, key: VariantKey, number: int, version: int | None) -> None:
+        """Show a variant to all clients with this key.
+
+        `version` is that of the default lists it was compared with; None: it is final.
+        """
+        if key not in self._by_key and len(self._by_key) >= 4 * LIST_VARIANTS.value:
+            oldest = next(iter(self._by_key))
+            del self._by_key[oldest], self._compared[oldest]
+        self._by_key[key] = number
+        self._compared[key] = version
+
+    def discard(self, number: int) -> None:
+        """Drop a variant, and forget which clients saw it."""
+        self._variants.pop(number, None)
+        for key in [key for key, seen in self._by_key.items() if seen == number]:
+            del self._by_key[key], self._compared[key]
+
+    def add(self, lists: Lists, default: Lists) -> tuple[int, int | None]:
+        """Store lists, unless they are known; return their number, and one that was dropped."""
+        texts = _texts(lists)
+        if texts == _texts(default):
+            return DEFAULT_VARIANT, None
+        for number, known in self._variants.items():
+            if known == texts:
+                return number, None
+        dropped = None
+        if len(self._variants) >= LIST_VARIANTS.value:
+            LIST_VARIANTS.hit()
+            dropped = next(iter(self._variants))  # the longest unused
+            self.discard(dropped)
+        number = next(_numbers)
+        self._variants[number] = texts
+        return number, dropped
+
+
+def _texts(lists: Lists) -> dict[ListKind, list[bytes]]:
+    return {kind: [bytes(item) for item in lists.get(kind, ())] for kind in ListKind}

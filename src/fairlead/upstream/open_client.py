@@ -1,0 +1,65 @@
+"""Opening of the connection to a configured server that is used through an `MCPClient`."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from ..client import MCPClient, MCPClientConfig
+from ..client.callbacks import Callbacks
+from ..client.client_config import request_timeout
+from ..client.server_entry import MCPServerEntry
+from ..errors import ConnectFailed
+
+__all__ = ["connect_timeout_error", "declaring_callbacks", "open_client"]
+
+
+async def open_client(
+    name: str,
+    entry: MCPServerEntry,
+    timeout: float,
+    config: MCPClientConfig | None,
+    callbacks: Callbacks,
+) -> MCPClient:
+    """Connect one server; 0 seconds mean no limit.
+
+    Raises:
+        ConnectFailed, HttpError: It cannot be reached; nothing is left behind.
+    """
+    config = config or MCPClientConfig()
+    # The configured limit is for requests; starting has its own, which may be longer. The owner of
+    # the connection replaces it when it is lost, so the client does not.
+    starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
+    try:
+        async with asyncio.timeout(timeout or None):
+            client = await MCPClient.connect_entry(entry, starting, **callbacks)
+    except TimeoutError as exc:
+        raise connect_timeout_error(name, timeout) from exc
+    client.config = replace(config, auto_reconnect=False)
+    client.transport.timeout = request_timeout(config.timeout_seconds * 1000)
+    return client
+
+
+def connect_timeout_error(name: str, seconds: float) -> ConnectFailed:
+    """Build the error for a server that did not connect in time."""
+    return ConnectFailed(
+        f'Connection to MCP server "{name}" timed out after {seconds * 1000:.0f}ms',
+        public=f"did not answer within {seconds:g} s",
+    )
+
+
+def declaring_callbacks(capabilities: tuple[str, ...]) -> Callbacks:
+    """Return callbacks that declare capabilities of clients, which are asked in their place."""
+    callbacks: Callbacks = {"on_roots": None}
+    if any(name.startswith("elicitation") for name in capabilities):
+        callbacks["on_elicit"] = _never_called
+        callbacks["elicit_url"] = "elicitation.url" in capabilities
+    if any(name.startswith("sampling") for name in capabilities):
+        callbacks["on_sample"] = _never_called
+        callbacks["sample_tools"] = "sampling.tools" in capabilities
+    if "roots" in capabilities:
+        callbacks["on_roots"] = _never_called
+    return callbacks
+
+
+def _never_called(*_: object) -> Any:
+    raise AssertionError("requests of the server go to a client of the gateway")

@@ -1,0 +1,84 @@
+"""What a server lists: tools, prompts, resources and templates, as the server wrote them."""
+
+import time
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from ..protocol.targets.list_kind import ListKind
+
+__all__ = ["NEEDED_CAPABILITY", "ServerLists"]
+
+NEEDED_CAPABILITY: Final = {
+    ListKind.TOOLS: "tools",
+    ListKind.PROMPTS: "prompts",
+    ListKind.RESOURCES: "resources",
+    ListKind.TEMPLATES: "resources",
+}
+
+
+class ServerLists:
+    """The last complete lists of one server, and why a list could not be read."""
+
+    def __init__(self, kinds: Iterable[ListKind], *, for_client: bool) -> None:
+        """`kinds` are the lists that are requested of the server.
+
+        `for_client`: tools are called through the `MCPClient`, which has to know them.
+        """
+        self.kinds = tuple(kinds)
+        self.for_client = for_client
+        self.items: dict[ListKind, list[Raw]] = {}
+        self.errors: dict[ListKind, Exception] = {}
+        self.on_changed: Callable[[ListKind], None] | None = None
+        self.version = 0  # counts changes of lists that were read before
+        self.listed_at = -inf  # when a list was last read
+        self._tools: tuple[list[Raw], list[dict[str, Any]]] | None = None
+
+    def add_kinds(self, kinds: Iterable[ListKind]) -> list[ListKind]:
+        """Keep more lists; return those that were not kept before."""
+        new = [kind for kind in kinds if kind not in self.kinds]
+        self.kinds = (*self.kinds, *new)
+        return new
+
+    @property
+    def error(self) -> Exception | None:
+        """Why one of the lists could not be read the last time."""
+        return next(iter(self.errors.values()), None)
+
+    def put(self, kind: ListKind, items: list[Raw]) -> None:
+        """Replace a list."""
+        before = self.items.get(kind)
+        if before is not None and list(map(bytes, before)) != list(map(bytes, items)):
+            self.version += 1
+        self.items[kind] = items
+        self.listed_at = time.monotonic()
+        self.errors.pop(kind, None)
+        if self.on_changed is not None:
+            self.on_changed(kind)
+
+    def fail(self, kind: ListKind, error: Exception) -> None:
+        """Note why a list could not be read; the last one stays."""
+        self.errors[kind] = error
+        if self.on_changed is not None:
+            self.on_changed(kind)
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """The tools that have a name, decoded; None before they were listed."""
+        raws = self.items.get(ListKind.TOOLS)
+        if raws is None:
+            return None
+        if self._tools is None or self._tools[0] is not raws:
+            self._tools = raws, [tool for raw in raws if (tool := _named(raw)) is not None]
+        return self._tools[1]
+
+
+def _named(raw: Raw) -> dict[str, Any] | None:
+    try:
+        tool = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return tool if isinstance(tool, dict) and isinstance(tool.get("name"), str) else None

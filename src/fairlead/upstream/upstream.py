@@ -1,0 +1,422 @@
+"""One configured server and everything that belongs to it: connections, lists, desired state.
+
+An `Upstream` keeps a default connection, on which the server is listed and supervised. Clients that
+may not share it get others from the pool. Manager and gateway use the same object.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..client import MCPClient, MCPClientConfig
+from ..client.callbacks import Callbacks
+from ..client.server_entry import MCPServerEntry, MCPStdioServerConfig
+from ..config.server_spec import ServerSpec
+from ..config.upstream_settings import UpstreamSettings
+from ..errors import ChannelClosed, FairleadError
+from ..interceptor import Exchange, Handler, Interceptor
+from ..protocol.identity.principal import principal_name
+from ..protocol.revisions import NEWEST
+from ..protocol.targets.list_kind import ListKind
+from ..wire import Notification
+from .connection.connection_pool import UpstreamPool
+from .connection.upstream_connection import UpstreamConnection
+from .connection_keeper import ConnectionKeeper, State
+from .connection_tasks import ConnectionTasks, DesiredState
+from .list_variants import ListVariants
+from .open_client import connect_timeout_error, declaring_callbacks, open_client
+from .server_lists import ServerLists
+from .server_target import target_for
+from .starts.start_limiter import StartLimiter
+from .startup_wait import StartupWait, StillStarting
+
+__all__ = ["Upstream"]
+
+log = logging.getLogger("fairlead.manager")
+
+
+class Upstream(ConnectionKeeper):
+    """Owns the connections to one configured server."""
+
+    def __init__(
+        self,
+        name: str,
+        spec: ServerSpec,
+        settings: UpstreamSettings,
+        *,
+        starts: StartLimiter,
+        kinds: Iterable[ListKind] = (ListKind.TOOLS,),
+        for_client: bool = True,
+        lazy: bool = False,
+        config: MCPClientConfig | None = None,
+        callbacks: Callbacks | None = None,
+        changed: Callable[["Upstream"], None] = lambda upstream: None,
+        told: Callable[[str, str, dict[str, Any]], None] = lambda name, method, params: None,
+        resolved: Callable[[MCPServerEntry], None] = lambda entry: None,
+    ) -> None:
+        """`kinds` are the lists to keep. `changed` is called with every new state or list, `told`
+        with every notification, `resolved` with the entry of every new connection before the first
+        message. `for_client`: the default connection is used through its client.
+        """
+        given = spec.startup_timeout or spec.entry.timeout
+        super().__init__(
+            name,
+            settings,
+            starts,
+            timeout=settings.connect_timeout if given is None else given / 1000,
+            is_process=isinstance(spec.entry, MCPStdioServerConfig),
+            lazy=lazy,
+        )
+        self.spec = spec
+        self.lists = ServerLists(kinds, for_client=for_client)
+        self.variants = ListVariants()
+        self.lists.on_changed = lambda kind: changed(self)
+        self.loading = False  # there is a connection, and its lists are being requested
+        self.latency: float | None = None  # seconds that connecting took
+        self.wanted = DesiredState()
+        target = target_for(spec.entry, name, resolve=self._resolved)
+        self.pool = UpstreamPool(target, settings, starts)
+        self._config = _with_era(config or MCPClientConfig(), settings)
+        self._callbacks: Callbacks = callbacks or {}
+        if settings.share == "all" and not for_client:
+            self._callbacks = declaring_callbacks(settings.capabilities)
+        self._changed = changed
+        self._told = told
+        self._on_resolved = resolved
+        self._tasks: ConnectionTasks | None = None
+        self._serves_clients = False
+        self._call_timeout = 0.0
+        self._default: UpstreamConnection | None = None
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """The tools as the server last listed them; None before."""
+        return self.lists.tools
+
+    @property
+    def tools_error(self) -> BaseException | None:
+        """Why the tools could not be listed the last time."""
+        return self.lists.errors.get(ListKind.TOOLS)
+
+    @property
+    def connections(self) -> list[UpstreamConnection]:
+        """All connections on which requests of clients are forwarded."""
+        default = [] if self._default is None else [self._default]
+        return [*default, *self.pool.connections]
+
+    @property
+    def _shares_all(self) -> bool:
+        return self.settings.share == "all"
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server wants a model to know about it, as far as that is known."""
+        return None if self.client is None else self.client.instructions
+
+    def describe_connections(self) -> list[dict[str, Any]]:
+        """Return the open connections of clients as plain data, for the owner of the gateway."""
+        return [
+            {
+                "default": one is self._default,
+                "revision": None if one.agreement is None else one.agreement.revision.value,
+                "principal": principal_name(one.principal),
+                "sessions": len(one.sessions),
+                "calls": len(one.calls),
+                "idle_s": round(max(one.now() - one.used, 0.0), 1),
+            }
+            for one in self.connections
+        ]
+
+    # Requests of ours on the default connection
+
+    async def subscribe(self, uri: str) -> None:
+        """Subscribe to a resource on the default connection, also after a reconnect.
+
+        Raises:
+            FairleadError: It is not connected, or the server refused.
+        """
+        client = await self.ready()
+        await client.subscribe(uri)
+        self.wanted.uris[uri] = None
+
+    async def unsubscribe(self, uri: str) -> None:
+        """End a subscription on the default connection."""
+        self.wanted.uris.pop(uri, None)
+        if self.client is not None:
+            await self.client.unsubscribe(uri)
+
+    async def set_log_level(self, level: str) -> None:
+        """Request log messages on the default connection, also after a reconnect."""
+        self.wanted.log_level = level
+        if self.client is not None:
+            await self.client.set_log_level(level)
+
+    def refresh_lists(self) -> None:
+        """Have all lists requested again, in the background."""
+        if self._tasks is not None:
+            self._tasks.refresh()
+
+    def keep_lists(self, kinds: Iterable[ListKind]) -> None:
+        """Keep these lists from now on, beside those that are kept."""
+        new = self.lists.add_kinds(kinds)
+        if self._tasks is not None and new:
+            self._tasks.request(new)
+
+    def update_settings(self, settings: UpstreamSettings) -> None:
+        """Use other settings for connections that are opened from now on."""
+        self.settings = settings
+        self.pool.update_settings(settings)
+
+    # Requests of clients
+
+    def serve_clients(self, interceptors: Sequence[Interceptor], call_timeout: float) -> None:
+        """Let clients use the default connection, and others from the pool.
+
+        `interceptors` are around what the server asks and tells. A call waits for a start no longer
+        than `call_timeout`.
+        """
+        self._serves_clients = True
+        self._call_timeout = call_timeout
+        self.pool.opener.interceptors = interceptors
+        self.pool.default = self
+        if self.client is not None:
+            self._default = self._for_clients(self.client)
+
+    @property
+    def current(self) -> UpstreamConnection | None:
+        """The default connection, if it is open now."""
+        default = self._default
+        return default if default is not None and default.alive and not self._lost else None
+
+    @property
+    def startup_wait(self) -> StartupWait:
+        """How long a call waits until the server is connected."""
+        return StartupWait(self.timeout, self._call_timeout)
+
+    async def default_connection(self) -> UpstreamConnection:
+        """Return the default connection; wait while it is being opened.
+
+        Raises:
+            StillStarting: It takes too long.
+            FairleadError: There is none now.
+        """
+        if self.state == "connected" and (current := self.current) is not None:
+            return current
+        wait = self.startup_wait
+        try:
+            async with asyncio.timeout(wait.seconds) as limit:
+                client = await self.ready()
+                if not client.connected:  # a call finds out before the owner does
+                    self.lose(client, client.transport.peer.end)
+                    await self.ready()
+        except TimeoutError as exc:
+            if not limit.expired() or isinstance(exc, FairleadError):
+                raise
+            raise StillStarting(wait) from None
+        if self._default is None:
+            raise ChannelClosed(f"{self.name}: the connection was lost", delivered=False)
+        return self._default
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way, of ours or of a client."""
+        default = self._default
+        return super().busy or (default is not None and not default.quiet)
+
+    @property
+    def status(self) -> State:
+        """The state as clients see it: one that has a connection for them is connected."""
+        has_other = any(one.alive for one in self.pool.connections)
+        return "connected" if has_other and self.state != "stopped" else self.state
+
+    @property
+    def keeps_one(self) -> bool:
+        """Whether one connection stays open although no client uses it."""
+        return not self._lazy
+
+    def connections_changed(self) -> None:
+        """Open the default connection again, if a server that is not lazy has no other one."""
+        if self.keeps_one and self.state == "idle" and not self.pool.connections:
+            self._needed.set()
+        self._wake.set()  # whether the default one may be closed depends on the others
+
+    def _idle_limit(self) -> float:
+        """The default connection gives way to others, unless it is the last one."""
+        if not self._lazy and not any(one.alive for one in self.pool.connections):
+            return 0
+        default = self._default
+        called = default is not None and default.called
+        return self.settings.idle_close_used if called else self.settings.idle_close
+
+    def _last_use(self) -> float:
+        default = self._default
+        used = super()._last_use()
+        return used if default is None else max(used, default.used)
+
+    def _for_clients(self, client: MCPClient) -> UpstreamConnection:
+        """Wrap the connection of the client; both receive what the server sends."""
+        transport = client.transport
+        connection = UpstreamConnection(
+            self.name, transport.peer, interceptors=self.pool.opener.interceptors
+        )
+        connection.on_unanswered = partial(self.check_hang, client)
+        before = transport.overhear
+
+        def overhear(note: Notification) -> None:
+            if before is not None:
+                before(note)
+            connection.notification_received(note)
+
+        transport.overhear = overhear
+
+        def answer_with(exchange: Exchange) -> Handler | None:
+            """Ask a client where the question is about its call, not about one of ours."""
+            ours = self._in_use or not connection.calls
+            return connection.request_received if self._shares_all or not ours else None
+
+        transport.answer_with = answer_with
+        self.pool.opener.learn_era(connection.stateless)
+        self.pool.opener.forget_failures()
+        return connection
+
+    # The default connection
+
+    async def _connect(self) -> MCPClient:
+        self._lost = False
+        client = await self._open(await self._resolved())
+        self.client = client
+        client.transport.on_close = partial(self.lose, client)
+        client.transport.on_error = self._report_error
+        if self._serves_clients:
+            self._default = self._for_clients(client)
+            self.pool.trim()
+        self._tasks = ConnectionTasks(self, client, self.lists, self.settings)
+        self.loading = True
+        self._changed(self)
+        try:
+            await self._tasks.begin(self.wanted, self.timeout)
+        finally:
+            self.loading = False
+        if self._lost or not client.connected:
+            gone = "the server went away while its tools were listed"
+            raise self.error if isinstance(self.error, FairleadError) else ChannelClosed(gone)
+        return client
+
+    async def _resolved(self) -> MCPServerEntry:
+        """Return the entry with its variables filled in."""
+        entry = self.spec.entry
+        if self.spec.resolve is not None:
+            try:
+                async with asyncio.timeout(self.timeout or None):
+                    entry = await self.spec.resolve()
+            except TimeoutError as exc:
+                raise connect_timeout_error(self.name, self.timeout) from exc
+        self._on_resolved(entry)
+        return entry
+
+    async def _open(self, entry: MCPServerEntry) -> MCPClient:
+        if self.is_process:
+            async with self.starts.starting(self._start_priority):
+                return await self._open_in_time(entry)
+        return await self._open_in_time(entry)
+
+    async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
+        """Connect; the limit counts from here, not from when a slot was requested.
+
+        Ending a server that does not answer takes a while, for which nothing waits.
+        """
+        began = time.monotonic()
+        opening = asyncio.get_running_loop().create_task(
+            open_client(self.name, entry, 0, self._config, self._listeners())
+        )
+        try:
+            await asyncio.wait((opening,), timeout=self.timeout or None)
+            if opening.done():
+                self.latency = time.monotonic() - began
+                client = opening.result()
+                self.starts.shortage.clear()
+                return client
+            raise connect_timeout_error(self.name, self.timeout)
+        except BaseException:
+            self._follow_to_its_end(asyncio.get_running_loop().create_task(_undo(opening)))
+            raise
+
+    def _listeners(self) -> Callbacks:
+        mine = self._callbacks.get("on_notification")
+
+        def on_notification(method: str, params: dict[str, Any]) -> Awaitable[None] | None:
+            if self._tasks is not None:
+                self._tasks.heard(method)
+            self._told(self.name, method, params)
+            return None if mine is None else mine(method, params)
+
+        return {**self._callbacks, "on_notification": on_notification}
+
+    def _report_error(self, error: Exception) -> None:
+        """Log an error that costs no connection: a loss is reported when it closes."""
+        log.info("%s: %s", self.name, error)
+
+    def lose(self, client: MCPClient, why: BaseException | None) -> None:
+        super().lose(client, why)
+        if self._lost:
+            self._take_from_clients()
+
+    def _take_from_clients(self) -> None:
+        """Detach the sessions from a default connection that was lost."""
+        default, self._default = self._default, None
+        if default is None:
+            return
+        sessions = list(default.sessions)
+        for session in sessions:
+            session.detach()
+        default.sessions.clear()
+        if self.pool.on_lost is not None:
+            self.pool.on_lost(default, default.peer.end or ChannelClosed(), sessions)
+
+    async def _disconnect(self) -> None:
+        self._liveness.close()
+        tasks, self._tasks = self._tasks, None
+        client, self.client = self.client, None
+        default = self._default
+        if default is not None and not self._lost:
+            default.ending = True  # it is not a loss
+        self._take_from_clients()
+        if client is not None:
+            client.transport.on_close = client.transport.on_error = None
+            await self._end(_close(client, tasks))
+        if default is not None:
+            await default.close()
+        await self._wait_for_ends()
+
+    async def _closed_for_good(self) -> None:
+        await self.pool.close()
+
+    def _state_changed(self) -> None:
+        self._changed(self)
+
+
+def _with_era(config: MCPClientConfig, settings: UpstreamSettings) -> MCPClientConfig:
+    if settings.era == "auto":
+        return config
+    version = "latest" if settings.era == "handshake" else NEWEST.value
+    return replace(config, protocol_version=version)
+
+
+async def _undo(opening: "asyncio.Task[MCPClient]") -> None:
+    """Close a connection whose opening timed out, however far it has come."""
+    opening.cancel()
+    await asyncio.wait((opening,))
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().close()
+
+
+async def _close(client: MCPClient, tasks: ConnectionTasks | None) -> None:
+    try:
+        if tasks is not None:
+            await tasks.end()
+    finally:
+        await client.close()

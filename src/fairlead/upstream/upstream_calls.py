@@ -1,0 +1,116 @@
+"""Requests of a program over the default connection of a server, with retries."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from ..client import MCPClient
+from ..client.api.tool_hints import is_harmless
+from ..client.connection.retry import Retry
+from ..errors import ChannelClosed, ConnectFailed, RequestTimeout, RetriesExhausted
+from ..protocol.targets.list_kind import ListKind
+from .upstream import Upstream
+
+__all__ = ["UpstreamCalls"]
+
+log = logging.getLogger("fairlead.manager")
+
+T = TypeVar("T")
+
+
+class UpstreamCalls:
+    """Sends requests; once more after a reconnect, where that can do no harm."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self._retry = Retry(1, 0.0)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Call a tool.
+
+        `timeout` is for everything together, also the wait for a server that is connecting.
+
+        Raises:
+            FairleadError: The call failed, also the second time.
+        """
+
+        def work(client: MCPClient) -> Awaitable[dict[str, Any]]:
+            return client.call_tool(tool, arguments, timeout, **options)
+
+        harmless = self._is_harmless(tool)
+        if not timeout:
+            return await self._use("tools/call", work, harmless=harmless)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await self._use("tools/call", work, harmless=harmless)
+        except TimeoutError as exc:
+            if not limit.expired():
+                raise
+            self.upstream.check_hang(self.upstream.client)
+            raise RequestTimeout(timeout, "tools/call") from exc
+
+    async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
+        """Send a request that only reads, so that it may be sent again.
+
+        Raises:
+            FairleadError: It failed, also the second time.
+        """
+        return await self._use(method, fetch)
+
+    async def subscribe(self, uri: str) -> None:
+        """Subscribe to a resource, also after a reconnect."""
+        await self.read("resources/subscribe", lambda client: client.subscribe(uri))
+        self.upstream.wanted.uris[uri] = None
+
+    async def refresh_tools(self) -> None:
+        """List the tools again.
+
+        Raises:
+            FairleadError: It did not work; the tools it had stay.
+        """
+        kind = ListKind.TOOLS
+        items = await self.read(kind.method, lambda one: one.list_raw(kind.method, kind.value))
+        self.upstream.lists.put(kind, items)
+        if self.upstream.client is not None:
+            self.upstream.client.learn_tools(self.upstream.tools or ())
+
+    async def _use(
+        self, method: str, work: Callable[[MCPClient], Awaitable[T]], *, harmless: bool = False
+    ) -> T:
+        again, upstream = False, self.upstream
+        while True:
+            client = await upstream.ready()
+            try:
+                with upstream.in_use():
+                    return await work(client)
+            except (ChannelClosed, ConnectFailed, RetriesExhausted) as exc:
+                failure = exc.__cause__ if isinstance(exc, RetriesExhausted) else exc
+                if upstream.state == "stopped":
+                    why = f'server "{upstream.name}" was disconnected'
+                    raise ChannelClosed(
+                        why, delivered=exc.delivered, public="was disconnected"
+                    ) from exc
+                if not isinstance(failure, ChannelClosed | ConnectFailed):
+                    upstream.check_hang(client)
+                    raise  # it is there, and slow
+                if isinstance(failure, ConnectFailed) or not client.connected:
+                    upstream.lose(client, failure)  # over HTTP each answer has its own connection
+                if again or not self._retry.allows(method, failure, harmless=harmless):
+                    raise
+                again = True
+                log.info("%s: the connection was lost; %s is sent again", upstream.name, method)
+            except RequestTimeout:
+                upstream.check_hang(client)
+                raise
+
+    def _is_harmless(self, tool: str) -> bool:
+        tools = self.upstream.tools or ()
+        return is_harmless(next((one for one in tools if one.get("name") == tool), {}))

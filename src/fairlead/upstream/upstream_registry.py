@@ -1,0 +1,138 @@
+"""All servers of a program: what they share, and the events about them."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from msgspec import structs
+
+from ..client import MCPClientConfig
+from ..client.callbacks import Callbacks
+from ..client.server_entry import MCPServerEntry
+from ..config.server_spec import ServerSpec
+from ..config.upstream_settings import UpstreamSettings
+from ..protocol.targets.list_kind import ListKind
+from .connection_keeper import END_LIMIT
+from .memory.server_memory import ServerMemory
+from .starts.start_limiter import StartLimiter
+from .status_events import NotificationListener, StatusListener, StatusReporter, added_listener
+from .upstream import Upstream
+
+__all__ = ["ChangeListener", "UpstreamRegistry"]
+
+ChangeListener: TypeAlias = Callable[[Upstream], None]
+
+
+class UpstreamRegistry(Mapping[str, Upstream]):
+    """The servers of one program by name: one start limit, one place to hear of their status."""
+
+    def __init__(
+        self,
+        settings: UpstreamSettings | None = None,
+        *,
+        kinds: Iterable[ListKind] = ListKind,
+        for_client: bool = False,
+        config: MCPClientConfig | None = None,
+        callbacks: Callbacks | None = None,
+        max_starts: int | None = None,
+        memory: ServerMemory | None = None,
+    ) -> None:
+        """`settings` are those of servers that have none of their own.
+
+        `kinds` are the lists to keep of every server. `for_client`: the default connections are
+        used through their clients, which declare what `callbacks` can answer.
+        """
+        self.settings = settings or UpstreamSettings()
+        self.starts = StartLimiter(max_starts)  # of all processes
+        self._memory = memory or ServerMemory()
+        self.events = StatusReporter()
+        self._change_listeners: list[ChangeListener] = []
+        self._entry_listeners: list[Callable[[MCPServerEntry], None]] = []
+        self._kinds = tuple(kinds)
+        self._for_client = for_client
+        self._config = config
+        self._callbacks: Callbacks = callbacks or {}
+        self._upstreams: dict[str, Upstream] = {}
+
+    def __getitem__(self, name: str) -> Upstream:
+        return self._upstreams[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._upstreams)
+
+    def __len__(self) -> int:
+        return len(self._upstreams)
+
+    def connected(self) -> list[str]:
+        """Return the names of the servers that are connected now."""
+        return sorted(name for name, one in self._upstreams.items() if one.state == "connected")
+
+    def add(self, name: str, spec: ServerSpec, *, lazy: bool = False) -> Upstream:
+        """Add a server; its `start` begins to connect it."""
+        upstream = self._upstreams[name] = Upstream(
+            name,
+            spec,
+            structs.replace(self.settings, **spec.settings),
+            starts=self.starts,
+            kinds=self._kinds,
+            for_client=self._for_client,
+            lazy=lazy or spec.entry.lazy,
+            config=self._config,
+            callbacks=self._callbacks,
+            changed=self._changed,
+            told=self.events.report_notification,
+            resolved=self._resolved,
+        )
+        upstream.pool.recall(self._memory.load(spec.entry))
+        upstream.pool.on_facts = partial(self._memory.save, spec.entry)
+        return upstream
+
+    def remove(self, names: Iterable[str]) -> "list[asyncio.Task[None]]":
+        """Forget servers at once; the returned tasks end their connections."""
+        known = [name for name in names if name in self._upstreams]
+        removed = [self._upstreams.pop(name) for name in known]
+        ends = [upstream.halt() for upstream in removed]
+        if removed:
+            path = removed[0].spec.source.path if len(removed) == 1 else None
+            self.events.report_disconnected(known, path)
+        return ends
+
+    async def close(self) -> None:
+        """End all servers."""
+        ends = self.remove(list(self._upstreams))
+        if ends:
+            await asyncio.wait(ends, timeout=END_LIMIT)
+
+    def add_status_listener(self, listener: StatusListener) -> Callable[[], None]:
+        """Report when servers connect, fail, come back or go; return what ends it."""
+        return self.events.add_status(listener)
+
+    def add_notification_listener(self, listener: NotificationListener) -> Callable[[], None]:
+        """Report every notification: server, method, params; return what ends it."""
+        return self.events.add_notification(listener)
+
+    def add_change_listener(self, listener: ChangeListener) -> Callable[[], None]:
+        """Report every new state or list of a server; return what ends it."""
+        return added_listener(self._change_listeners, listener)
+
+    def on_resolved(self, listener: Callable[[MCPServerEntry], None]) -> Callable[[], None]:
+        """Report the entry of every connection before its first message, secrets filled in."""
+        return added_listener(self._entry_listeners, listener)
+
+    def entry_of(self, name: str) -> MCPServerEntry | None:
+        """Return the entry of a server as it is written in its file."""
+        upstream = self._upstreams.get(name)
+        return None if upstream is None else upstream.spec.entry
+
+    def _changed(self, upstream: Upstream) -> None:
+        if self._upstreams.get(upstream.name) is not upstream:
+            return  # it was removed meanwhile
+        for listener in tuple(self._change_listeners):
+            listener(upstream)
+        path = upstream.spec.source.path
+        self.events.report_state(upstream.name, upstream.state, upstream.error, path)
+
+    def _resolved(self, entry: MCPServerEntry) -> None:
+        for listener in tuple(self._entry_listeners):
+            listener(entry)

@@ -1,0 +1,92 @@
+"""What a client declares, as a server of the other era receives it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.protocol.identity import client_capabilities as capabilities
+from fairlead.protocol.identity.client_capabilities import (
+    can_be_asked,
+    for_handshake_server,
+    for_stateless_server,
+    has_roots,
+)
+
+UI = "io.modelcontextprotocol/ui"
+
+
+@pytest.mark.parametrize(
+    ("declared", "received"),
+    [
+        ({}, {}),
+        ({"sampling": {}}, {"sampling": {}}),
+        ({"roots": {"listChanged": True}, "sampling": {}}, {"roots": {}, "sampling": {}}),
+        ({"tasks": {"list": {}}, "elicitation": {}}, {"elicitation": {}}),
+        ({"extensions": {UI: {"a": 1}, "x/y": {}}}, {"extensions": {UI: {"a": 1}}}),
+        ({"extensions": {"x/y": {}}, "sampling": {}}, {"sampling": {}}),
+    ],
+)
+def test_a_stateless_server_receives_what_applies_to_single_requests(
+    declared: dict[str, Any], received: dict[str, Any]
+) -> None:
+    assert json.loads(for_stateless_server(json.dumps(declared).encode())) == received
+
+
+def test_a_handshake_server_receives_known_extensions_only() -> None:
+    declared = {"roots": {}, "extensions": {UI: {}, "x/y": {}}}
+    received = json.loads(for_handshake_server(json.dumps(declared).encode()))
+    assert received == {"roots": {}, "extensions": {UI: {}}}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "asked"),
+    [
+        (b"{}", False),
+        (b'{"sampling":{}}', True),
+        (b'{"roots":{},"x":"%b"}' % (b"y" * 2000), True),
+        (b'{"experimental":{}}', False),
+        (b"[]", False),
+        (b"{", False),
+    ],
+)
+def test_who_declares_a_way_to_be_asked_can_be(capabilities: bytes, asked: bool) -> None:
+    assert can_be_asked(capabilities) is asked
+
+
+@pytest.mark.parametrize(("length", "kept"), [(1023, 1), (1024, 0)])
+def test_long_capabilities_are_not_remembered(length: int, kept: int) -> None:
+    capabilities._remembered.cache_clear()
+    start = b'{"sampling":{},"x":"'
+    declared = start + b"x" * (length - len(start) - 2) + b'"}'
+    assert len(declared) == length
+    assert can_be_asked(declared)
+    assert capabilities._remembered.cache_info().currsize == kept
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "roots"),
+    [
+        (b"{}", False, False),
+        (b'{"roots":{}}', True, True),
+        (b'{"sampling":{}}', True, False),
+        (b'{"elicitation":{"url":{}}}', True, False),
+        (b'{"experimental":{}}', False, False),
+        (b"[]", False, False),
+        (b"nonsense", False, False),
+    ],
+)
+def test_what_a_server_may_ask(declared: bytes, asked: bool, roots: bool) -> None:
+    assert (can_be_asked(declared), has_roots(declared)) == (asked, roots)
+
+
+@pytest.mark.parametrize(
+    "remembering",
+    [capabilities._remembered, for_handshake_server, for_stateless_server],
+    ids=["asked", "handshake", "stateless"],
+)
+def test_a_limited_number_of_declarations_is_remembered(remembering: Any) -> None:
+    remembering.cache_clear()
+    for number in range(257):
+        remembering(b'{"n":%d}' % number)
+    assert remembering.cache_info().currsize == 256

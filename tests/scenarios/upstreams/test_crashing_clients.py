@@ -1,0 +1,104 @@
+"""A client that crashes its own process harms no other client, and the status says so."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import FairleadError
+from tests.support.observed_servers import LIMIT, ServerLog
+from tests.support.running_gateway import get
+from tests.support.upstream_gateways import ENDPOINTS, Client, connect, gateway_for
+
+LOSSES = 5  # of one key in 30 s; the next one suspends it
+
+
+async def crash(client: Client, times: int) -> list[str]:
+    """Let a client crash its process again and again; return the errors."""
+    errors = []
+    for _ in range(times):
+        with pytest.raises(FairleadError) as caught:
+            await client.call("die")
+        errors.append(str(caught.value))
+    return errors
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_crashes_of_one_client_leave_the_others_untouched(
+    tmp_path: Path, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes") as plain,
+        connect(served.url, "notes", "sampling") as sampling,
+        connect(served.url, "notes", "elicitation", endpoint=endpoint) as crashing,
+    ):
+        before = [await plain.pid(), await sampling.pid()]
+        for times in (1, LOSSES):
+            await crash(crashing, times)
+            assert [await plain.pid(), await sampling.pid()] == before
+        async with connect(served.url, "notes", "roots") as newcomer:
+            assert await newcomer.pid() not in before
+
+
+async def test_the_status_stays_connected_while_other_clients_are_served(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes") as plain,
+        connect(served.url, "notes", "elicitation") as crashing,
+    ):
+        await crash(crashing, LOSSES + 3)
+        await plain.pid()
+        row = served.server_status("notes")
+        assert (row["status"], row["breaker"], row["error"]) == ("connected", "closed", None)
+        code, text = await asyncio.to_thread(get, served.url, "/status")
+        [public] = json.loads(text)["servers"]
+        assert (code, public["status"], public["breaker"]) == (200, "connected", "closed")
+
+
+async def test_a_client_that_goes_on_crashing_starts_no_more_processes(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as crashing,
+    ):
+        errors = await crash(crashing, LOSSES * 3)
+        own = {one.pid for one in log.received("tools/call")}
+        assert LOSSES <= len(own) <= LOSSES + 1
+        assert all("notes" in error for error in errors)
+        async with connect(served.url, "notes") as plain:
+            await plain.pid()
+
+
+async def test_a_named_user_who_crashes_a_server_does_not_lock_out_another(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    tokens = {"a": "alice", "m": "mallory"}
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, tokens=tokens) as served,
+        connect(served.url, "notes", "elicitation", token="m") as mallory,
+        connect(served.url, "notes", "elicitation", token="a") as alice,
+    ):
+        before = await alice.pid()
+        await crash(mallory, LOSSES * 2)
+        assert await alice.pid() == before
+        assert "yes" in await alice.call("ask")
+
+
+async def test_a_client_recovers_from_a_crash_by_its_next_call(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as client,
+    ):
+        pid = await client.pid()
+        [error] = await crash(client, 1)
+        assert "notes" in error
+        assert await client.pid() != pid

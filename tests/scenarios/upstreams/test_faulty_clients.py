@@ -1,0 +1,187 @@
+"""Clients that invent, reconnect or vanish without end cost little, and others do not notice."""
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead.errors import FairleadError
+from tests.support.gateway_servers import until
+from tests.support.observed_servers import LIMIT, ServerLog
+from tests.support.upstream_gateways import (
+    ENDPOINTS,
+    HANDSHAKE,
+    STATELESS,
+    connect,
+    gateway_for,
+    raw_session,
+)
+
+ROUNDS = 40
+ELICITATION = ({}, {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}})
+SAMPLING = ({}, {"sampling": {}}, {"sampling": {"tools": {}}})
+ROOTS = ({}, {"roots": {}})
+KINDS: list[dict[str, Any]] = [  # all that a server can tell apart
+    {**one, **two, **three} for one, two, three in itertools.product(ELICITATION, SAMPLING, ROOTS)
+]
+both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
+
+
+@both_endpoints
+async def test_invented_capabilities_start_no_process(tmp_path: Path, endpoint: str) -> None:
+    log = ServerLog(tmp_path)
+    async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
+        for n in range(ROUNDS):
+            invented = {f"invented{n}": {"x": n}, "experimental": {f"y{n}": {}}}
+            async with raw_session(served.url, "notes", invented, endpoint=endpoint) as session:
+                assert await session.pid() == log.started()[0]
+                await session.request("tools/list")
+        await log.quiet()
+        assert len(log.started()) == 1
+
+
+async def test_the_kinds_of_clients_are_bounded_by_max_connections(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    most = 5
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, max_connections=most) as served,
+        connect(served.url, "notes") as plain,
+    ):
+        first = await plain.pid()
+        refused = 0
+        for kind in KINDS * 2:
+            async with raw_session(served.url, "notes", kind) as session:
+                try:
+                    await session.pid()
+                except FairleadError as exc:
+                    refused += 1
+                    assert "notes" in str(exc)  # noqa: PT017 - some of them are served
+            assert await plain.pid() == first
+            assert len(log.running()) <= most
+        assert 0 < refused < len(KINDS) * 2
+
+
+async def test_lists_of_every_kind_of_client_are_served_with_bounded_processes(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    varying = {"elicitation": "one", "sampling": "two", "roots": "three"}
+    entry = log.entry("notes", varying=varying)
+    async with asyncio.timeout(LIMIT), gateway_for({"notes": entry}) as served:
+        for kind in KINDS * 2:
+            async with raw_session(served.url, "notes", kind) as session:
+                listed = {x["name"] for x in (await session.request("tools/list"))["tools"]}
+                assert "notes_pid" in listed
+                extra = {f"notes_{tool}" for can, tool in varying.items() if can not in kind}
+                assert not listed & extra  # nothing of another kind of client
+        await log.quiet()
+        assert len(log.started()) <= 1 + len(KINDS)
+        assert len(log.running()) <= 32
+
+
+@both_endpoints
+@pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
+async def test_a_client_that_reconnects_in_a_loop_starts_no_processes(
+    tmp_path: Path, endpoint: str, version: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as other,
+    ):
+        pid = await other.pid()
+        for _ in range(ROUNDS):
+            async with connect(
+                served.url, "notes", "elicitation", endpoint=endpoint, version=version
+            ) as client:
+                await client.tools()
+        assert await other.pid() == pid
+        await until(lambda: served.gateway.clients == 1)
+        await until(lambda: len(log.running()) <= 2)
+        assert len(log.started()) <= 4
+
+
+@both_endpoints
+async def test_a_client_that_reconnects_and_calls_in_a_loop_uses_one_process(
+    tmp_path: Path, endpoint: str
+) -> None:
+    log = ServerLog(tmp_path)
+    pids = set()
+    async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
+        for _ in range(ROUNDS):
+            async with connect(served.url, "notes", "elicitation", endpoint=endpoint) as client:
+                pids.add(await client.pid())
+        assert len(pids) == 1
+
+
+@both_endpoints
+async def test_sessions_whose_clients_vanished_share_a_process(
+    tmp_path: Path, endpoint: str
+) -> None:
+    """They are not closed: their clients have crashed, or lost the network."""
+    log = ServerLog(tmp_path)
+    pids = set()
+    async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
+        for _ in range(ROUNDS):
+            async with raw_session(
+                served.url, "notes", {"elicitation": {}}, endpoint=endpoint
+            ) as session:
+                pids.add(await session.pid())
+        assert len(pids) == 1
+        await until(lambda: len(log.running()) <= 2)
+
+
+@both_endpoints
+async def test_calls_whose_clients_vanished_hold_up_no_other_client(
+    tmp_path: Path, endpoint: str
+) -> None:
+    """A lost connection does not cancel a call: each keeps its process, and others get another."""
+    log = ServerLog(tmp_path)
+    never = str(tmp_path / "never")
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation", endpoint=endpoint) as other,
+    ):
+        for n in range(3):
+            async with raw_session(
+                served.url, "notes", {"elicitation": {}}, endpoint=endpoint
+            ) as session:
+                call = asyncio.create_task(session.call("hold", until=never))
+                await until(lambda n=n: len(_held(log)) == n + 1)
+                call.cancel()  # the connection is dropped, the session is not closed
+                await asyncio.wait({call})
+            async with asyncio.timeout(2):
+                await other.pid()
+        assert len(log.running()) <= 1 + 3 + 1
+
+
+def _held(log: ServerLog) -> list[Any]:
+    return [one for one in log.received("tools/call") if one.params["name"] == "hold"]
+
+
+async def test_requests_with_an_unknown_session_start_no_process(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "notes_pid", "arguments": {}},
+    }
+    accept = "application/json, text/event-stream"
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, share="session") as served,
+        aiohttp.ClientSession() as http,
+    ):
+        for n in range(ROUNDS):
+            headers = {"Accept": accept, "Mcp-Session-Id": f"invented{n}"}
+            async with http.post(served.url, json=message, headers=headers) as response:
+                assert response.status == 404
+        await log.quiet()
+        assert len(log.started()) == 1

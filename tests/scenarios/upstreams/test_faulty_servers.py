@@ -1,0 +1,224 @@
+"""Servers that misbehave cost little, and other servers and clients do not notice them."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import FairleadError, RpcError
+from tests.support.gateway_servers import until
+from tests.support.observed_servers import LIMIT, ServerLog
+from tests.support.upstream_gateways import (
+    ERAS,
+    HANDSHAKE,
+    STATELESS,
+    Served,
+    connect,
+    eventually,
+    gateway_for,
+)
+
+OBSERVED = 1.5  # seconds for which a server that never stops is watched
+QUICK = 1.0  # seconds for a call to a server that works, on a busy machine
+
+
+@asynccontextmanager
+async def beside(
+    log: ServerLog, entry: dict[str, Any], limit: float = LIMIT
+) -> AsyncIterator[Served]:
+    """Serve a faulty server beside a good one, and check the good one at the end."""
+    servers = {"faulty": entry, "good": log.entry("good")}
+    async with asyncio.timeout(limit), gateway_for(servers, ready=False) as served:
+        await until(lambda: log.counts("good")["resources/templates/list"])
+        yield served
+        for declares in ((), ("elicitation",)):
+            async with connect(served.url, "good", *declares) as client:
+                began = time.monotonic()
+                await client.pid()
+                assert time.monotonic() - began < QUICK
+                assert "pid" in await client.tools()
+
+
+async def test_lists_that_change_with_every_request_are_not_fetched_without_end(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    async with beside(log, log.entry("faulty", changing_lists=True)) as served:
+        for declares in ((), ("elicitation",), ("sampling",)):
+            async with connect(served.url, "faulty", *declares) as client:
+                for _ in range(5):
+                    assert "pid" in await client.tools()
+        await log.quiet()
+        assert log.counts("faulty")["tools/list"] <= 6
+        assert len(log.started("faulty")) <= 3
+
+
+async def test_changes_announced_without_end_are_fetched_at_a_bounded_rate(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with beside(log, log.entry("faulty", announces=True)) as served:
+        async with connect(served.url, "faulty") as client:
+            await client.pid()
+            client.ears.drain()
+            before = log.counts("faulty")["tools/list"]
+            end = time.monotonic() + OBSERVED
+            while time.monotonic() < end:
+                await client.pid()  # calls are answered all the while
+                await asyncio.sleep(0.05)
+            # Fifteen hundred announcements; the list itself never changes.
+            assert log.counts("faulty")["tools/list"] - before <= 20
+            assert len(client.ears.drain()) <= 20
+        assert log.running("faulty") == log.started("faulty")[:1]
+
+
+async def test_comparisons_with_a_server_that_announces_without_end_are_bounded(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    async with beside(log, log.entry("faulty", announces=True)) as served:
+        async with connect(served.url, "faulty", "elicitation") as client:
+            for _ in range(5):
+                await client.list_everything()
+                assert "pid" in await client.tools()
+                assert len(log.running("faulty")) <= 2
+            await client.pid()
+            assert len(log.started("faulty")) <= 3
+
+
+@pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
+@pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
+@pytest.mark.parametrize("speaks", ERAS)
+async def test_a_server_that_answers_one_era_and_crashes_in_the_other_serves_clients_of_both(
+    tmp_path: Path, version: str, declares: tuple[str, ...], speaks: str
+) -> None:
+    log = ServerLog(tmp_path)
+    fatal = "server/discover" if speaks == "handshake" else "initialize"
+    entry = log.entry("faulty", eras=[speaks], exits_on=[fatal])
+    async with beside(log, entry) as served:
+        async with connect(served.url, "faulty", *declares, version=version) as client:
+            pids = {await client.pid() for _ in range(3)}
+            assert len(pids) == 1
+            assert log.is_handshake(pids.pop()) == (speaks == "handshake")
+        assert len(log.started("faulty")) <= 4
+
+
+async def test_a_two_era_server_that_crashes_in_the_handshake_serves_sessions_without_one(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.entry("faulty", eras=[*ERAS], exits_on=["initialize"])
+    async with beside(log, entry) as served:
+        async with connect(served.url, "faulty", "elicitation") as client:
+            assert {await client.pid() for _ in range(5)} == set(log.running("faulty"))
+        assert len(log.started("faulty")) <= 3
+
+
+async def test_a_server_that_refuses_everything_after_the_handshake_is_reported(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    async with beside(log, log.entry("faulty", refuses_all=True)) as served:
+        await until(lambda: served.gateway.is_ready)
+        await until(lambda: served.server_status("faulty")["error"] is not None)
+        assert "accepts nothing" in served.server_status("faulty")["error"]
+        async with connect(served.url, "faulty", "elicitation", endpoint="single") as client:
+            with pytest.raises(RpcError, match="accepts nothing"):
+                await client.pid()
+        async with connect(served.url, "faulty", "elicitation") as client:
+            for _ in range(5):
+                assert await client.tools() == []
+        await log.quiet()
+        assert max(log.counts("faulty").values()) <= 4
+        assert len(log.running("faulty")) <= 2
+
+
+@pytest.mark.slow
+async def test_a_server_that_dies_while_subscriptions_are_restored_is_given_up(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    broken = tmp_path / "broken"
+    entry = log.entry("faulty", exits_on=["resources/subscribe"], exits_while=str(broken))
+    async with beside(log, entry, limit=3 * LIMIT) as served:
+        async with (
+            connect(served.url, "faulty", "elicitation") as client,
+            connect(served.url, "good", "elicitation") as other,
+        ):
+            pid = await client.pid()
+            await client.mcp.subscribe("note://faulty")
+            await until(lambda: log.received("resources/subscribe", pid=pid))
+            unaffected = await other.pid()
+            broken.touch()
+            for one in log.running("faulty"):
+                os.kill(one, signal.SIGKILL)
+
+            async def error() -> str:
+                try:
+                    await client.pid()
+                except FairleadError as exc:
+                    return str(exc)
+                return ""
+
+            # Its processes die in the restore; calls say so, and starts come to an end.
+            await eventually(error, lambda text: "faulty" in text)
+            assert await other.pid() == unaffected
+            started = await eventually(
+                lambda: _started_after(log, 1.5), lambda counts: counts[0] == counts[1]
+            )
+            assert started[1] <= 2 + 2 * 7  # the default key and the client's, each given up
+
+
+async def _started_after(log: ServerLog, seconds: float) -> tuple[int, int]:
+    before = len(log.started("faulty"))
+    await asyncio.sleep(seconds)
+    return before, len(log.started("faulty"))
+
+
+async def test_a_server_that_hangs_in_one_clients_process_does_not_block_others(
+    tmp_path: Path,
+) -> None:
+    log = ServerLog(tmp_path)
+    never = tmp_path / "never"
+    async with beside(log, log.entry("faulty")) as served:
+        async with (
+            connect(served.url, "faulty", "elicitation") as hanging,
+            connect(served.url, "faulty", "sampling") as other,
+        ):
+            await hanging.pid()
+            call = asyncio.create_task(hanging.call("hold", until=str(never)))
+            await until(lambda: len(log.received("tools/call", server="faulty")) == 2)
+            assert await other.pid() not in {x.pid for x in log.received("tools/call")[:2]}
+            call.cancel()
+            await asyncio.wait({call})
+
+
+async def test_errors_of_a_server_that_cannot_start_name_it(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with beside(log, log.entry("faulty", crash=True)) as served:
+        await until(lambda: served.server_status("faulty")["error"] is not None)
+        for declares in ((), ("elicitation",)):
+            with pytest.raises(FairleadError, match="faulty"):
+                async with connect(served.url, "faulty", *declares, endpoint="single") as client:
+                    await client.pid()
+
+
+async def test_a_server_that_fails_without_a_capability_serves_clients_that_have_it(
+    tmp_path: Path,
+) -> None:
+    """The connection for lists cannot be opened; that of a client can."""
+    log = ServerLog(tmp_path)
+    async with beside(log, log.entry("faulty", requires="elicitation")) as served:
+        await until(lambda: log.started("faulty") and not log.running("faulty"))
+        async with connect(served.url, "faulty", "elicitation", endpoint="single") as client:
+            pid = await client.pid()
+            assert "pid" in await client.tools()
+            assert served.server_status("faulty")["status"] == "connected"
+            with pytest.raises(FairleadError, match="faulty"):
+                async with connect(served.url, "faulty", endpoint="single") as plain:
+                    await plain.pid()
+            assert await client.pid() == pid

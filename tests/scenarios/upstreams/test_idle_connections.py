@@ -1,0 +1,192 @@
+"""When connections end: idle times, `max_connections`, and sessions that are quiet."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import RpcError
+from tests.support.adjustable_clock import AdjustableClock, virtual_time
+from tests.support.gateway_servers import until
+from tests.support.observed_servers import ServerLog
+from tests.support.upstream_gateways import STATELESS, connect, gateway_for, raw_session
+
+__all__ = ["virtual_time"]
+
+LIMIT = 4000.0  # seconds of the clock; the tests set it forward
+QUIET = 61.0  # seconds after which a quiet connection may give way
+
+
+async def test_a_full_server_refuses_a_client_and_says_when_to_try_again(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, max_connections=2) as served,
+        connect(served.url, "notes") as plain,
+        connect(served.url, "notes", "elicitation") as second,
+        connect(served.url, "notes", "sampling") as third,
+    ):
+        await plain.pid()
+        await second.pid()
+        with pytest.raises(RpcError) as caught:
+            await third.pid()
+        assert "notes" in str(caught.value)
+        assert "retryAfter" in json.dumps(caught.value.data)
+        assert len(log.running()) == 2
+
+
+async def test_a_quiet_connection_gives_way_to_a_new_client(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, max_connections=2) as served,
+        connect(served.url, "notes") as plain,
+        connect(served.url, "notes", "elicitation") as second,
+        connect(served.url, "notes", "sampling") as third,
+    ):
+        await plain.pid()
+        await second.pid()
+        await virtual_time.advance(QUIET)
+        recent = await second.pid()
+        assert await third.pid() not in (recent, log.started()[0])
+        await until(lambda: len(log.running()) == 2)
+        assert recent in log.running()  # the one that was quiet longest has ended
+        await virtual_time.advance(QUIET)
+        await plain.pid()  # a session that lost its connection goes on
+        assert log.peak() <= 3
+        await until(lambda: len(log.running()) == 2)
+
+
+async def test_many_sessions_of_many_users_take_turns_within_the_limit(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    users = [f"user{n}" for n in range(6)]
+    async with asyncio.timeout(LIMIT), AsyncExitStack() as stack:
+        served = await stack.enter_async_context(
+            gateway_for(
+                {"notes": log.entry("notes")},
+                max_connections=3,
+                tokens={user: user for user in users},
+            )
+        )
+        clients = [
+            await stack.enter_async_context(connect(served.url, "notes", "elicitation", token=user))
+            for user in users
+        ]
+        for client in clients * 2:
+            await client.pid()
+            await virtual_time.advance(QUIET)
+        await until(lambda: len(log.running()) <= 3)
+
+
+async def test_a_connection_that_was_never_called_ends_after_idle_close(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    """The default connection of a two-era server gives way to that of a handshake client."""
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.two_eras("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as client,
+    ):
+        pid = await client.pid()
+        [first, *_] = log.started()
+        assert first != pid
+        await virtual_time.advance(310)
+        await until(lambda: log.running() == [pid])
+        assert await client.pid() == pid
+        assert "pid" in await client.tools()
+
+
+async def test_a_connection_that_was_called_ends_after_idle_close_used(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, idle_close=300, idle_close_used=1000) as served,
+    ):
+        async with connect(served.url, "notes", "elicitation") as client:
+            pid = await client.pid()
+        await virtual_time.advance(900)
+        await log.quiet()
+        assert log.running() == [pid]  # the default connection was never called
+        async with connect(served.url, "notes") as client:
+            other = await client.pid()
+        await virtual_time.advance(200)
+        await until(lambda: log.running() == [other])
+
+
+async def test_the_last_connection_stays_although_it_was_opened_for_a_client(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}, idle_close=300, idle_close_used=1000) as served,
+    ):
+        async with connect(served.url, "notes", "elicitation") as client:
+            pid = await client.pid()
+        await virtual_time.advance(3000)
+        await log.quiet()
+        assert log.running() == [pid]
+        assert len(log.started()) == 2
+
+
+@pytest.mark.parametrize("kind", ["handshake", "stateless", "both"])
+async def test_the_last_connection_of_a_server_stays(
+    tmp_path: Path, virtual_time: AdjustableClock, kind: str
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = log.two_eras("notes") if kind == "both" else log.entry("notes", eras=[kind])
+    async with asyncio.timeout(LIMIT), gateway_for({"notes": entry}):
+        await virtual_time.advance(3000)
+        await log.quiet()
+        assert len(log.running()) == len(log.started()) == 1
+
+
+async def test_a_lazy_server_stops_when_idle_and_its_lists_stay(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    entry = {**log.entry("notes"), "lazy": True}
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": entry}, idle_close=300, idle_close_used=300) as served,
+        connect(served.url, "notes") as client,
+        connect(served.url, "notes", version=STATELESS) as other,
+    ):
+        first = await client.pid()
+        listed = await client.tools()
+        await virtual_time.advance(310)
+        await until(lambda: not log.running())
+        assert await client.tools() == await other.tools() == listed
+        await client.list_everything()
+        await log.quiet()
+        assert log.started() == [first]
+        assert await client.pid() != first
+        assert len(log.started()) == 2
+
+
+async def test_a_session_without_a_stream_gives_up_its_connection_and_goes_on(
+    tmp_path: Path, virtual_time: AdjustableClock
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for(
+            {"notes": log.entry("notes")}, share="session", idle_close=60, idle_close_used=60
+        ) as served,
+        raw_session(served.url) as session,
+    ):
+        pid = await session.pid()
+        await virtual_time.advance(610)
+        await until(lambda: pid not in log.running())
+        assert await session.pid() != pid

@@ -1,0 +1,194 @@
+"""What a client asked for is asked again of a server's new process, and the client is told."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.errors import RpcError
+from tests.support.gateway_servers import until
+from tests.support.observed_servers import LIMIT, ServerLog
+from tests.support.upstream_gateways import (
+    ENDPOINTS,
+    ERAS,
+    HANDSHAKE,
+    Client,
+    connect,
+    eventually,
+    gateway_for,
+)
+
+URI = "note://notes"
+UPDATED = "notifications/resources/updated"
+both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
+both_eras = pytest.mark.parametrize("era", ERAS)
+SERVERS: dict[str, Any] = {
+    "handshake-only": lambda log: log.entry("notes"),
+    "two-eras": lambda log: log.two_eras("notes"),
+}
+both_servers = pytest.mark.parametrize("kind", SERVERS)
+
+
+def kill_all(log: ServerLog) -> set[int]:
+    """Kill every process of the servers; return their ids."""
+    killed = set(log.running())
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    return killed
+
+
+def subscribed(log: ServerLog, pid: int) -> bool:
+    """Return whether a process was asked for updates of the resource, in the way of its era."""
+    return any(
+        URI in str(one.params)
+        for method in ("resources/subscribe", "subscriptions/listen")
+        for one in log.received(method, pid=pid)
+    )
+
+
+async def told(changes: Any, kind: str) -> None:
+    """Wait until a client is told of a change, or that it may have missed one."""
+    async for change in changes:
+        if change.kind == kind:
+            return
+    raise AssertionError("the stream of changes has ended")
+
+
+async def prepare(client: Client, changes: Any) -> int:
+    """Set a log level and be told of a change; return the process that serves the client."""
+    pid = await client.pid()
+    await client.mcp.set_log_level("warning")
+    await client.call("touch", uri=URI)
+    await told(changes, "resource")
+    return pid
+
+
+async def pid_after(client: Client, killed: set[int]) -> int:
+    """Return the new process; a call that the old one had received may fail."""
+
+    async def read() -> int | None:
+        with contextlib.suppress(RpcError):
+            return await client.pid()
+        return None
+
+    return int(await eventually(read, lambda pid: pid is not None and pid not in killed))
+
+
+@both_endpoints
+@both_eras
+@both_servers
+async def test_a_subscription_is_restored_after_the_server_was_killed(
+    tmp_path: Path, endpoint: str, era: str, kind: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": SERVERS[kind](log)}) as served,
+        connect(served.url, "notes", endpoint=endpoint, version=ERAS[era]) as client,
+        client.mcp.changes(uris=[URI]) as changes,
+    ):
+        await prepare(client, changes)
+        killed = kill_all(log)
+        await told(changes, "resource")  # it may have changed meanwhile
+        pid = await pid_after(client, killed)
+        await until(lambda: subscribed(log, pid))
+        await client.call("touch", uri=URI)
+        await client.ears.hear(UPDATED, uri=URI)
+
+
+@both_endpoints
+@both_eras
+@both_servers
+async def test_a_client_is_told_that_lists_may_have_changed(
+    tmp_path: Path, endpoint: str, era: str, kind: str
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": SERVERS[kind](log)}) as served,
+        connect(served.url, "notes", endpoint=endpoint, version=ERAS[era]) as client,
+        client.mcp.changes("tools") as changes,
+    ):
+        await client.call("grow", tool="more")
+        await told(changes, "tools")
+        await eventually(client.tools, lambda tools: "more" in tools)
+        killed = kill_all(log)
+        await told(changes, "tools")
+        await pid_after(client, killed)
+        while "more" in await client.tools():  # the new process does not have it
+            await told(changes, "tools")
+
+
+@both_endpoints
+@pytest.mark.parametrize("declares", [(), ("elicitation",)], ids=["plain", "elicitation"])
+async def test_state_is_restored_once_and_before_the_next_call(
+    tmp_path: Path, endpoint: str, declares: tuple[str, ...]
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", *declares, endpoint=endpoint) as client,
+        client.mcp.changes(uris=[URI]) as changes,
+    ):
+        await prepare(client, changes)
+        pid = await pid_after(client, kill_all(log))
+        assert await client.call("level") == "warning"
+        order = [one.message.get("method") for one in log.received(pid=pid)]
+        assert order.index("logging/setLevel") < order.index("tools/call")
+        assert order.index("resources/subscribe") < order.index("tools/call")
+        assert order.count("logging/setLevel") == order.count("resources/subscribe") == 1
+
+
+async def test_a_killed_process_is_reopened_at_once_for_a_subscriber(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as client,
+        client.mcp.changes(uris=[URI]) as changes,
+    ):
+        pid = await prepare(client, changes)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: any(subscribed(log, one) for one in log.running() if one != pid))
+
+
+async def test_state_that_was_withdrawn_is_not_restored(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation") as client,
+    ):
+        async with client.mcp.changes(uris=[URI]) as changes:
+            await prepare(client, changes)
+        pid = await pid_after(client, kill_all(log))
+        await log.quiet()
+        assert not subscribed(log, pid)
+        assert await client.call("subscribed") == ""
+
+
+async def test_windows_that_share_a_process_are_all_restored(tmp_path: Path) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", "elicitation", version=HANDSHAKE) as one,
+        connect(served.url, "notes", "elicitation", version=HANDSHAKE) as other,
+        one.mcp.changes(uris=[URI]) as changes_of_one,
+        other.mcp.changes(uris=[URI]) as changes_of_other,
+    ):
+        assert await prepare(one, changes_of_one) == await other.pid()
+        killed = kill_all(log)
+        for changes in (changes_of_one, changes_of_other):
+            await told(changes, "resource")
+        await pid_after(one, killed)
+        one.ears.drain()
+        other.ears.drain()
+        await one.call("touch", uri=URI)
+        for client in (one, other):
+            await client.ears.hear(UPDATED, uri=URI)

@@ -1,0 +1,58 @@
+"""A clock that tests set forward, so that idle times pass at once while processes really run.
+
+Import the fixture `virtual_time` from here; it replaces the one of `tests/conftest.py`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.virtual_time import VirtualTime
+
+__all__ = ["AdjustableClock", "virtual_time"]
+
+STEP = 30.0  # seconds
+PAUSE = 0.01  # seconds that pass after each step
+
+
+class AdjustableClock(VirtualTime):
+    """The real clock, plus what it was set forward."""
+
+    def __init__(self, real: Callable[[], float]) -> None:
+        self._real = real
+        self._forward = 0.0
+
+    def __call__(self) -> float:
+        return self._real() + self._forward
+
+    async def advance(self, seconds: float) -> None:
+        """Set the clock forward, and let the timers that are due do their work.
+
+        In steps, so that periodic work happens about as often as it would.
+        """
+        while seconds > 0:
+            self._forward += min(seconds, STEP)
+            seconds -= STEP
+            await asyncio.sleep(PAUSE)
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _Loop(self)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: AdjustableClock) -> None:
+        self._adjustable = clock
+        super().__init__()
+
+    def time(self) -> float:
+        return self._adjustable()
+
+
+@pytest.fixture
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> AdjustableClock:
+    """Return the clock of the event loop and of `time.monotonic`."""
+    clock = AdjustableClock(time.monotonic)
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock

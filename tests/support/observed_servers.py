@@ -1,0 +1,124 @@
+"""Servers that log every message they receive, and the log as tests read it."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.observed_stdio_server import LISTS
+
+__all__ = ["LIMIT", "LIST_METHODS", "Received", "ServerLog"]
+
+LIMIT = 10.0  # seconds for a test that takes one or two
+LIST_METHODS = tuple(LISTS)
+QUIET = 0.3  # seconds without a new line, after which servers are taken to be idle
+
+
+class Received(NamedTuple):
+    """A message that a server received."""
+
+    at: float  # of `time.monotonic`
+    server: str
+    pid: int
+    message: dict[str, Any]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.message.get("params", {})  # type: ignore[no-any-return]
+
+
+class ServerLog:
+    """The log of all servers of a test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "received.jsonl"
+        self.path.touch()
+
+    # Servers
+
+    def entry(self, name: str, **options: Any) -> dict[str, Any]:
+        """Return the entry of a handshake-only server without any library; it starts in 30 ms.
+
+        Options: `eras` (["handshake"], ["stateless"] or both), `settles_on` (a revision),
+        `varying` (a tool that is listed for clients with a capability, by capability), `tools`
+        (names), `lock` (a path) and `port` that only one process can have, `asks_roots` (after the
+        handshake), `gate` (a path that must exist before it answers), `crash` (at start), `silent`
+        and `exits_on` (methods; with `exits_while` only if that path exists), `refuses_all`
+        (except initialize), `requires` (a capability, or it exits), `changing_lists` (another tool
+        in each list), `announces` (list changes without end).
+        """
+        program = str(Path(__file__).with_name("observed_stdio_server.py"))
+        args = ["-I", "-S", program, str(self.path), name, json.dumps(options)]
+        return {"command": sys.executable, "args": args}
+
+    def two_eras(self, name: str) -> dict[str, Any]:
+        """Return the entry of a server of both eras, made with `MCPServer`."""
+        program = str(Path(__file__).with_name("observed_two_era_server.py"))
+        return {"command": sys.executable, "args": [program, str(self.path), name]}
+
+    # What happened
+
+    def _lines(self, event: str, server: str | None) -> list[dict[str, Any]]:
+        lines = map(json.loads, self.path.read_text().splitlines())
+        return [x for x in lines if x["event"] == event and server in (None, x["server"])]
+
+    def started(self, server: str | None = None) -> list[int]:
+        """Return the processes that were started, in order."""
+        return [line["pid"] for line in self._lines("start", server)]
+
+    def start_times(self, server: str | None = None) -> list[float]:
+        return [line["at"] for line in self._lines("start", server)]
+
+    def running(self, server: str | None = None) -> list[int]:
+        """Return the processes that have not ended."""
+        return [pid for pid in self.started(server) if _runs(pid)]
+
+    def peak(self) -> int:
+        """Return the largest number of processes that ran at the same time."""
+        running = most = 0
+        ended: set[int] = set()
+        for line in map(json.loads, self.path.read_text().splitlines()):
+            if line["event"] == "start":
+                running += 1
+            elif line["event"] == "end" and line["pid"] not in ended:
+                ended.add(line["pid"])
+                running -= 1
+            most = max(most, running)
+        return most
+
+    def received(
+        self, method: str | None = None, *, server: str | None = None, pid: int | None = None
+    ) -> list[Received]:
+        """Return the messages that servers received, in order."""
+        return [
+            Received(line["at"], line["server"], line["pid"], line["message"])
+            for line in self._lines("received", server)
+            if method in (None, line["message"].get("method")) and pid in (None, line["pid"])
+        ]
+
+    def counts(self, server: str, methods: tuple[str, ...] = LIST_METHODS) -> dict[str, int]:
+        """Return how often a server received each of these requests."""
+        return {method: len(self.received(method, server=server)) for method in methods}
+
+    def is_handshake(self, pid: int) -> bool:
+        """Return whether a process was opened with `initialize`."""
+        return bool(self.received("initialize", pid=pid))
+
+    async def quiet(self) -> None:
+        """Wait until no server has received anything for a moment."""
+        async with asyncio.timeout(LIMIT):
+            size = -1
+            while size != (now := self.path.stat().st_size):
+                size = now
+                await asyncio.sleep(QUIET)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z" and os.getpid() != pid

@@ -1,0 +1,128 @@
+"""Keys of connections: which clients a server cannot tell apart."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.protocol.revisions import NEWEST_HANDSHAKE
+from fairlead.upstream.connection import connection_key
+from fairlead.upstream.connection.connection_key import (
+    STATELESS,
+    ConnectionKey,
+    key_of_caller,
+    key_of_session,
+)
+from tests.support.single_exchange import exchange
+
+ADA = principal_from("ada")
+UI = "io.modelcontextprotocol/ui"
+VERSION = NEWEST_HANDSHAKE.value
+
+
+def caller(capabilities: Any = None, principal: Principal = ANONYMOUS) -> Caller:
+    declared = capabilities if isinstance(capabilities, bytes) else json.dumps(capabilities or {})
+    data = declared if isinstance(declared, bytes) else declared.encode()
+    return exchange(capabilities=data, principal=principal).caller
+
+
+def introduction(**members: Any) -> bytes:
+    return json.dumps({"protocolVersion": VERSION, **members}).encode()
+
+
+def test_the_key_of_a_stateless_caller() -> None:
+    key = key_of_caller(caller({"roots": {}, "sampling": {}}, ADA))
+    assert key == ConnectionKey(False, VERSION, b'{"roots":{},"sampling":{}}', ADA, False)
+    assert key_of_caller(caller()) == ConnectionKey(False, VERSION)
+    assert ConnectionKey(True) == STATELESS
+
+
+@pytest.mark.parametrize(("capabilities", "asked"), [({}, False), ({"roots": {}}, True)])
+def test_the_key_of_a_session(capabilities: Any, asked: bool) -> None:
+    key = key_of_session(caller(capabilities, ADA), introduction())
+    declared = json.dumps(capabilities, separators=(",", ":")).encode()
+    assert key == ConnectionKey(False, VERSION, declared, ADA, asked)
+
+
+def test_a_session_and_a_stateless_caller_share_unless_they_can_be_asked() -> None:
+    """The parked call of a stateless caller keeps its turn for minutes."""
+    assert key_of_session(caller(), introduction()) == key_of_caller(caller())
+    asked = caller({"elicitation": {}})
+    assert key_of_session(asked, introduction()) != key_of_caller(asked)
+
+
+@pytest.mark.parametrize(
+    ("declared", "normal"),
+    [
+        ({}, {}),
+        ({"elicitation": {}}, {"elicitation": {"form": {}}}),
+        ({"elicitation": {"form": {"x": 1}}}, {"elicitation": {"form": {}}}),
+        ({"elicitation": {"url": {}, "form": {}}}, {"elicitation": {"form": {}, "url": {}}}),
+        ({"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
+        ({"elicitation": 5, "sampling": [], "roots": None}, {}),
+        ({"sampling": {"context": {}}}, {"sampling": {}}),
+        ({"sampling": {"tools": {"x": 1}}}, {"sampling": {"tools": {}}}),
+        ({"roots": {"listChanged": True}}, {"roots": {}}),
+        ({"experimental": {"x": {}}, "tasks": {}, "vendor": 5}, {}),
+        ({"extensions": {UI: {"a": 1}, "x/y": {}}}, {"extensions": {UI: {}}}),
+        ({"extensions": {"x/y": {}}}, {}),
+        ({"extensions": 5}, {}),
+        (b"[1]", {}),
+        (b"{", {}),
+        (b"[" * 100_000, {}),
+    ],
+)
+def test_members_that_no_server_acts_on_do_not_count(declared: Any, normal: Any) -> None:
+    data = declared if isinstance(declared, bytes) else json.dumps(declared).encode()
+    assert json.loads(connection_key.normal_capabilities(data)) == normal
+
+
+@given(st.permutations(["roots", "sampling", "elicitation", "experimental"]))
+def test_the_order_of_capabilities_does_not_count(names: list[str]) -> None:
+    declared = json.dumps({name: {} for name in names}).encode()
+    expected = b'{"elicitation":{"form":{}},"roots":{},"sampling":{}}'
+    assert connection_key.normal_capabilities(declared) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "revision"),
+    [
+        (introduction(), VERSION),
+        (introduction(clientInfo={"name": "x"}, capabilities={"roots": {}}), VERSION),
+        (b'{"protocolVersion":"2024-11-05"}', "2024-11-05"),
+        (b'{"protocolVersion":"%b"}' % (b"x" * 32), "x" * 32),
+        (b'{"protocolVersion":"%b"}' % (b"x" * 33), ""),
+        (b'{"protocolVersion":5}', ""),
+        (b"{}", ""),
+        (b"[]", ""),
+        (b"[" * 100_000, ""),
+    ],
+)
+def test_the_revision_is_the_one_that_the_client_proposes(said: bytes, revision: str) -> None:
+    assert key_of_session(caller(), said).revision == revision
+
+
+def test_clients_that_a_server_can_tell_apart_have_other_keys() -> None:
+    keys = {
+        key_of_session(caller(), introduction()),
+        key_of_session(caller(principal=ADA), introduction()),
+        key_of_session(caller({"roots": {}}), introduction()),
+        key_of_session(caller(), b'{"protocolVersion":"2024-11-05"}'),
+        STATELESS,
+    }
+    assert len(keys) == 5
+    assert key_of_session(caller({"tasks": {}}, ADA), introduction(clientInfo={})) in keys
+
+
+@pytest.mark.parametrize(
+    "remembering", [connection_key.normal_capabilities, connection_key._version]
+)
+def test_a_limited_number_of_declarations_is_remembered(remembering: Any) -> None:
+    remembering.cache_clear()
+    for number in range(257):
+        remembering(b'{"n":%d}' % number)
+    assert remembering.cache_info().currsize == 256

@@ -1,0 +1,412 @@
+"""Opening of connections: the era of the server, failed attempts, and refused handshakes."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from fairlead import MCPServer
+from fairlead.config.upstream_settings import UpstreamSettings
+from fairlead.errors import (
+    ChannelClosed,
+    ConnectFailed,
+    HttpError,
+    LocalResourceError,
+    RpcError,
+)
+from fairlead.protocol.identity.principal import ANONYMOUS, Principal, principal_from
+from fairlead.transport.channel import Channel
+from fairlead.transport.memory import memory_pair
+from fairlead.upstream.connection import connection_opener
+from fairlead.upstream.connection.connection_opener import ConnectionOpener, introduction_of
+from fairlead.upstream.connection.upstream_connection import UpstreamConnection
+from fairlead.upstream.server_target import ServerTarget, target_for
+from fairlead.upstream.starts.start_limiter import StartLimiter
+from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS, Scene, Server, scene
+from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
+
+INTRODUCTION = introduction_of(b"{}", exchange().caller)
+
+
+class Opened:
+    """An opener, and the connections of it that were lost."""
+
+    def __init__(
+        self,
+        target: ServerTarget | None = None,
+        *,
+        starts: StartLimiter | None = None,
+        **fields: Any,
+    ) -> None:
+        self.lost: list[tuple[UpstreamConnection, ChannelClosed]] = []
+        self.opener = ConnectionOpener(
+            target or target_for(MCPServer("red"), "red"),
+            UpstreamSettings(**fields),
+            starts or StartLimiter(),
+            lambda *of: self.lost.append(of),
+        )
+
+    async def find_out(self, principal: Principal = ANONYMOUS) -> UpstreamConnection:
+        return await self.opener.find_out(INTRODUCTION, principal, others=False)
+
+
+class AbsentServer(Opened):
+    """A server that cannot be reached, with the times at which that was tried."""
+
+    def __init__(self, clock: VirtualTime, error: Exception | None = None, **fields: Any) -> None:
+        self.tried: list[float] = []
+        self.error = error or ConnectFailed("no such program")
+        self._clock = clock
+        super().__init__(ServerTarget(name="red", open=self._open, is_process=True), **fields)
+
+    async def _open(self) -> Channel:
+        self.tried.append(self._clock.now)
+        raise self.error
+
+    async def ask(self, principal: Principal = ANONYMOUS) -> bool:
+        """Ask for a connection; return True if that was tried."""
+        before = len(self.tried)
+        with pytest.raises(ConnectFailed, match="no such program"):
+            await self.find_out(principal)
+        return len(self.tried) > before
+
+
+async def test_a_server_that_is_not_there_is_tried_ever_later_up_to_half_a_minute(
+    virtual_time: VirtualTime,
+) -> None:
+    server = AbsentServer(virtual_time)
+    for _ in range(1300):
+        await server.ask()
+        virtual_time.now += 0.1
+    gaps = [later - earlier for earlier, later in pairwise(server.tried)]
+    assert gaps == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30, 30], abs=0.11)
+
+
+async def test_the_failures_of_1024_principals_are_remembered(virtual_time: VirtualTime) -> None:
+    server = AbsentServer(virtual_time)
+    everybody = [principal_from(f"user {number}") for number in range(1025)]
+    for principal in everybody[:1024]:
+        assert await server.ask(principal)
+    assert not await server.ask(everybody[0])
+    assert await server.ask(everybody[1024])
+    assert not await server.ask(everybody[1])
+    assert await server.ask(everybody[0])  # the oldest was forgotten
+
+
+async def test_the_last_error_is_kept_while_there_is_no_connection(
+    virtual_time: VirtualTime,
+) -> None:
+    server = AbsentServer(virtual_time)
+    opener = server.opener
+    assert (opener.wanted, opener.error) == (False, None)
+    await server.ask()
+    assert opener.wanted
+    assert opener.error is server.error
+    with pytest.raises(ConnectFailed, match="red is not there: no such program"):
+        await server.find_out()
+    opener.target = target_for(MCPServer("red"), "red")
+    virtual_time.now += 0.5
+    connection = await server.find_out()
+    assert (opener.error, opener._backoffs) == (None, {})
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    "error", [RpcError(-32602, "no such tenant"), HttpError(403)], ids=["error", "status"]
+)
+async def test_a_refusal_is_no_failed_attempt(virtual_time: VirtualTime, error: Exception) -> None:
+    server = AbsentServer(virtual_time, error)
+    for _ in range(3):
+        with pytest.raises(type(error)):
+            await server.find_out()
+    assert (len(server.tried), server.opener.error) == (3, None)
+
+
+async def test_a_shortage_of_this_machine_is_no_failed_attempt(virtual_time: VirtualTime) -> None:
+    starts = StartLimiter()
+    server = AbsentServer(
+        virtual_time, LocalResourceError("no pipe", "file descriptors"), starts=starts
+    )
+    for _ in range(3):
+        with pytest.raises(LocalResourceError):
+            await server.find_out()
+    assert len(server.tried) == 3  # each waited for the pause, none was refused because of others
+    assert server.opener.error is None
+    assert starts.shortage.error is not None
+
+
+async def test_starts_for_clients_wait_for_their_turn(virtual_time: VirtualTime) -> None:
+    """Sixteen servers that one client calls do not start sixteen processes at once."""
+    starts, running, most = StartLimiter(2), 0, 0
+
+    async def start() -> Channel:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.5)
+        running -= 1
+        raise ConnectFailed("no such program")
+
+    servers = [
+        Opened(ServerTarget(name=str(n), open=start, is_process=True), starts=starts)
+        for n in range(16)
+    ]
+    outcomes = await asyncio.gather(*(one.find_out() for one in servers), return_exceptions=True)
+    assert {type(one) for one in outcomes} == {ConnectFailed}
+    assert most == 2
+
+
+async def test_an_opener_that_is_closed_opens_nothing(virtual_time: VirtualTime) -> None:
+    server = AbsentServer(virtual_time)
+    server.opener.closed = True
+    with pytest.raises(ConnectFailed, match="red: the gateway ends") as refused:
+        await server.find_out()
+    assert refused.value.public == "is not served any more: the gateway ends"
+    assert (server.tried, server.opener.wanted) == ([], False)
+
+
+async def test_a_connection_that_is_open_only_after_the_end_is_closed() -> None:
+    target = target_for(MCPServer("red"), "red")
+    channels: list[Channel] = []
+
+    async def open_late() -> Channel:
+        channels.append(await target.open())
+        server.opener.closed = True
+        return channels[0]
+
+    server = Opened(ServerTarget(name="red", open=open_late, is_process=False))
+    with pytest.raises(ConnectFailed, match="the gateway ends"):
+        await server.find_out()
+    with pytest.raises(ChannelClosed):
+        await channels[0].drain()
+
+
+async def test_a_server_that_does_not_answer_is_given_up(virtual_time: VirtualTime) -> None:
+    async def open_silent() -> Channel:
+        return memory_pair()[0]
+
+    target = ServerTarget(name="red", open=open_silent, is_process=False)
+    server, began = Opened(target, connect_timeout=7.0, era="handshake"), virtual_time.now
+    with pytest.raises(ConnectFailed, match=r"red did not answer within 7 s") as refused:
+        await server.opener.open_with_handshake(INTRODUCTION, ANONYMOUS, others=False)
+    assert refused.value.public == "did not answer within 7 s"
+    assert virtual_time.now == began + 7.0
+    assert server.opener.error is refused.value
+
+
+async def test_an_exit_is_said_to_be_during_start_up(virtual_time: VirtualTime) -> None:
+    error = ChannelClosed("red exited", exit_code=7, delivered=False)
+    server = AbsentServer(virtual_time, error)
+    with pytest.raises(ChannelClosed) as refused:
+        await server.find_out()
+    assert refused.value.public.endswith(" during start-up")
+    assert len(server.tried) == 1  # the server has not read anything, so there is no second try
+
+
+# The era of the server
+
+
+@pytest.mark.parametrize(
+    ("era", "spoken"),
+    [("auto", (None, None)), ("handshake", (False, None)), ("stateless", (None, False))],
+)
+def test_an_era_that_is_not_to_be_used_counts_as_not_spoken(era: Any, spoken: Any) -> None:
+    opener = Opened(era=era).opener
+    assert (opener.speaks_stateless, opener.speaks_handshake) == spoken
+
+
+async def test_a_connection_of_the_preferred_era_is_found_out_about() -> None:
+    server, ada = Opened(), principal_from("ada")
+    connection = await server.find_out(ada)
+    opener = server.opener
+    assert (connection.stateless, connection.principal, connection.name) == (True, ada, "red")
+    assert (opener.speaks_stateless, opener.speaks_handshake) == (True, None)
+    assert connection.param_headers is opener.param_headers
+    assert server.lost == []
+    await connection.peer.close()
+    ((lost, _),) = server.lost
+    assert lost is connection
+
+
+async def test_a_handshake_for_no_single_client_does_not_tell_of_the_other_era() -> None:
+    server = Opened()
+    connection = await server.opener.open_with_handshake(INTRODUCTION, ANONYMOUS, others=False)
+    assert (connection.stateless, connection.introduction) == (False, None)
+    assert (server.opener.speaks_stateless, server.opener.speaks_handshake) == (None, True)
+    await connection.close()
+
+
+async def test_a_session_is_opened_with_the_bytes_of_its_client() -> None:
+    async with scene(offers={"instructions": "x"}) as place:
+        opener = place.relay.pool.opener
+        said = Raw(b'{"protocolVersion":"2025-11-25", "capabilities":{} ,"vendor":1e400}')
+        connection = await opener.open_for_session(said, ANONYMOUS, others=False)
+        server = await place.server()
+        (request,) = server.seen
+        assert request["params"]["vendor"] == float("inf")
+        assert connection.introduction is not None
+        assert msgspec.json.decode(connection.introduction)["instructions"] == "x"
+        assert connection.agreement is not None
+        assert connection.agreement.revision.value == HANDSHAKE
+        assert (opener.speaks_stateless, opener.speaks_handshake) == (None, True)
+        await connection.close()
+
+
+REFUSED = RpcError(-32601, "Method not found")
+
+
+@pytest.mark.parametrize(
+    ("era", "others", "spoken", "refusal", "doubted", "known"),
+    [
+        ("auto", False, True, REFUSED, True, (None, None)),
+        ("auto", False, None, REFUSED, False, (None, None)),
+        ("auto", True, True, REFUSED, False, (False, True)),
+        ("auto", False, True, HttpError(403), False, (False, True)),
+        ("handshake", False, True, REFUSED, False, (False, True)),
+    ],
+    ids=["changed", "not known", "other connections", "for this client", "set"],
+)
+def test_a_server_that_refuses_its_handshake_may_have_changed(
+    era: Any, others: bool, spoken: Any, refusal: Any, doubted: bool, known: Any
+) -> None:
+    opener = Opened(era=era).opener
+    opener.speaks_stateless, opener.speaks_handshake = False, spoken
+    assert opener.doubts_era(refusal, others=others) is doubted
+    assert (opener.speaks_stateless, opener.speaks_handshake) == known
+
+
+@pytest.mark.parametrize(
+    ("era", "stateless", "known"),
+    [
+        ("auto", True, (True, None)),  # it may have a handshake, too
+        ("auto", False, (False, True)),
+        ("handshake", True, (False, None)),
+        ("stateless", False, (None, False)),
+    ],
+)
+def test_the_era_of_a_connection_that_was_opened_elsewhere(
+    era: Any, stateless: bool, known: Any
+) -> None:
+    opener = Opened(era=era).opener
+    opener.learn_era(stateless)
+    assert (opener.speaks_stateless, opener.speaks_handshake) == known
+
+
+def test_a_handshake_that_was_refused_is_not_learnt_again() -> None:
+    opener = Opened().opener
+    opener.speaks_handshake = False
+    opener.learn_era(True)
+    assert (opener.speaks_stateless, opener.speaks_handshake) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        (b'{"name":"a","version":"2"}', {"name": "a", "version": "2"}),
+        (None, {"name": "fairlead", "version": "0"}),
+        (b"5", {"name": "fairlead", "version": "0"}),
+    ],
+)
+def test_we_introduce_ourselves_as_the_caller_or_as_us(info: bytes | None, shown: Any) -> None:
+    found = introduction_of(b'{"roots":{}}', exchange(info=info).caller)
+    assert found == {"capabilities": {"roots": {}}, "clientInfo": shown}
+
+
+# Servers that refuse `initialize`
+
+BY_HAND = {"initialize", "server/discover"}
+both_ways = pytest.mark.parametrize("shared", [True, False], ids=["process", "http"])
+
+
+async def next_server(place: Scene) -> Server:
+    """Return the next server that the relay connects to, before it was asked anything."""
+    async with asyncio.timeout(LIMIT):
+        return await place._new.get()
+
+
+def discovered(*versions: str) -> dict[str, Any]:
+    capabilities = {"tools": {}}
+    return {
+        "resultType": "complete",
+        "supportedVersions": [*versions],
+        "capabilities": capabilities,
+    }
+
+
+@both_ways
+@pytest.mark.parametrize("code", [-32600, -32602])
+async def test_a_server_of_both_eras_that_refuses_a_handshake_is_not_asked_statelessly(
+    code: int, shared: bool
+) -> None:
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        server.refuse(await server.method("initialize"), code, "this client is not welcome")
+        if not shared:
+            server = await next_server(place)
+        server.reply(await server.method("server/discover"), discovered(HANDSHAKE, STATELESS))
+        error = (await answer)["error"]
+        assert error == {"code": code, "message": "this client is not welcome"}
+        other = await place.client()
+        opened = asyncio.ensure_future(other.initialize())
+        server = await next_server(place)
+        said = {"protocolVersion": HANDSHAKE, "capabilities": {}}
+        info = {"name": "raw", "version": "1"}
+        server.reply(await server.method("initialize"), {**said, "serverInfo": info})
+        assert (await opened)["result"]["serverInfo"] == info
+
+
+@both_ways
+async def test_a_server_that_names_versions_with_a_handshake_has_refused_it(shared: bool) -> None:
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        data = {"supported": ["2024-11-05"], "requested": HANDSHAKE}
+        request = await server.method("initialize")
+        server.refuse(request, -32602, "Unsupported protocol version", data)
+        assert (await answer)["error"]["data"] == data
+        assert [message["method"] for one in place.servers for message in one.seen] == [
+            "initialize"
+        ]
+
+
+@both_ways
+@pytest.mark.parametrize("code", [-32600, -32601, -32602, -32020, -32022])
+async def test_a_server_without_a_handshake_is_found_whatever_it_refuses_it_with(
+    code: int, shared: bool
+) -> None:
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        server.refuse(await server.method("initialize"), code, "no version in _meta")
+        if not shared:
+            server = await next_server(place)
+        server.reply(await server.method("server/discover"), discovered(STATELESS))
+        assert (await answer)["result"]["protocolVersion"] == HANDSHAKE
+        assert place.relay.pool.opener.speaks_handshake is False
+
+
+@both_ways
+@pytest.mark.parametrize("end", ["silent", "closed"])
+async def test_a_refusal_is_the_answer_also_if_the_server_does_not_say_more(
+    shared: bool, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_opener, "PROBE_TIMEOUT", 0.05)
+    async with scene(quiet=BY_HAND, shared=shared) as place:
+        client = await place.client()
+        answer = asyncio.ensure_future(client.initialize())
+        server = await next_server(place)
+        server.refuse(await server.method("initialize"), -32602, "no such tenant")
+        if not shared:
+            server = await next_server(place)
+        await server.method("server/discover")
+        if end == "closed":
+            await server.close()
+        assert (await answer)["error"] == {"code": -32602, "message": "no such tenant"}

@@ -1,0 +1,1020 @@
+"""Connections to one server: which client uses which, room for others, and their end."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from fairlead.errors import ChannelClosed, ConnectFailed, RpcError, ServerBusy
+from fairlead.gateway import Gateway
+from fairlead.limits import CONNECTIONS_PER_CLIENT
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.conversation.conversation import Agreement
+from fairlead.protocol.identity.principal import ANONYMOUS, UNNAMED, Principal, principal_from
+from fairlead.protocol.revisions import Revision
+from fairlead.relay.relay_settings import RelaySettings
+from fairlead.transport.channel import Channel
+from fairlead.upstream.connection import open_connections
+from fairlead.upstream.connection.connection_key import (
+    STATELESS as CONNECTION_OF_ALL,
+)
+from fairlead.upstream.connection.connection_key import (
+    ConnectionKey,
+    key_of_caller,
+    key_of_session,
+)
+from fairlead.upstream.connection.connection_pool import UpstreamPool
+from fairlead.upstream.connection.turn_lock import TurnLock
+from fairlead.upstream.memory.server_facts import ServerFacts
+from fairlead.upstream.server_target import ServerTarget
+from tests.support.gateway_servers import joining, until
+from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS
+from tests.support.scripted_stdio_server import program
+from tests.support.single_exchange import exchange
+from tests.support.virtual_time import VirtualTime
+
+ADA, BOB = principal_from("ada"), principal_from("bob")
+KEY, OTHER_KEY = ConnectionKey(False, "1"), ConnectionKey(False, "2")
+ROOTS, SAMPLING = b'{"roots":{}}', b'{"sampling":{}}'
+
+
+class FakeConnection(SimpleNamespace):
+    """A connection of which only its use is known."""
+
+    quiet = False
+
+    __hash__ = object.__hash__
+
+
+async def absent() -> Channel:
+    raise ConnectFailed("no such program")
+
+
+def new_pool(*, is_process: bool = True, **settings: Any) -> UpstreamPool:
+    target = ServerTarget(name="red", open=absent, is_process=is_process)
+    return UpstreamPool(target, RelaySettings(**settings))
+
+
+def used_by(principal: Principal = ANONYMOUS, *, unused: float = 10.0, **about: Any) -> Any:
+    clock = asyncio.get_running_loop().time
+
+    async def close() -> None:
+        connection.closed = True
+
+    def activate() -> None:
+        connection.activated += 1
+
+    connection = FakeConnection(
+        principal=principal,
+        stateless=False,
+        correlates_calls=False,
+        idle=True,
+        abandoned=False,
+        called=False,
+        alive=True,
+        closed=False,
+        ending=False,
+        used=clock() - unused,
+        now=clock,
+        sessions={},
+        uris={},
+        turns=TurnLock(),
+        close=close,
+        activate=activate,
+        activated=0,
+        on_roots=None,
+        on_unanswered=None,
+        agreement=None,
+    )
+    vars(connection).update(about)
+    return connection
+
+
+class Default:
+    """A default connection that is open."""
+
+    def __init__(self, connection: Any, *, keeps_one: bool = True) -> None:
+        self.current = connection
+        self.keeps_one = keeps_one
+        self.error: Exception | None = None
+        self.changes = 0  # of the other connections
+
+    def rest(self) -> None:
+        self.current = None
+
+    def connections_changed(self) -> None:
+        self.changes += 1
+
+    async def default_connection(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.current
+
+
+def caller(principal: Principal = ANONYMOUS, capabilities: bytes = b"{}") -> Caller:
+    return exchange(principal=principal, capabilities=capabilities).caller
+
+
+# Room for connections
+
+
+@pytest.mark.parametrize(("unused", "ends"), [(5.0, True), (4.9, False)])
+async def test_room_is_made_by_ending_what_was_unused_for_five_seconds(
+    virtual_time: VirtualTime, unused: float, ends: bool
+) -> None:
+    pool = new_pool()
+    connections = [used_by(unused=unused), used_by(unused=0), used_by(unused=60, idle=False)]
+    if ends:
+        pool._retire_one(connections, 3)
+        await asyncio.gather(*pool._retiring)
+        await asyncio.sleep(0)
+        assert pool._retiring == set()
+        assert [one.closed for one in connections] == [True, False, False]
+    else:
+        with pytest.raises(ConnectFailed, match="3 connections to it are in use"):
+            pool._retire_one(connections, 3)
+
+
+async def test_a_quiet_session_gives_its_connection_up_when_all_are_open() -> None:
+    """Sixty seconds without a call, a subscription or a listener; the longest quiet one goes."""
+    pool = new_pool()
+    retired: list[Any] = []
+    pool._retire = retired.append  # type: ignore[method-assign, assignment]
+
+    def connection(seconds: float, *, quiet: bool = True) -> Any:
+        return used_by(unused=seconds, idle=False, quiet=quiet)
+
+    for connections, retry_after in (
+        ([connection(59)], 1.0),
+        ([connection(59), connection(20)], 1.0),
+        ([connection(500, quiet=False)], 60.0),
+    ):
+        with pytest.raises(ServerBusy) as refused:
+            pool._retire_one(connections, 32)
+        assert refused.value.retry_after == pytest.approx(retry_after, abs=0.11)
+    oldest = connection(90)
+    others = [connection(61), connection(500, quiet=False), connection(10)]
+    pool._retire_one([*others, oldest], 32)
+    assert retired == [oldest]
+
+
+@pytest.mark.parametrize(
+    ("principal", "held", "reserved", "ended"),
+    [
+        (ADA, 2, 0, 0),
+        (ADA, 3, 0, 1),  # half of six
+        (ADA, 2, 1, 1),
+        (BOB, 3, 0, 0),
+        (ANONYMOUS, 5, 0, 0),
+        (ANONYMOUS, 6, 0, 1),
+        (ANONYMOUS, 5, 1, 1),
+    ],
+)
+async def test_a_principal_has_half_of_the_connections_and_all_together_have_a_limit(
+    virtual_time: VirtualTime, principal: Principal, held: int, reserved: int, ended: int
+) -> None:
+    pool = new_pool(max_connections=6)
+    owner = ADA if principal is BOB else principal
+    connections = [used_by(owner, unused=10 + n) for n in range(held)]
+    pool.own.update(connections)
+    pool._reserved[principal] += reserved
+    hits, began = CONNECTIONS_PER_CLIENT.hits, virtual_time.now
+    with pool._reserve(principal):
+        assert pool._reserved[principal] == reserved + 1
+        await asyncio.sleep(0)
+    assert virtual_time.now == began
+    assert pool._reserved[principal] == reserved
+    assert [one.closed for one in connections] == [False] * (held - ended) + [True] * ended
+    assert len(pool.own) == held - ended
+    assert CONNECTIONS_PER_CLIENT.hits - hits == (ended if principal is ADA else 0)
+    if not reserved:
+        assert principal not in dict(pool._reserved)
+
+
+async def test_room_is_made_at_the_cost_of_who_has_the_most(virtual_time: VirtualTime) -> None:
+    pool = new_pool(max_connections=4)
+    few = used_by(BOB, unused=100)
+    many = [used_by(ANONYMOUS, unused=n) for n in (20, 30, 10)]
+    pool.own.update([few, *many])
+    pool._make_room(principal_from("cy"))
+    await asyncio.sleep(0)
+    assert [one.closed for one in (few, *many)] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("about", "retry_after"),
+    [
+        ({"unused": 2.0}, 3.0),
+        ({"unused": 2.0, "idle": False, "quiet": True}, 58.0),
+        ({"unused": 2.0, "idle": False}, 60.0),
+    ],
+    ids=["idle", "quiet", "in use"],
+)
+async def test_a_full_server_is_busy_at_once_and_says_when_there_may_be_room(
+    virtual_time: VirtualTime, about: dict[str, Any], retry_after: float
+) -> None:
+    pool = new_pool(max_connections=1)
+    pool._connections[KEY] = [connection := used_by(**about)]
+    began = virtual_time.now
+    with pytest.raises(ServerBusy, match="red is busy: 1 connections to it are in use") as refused:
+        with pool._reserve(ANONYMOUS):
+            raise AssertionError("there is no room")
+    assert refused.value.public == "is busy: 1 connections to it are in use. Try again later"
+    assert refused.value.retry_after == retry_after
+    assert virtual_time.now == began
+    assert (connection.closed, pool._reserved.total()) == (False, 0)
+
+
+@pytest.mark.parametrize("about", [{}, {"idle": False, "quiet": True}], ids=["idle", "quiet"])
+async def test_there_is_room_after_the_time_that_a_busy_server_names(
+    virtual_time: VirtualTime, about: dict[str, Any]
+) -> None:
+    pool = new_pool(max_connections=1)
+    pool._connections[KEY] = [connection := used_by(unused=0, **about)]
+    with pytest.raises(ServerBusy) as refused:
+        with pool._reserve(ANONYMOUS):
+            raise AssertionError("there is no room")
+    await asyncio.sleep(refused.value.retry_after)
+    with pool._reserve(ANONYMOUS):
+        await asyncio.sleep(0)
+        assert connection.closed
+
+
+@pytest.mark.parametrize(
+    ("unused", "rests"), [(10.0, True), (0.0, False)], ids=["idle", "just used"]
+)
+async def test_the_default_connection_counts_and_may_rest_to_make_room(
+    virtual_time: VirtualTime, unused: float, rests: bool
+) -> None:
+    pool = new_pool(max_connections=1)
+    pool.default = default = Default(connection := used_by(unused=unused))
+    if rests:
+        with pool._reserve(ADA):
+            assert default.current is None
+    else:
+        with pytest.raises(ServerBusy, match="1 connections") as refused:
+            with pool._reserve(ADA):
+                raise AssertionError("there is no room")
+        assert refused.value.retry_after == 5.0
+        assert default.current is connection
+    assert not connection.closed  # that is what its owner does
+
+
+async def test_the_connection_that_was_unused_for_the_longest_time_makes_room(
+    virtual_time: VirtualTime,
+) -> None:
+    pool = new_pool(max_connections=2)
+    pool.default = default = Default(used_by(unused=20))
+    pool._connections[KEY] = [other := used_by(unused=30)]
+    with pool._reserve(ANONYMOUS):
+        await asyncio.sleep(0)
+    assert (other.closed, default.current is None, default.changes) == (True, False, 1)
+    pool._connections[KEY] = [other := used_by(unused=10)]
+    with pool._reserve(ANONYMOUS):
+        await asyncio.sleep(0)
+    assert (other.closed, default.current) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("most", "idle", "closed"), [(1, True, True), (2, True, False), (1, False, False)]
+)
+async def test_a_default_connection_that_is_one_too_many_ends_another_that_is_not_used(
+    virtual_time: VirtualTime, most: int, idle: bool, closed: bool
+) -> None:
+    pool = new_pool(max_connections=most)
+    pool.default = default = Default(opened := used_by(unused=0))
+    pool._connections[KEY] = [other := used_by(unused=10, idle=idle)]
+    pool.trim()
+    await asyncio.sleep(0)
+    assert (other.closed, default.current) == (closed, opened)
+
+
+async def test_the_default_connection_over_http_takes_no_room(virtual_time: VirtualTime) -> None:
+    pool = new_pool(max_connections=1, is_process=False)
+    pool.default = default = Default(connection := used_by(idle=False))
+    with pool._reserve(ANONYMOUS):
+        assert default.current is connection
+
+
+async def test_sessions_over_http_do_not_take_room(virtual_time: VirtualTime) -> None:
+    pool = new_pool(max_connections=1, is_process=False)
+    pool.own.update(used_by(idle=False) for _ in range(5))
+    with pool._reserve(ANONYMOUS):
+        assert len(pool.own) == 5
+
+
+# Connections that are not used
+
+
+@pytest.mark.parametrize("called", [False, True])
+async def test_an_idle_connection_is_closed_after_its_time(
+    virtual_time: VirtualTime, called: bool
+) -> None:
+    times = {"idle_close": 100.0, "idle_close_used": 100.0}
+    times["idle_close" if called else "idle_close_used"] = 5000.0
+    pool = new_pool(**times)
+    connection = used_by(unused=0, called=called)
+    pool._connections[KEY] = [connection]
+    pool._look_after(connection)
+    began = virtual_time.now
+    await asyncio.sleep(60)
+    connection.used = virtual_time.now
+    await asyncio.sleep(99)
+    assert not connection.closed
+    connection.idle = False
+    await asyncio.sleep(30)  # it is looked at, and in use
+    assert not connection.closed
+    connection.idle = True
+    await asyncio.sleep(100)
+    assert connection.closed
+    assert virtual_time.now == began + 289
+    assert (pool.connections, pool._timers) == ([], {})
+
+
+async def test_a_connection_that_was_called_stays_for_longer(virtual_time: VirtualTime) -> None:
+    pool = new_pool(idle_close=100.0, idle_close_used=300.0)
+    connection = used_by(unused=0)
+    pool._connections[KEY] = [connection]
+    pool._look_after(connection)
+    await asyncio.sleep(50)
+    connection.called, connection.used = True, virtual_time.now
+    await asyncio.sleep(299)
+    assert not connection.closed
+    await asyncio.sleep(2)
+    assert connection.closed
+
+
+async def test_an_abandoned_session_does_not_keep_its_connection(virtual_time: VirtualTime) -> None:
+    pool = new_pool(idle_close=100.0)
+    connection = used_by(unused=0, idle=False, abandoned=True)
+    pool._connections[KEY] = [connection]
+    pool._look_after(connection)
+    await asyncio.sleep(101)
+    assert connection.closed
+
+
+@pytest.mark.parametrize(
+    ("keeps_one", "others", "stays"),
+    [(True, "none", True), (True, "default", False), (True, "pool", False), (False, "none", False)],
+)
+async def test_the_last_connection_of_a_server_that_is_not_lazy_stays(
+    virtual_time: VirtualTime, keeps_one: bool, others: str, stays: bool
+) -> None:
+    pool = new_pool(idle_close=100.0)
+    default = Default(used_by(unused=0) if others == "default" else None, keeps_one=keeps_one)
+    pool.default = default
+    pool._connections[KEY] = [connection := used_by(unused=0)]
+    if others == "pool":
+        pool._connections[OTHER_KEY] = [used_by(unused=0)]
+    pool._look_after(connection)
+    await asyncio.sleep(101)
+    assert (connection.closed, default.changes) == (not stays, 0 if stays else 1)
+    if stays:
+        default.current = used_by(unused=0)
+        await asyncio.sleep(100)
+        assert (connection.closed, default.changes) == (True, 1)
+
+
+@pytest.mark.parametrize(("seconds", "stateless"), [(0, False), (100, True)])
+async def test_some_connections_stay_for_ever(
+    virtual_time: VirtualTime, seconds: float, stateless: bool
+) -> None:
+    pool = new_pool(idle_close=seconds)
+    connection = used_by(stateless=stateless)
+    pool._look_after(connection)
+    assert pool._timers == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "about", "closed"),
+    [
+        ("own", {}, True),
+        ("first", {}, False),  # stays for the next one
+        ("second", {}, True),
+        ("second", {"idle": False}, False),
+        ("second", {"stateless": True}, False),
+        ("default", {}, False),
+    ],
+)
+async def test_a_connection_ends_with_its_session_unless_it_is_needed(
+    virtual_time: VirtualTime, place: str, about: dict[str, Any], closed: bool
+) -> None:
+    pool = new_pool()
+    connection, other = used_by(**about), used_by()
+    match place:
+        case "own":
+            pool.own.add(connection)
+        case "first":
+            pool._connections[KEY] = [connection, other]
+        case "second":
+            pool._connections[KEY] = [other, connection]
+        case "default":
+            pool.default = Default(connection)
+    session: Any = FakeConnection()
+    connection.sessions[session] = None
+    await pool.leave(session, connection)
+    assert (connection.sessions, connection.closed) == ({}, closed)
+    if place != "default":
+        assert (connection in pool.connections) is not closed
+    assert (connection.used == virtual_time.now) is not closed
+
+
+async def test_what_is_forgotten_leaves_no_timer_and_no_empty_list(
+    virtual_time: VirtualTime,
+) -> None:
+    pool = new_pool()
+    one, other, third = used_by(), used_by(), used_by()
+    pool._connections.update({KEY: [one, other], OTHER_KEY: [third]})
+    pool._look_after(one)
+    timer = pool._timers[one]
+    assert pool._forget(one) == KEY
+    assert (pool._connections[KEY], pool._timers, timer.cancelled()) == ([other], {}, True)
+    assert pool._forget(third) == OTHER_KEY
+    assert pool._connections == {KEY: [other]}
+    assert pool._forget(third) is None
+    other.alive = False
+    assert pool._shared(KEY) is None
+    assert pool._shared(OTHER_KEY) is None
+
+
+# Losses
+
+
+async def test_a_key_whose_processes_exit_too_often_is_suspended(virtual_time: VirtualTime) -> None:
+    pool = new_pool()
+    lost: list[Any] = []
+    pool.on_lost = lambda *of: lost.append(of)
+    for number in range(6):
+        pool._check_suspended(KEY)
+        connection = used_by()
+        session = FakeConnection(detached=0)
+        session.detach = lambda session=session: setattr(session, "detached", 1)
+        connection.sessions[session] = None
+        pool._connections[KEY] = [connection]
+        end = ChannelClosed("gone", exit_code=1)
+        pool._lost(connection, end)
+        assert (session.detached, connection.sessions) == (1, {})
+        assert lost[number] == (connection, end, [session])
+        virtual_time.now += 1
+    with pytest.raises(ConnectFailed, match="red failed more than 5 times within 30 s") as refused:
+        pool._check_suspended(KEY)
+    assert refused.value.public == "failed more than 5 times within 30 s"
+    pool._check_suspended(OTHER_KEY)  # other clients still get connections
+    virtual_time.now += 25
+    pool._check_suspended(KEY)
+    assert pool._losses == {}
+
+
+@pytest.mark.parametrize("about", ["no process", "ended by us", "not filed"])
+async def test_other_ends_are_no_losses(virtual_time: VirtualTime, about: str) -> None:
+    pool, connection = new_pool(), used_by(ending=about == "ended by us")
+    if about != "not filed":
+        pool._connections[KEY] = [connection]
+    code = None if about == "no process" else 1
+    pool._lost(connection, ChannelClosed("gone", exit_code=code))
+    assert (pool._losses, pool.connections) == ({}, [])
+
+
+async def test_losses_of_a_limited_number_of_keys_are_remembered(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_connections, "MOST_KEYS", 2)
+    pool = new_pool()
+    for key in (KEY, OTHER_KEY, KEY, CONNECTION_OF_ALL):
+        pool._count_loss(key)
+    assert list(pool._losses) == [OTHER_KEY, CONNECTION_OF_ALL]
+
+
+async def test_a_suspended_key_opens_nothing(virtual_time: VirtualTime) -> None:
+    pool = new_pool()
+    key = key_of_caller(caller())
+    pool.opener.speaks_stateless = False
+    for _ in range(6):
+        pool._count_loss(key)
+    with pytest.raises(ConnectFailed, match="failed more than 5 times"):
+        await pool.for_caller(caller())
+    assert not pool.opener.wanted
+    with pytest.raises(ConnectFailed, match="no such program"):
+        await pool.for_caller(caller(ADA))
+
+
+async def test_a_pool_that_is_closed_opens_nothing() -> None:
+    pool = new_pool()
+    pool._connections[KEY] = [connection := used_by()]
+    pool._look_after(connection)
+    (timer,) = pool._timers.values()
+    await pool.close()
+    assert (connection.closed, timer.cancelled()) == (True, True)
+    with pytest.raises(ConnectFailed, match="the gateway ends") as refused:
+        await pool.for_caller(caller())
+    assert refused.value.public == "is not served any more: the gateway ends"
+    lost: list[Any] = []
+    pool.on_lost = lambda *of: lost.append(of)
+    pool._lost(connection, ChannelClosed("gone"))
+    assert lost == []
+
+
+# Requests outside of any session
+
+
+@pytest.mark.parametrize(
+    ("stateless", "found"),
+    [(False, True), (True, False), (None, False)],
+    ids=["wants a handshake", "stateless", "not known"],
+)
+async def test_a_request_goes_to_a_server_that_is_known_to_want_a_handshake(
+    stateless: bool | None, found: bool
+) -> None:
+    pool, connection, of_all = new_pool(), used_by(), used_by(stateless=True)
+    pool._connections[key_of_caller(caller())] = [connection]
+    pool._connections[CONNECTION_OF_ALL] = [of_all]
+    pool.opener.speaks_stateless = stateless
+    assert (pool.handshake_connection(caller()) is connection) is found
+    assert pool.handshake_connection(caller(ADA)) is None
+    assert pool.stateless_connection is of_all
+    connection.alive = of_all.alive = False
+    assert pool.handshake_connection(caller()) is None
+    assert pool.stateless_connection is None
+
+
+async def test_requests_that_must_not_wait_use_the_default_connection() -> None:
+    pool, connection = new_pool(), used_by()
+    pool.default = Default(connection)
+    pool._connections[CONNECTION_OF_ALL] = [used_by(stateless=True)]
+    pool.opener.speaks_stateless = False
+    assert pool.handshake_connection(caller()) is connection
+    assert pool.handshake_connection(caller(ADA)) is None
+    assert pool.stateless_connection is None
+    connection.stateless, pool.opener.speaks_stateless = True, True
+    assert pool.stateless_connection is connection
+    pool.default.rest()
+    assert pool.stateless_connection is None
+
+
+@pytest.mark.parametrize(
+    ("stateless", "principal", "capabilities", "in_session", "used"),
+    [
+        (True, ADA, ROOTS, False, True),
+        (True, ANONYMOUS, b"{}", True, False),  # a session gets a connection of its own era
+        (False, ANONYMOUS, b"{}", False, True),
+        (False, ANONYMOUS, b"{}", True, True),
+        (False, ANONYMOUS, ROOTS, False, False),
+        (False, ANONYMOUS, ROOTS, True, False),
+        (False, ADA, b"{}", False, False),
+        (False, ADA, b"{}", True, False),
+    ],
+)
+async def test_the_default_connection_is_for_clients_that_it_cannot_confuse(
+    stateless: bool, principal: Principal, capabilities: bytes, in_session: bool, used: bool
+) -> None:
+    pool, connection = new_pool(), used_by(stateless=stateless)
+    who = caller(principal, capabilities)
+    assert await pool._default_for(who, in_session=in_session) is None
+    pool.default = Default(connection)
+    found = await pool._default_for(who, in_session=in_session)
+    assert (found is connection) is used
+
+
+@pytest.mark.parametrize(
+    ("share", "speaks_handshake", "stateless", "used"),
+    [
+        ("all", None, False, True),
+        ("all", True, True, True),
+        ("session", None, False, False),
+        ("session", False, True, True),  # a stateless server has no sessions
+        ("alike", False, True, True),
+    ],
+)
+async def test_a_session_uses_the_default_connection_by_setting_and_era(
+    share: Any, speaks_handshake: bool | None, stateless: bool, used: bool
+) -> None:
+    pool, connection = new_pool(share=share), used_by(stateless=stateless)
+    pool.default = Default(connection)
+    pool.opener.speaks_handshake = speaks_handshake
+    who = caller(ANONYMOUS if share == "session" else ADA)
+    assert (await pool._default_for(who, in_session=True) is connection) is used
+
+
+async def test_a_session_that_needs_another_connection_does_not_wait_for_the_default() -> None:
+    pool = new_pool()
+    pool.default = default = Default(None)
+    default.error = ConnectFailed("still starting")
+    assert await pool._default_for(caller(ADA), in_session=True) is None
+    with pytest.raises(ConnectFailed, match="still starting"):
+        await pool._default_for(caller(), in_session=True)
+
+
+async def test_two_stateless_connections_that_were_opened_at_once_become_one() -> None:
+    pool = new_pool()
+    opened: list[Any] = []
+    pool.on_connection = opened.append
+    first, second = used_by(stateless=True), used_by(stateless=True)
+    assert pool._filed(first, CONNECTION_OF_ALL) is first
+    assert pool._filed(second, CONNECTION_OF_ALL) is first
+    await asyncio.gather(*pool._retiring)
+    assert (second.closed, pool.connections, opened) == (True, [first], [first])
+
+
+async def test_one_connection_is_opened_for_all_who_wait_for_it() -> None:
+    pool, going = new_pool(), asyncio.Event()
+    opened: list[Any] = []
+
+    async def make() -> Any:
+        await going.wait()
+        opened.append(used_by())
+        return opened[0]
+
+    waiting = [asyncio.create_task(pool._once(KEY, caller(ADA), make, KEY)) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()  # who gives up does not end it for the others
+    await asyncio.sleep(0)
+    going.set()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert found[1:] == [*opened, *opened]
+    assert (pool.connections, pool._opening) == (opened, {})
+
+
+# Calls during which the server may ask back
+
+
+class AskedBack:
+    """A pool whose connections have turns, and that opens more of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, most: int = 3) -> None:
+        self.pool = new_pool(turn_wait=0.25, turn_timeout=5.0)
+        self.opened = 0
+        self.most = most
+        self.caller = caller(ADA, ROOTS)
+        self.key = key_of_caller(self.caller)
+        self.connections = [used_by(ADA) for _ in range(count)]
+        self.pool._connections[self.key] = self.connections
+        monkeypatch.setattr(self.pool, "for_caller", self._first)
+        monkeypatch.setattr(self.pool, "_once", self._more)
+
+    async def _first(self, caller: Caller) -> Any:
+        return self.connections[0]
+
+    async def _more(self, place: Any, caller: Caller, make: Any, key: Any) -> None:
+        alive = [one for one in self.connections if one.alive]
+        assert (place, caller, key) == ((self.key, len(alive)), self.caller, self.key)
+        self.opened += 1
+        if len(alive) >= self.most:
+            raise ServerBusy("busy", public="is busy")
+        self.connections.append(used_by(ADA))
+
+    async def take(self) -> tuple[Any, Any]:
+        return await self.pool.for_asking(self.caller)
+
+
+@pytest.mark.parametrize("about", ["stateless", "correlates_calls"])
+async def test_where_calls_are_told_apart_no_turn_is_needed(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, about: str
+) -> None:
+    place = AskedBack(monkeypatch, 1)
+    setattr(place.connections[0], about, True)
+    assert await place.take() == (place.connections[0], None)
+    assert place.connections[0].turns.free
+
+
+async def test_a_call_that_waits_for_its_turn_gets_another_connection_up_to_a_limit(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, began = AskedBack(monkeypatch, 1), virtual_time.now
+    taken = [await place.take() for _ in range(3)]
+    assert len({connection for connection, _ in taken}) == 3
+    assert (place.opened, virtual_time.now - began) == (2, pytest.approx(0.5))
+    began = virtual_time.now
+    with pytest.raises(TimeoutError):
+        await place.take()
+    assert virtual_time.now == began + 5.25
+    assert place.opened == 3  # there is no room for a fourth
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(1)
+    taken[1][1].release()
+    connection, turn = await waiting
+    assert connection is taken[1][0]
+    assert (place.opened, connection.turns.free) == (4, False)
+    turn.release()
+
+
+async def test_a_turn_that_is_free_soon_does_not_open_another_connection(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(monkeypatch, 1)
+    connection, turn = await place.take()
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(0.2)
+    turn.release()
+    assert (await waiting)[0] is connection
+    assert place.opened == 0
+
+
+async def test_if_no_more_can_be_opened_the_open_ones_are_waited_for(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(monkeypatch, 1, most=0)
+    connection, turn = await place.take()
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(1)
+    assert (place.opened, waiting.done()) == (1, False)
+    turn.release()
+    assert (await waiting)[0] is connection
+    for one in place.connections:
+        one.alive = False
+    with pytest.raises(ServerBusy, match="busy"):
+        await place.take()
+
+
+async def test_a_turn_on_a_connection_that_was_lost_meanwhile_is_given_back(
+    virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = AskedBack(monkeypatch, 3)
+    taken = [await place.take() for _ in range(3)]
+    waiting = asyncio.create_task(place.take())
+    await asyncio.sleep(0.1)
+    lost, turn = taken[0]
+    lost.alive = False
+    turn.release()
+    connection, _ = await waiting
+    assert connection.alive
+    assert lost.turns.free
+    assert place.opened == 1
+
+
+async def test_on_the_default_connection_a_call_waits_for_its_turn(
+    virtual_time: VirtualTime,
+) -> None:
+    pool, connection = new_pool(share="all", turn_timeout=5.0), used_by()
+    pool.default = Default(connection)
+    _, turn = await pool.for_asking(caller(ADA, ROOTS))
+    began = virtual_time.now
+    with pytest.raises(TimeoutError):
+        await pool.for_asking(caller(BOB, ROOTS))
+    assert virtual_time.now == began + 5.0
+    assert turn is not None
+    turn.release()
+    assert connection.turns.free
+
+
+# Sessions
+
+
+class Sessions:
+    """A pool that opens a connection for each `initialize` it lets through."""
+
+    def __init__(self, *, is_process: bool = True, **settings: Any) -> None:
+        self.pool = new_pool(is_process=is_process, **settings)
+        self.introductions: list[bytes] = []
+        self.error: Exception | None = None
+        self.agreement: Agreement | None = None
+        opener: Any = self.pool.opener
+        opener.open_for_session = self._open
+
+    async def _open(self, introduction: Raw, principal: Principal, *, others: bool) -> Any:
+        self.introductions.append(bytes(introduction))
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return used_by(principal, agreement=self.agreement)
+
+    async def open(
+        self,
+        principal: Principal = ANONYMOUS,
+        capabilities: bytes = b"{}",
+        version: str = HANDSHAKE,
+        session: Any = None,
+    ) -> Any:
+        said = Raw(b'{"protocolVersion":"%b"}' % version.encode())
+        who = FakeConnection() if session is None else session
+        connection = await self.pool.for_session(who, said, caller(principal, capabilities))
+        assert who in connection.sessions
+        return connection
+
+
+async def test_sessions_of_one_key_share_a_connection_and_others_do_not() -> None:
+    place = Sessions()
+    alike = await asyncio.gather(*(place.open(ADA, SAMPLING) for _ in range(3)))
+    assert len({*alike}) == 1
+    assert len(alike[0].sessions) == 3
+    others = [
+        await place.open(BOB, SAMPLING),
+        await place.open(ADA, b'{"sampling":{"tools":{}}}'),
+        await place.open(ADA, SAMPLING, "2025-06-18"),
+    ]
+    assert len({*alike, *others}) == len(place.introductions) == 4
+    assert await place.open(ADA, b'{"sampling":{"context":{}},"experimental":{}}') is alike[0]
+
+
+@pytest.mark.parametrize(
+    ("about", "shared"),
+    [({"called": True}, True), ({"idle": True}, True), ({}, False)],
+    ids=["called", "idle", "not called"],
+)
+async def test_sessions_with_roots_share_a_connection_that_was_called(
+    about: dict[str, Any], shared: bool
+) -> None:
+    """Until then the server may still ask for the roots of the session that opened it."""
+    place = Sessions()
+    first = await place.open(ADA, ROOTS)
+    vars(first).update({"idle": False, **about})
+    assert (await place.open(ADA, ROOTS) is first) is shared
+
+
+async def test_sessions_with_roots_that_come_at_once_have_a_connection_each() -> None:
+    place = Sessions()
+    opened = await asyncio.gather(*(place.open(ADA, ROOTS) for _ in range(3)))
+    assert len({*opened}) == 3
+
+
+async def test_sessions_for_which_the_server_agrees_to_one_revision_share() -> None:
+    place = Sessions()
+    place.agreement = Agreement(revision=Revision.V2025_06_18)
+    first = await place.open(ADA, SAMPLING, "2025-06-18")
+    place.pool._agreed[HANDSHAKE] = "2025-06-18"  # another client has proposed that before
+    assert await place.open(ADA, SAMPLING, HANDSHAKE) is first
+    assert await place.open(ADA, SAMPLING, "2025-03-26") is not first
+    assert place.pool._agreed["2025-03-26"] == "2025-06-18"
+    assert len(place.introductions) == 2
+
+
+async def test_a_session_joins_the_connection_that_is_free_and_has_the_fewest_sessions() -> None:
+    place = Sessions()
+    said = Raw(b'{"protocolVersion":"%b"}' % HANDSHAKE.encode())
+    key = key_of_session(caller(), said)
+    full, busy, fits, dead = used_by(), used_by(), used_by(), used_by(alive=False)
+    full.sessions = dict.fromkeys(range(3))
+    fits.sessions = dict.fromkeys(range(2))
+    turn = busy.turns.try_take("other")
+    place.pool._connections[key] = [dead, full, busy, fits]
+    assert await place.open() is fits
+    assert await place.open() in (full, fits)
+    assert turn is not None
+    turn.release()
+    assert await place.open() is busy
+    assert place.introductions == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "about"),
+    [
+        ({"share": "session"}, {}),
+        ({"is_process": False}, {}),
+        ({}, {"facts": ServerFacts(asks_roots=True)}),
+    ],
+    ids=["setting", "http", "asks for roots"],
+)
+async def test_a_session_has_a_connection_of_its_own_where_it_needs_one(
+    settings: dict[str, Any], about: dict[str, Any]
+) -> None:
+    place = Sessions(**settings)
+    vars(place.pool).update(about)
+    one, other = await place.open(ADA, ROOTS), await place.open(ADA, ROOTS)
+    assert one is not other
+    assert place.pool.own == {one, other}
+
+
+async def test_a_server_that_asks_for_roots_is_shared_by_sessions_without() -> None:
+    place = Sessions()
+    place.pool.facts = ServerFacts(asks_roots=True)
+    assert await place.open(ADA, SAMPLING) is await place.open(ADA, SAMPLING)
+
+
+async def test_another_connection_is_one_whose_turn_is_free_or_a_new_one() -> None:
+    place = Sessions()
+    first = await place.open(ADA, ROOTS)
+    turn = first.turns.try_take("other")
+    said = Raw(place.introductions[0])
+    session: Any = FakeConnection()
+    second = await place.pool.another_for_session(session, said, caller(ADA, ROOTS))
+    assert second is not first
+    assert session in second.sessions
+    assert place.pool.connections == [first, second]
+    assert place.introductions == [bytes(said)] * 2
+    assert turn is not None
+    turn.release()
+    assert await place.pool.another_for_session(session, said, caller(ADA, ROOTS)) is first
+    assert len(place.introductions) == 2
+
+
+def client(capabilities: bytes) -> Any:
+    peer = SimpleNamespace(conversation=SimpleNamespace(peer=caller(ADA, capabilities)))
+    session = FakeConnection(peer=peer, detached=False)
+    session.detach = lambda: setattr(session, "detached", True)
+    return session
+
+
+@pytest.mark.parametrize("in_call", [True, False])
+async def test_a_connection_whose_server_asks_for_roots_belongs_to_one_session(
+    in_call: bool,
+) -> None:
+    place = Sessions()
+    one, other = client(ROOTS), client(ROOTS)
+    connection = await place.open(ADA, ROOTS, session=one)
+    await place.open(ADA, ROOTS, session=other)
+    connection.uris = {"a:1": {one, other}, "a:2": {other}}
+    learnt: list[ServerFacts] = []
+    place.pool.on_facts = learnt.append
+    connection.on_roots(one, in_call)
+    facts = ServerFacts(asks_roots=True, asks_roots_early=not in_call)
+    assert (place.pool.facts, learnt) == (facts, [facts])
+    assert place.pool.own == {connection}
+    assert (list(connection.sessions), connection.uris) == ([one], {"a:1": {one}})
+    assert (one.detached, other.detached) == (False, True)
+    assert await place.open(ADA, ROOTS) is not connection
+
+
+async def test_a_session_without_roots_keeps_a_connection_shared() -> None:
+    place = Sessions()
+    session = client(SAMPLING)
+    connection = await place.open(ADA, SAMPLING, session=session)
+    connection.on_roots(session, True)
+    assert (place.pool.facts, place.pool.own) == (ServerFacts(), set())
+
+
+# Servers that run only once
+
+
+@pytest.mark.parametrize(
+    ("principal", "exit_code", "is_process", "is_open", "served"),
+    [
+        (ANONYMOUS, 1, True, True, True),
+        (UNNAMED, 1, True, True, True),
+        (ADA, 1, True, True, False),
+        (ANONYMOUS, None, True, True, False),
+        (ANONYMOUS, 1, False, True, False),
+        (ANONYMOUS, 1, True, False, False),
+    ],
+    ids=["anonymous", "unnamed", "named", "no exit", "http", "first is lost"],
+)
+async def test_a_second_process_that_exits_leads_to_the_first(
+    principal: Principal, exit_code: int | None, is_process: bool, is_open: bool, served: bool
+) -> None:
+    place = Sessions(is_process=is_process)
+    default = used_by()
+    place.pool.default = Default(default if is_open else None)
+    place.error = ConnectFailed("exited", exit_code=exit_code, public="exited")
+    if served:
+        assert await place.open(principal, ROOTS) is default
+        assert place.pool.facts == ServerFacts(is_single=True)
+        assert await place.open(principal, SAMPLING) is default
+        assert len(place.introductions) == 1  # it is known by now
+    else:
+        with pytest.raises(ConnectFailed, match="exited") as refused:
+            await place.open(principal, ROOTS)
+        assert place.pool.facts == ServerFacts()
+        assert ('set share = "all"' in refused.value.public) is (principal is ADA)
+
+
+async def test_a_server_that_ran_twice_is_not_taken_for_one_that_cannot() -> None:
+    place = Sessions()
+    place.pool.default = Default(used_by())
+    await place.open(ANONYMOUS, ROOTS)
+    place.error = ConnectFailed("exited", exit_code=1)
+    with pytest.raises(ConnectFailed, match="exited"):
+        await place.open(ANONYMOUS, SAMPLING)
+    assert place.pool.facts == ServerFacts()
+
+
+async def test_a_refused_session_is_refused_by_a_server_that_has_a_handshake() -> None:
+    place = Sessions()
+    place.error = RpcError(-32602, "no such tenant")
+    place.pool.opener.speaks_handshake = True
+    with pytest.raises(RpcError, match="no such tenant"):
+        await place.open()
+    assert place.pool.connections == []
+
+
+async def test_a_server_that_cannot_run_twice_serves_all_clients(tmp_path: Path) -> None:
+    """The second process finds the lock of the first, and exits."""
+    source = """
+    try:
+        lock = os.open(LOG + ".lock", os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        sys.exit("another one is running")
+    for message in requests():
+        if message["method"] == "tools/list":
+            answer(message, {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+        elif message["method"] == "tools/call":
+            answer(message, {"content": text(str(os.getpid()))})
+        elif "id" in message:
+            refuse(message)
+    """
+    command = program(tmp_path, source, stateless=False)
+
+    def on_elicit(question: Any) -> Any:
+        raise AssertionError(question)
+
+    async with asyncio.timeout(LIMIT * 4), Gateway() as gateway:
+        await gateway.connect({"one": {"command": command[0], "args": command[1:]}})
+        await until(lambda: gateway.is_ready)
+        answers = []
+        for version in (HANDSHAKE, STATELESS):
+            for callbacks in ({}, {"on_elicit": on_elicit}, {"on_elicit": on_elicit}):
+                async with joining(gateway, version, **callbacks) as client:
+                    answers.append((await client.call("one_t")).text)
+        assert len(set(answers)) == 1
+        assert gateway.upstreams["one"].state == "connected"

@@ -1,0 +1,228 @@
+"""One request of a client while a server works on it: what its client hears."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from msgspec import UNSET, Raw, structs
+
+from fairlead.interceptor import Exchange
+from fairlead.interceptor.direct_edge import NullReplyPath
+from fairlead.protocol.caller import Caller
+from fairlead.protocol.identity.principal import ANONYMOUS
+from fairlead.protocol.revisions import Revision
+from fairlead.upstream.connection.relayed_call import LEVELS, RelayedCall, may_notify
+from fairlead.wire import Notification
+from tests.support.single_exchange import exchange
+
+
+class Edge(NullReplyPath):
+    """Keeps what it is told; waits while it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(ANONYMOUS)
+        self.told: list[tuple[str, Any]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def notify_caller(self, exchange: Exchange, notification: Notification) -> None:
+        await self.open.wait()
+        params = notification.params
+        self.told.append(
+            (notification.method, json.loads(bytes(params)) if isinstance(params, Raw) else None)
+        )
+
+
+def call(
+    params: Any = None, method: str = "tools/call", **about: Any
+) -> tuple[RelayedCall, Edge, Exchange]:
+    rising = about.pop("rising", False)
+    asked = exchange(method, params or {}, **about)
+    asked.edge = edge = Edge()
+    return RelayedCall(asked, None, rising=rising), edge, asked
+
+
+def note(method: str = "notifications/x", params: Any = None) -> Notification:
+    return Notification(method, UNSET if params is None else Raw(json.dumps(params).encode()))
+
+
+async def test_what_is_told_arrives_in_order_before_the_answer() -> None:
+    one, edge, _ = call()
+    edge.open.clear()
+    for n in range(3):
+        one.tell(note(params={"n": n}))
+    waiting = asyncio.create_task(one.flushed())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    edge.open.set()
+    async with asyncio.timeout(5):
+        await waiting
+    assert edge.told == [("notifications/x", {"n": n}) for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("stateless", "params", "told"),
+    [
+        (True, {"progress": 1, "message": "m"}, {"progress": 1, "message": "m"}),
+        (False, {"progress": 1, "message": "m"}, {"progress": 1}),
+        (False, {"progress": 1}, {"progress": 1}),
+        (False, None, None),
+        (True, None, None),
+    ],
+)
+async def test_a_session_is_told_in_the_words_of_its_revision(
+    stateless: bool, params: Any, told: Any
+) -> None:
+    one, edge, request = call(stateless=stateless)
+    if not stateless:
+        request.caller = structs.replace(request.caller, revision=Revision.V2024_11_05)
+    one.tell(note("notifications/progress", params))
+    await one.flushed()
+    assert edge.told == [("notifications/progress", told)]
+
+
+async def test_nothing_was_told_so_nothing_is_waited_for() -> None:
+    one, edge, _ = call()
+    await one.flushed()
+    assert one.outbox is None
+    assert edge.told == []
+
+
+@pytest.mark.parametrize(("heard", "told"), [(True, 1), (False, 0)])
+async def test_a_client_that_is_not_there_is_told_nothing(heard: bool, told: int) -> None:
+    one, edge, _ = call()
+
+    class Rounds:
+        async def ask(self, exchange: Exchange) -> Raw:
+            raise AssertionError
+
+    rounds: Any = Rounds()
+    rounds.heard = heard
+    one.parking = rounds
+    one.tell(note())
+    await one.flushed()
+    assert len(edge.told) == told
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "permitted", "expected"),
+    [
+        ("notifications/resources/updated", {"uri": "a:1"}, {"a:1"}, True),
+        ("notifications/resources/updated", {"uri": "a:1"}, {"a:2"}, False),
+        ("notifications/resources/updated", {"uri": 5}, {"a:1"}, False),
+        ("notifications/resources/updated", None, {"a:1"}, False),
+        ("notifications/resources/list_changed", {"uri": "a:1"}, set(), True),
+        ("notifications/message", None, set(), True),
+    ],
+)
+async def test_news_of_a_resource_are_told_to_who_may_hear_of_it(
+    method: str, params: Any, permitted: set[str], expected: bool
+) -> None:
+    told = note(method, params)
+    assert may_notify(told, permitted.__contains__) is expected
+    one, edge, asked = call()
+    asked.permits = permitted.__contains__
+    one.tell(told)
+    await one.flushed()
+    assert bool(edge.told) is expected
+    asked.permits = None
+    one.tell(told)
+    await one.flushed()
+    assert edge.told
+
+
+async def test_progress_has_the_token_of_the_client() -> None:
+    one, edge, _ = call({"_meta": {"progressToken": "mine"}})
+    one.progressed(note("notifications/progress", {"progressToken": 7, "progress": 1}))
+    await one.flushed()
+    assert edge.told == [("notifications/progress", {"progressToken": "mine", "progress": 1})]
+    other, edge, _ = call({})
+    other.progressed(note("notifications/progress", {"progressToken": 7, "progress": 1}))
+    await other.flushed()
+    assert edge.told == []
+
+
+@pytest.mark.parametrize(
+    ("rising", "told"),
+    [(True, [-5, 1, 2, "odd", 3]), (False, [-5, 1, 1, 2, 0.5, "odd", 3])],
+)
+async def test_progress_only_rises_where_a_request_is_sent_several_times(
+    rising: bool, told: list[Any]
+) -> None:
+    one, edge, _ = call({"_meta": {"progressToken": 1}}, rising=rising)
+    for value in (-5, 1, 1, 2, 0.5, "odd", 3):
+        one.progressed(note("notifications/progress", {"progress": value}))
+    one.progressed(note("notifications/progress"))
+    await one.flushed()
+    assert [params["progress"] for _, params in edge.told if params] == told
+    assert edge.told[-1] == ("notifications/progress", None)
+
+
+@pytest.mark.parametrize(
+    ("level", "wanted"),
+    [
+        (None, []),
+        ("debug", LEVELS),
+        ("warning", LEVELS[LEVELS.index("warning") :]),
+        ("emergency", ["emergency"]),
+        ("odd", LEVELS),
+    ],
+)
+def test_a_stateless_caller_gets_the_logs_that_it_asked_for(
+    level: str | None, wanted: list[str]
+) -> None:
+    one, _, asked = call()
+    known = asked.caller
+    asked.caller = Caller(
+        known.revision,
+        known.stateless,
+        known.principal,
+        known.capabilities,
+        known.info,
+        log_level=level,
+    )
+    assert [name for rank, name in enumerate(LEVELS) if one.wants_log(rank)] == list(wanted)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"), [("tools/call", True), ("prompts/get", True), ("tools/list", False)]
+)
+def test_a_server_may_ask_during_some_requests_of_who_can_be_reached(
+    method: str, expected: bool
+) -> None:
+    one, _, _ = call(method=method)
+    assert not one.may_be_asked
+    rounds: Any = object()
+    one.parking = rounds
+    assert one.may_be_asked is expected
+
+
+async def test_a_call_moves_to_the_request_with_which_its_client_came_back() -> None:
+    one, first, _ = call({"_meta": {"progressToken": "a"}})
+    one.tell(note())
+    await one.flushed()
+    _, second, again = call({"_meta": {"progressToken": "b"}})
+    one.moved_to(again)
+    one.progressed(note("notifications/progress", {"progress": 1}))
+    await one.flushed()
+    assert len(first.told) == 1
+    assert second.told == [("notifications/progress", {"progress": 1, "progressToken": "b"})]
+
+
+@pytest.mark.parametrize(
+    ("rising", "told"),
+    [(None, [None, 0.5, 0.5, 0.2, 1]), (True, [None, 0.5, 1])],
+    ids=["as it comes", "only more"],
+)
+async def test_progress_may_be_made_to_rise(rising: bool | None, told: list[Any]) -> None:
+    asked = exchange("tools/call", {"name": "x", "_meta": {"progressToken": "t"}})
+    asked.edge = edge = Edge()
+    one = RelayedCall(asked, None) if rising is None else RelayedCall(asked, None, rising=rising)
+    for progress in (None, 0.5, 0.5, 0.2, 1):
+        more = {} if progress is None else {"progress": progress}
+        one.progressed(note("notifications/progress", {"progressToken": 9, **more}))
+    await one.flushed()
+    assert [params.get("progress") for _, params in edge.told] == told
+    assert {params["progressToken"] for _, params in edge.told} == {"t"}

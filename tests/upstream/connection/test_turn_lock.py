@@ -1,0 +1,110 @@
+"""Exclusive use of a connection, in order."""
+
+import asyncio
+
+import pytest
+
+from fairlead.upstream.connection.turn_lock import TurnLock, first_turn
+from tests.support.virtual_time import VirtualTime
+
+
+async def test_one_owner_at_a_time_in_the_order_they_came() -> None:
+    turns = TurnLock()
+    assert turns.free
+    first = await turns.take("a", 1.0)
+    assert not turns.free
+    assert turns.try_take("b") is None
+    second = asyncio.create_task(turns.take("b", 5.0))
+    third = asyncio.create_task(turns.take("c", 5.0))
+    await asyncio.sleep(0)
+    assert turns.waiting == 2
+    first.release()
+    first.release()  # a second time is harmless
+    turn = await second
+    await asyncio.sleep(0)
+    assert not third.done()
+    assert (turns.waiting, turns.free) == (1, False)
+    turn.release()
+    (await third).release()
+    assert turns.free
+
+
+async def test_an_owner_takes_several_turns_unless_others_wait() -> None:
+    turns = TurnLock()
+    held = [await turns.take("a", 1.0), await turns.take("a", 1.0)]
+    other = asyncio.create_task(turns.take("b", 5.0))
+    await asyncio.sleep(0)
+    assert turns.try_take("a") is None
+    urgent = turns.try_take("a", urgent=True)
+    assert urgent is not None
+    assert turns.try_take("c", urgent=True) is None
+    patient = asyncio.create_task(turns.take("a", 5.0))
+    at_once = await turns.take("a", 5.0, urgent=True)
+    await asyncio.sleep(0)
+    for turn in (*held, urgent, at_once):
+        assert not other.done()
+        turn.release()
+    turn = await other
+    assert not patient.done()
+    turn.release()
+    (await patient).release()
+    assert turns.free
+
+
+async def test_a_turn_that_does_not_come_in_time_is_not_waited_for() -> None:
+    turns = TurnLock()
+    held = await turns.take("a", 1.0)
+    with pytest.raises(TimeoutError):
+        await turns.take("b", 0.01)
+    assert turns.waiting == 0
+    held.release()
+    assert turns.free
+
+
+async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+    turns = TurnLock()
+    held = await turns.take("a", 1.0)
+    cancelled = asyncio.create_task(turns.take("b", 0))
+    after = asyncio.create_task(turns.take("c", 5.0))
+    await asyncio.sleep(0)
+    held.release()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    (await after).release()
+    assert turns.free
+
+
+async def test_the_first_turn_of_several_locks_is_taken_and_no_other_is_kept(
+    virtual_time: VirtualTime,
+) -> None:
+    locks = [TurnLock() for _ in range(3)]
+    busy = [lock.try_take("other") for lock in locks]
+    waiting = asyncio.create_task(first_turn(locks, "me", 5.0))
+    await asyncio.sleep(1)
+    for held in busy[1:]:
+        assert held is not None
+        held.release()
+    place, turn = await waiting
+    assert place in (1, 2)
+    assert sum(lock.free for lock in locks) == 1  # the other one was given back
+    turn.release()
+    assert [lock.free for lock in locks] == [False, True, True]
+    for lock in locks[1:]:
+        lock.try_take("other")
+    began = virtual_time.now
+    with pytest.raises(TimeoutError):
+        await first_turn(locks, "me", 5.0)
+    assert virtual_time.now == began + 5.0
+    assert [lock.waiting for lock in locks] == [0, 0, 0]
+
+
+async def test_a_lock_that_is_free_is_taken_at_once() -> None:
+    locks = [TurnLock() for _ in range(3)]
+    held = locks[0].try_take("other")
+    place, turn = await first_turn(locks, "me", 5.0)
+    assert (place, [lock.free for lock in locks]) == (1, [False, False, True])
+    turn.release()
+    assert held is not None
+    held.release()
+    assert all(lock.free for lock in locks)

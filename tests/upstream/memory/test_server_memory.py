@@ -1,0 +1,155 @@
+"""Facts about servers that one program finds out and the next one uses."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConfig
+from fairlead.upstream.memory import server_memory
+from fairlead.upstream.memory.server_facts import ServerFacts
+from fairlead.upstream.memory.server_memory import LIFETIME, ServerMemory
+from fairlead.upstream.memory.tool_cache import MemoryStore
+
+RED = MCPStdioServerConfig(command="red")
+BLUE = MCPHttpServerConfig(url="http://blue/mcp")
+SINGLE = ServerFacts(is_single=True)
+UNKNOWN = ServerFacts()
+
+
+class BrokenStore:
+    """A store of a host program that raises an error of its own."""
+
+    def read(self, key: str) -> bytes | None:
+        raise LookupError("broken")
+
+    def write(self, key: str, value: bytes) -> None:
+        raise LookupError("broken")
+
+
+def stored(store: MemoryStore) -> Any:
+    return json.loads(store.read("servers") or b"{}")
+
+
+def test_facts_are_those_of_the_same_entry() -> None:
+    store = MemoryStore()
+    memory = ServerMemory(store)
+    assert memory.load(RED) == UNKNOWN
+    facts = ServerFacts(is_single=True, asks_roots=True, asks_roots_early=True, no_handshake=True)
+    memory.save(RED, facts)
+    memory.save(BLUE, ServerFacts(no_handshake=True))
+    another_program = ServerMemory(store)
+    assert another_program.load(RED) == facts
+    assert another_program.load(BLUE) == ServerFacts(no_handshake=True)
+    assert another_program.load(MCPStdioServerConfig(command="red", args=["-v"])) == UNKNOWN
+
+
+def test_facts_of_other_programs_are_kept() -> None:
+    store = MemoryStore()
+    first, second = ServerMemory(store), ServerMemory(store)
+    first.save(RED, SINGLE)
+    second.save(BLUE, ServerFacts(asks_roots=True))
+    first.save(RED, UNKNOWN)
+    assert second.load(RED) == UNKNOWN
+    assert first.load(BLUE) == ServerFacts(asks_roots=True)
+
+
+def test_entries_are_stored_as_hashes() -> None:
+    store = MemoryStore()
+    ServerMemory(store).save(MCPStdioServerConfig(command="red", env={"KEY": "secret"}), SINGLE)
+    text = (store.read("servers") or b"").decode()
+    assert "red" not in text
+    assert "secret" not in text
+
+
+def test_without_a_store_nothing_is_kept() -> None:
+    memory = ServerMemory()
+    memory.save(RED, SINGLE)
+    assert memory.load(RED) == UNKNOWN
+
+
+def test_a_store_that_fails_is_as_good_as_none() -> None:
+    memory = ServerMemory(BrokenStore())
+    memory.save(RED, SINGLE)
+    assert memory.load(RED) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("age", "known"), [(0.0, True), (LIFETIME - 1, True), (LIFETIME, False), (-1.0, False)]
+)
+def test_facts_count_for_thirty_days(
+    monkeypatch: pytest.MonkeyPatch, age: float, known: bool
+) -> None:
+    assert LIFETIME == 30 * 24 * 3600
+    store, began = MemoryStore(), time.time()
+    monkeypatch.setattr(server_memory.time, "time", lambda: began)
+    ServerMemory(store).save(RED, SINGLE)
+    monkeypatch.setattr(server_memory.time, "time", lambda: began + age)
+    assert ServerMemory(store).load(RED) == (SINGLE if known else UNKNOWN)
+    ServerMemory(store).save(BLUE, SINGLE)
+    assert len(stored(store)["servers"]) == 1 + known  # what is old is not written again
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no JSON",
+        b"[]",
+        b'{"version":1}',
+        b'{"version":1,"servers":{"x":{"facts":{"is_single":"yes"},"saved":1}}}',
+    ],
+)
+def test_a_file_that_cannot_be_read_is_replaced(content: bytes) -> None:
+    store = MemoryStore()
+    store.write("servers", content)
+    memory = ServerMemory(store)
+    assert memory.load(RED) == UNKNOWN
+    memory.save(RED, SINGLE)
+    assert memory.load(RED) == SINGLE
+
+
+def test_facts_of_another_version_or_too_many_bytes_are_not_used() -> None:
+    store = MemoryStore()
+    memory = ServerMemory(store)
+    memory.save(RED, SINGLE)
+    content = store.read("servers") or b""
+    store.write("servers", json.dumps({**json.loads(content), "version": 2}).encode())
+    assert memory.load(RED) == UNKNOWN
+    store.write("servers", content + b" " * (server_memory.MAX_BYTES - len(content)))
+    assert memory.load(RED) == SINGLE
+    store.write("servers", content + b" " * (server_memory.MAX_BYTES - len(content) + 1))
+    assert memory.load(RED) == UNKNOWN
+
+
+def test_facts_that_a_later_release_adds_do_not_matter() -> None:
+    store = MemoryStore()
+    memory = ServerMemory(store)
+    memory.save(RED, SINGLE)
+    file = stored(store)
+    for record in file["servers"].values():
+        record["facts"]["new"] = True
+    store.write("servers", json.dumps(file).encode())
+    assert memory.load(RED) == SINGLE
+
+
+def test_servers_that_were_saved_longest_ago_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_memory, "LIMIT", 2)
+    began = time.time()
+    now = iter(range(100))
+    monkeypatch.setattr(server_memory.time, "time", lambda: began + next(now))
+    memory = ServerMemory(MemoryStore())
+    green = MCPStdioServerConfig(command="green")
+    for entry in (RED, BLUE, RED, green):
+        memory.save(entry, SINGLE)
+    assert [memory.load(one) == SINGLE for one in (RED, BLUE, green)] == [True, False, True]
+
+
+def test_as_many_servers_as_are_kept_fit_into_the_file() -> None:
+    store = MemoryStore()
+    memory = ServerMemory(store)
+    memory.save(RED, ServerFacts(True, True, True, True))
+    [(_, record)] = stored(store)["servers"].items()
+    file = {"version": 1, "servers": {f"{n:064x}": record for n in range(server_memory.LIMIT)}}
+    assert len(json.dumps(file, separators=(",", ":"))) <= server_memory.MAX_BYTES

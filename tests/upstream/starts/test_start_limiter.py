@@ -1,0 +1,185 @@
+"""How many child processes may be starting at the same time."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.manager.manager import MCPManager
+from fairlead.upstream.starts import start_limiter as slots
+from fairlead.upstream.starts.start_limiter import StartLimiter, StartPriority
+from tests.support.managed_servers import entry
+from tests.support.virtual_time import VirtualTime
+
+
+async def test_so_many_start_at_once_and_the_next_follows_the_first_that_answered() -> None:
+    places = StartLimiter(2)
+    begun: asyncio.Queue[int] = asyncio.Queue()
+    answers = [asyncio.Event() for _ in range(3)]
+
+    async def start(number: int) -> None:
+        async with places.starting():
+            begun.put_nowait(number)
+            await answers[number].wait()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        for number in range(3):
+            group.create_task(start(number))
+        assert [await begun.get(), await begun.get()] == [0, 1]
+        answers[1].set()
+        assert await begun.get() == 2
+        answers[0].set()
+        answers[2].set()
+
+
+async def test_one_that_says_nothing_makes_room_after_a_while_and_only_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots, "PATIENCE", 0.01)
+    places, forever = StartLimiter(1), asyncio.Event()
+
+    async def silent() -> None:
+        async with places.starting():
+            await forever.wait()
+
+    async with asyncio.timeout(5):
+        first = asyncio.create_task(silent())
+        await asyncio.sleep(0)  # it has the only slot now
+        monkeypatch.setattr(slots, "PATIENCE", 60.0)
+        async with places.starting():  # which is given up in time
+            first.cancel()
+            await asyncio.wait((first,))
+            waiting = asyncio.create_task(_enter(places))
+            done, _ = await asyncio.wait((waiting,), timeout=0.05)
+            assert not done  # that the first has ended makes no second slot
+        await waiting
+
+
+async def test_a_start_that_fails_or_is_given_up_frees_its_slot() -> None:
+    places = StartLimiter(1)
+    async with asyncio.timeout(5):
+        with pytest.raises(OSError, match="no"):
+            async with places.starting():
+                raise OSError("no")
+        async with places.starting():
+            waiting = asyncio.create_task(_enter(places))
+            await asyncio.sleep(0)
+            waiting.cancel()  # before it had one
+            await asyncio.wait((waiting,))
+        await _enter(places)
+
+
+async def test_there_are_two_per_core() -> None:
+    places = StartLimiter()
+    async with asyncio.timeout(5):
+        held = [places.starting() for _ in range(2 * (os.cpu_count() or 1))]
+        for one in held:
+            await one.__aenter__()
+        waiting = asyncio.create_task(_enter(places))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        for one in held:
+            await one.__aexit__(None, None, None)
+        await waiting
+
+
+MUTE = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        result = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "mute", "version": "1"},
+        }
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+    elif message["method"] != "tools/list" and "id" in message:
+        error = {"code": -32601, "message": "no"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"""
+
+
+async def test_the_first_answer_frees_a_slot_not_the_tools(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "PATIENCE", 3600.0)
+    mute = {"command": sys.executable, "args": ["-c", MUTE]}  # never lists its tools
+    async with asyncio.timeout(20), MCPManager(max_starts=1) as manager:
+        await manager.connect_servers({"a": mute, "b": entry(tmp_path, "b")}, startup="background")
+        connection = await manager.wait_for_connection("b")
+        assert connection.client.connected
+        assert manager.pending_tool_loads == {"a"}
+
+
+async def _enter(places: StartLimiter) -> None:
+    async with places.starting():
+        pass
+
+
+async def test_a_start_that_says_nothing_holds_others_up_for_a_second_and_a_half(
+    virtual_time: VirtualTime,
+) -> None:
+    places, begun = StartLimiter(1), virtual_time.now
+    times: list[float] = []
+
+    async def start(seconds: float) -> None:
+        async with places.starting():
+            times.append(virtual_time.now - begun)
+            await asyncio.sleep(seconds)
+
+    await asyncio.gather(start(60), start(1), start(60), start(0))
+    assert times == pytest.approx([0, 1.5, 2.5, 4])
+
+
+async def test_calls_go_first_then_reconnects_then_start_up(virtual_time: VirtualTime) -> None:
+    limiter, order = StartLimiter(1), list[str]()
+    wanted = dict.fromkeys("abcd", StartPriority.START_UP)
+    wanted["c"] = StartPriority.RECONNECT
+
+    async def start(name: str) -> None:
+        async with limiter.starting(lambda: wanted[name]):
+            order.append(name)
+            await asyncio.sleep(1)
+
+    tasks = [asyncio.create_task(start(name)) for name in "abcd"]
+    await asyncio.sleep(0.5)
+    wanted["d"] = StartPriority.CALL  # a call came for a server that waits
+    await asyncio.gather(*tasks)
+    assert order == ["a", "d", "c", "b"]
+
+
+async def test_a_start_that_is_given_up_leaves_its_place_to_others(
+    virtual_time: VirtualTime,
+) -> None:
+    limiter = StartLimiter(1)
+    async with limiter.starting():
+        waiting = asyncio.create_task(_enter(limiter))
+        granted = asyncio.create_task(_enter(limiter))
+        await asyncio.sleep(0)
+        waiting.cancel()
+    granted.cancel()  # in the same moment in which it gets its turn
+    await asyncio.gather(waiting, granted, return_exceptions=True)
+    async with asyncio.timeout(0.5), limiter.starting():
+        pass
+
+
+async def test_a_call_waits_less_than_two_seconds_behind_twenty_silent_starts(
+    virtual_time: VirtualTime,
+) -> None:
+    limiter, began = StartLimiter(4), virtual_time.now
+
+    async def silent() -> None:
+        async with limiter.starting(lambda: StartPriority.START_UP):
+            await asyncio.sleep(60)
+
+    tasks = [asyncio.create_task(silent()) for _ in range(20)]
+    await asyncio.sleep(0.1)
+    async with limiter.starting():
+        waited = virtual_time.now - began
+    assert waited <= 2.0
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
