@@ -1,4 +1,4 @@
-"""What every channel offers: messages both ways with one peer, and nothing about what they mean."""
+"""The `Channel` protocol: a bidirectional stream of messages with one peer, whatever they mean."""
 
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
@@ -10,7 +10,7 @@ from ..errors import FairleadError, RemoteProtocolError
 from ..protocol.envelope import TransportContext
 from ..wire import Batch, Message, Request, RequestId
 
-if TYPE_CHECKING:  # a server over stdio does not need it
+if TYPE_CHECKING:  # not imported at run time: a server over stdio does not need it
     from ..protocol.headers import ParamHeader
 
 __all__ = [
@@ -25,28 +25,30 @@ __all__ = [
 
 
 class RequestLost(Struct, frozen=True):
-    """A request of ours will not be answered, though the channel goes on: each POST of HTTP can
-    fail alone."""
+    """A request of this side that will not get a response, although the channel stays open.
+
+    Over HTTP each POST can fail on its own.
+    """
 
     request_id: RequestId
     error: FairleadError
 
 
-# What comes out of a channel: messages, for each frame that was none the reason why, and what
-# became of requests that went a way of their own.
+# The items that a channel delivers: messages, the error for each frame that is not a message, and
+# the failures of single requests.
 Incoming: TypeAlias = Message | Batch | RemoteProtocolError | RequestLost
 Deliver: TypeAlias = Callable[[Incoming], None]
 
 
 class HttpCapabilities(Protocol):
-    """The part of a `Channel` that only HTTP has; `SharedStream` has defaults for all others."""
+    """The members of `Channel` that only HTTP implements; `SharedStream` has defaults."""
 
-    # Called when the server has forgotten our session and another one has begun.
+    # Called after the server has forgotten the session and a new one was opened.
     on_renewed: Callable[[], None] | None
 
     @property
     def param_headers_of(self) -> "Callable[[str], tuple[ParamHeader, ...]] | None":
-        """Returns the arguments of a tool that travel in headers as well; settable."""
+        """Function that returns the arguments of a tool to be sent in headers as well; settable."""
 
     @param_headers_of.setter
     def param_headers_of(
@@ -55,100 +57,111 @@ class HttpCapabilities(Protocol):
 
     @property
     def id(self) -> str | None:
-        """The id of the client's session, on the server's side."""
+        """Id of the client's session, on the server side."""
 
     @property
     def has_stream(self) -> bool:
-        """Whether the peer receives messages that belong to no request of its own now."""
+        """Return True if the peer can now receive messages outside of its own requests."""
         ...
 
     @property
     def carries_headers(self) -> bool:
-        """Whether each request of ours has headers, to which `add_headers` adds."""
+        """Return True if each outbound request has headers, to which `add_headers` adds."""
         ...
 
     @property
     def correlates_calls(self) -> bool:
-        """Whether each request of ours has a stream of its own: see `related_request_id`."""
+        """Return True if each outbound request has its own stream: see `related_request_id`."""
         ...
 
     @property
     def related_request_id(self) -> RequestId | None:
-        """While something is delivered: the request of ours whose own stream brought it."""
+        """The outbound request whose stream carried the item that is being delivered."""
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
-        """Add headers to one request of ours; call it in the turn in which that was sent."""
+        """Add headers to an outbound request.
+
+        Call it in the same turn of the event loop in which the request was sent.
+        """
 
     def waits_for_events(self, request_id: RequestId) -> bool:
-        """Return True if a request of ours was accepted, and its response is an event stream."""
+        """Return True if an outbound request was accepted and its response is an event stream."""
         ...
 
 
 class Channel(HttpCapabilities, Protocol):
-    """A two-way stream of messages with one peer.
+    """A bidirectional stream of messages with one peer.
 
-    All methods may be called by any task, in any order; only `run` belongs to one. Derive a channel
-    from `SharedStream`, which has defaults for everything that is optional. `complete_channel` adds
-    them to a channel of another class.
+    All methods may be called by any task, in any order; only `run` belongs to one task. Derive a
+    channel from `SharedStream`, which has defaults for all optional members. `complete_channel`
+    adds them to a channel of another class.
     """
 
     context: TransportContext
 
     async def run(self, deliver: Deliver) -> None:
-        """Hand over what arrives, in order, until the peer ends its side; called once.
+        """Deliver messages in order until the peer ends its side of the stream. Called once.
 
-        `deliver` returns at once and never raises, so a channel needs no inbox.
+        `deliver` returns at once and never raises, so a channel needs no receive queue.
 
         Raises:
-            ChannelClosed: if the channel broke, instead of being ended by the peer.
+            ChannelClosed: The channel broke, instead of being ended by the peer.
         """
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
-        """Queue a message for writing. Never waits: see `congested`.
+        """Queue a message for writing. Never blocks: see `congested`.
 
-        It is not a coroutine, because one for every message would cost as much as encoding it.
+        This is not a coroutine, because one coroutine per message would cost as much as encoding
+        it.
 
-        `reply_to` is the peer's request that it belongs to, for channels with several streams.
+        `reply_to` is the request of the peer that the message belongs to, for channels with several
+        streams.
 
         Raises:
-            ChannelClosed: if it certainly cannot be delivered any more.
+            ChannelClosed: The message certainly cannot be delivered.
         """
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
-        """The same for the most frequent message of all, without building one."""
+        """Send a successful response, the most frequent message, without building a `Success`."""
 
     def send_request(self, number: int, method: str, params: Raw) -> None:
-        """The same for a request that is only passed on."""
+        """Send a request that is only forwarded."""
         self.send(Request(number, method, params))
 
     def join_writes(self) -> None:
-        """Several messages are about to be sent: a channel may send them as one."""
+        """Announce that several messages will be sent, which the channel may write as one."""
 
     @property
     def congested(self) -> bool:
-        """Whether more is queued than the peer reads; polite senders then `await drain()`."""
+        """Return True if the queue is longer than it should be; well-behaved senders then `await
+        drain()`.
+        """
         ...
 
     async def drain(self) -> None:
         """Wait until the queue is short again.
 
         Raises:
-            ChannelClosed: if that will never happen.
+            ChannelClosed: The channel was closed before that.
         """
 
     def finish(self, request_id: RequestId) -> None:
-        """A request ends without an answer (cancelled): a stream of its own can be closed."""
+        """Close the stream of a request of the peer that ends without a response (cancelled)."""
 
     def detach(self, request_id: RequestId) -> None:
-        """A request's answer will be long: where the peer can come back for it, hang up."""
+        """Close the stream of a request that will take long, if the peer can fetch the response
+        later.
+        """
 
     async def close(self) -> None:
-        """End the channel, politely first, within a bounded time; more than once is harmless."""
+        """Close the channel gracefully within a bounded time. Safe to call more than once."""
 
 
 class SharedStream:
-    """Base class of channels whose requests have no streams of their own: what a `Channel` may do
-    for those has a default that does nothing."""
+    """Base class of channels on which all requests share one stream.
+
+    The members of `Channel` that deal with the stream of one request have defaults without effect.
+    """
 
     id: str | None = None
     has_stream: bool = True
@@ -163,33 +176,36 @@ class SharedStream:
         self.send(Request(number, method, params))
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
-        """Drop the headers: requests have none."""
+        """Ignore the headers: a request on this channel has none."""
 
     def waits_for_events(self, request_id: RequestId) -> bool:
-        """Return False: responses come one by one."""
+        """Return False: each response is a single message."""
         return False
 
     def join_writes(self) -> None:
-        """Send each message by itself."""
+        """Do nothing: each message is written separately."""
 
     def finish(self, request_id: RequestId) -> None:
-        """Keep the stream, which belongs to all requests."""
+        """Do nothing: the stream belongs to all requests."""
 
     def detach(self, request_id: RequestId) -> None:
-        """Keep the stream: the peer could not come back for an answer."""
+        """Do nothing: the peer could not fetch the response on another stream."""
 
 
 def complete_channel(channel: Channel) -> Channel:
-    """Give a channel of another class the defaults of `SharedStream` that it lacks; return it.
+    """Add the defaults of `SharedStream` that a channel of another class lacks, and return the
+    channel.
 
     Raises:
-        TypeError: its class has `__slots__`, so that nothing can be added.
+        TypeError: The class has `__slots__`, so attributes cannot be added.
     """
     if not isinstance(channel, SharedStream):
         for name, default in vars(SharedStream).items():
             if not name.startswith("_") and not hasattr(channel, name):
                 try:
                     bound = isinstance(default, FunctionType)
+                    # Methods are bound to the channel, because functions in the instance dictionary
+                    # are not.
                     setattr(channel, name, MethodType(default, channel) if bound else default)
                 except AttributeError as exc:
                     kind = type(channel).__name__

@@ -1,4 +1,4 @@
-"""Connections to unix domain sockets and TCP ports, with the same lines as stdio."""
+"""Client channels over unix domain sockets and TCP, with the line framing of stdio."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ async def connect_unix(path: str, *, limit: int = MAX_MESSAGE) -> LineChannel:
     """Connect to a unix domain socket.
 
     Raises:
-        ConnectFailed: naming the path.
+        ConnectFailed: The connection could not be opened; the message contains the path.
     """
     connect = asyncio.get_running_loop().create_unix_connection
     context = TransportContext(transport_type="unix", peer_address=path)
@@ -31,7 +31,7 @@ async def connect_tcp(host: str, port: int, *, limit: int = MAX_MESSAGE) -> Line
     """Connect to a TCP port.
 
     Raises:
-        ConnectFailed: naming host and port.
+        ConnectFailed: The connection could not be opened; the message contains host and port.
     """
     connect = asyncio.get_running_loop().create_connection
     context = TransportContext(transport_type="tcp", peer_address=f"{host}:{port}")
@@ -51,6 +51,7 @@ async def _connect(
         async with asyncio.timeout(CONNECT_TIMEOUT):
             await connect(lambda: _Socket(channel))
     except OSError as exc:
+        # `TimeoutError` is an `OSError` without a text.
         why = str(exc) or f"no connection within {CONNECT_TIMEOUT:g} s"
         raise connect_error(f"Could not connect to {place}: {why}", exc) from exc
     return channel

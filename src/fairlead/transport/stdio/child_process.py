@@ -1,4 +1,4 @@
-"""A server as a child process: started off the loop, watched, and ended with its children."""
+"""Servers as child processes: start outside the event loop, exit detection and shutdown."""
 
 import asyncio
 import contextlib
@@ -34,11 +34,11 @@ __all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
 
 InheritEnv = Literal["all", "safe"] | Sequence[str]
 
-STDIN_GRACE = 2.0  # seconds after the end of its stdin
-TERM_GRACE = 1.0  # seconds after SIGTERM to its group
-KILL_GRACE = 0.5  # seconds after SIGKILL
-REAP_TIME = 0.1  # seconds that we wait for a process that was killed, and do nothing else
-LAST_ANSWERS = 1.0  # seconds from a server that hears nothing any more
+STDIN_GRACE = 2.0  # seconds to exit after its stdin was closed
+TERM_GRACE = 1.0  # seconds to exit after SIGTERM to its group
+KILL_GRACE = 0.5  # seconds to exit after SIGKILL
+REAP_TIME = 0.1  # seconds for which `_collect` blocks until a killed process is reaped
+LAST_ANSWERS = 1.0  # seconds in which a server that closed its stdin may still respond
 
 log = logging.getLogger("fairlead.process")
 
@@ -50,7 +50,7 @@ _SAFE_WINDOWS |= {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERP
 def child_environment(
     extra: Mapping[str, str] | None = None, inherit: InheritEnv = "all"
 ) -> dict[str, str]:
-    """The environment of a child: ours, or a part of it, with `extra` over it.
+    """Return the environment of a child process: all or a part of ours, updated with `extra`.
 
     Settings and keys of this process (`FAIRLEAD_*`) and of its tracing (`OTEL_*`) are never
     inherited.
@@ -67,6 +67,7 @@ def child_environment(
             if key in wanted or (lang and key.startswith("LC_"))
         }
     kept = {k: v for k, v in inherited.items() if not k.startswith(("FAIRLEAD_", "OTEL_"))}
+    # MCP messages are UTF-8; a Python server would otherwise use the encoding of the locale.
     return {"PYTHONUTF8": "1", **kept, **(extra or {})}
 
 
@@ -82,7 +83,8 @@ async def spawn(
     """Start a command and connect to its stdin and stdout.
 
     Raises:
-        ConnectFailed: if it cannot be started; names the command and what to look at.
+        ConnectFailed: The command could not be started; the message contains the command and the
+            cause.
     """
     if os.name != "posix":
         raise NotImplementedError(
@@ -98,10 +100,13 @@ async def spawn(
     start = _Start(list(command), environment, cwd)
     try:
         process = await loop.run_in_executor(_spawner(), start.run)
-    except (OSError, ValueError, RuntimeError) as exc:  # the last: there can be no more threads
+    # A `RuntimeError` means that no further thread can be started.
+    except (OSError, ValueError, RuntimeError) as exc:
         start.abandon()
         raise _not_started(command, cwd, environment, exc) from exc
     except BaseException:
+        # A cancelled caller must not leave a process behind that starts later in the spawner
+        # thread.
         start.abandon()
         raise
     channel = ProcessChannel(command, process, on_stderr=on_stderr, limit=limit)
@@ -113,7 +118,7 @@ async def spawn(
 
 
 class ProcessChannel(LineChannel):
-    """The channel to a child process; owns the process and its group."""
+    """The channel to a child process. Owns the process and its process group."""
 
     def __init__(
         self,
@@ -133,15 +138,15 @@ class ProcessChannel(LineChannel):
         self._closing: asyncio.Task[None] | None = None
         self._pidfd: int | None = None
         self._reaped = False
-        self._deaf = False  # it has closed its input
+        self._deaf = False  # the process has closed its stdin
 
     @property
     def stderr(self) -> tuple[str, ...]:
-        """The last lines the process wrote to stderr."""
+        """Return the last lines that the process wrote to stderr."""
         return self._stderr.tail()
 
     async def connect(self) -> None:
-        """Take its pipes. If that fails, or is cancelled, nothing of the process is left."""
+        """Attach to the pipes of the process. If that fails or is cancelled, end the process."""
         process = self._process
         try:
             self._watch_exit()
@@ -159,12 +164,16 @@ class ProcessChannel(LineChannel):
         _open.add(self)
 
     async def run(self, deliver: Deliver) -> None:
-        """As in `Channel`; a child that ends is a `ChannelClosed` with exit code and last words."""
+        """Deliver messages as in `Channel` until the process exits or closes an end.
+
+        Raises:
+            ChannelClosed: Always, with the exit code and the last lines of stderr.
+        """
         reading = asyncio.ensure_future(super().run(deliver))
         try:
             await asyncio.wait((reading, self._exited), return_when=asyncio.FIRST_COMPLETED)
-            # What it wrote before it ended is still in the pipes; a grandchild may hold them open
-            # for ever.
+            # Messages written before the exit are still in the pipes. All waits are bounded,
+            # because a grandchild may hold the pipes open indefinitely.
             await asyncio.wait((reading,), timeout=0.2)
             await asyncio.wait((self._exited,), timeout=0.5)
             await asyncio.wait((self._stderr.ended,), timeout=0.2)
@@ -182,22 +191,23 @@ class ProcessChannel(LineChannel):
         )
 
     def write_ended(self, exc: Exception | None) -> None:
-        if self._write_error is None:  # it was not us who ended it
+        if self._write_error is None:  # not closed by this side
             self._deaf = True
             self._write_error = ChannelClosed(
                 self._obituary(), delivered=False, public=self._closed_end()
             )
-            # Nothing can be asked any more, so it is as good as gone, though it may still run; but
-            # what it has been asked it may answer.
+            # The server cannot receive further requests and counts as lost, although it may still
+            # run. It may still respond to requests that it has received.
             self._loop.call_later(LAST_ANSWERS, self.read_ended, None)
         super().write_ended(exc)
 
     async def close(self) -> None:
-        # Several tasks may close at once, and one of them may be cancelled: the work is done by
-        # one task of its own, for which all of them wait.
+        # Several tasks may close at once, and one of them may be cancelled, so a separate task does
+        # the work and all of them wait for it.
         if self._closing is None:
             self._closing = self._loop.create_task(self._end())
-            # Not at the end of that task: cancelled before its first step, it never runs.
+            # Not at the end of that task: a task that is cancelled before its first step never
+            # runs.
             self._closing.add_done_callback(lambda _: self._finish())
         await asyncio.shield(self._closing)
 
@@ -205,8 +215,8 @@ class ProcessChannel(LineChannel):
         try:
             await self._ask_to_leave()
         except asyncio.CancelledError:
-            # Only the end of the loop does that, which cancels every task. It waits for them, so
-            # the server still gets its time.
+            # Only the shutdown of the event loop cancels this task. The loop waits for its tasks,
+            # so the server still gets its grace period.
             await self._ask_to_leave()
             raise
 
@@ -216,18 +226,19 @@ class ProcessChannel(LineChannel):
         if not self._exited.done():
             self._signal(signal.SIGTERM)
             await asyncio.wait((self._exited,), timeout=TERM_GRACE)
+        # Also after a clean exit: other processes of the group may still run.
         self._signal(signal.SIGKILL)
         await asyncio.wait((self._exited,), timeout=KILL_GRACE)
 
     def _finish(self) -> None:
-        """End whatever is left of it, at once."""
+        """Kill and reap the rest of the process group and release all descriptors."""
         _open.discard(self)
-        # The group is killed before its leader is reaped: the zombie keeps the number from being
-        # reused.
+        # The group is killed before its leader is reaped: as long as the leader is a zombie, its
+        # number cannot be reused.
         self._signal(signal.SIGKILL)
         self._reap()
         self._drop_descriptor()
-        # A transport that is just being lost, or whose loop has gone, does not expect to be asked.
+        # A transport that is losing its connection, or whose loop is closed, may raise on any call.
         with contextlib.suppress(Exception):
             self._stderr.close()
         with contextlib.suppress(Exception):
@@ -236,8 +247,8 @@ class ProcessChannel(LineChannel):
         with contextlib.suppress(Exception):
             if self._source is not None:
                 self._source.close()
-        _close_pipes(self._process)  # those that the loop has not taken
-        with contextlib.suppress(RuntimeError):  # the loop has gone
+        _close_pipes(self._process)  # those that the loop has not taken over
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._on_exit()
             self.read_ended(None)
 
@@ -245,7 +256,7 @@ class ProcessChannel(LineChannel):
         pid, loop = self._process.pid, self._loop
         try:
             self._pidfd = os.pidfd_open(pid)
-        except (AttributeError, OSError):  # no Linux, a sandbox, or no descriptors are left
+        except (AttributeError, OSError):  # not Linux, a sandbox, or no descriptors left
             args = (pid, loop, self._on_exit)
             threading.Thread(target=_wait_in_thread, args=args, daemon=True).start()
             return
@@ -263,7 +274,7 @@ class ProcessChannel(LineChannel):
             self._exited.set_result(None)
 
     def _exit_code(self) -> int | None:
-        """The exit code without reaping, so that the group can still be killed safely."""
+        """Return the exit code without reaping, so that the group can still be killed safely."""
         if self._reaped:
             return self._process.returncode
         with contextlib.suppress(ChildProcessError):
@@ -297,10 +308,10 @@ class ProcessChannel(LineChannel):
         _collect(self._process)
 
     def forget_input(self) -> None:
-        """In a process that was forked from ours: let go of the server's input.
+        """Release the server's stdin in a process that was forked from this one.
 
-        It would not see the end of it otherwise. The numbers stay taken, because whoever has them
-        will close them.
+        Otherwise the server would not see the end of its stdin. The descriptor numbers stay in use,
+        because their owners will close them.
         """
         inputs = (self._fd, None if self._sink is None else descriptor_of(cast(Any, self._sink)))
         with contextlib.suppress(OSError), open(os.devnull, "wb") as null:
@@ -310,7 +321,7 @@ class ProcessChannel(LineChannel):
 
 
 class _Stderr(asyncio.Protocol):
-    """Drains stderr all the time, keeps the last lines, hands each on."""
+    """Drains stderr continuously, keeps the last lines and passes each line to a callback."""
 
     LINES, LINE = 40, 2000
 
@@ -319,7 +330,7 @@ class _Stderr(asyncio.Protocol):
         self._log = redacted_logger(logger)
         self._lines: deque[str] = deque(maxlen=self.LINES)
         self._partial = b""
-        self._since, self._budget = 0.0, 0  # lines that may be handed on until a second is over
+        self._since, self._budget = 0.0, 0  # lines that may be passed on in the current second
         self._transport: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -336,11 +347,14 @@ class _Stderr(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, rest = (self._partial + data).split(b"\n")
         if self._on_line is None and len(lines) > self.LINES and not self._log.isEnabledFor(10):
-            lines = lines[-self.LINES :]  # a flood that nobody reads costs no more than this
+            # Keep only as many lines as are shown, so that output without a reader costs little.
+            lines = lines[-self.LINES :]
         now = time.monotonic()
         if now - self._since >= 1.0:
             self._since, self._budget = now, STDERR_LINES.value
-        if len(lines) > self._budget:  # a flood: what cannot be handed on is only kept for a while
+        # Lines over the limit per second are kept for error messages, but neither logged nor passed
+        # on.
+        if len(lines) > self._budget:
             STDERR_LINES.hit()
             for line in lines[self._budget :][-self.LINES :]:
                 self._keep(line)
@@ -360,7 +374,8 @@ class _Stderr(asyncio.Protocol):
     def _keep(self, line: bytes) -> str:
         text = line[: self.LINE].decode("utf-8", "replace").rstrip()
         if text:
-            self._lines.append(text)  # as it is; those who show it redact it
+            # Kept verbatim: `tail` redacts the lines that are shown.
+            self._lines.append(text)
         return text
 
     def _take(self, line: bytes) -> None:
@@ -372,18 +387,22 @@ class _Stderr(asyncio.Protocol):
         if self._on_line is not None:
             try:
                 self._on_line(redact(text))
+            # The callback is code of the user, which must not stop the reading of stderr.
             except Exception:
                 self._log.exception("on_stderr failed")
 
 
 @cache
 def _spawner() -> ThreadPoolExecutor:
-    """One lasting thread: `fork` and `exec` block for milliseconds, on uvloop worst of all."""
+    """Return the executor that starts processes, with one permanent thread.
+
+    `fork` and `exec` block for milliseconds, and longest on uvloop.
+    """
     return ThreadPoolExecutor(1, thread_name_prefix="fairlead-spawn")
 
 
 class _Start:
-    """A start under way in the spawner's thread; it may be abandoned before it has come about."""
+    """A process start in the spawner thread, which can be abandoned before it completes."""
 
     def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
         self._command, self._env, self._cwd = command, env, cwd
@@ -392,9 +411,9 @@ class _Start:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> subprocess.Popen[bytes]:
-        # An executor that could start no thread keeps the work, and does it when it can.
+        # An executor that could not start a thread keeps the work item and runs it when it can.
         if self._abandoned.is_set():
-            raise OSError("nobody waits for it any more")
+            raise OSError("the start was cancelled")
         process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -403,6 +422,7 @@ class _Start:
             env=self._env,
             cwd=self._cwd,
             bufsize=0,
+            # A process group of its own, so that a signal to the group reaches all descendants.
             start_new_session=True,
         )
         try:
@@ -410,9 +430,11 @@ class _Start:
             for pipe in (process.stdin, process.stdout):
                 assert pipe
                 widen_pipe(pipe.fileno())
-        except BaseException:  # no descriptors are left for the reaper, most likely
+        # Most likely no descriptors are left for the reaper.
+        except BaseException:
             _discard(process)
             raise
+        # `abandon` runs on the loop's thread: exactly one of the two must discard the process.
         with self._lock:
             self._process = process
             if self._abandoned.is_set():
@@ -427,7 +449,7 @@ class _Start:
 
 
 def _discard(process: subprocess.Popen[bytes]) -> None:
-    """End a process that nobody talks to yet."""
+    """Kill and reap a process that no channel owns yet."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     _close_pipes(process)
@@ -435,11 +457,11 @@ def _discard(process: subprocess.Popen[bytes]) -> None:
 
 
 def _collect(process: subprocess.Popen[bytes]) -> None:
-    """Take note of the end of a process that was killed."""
+    """Reap a process that was killed."""
     try:
         process.wait(REAP_TIME)
     except subprocess.TimeoutExpired:
-        # It is stuck in the kernel: a thread collects it whenever it ends.
+        # The process is stuck in the kernel; a thread reaps it whenever it exits.
         with contextlib.suppress(RuntimeError):
             threading.Thread(target=process.wait, daemon=True).start()
     reaper.unregister(process.pid)
@@ -451,11 +473,12 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
+# Weak, so that a channel that was never closed can be collected.
 _open: "weakref.WeakSet[ProcessChannel]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A forked child has none of our threads, and our servers are not its own."""
+    """Reset the state of a forked child, which has none of our threads and owns no servers."""
     _spawner.cache_clear()
     for channel in tuple(_open):
         channel.forget_input()
@@ -468,6 +491,7 @@ if hasattr(os, "register_at_fork"):
 
 def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
     with contextlib.suppress(ChildProcessError):
+        # `WNOWAIT` leaves the zombie, which keeps the number of the process group reserved.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(ended)
@@ -477,6 +501,7 @@ def _not_started(
     command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
 ) -> ConnectFailed:
     why, public = str(exc), ""
+    # `Popen` raises the same exception for a missing directory and a missing program.
     if cwd is not None and not os.path.isdir(cwd):
         why = f"the working directory {cwd} does not exist"
         public = "its working directory does not exist"

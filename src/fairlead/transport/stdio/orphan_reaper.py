@@ -1,9 +1,9 @@
-"""Nothing is left behind, even when we are killed with SIGKILL.
+"""Termination of child processes after this process has died, even by SIGKILL.
 
-One `sh` per host process reads the ids of our process groups from a pipe that only we hold. When
-the pipe closes, because we have gone in whatever way, it ends the groups that are still
-registered. (`PDEATHSIG` would follow the thread that spawned, miss grandchildren, and needs a slow
-`preexec_fn`.)
+One `sh` per host process reads the ids of our process groups from a pipe whose write end only this
+process holds. When the pipe closes, because this process has ended for whatever reason, the shell
+ends the groups that are still registered. (`PDEATHSIG` would follow the thread that spawned, miss
+grandchildren, and need a slow `preexec_fn`.)
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import threading
 
 __all__ = ["register", "unregister"]
 
-# No `--` before the group: dash does not know it. Servers see the end of their stdin at the same
-# moment and get a second to leave by themselves.
+# No `--` before the group: dash does not support it. Servers see the end of their stdin at the same
+# moment and get one second to exit by themselves.
 _SCRIPT = """
 groups=' '
 while read -r what id; do
@@ -33,10 +33,12 @@ for id in $groups; do kill -KILL "-$id" 2>/dev/null; done
 
 
 def register(group: int) -> None:
-    """End this process group when we are gone. Blocks for some milliseconds the first time.
+    """Register a process group to be ended when this process is gone.
+
+    Blocks for some milliseconds the first time.
 
     Raises:
-        OSError: the reaper cannot be started.
+        OSError: The reaper cannot be started.
     """
     with _lock:
         _groups.add(group)
@@ -48,7 +50,7 @@ def register(group: int) -> None:
 
 
 def unregister(group: int) -> None:
-    """The group has ended; its number may be used again by somebody else."""
+    """Unregister a group that has ended: its number may be reused by an unrelated process."""
     with _lock:
         if group in _groups:
             _groups.discard(group)
@@ -56,14 +58,17 @@ def unregister(group: int) -> None:
                 _tell(b"- %d\n" % group)
 
 
-_lock = threading.RLock()  # a signal handler may fork in the midst of this
-_groups: set[int] = set()  # those that the reaper knows
-_pipe: int | None = None  # our end; plain, so that nothing but our death closes it by accident
+# Reentrant: a signal handler may fork while the lock is held.
+_lock = threading.RLock()
+_groups: set[int] = set()  # the groups that the reaper has received
+# A plain descriptor, so that only the end of this process closes it, not the garbage collector.
+_pipe: int | None = None
 
 
 def _tell(line: bytes) -> None:
     global _pipe
-    for _ in range(2):  # a reaper that somebody killed is started anew, once
+    # A reaper that was killed is started again, once.
+    for _ in range(2):
         if _pipe is None:
             if not _groups:
                 return
@@ -86,14 +91,16 @@ def _start() -> int:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={"PATH": os.defpath},
-            start_new_session=True,  # Ctrl-C in a terminal goes to us, not to it
+            # Ctrl-C in a terminal must not reach the reaper.
+            start_new_session=True,
         )
     except BaseException:
         os.close(ours)
         raise
     finally:
         os.close(theirs)
-    process.returncode = 0  # it outlives us: nobody will wait for it, and that is no leak
+    # The reaper outlives this process and is never waited for; this suppresses a `ResourceWarning`.
+    process.returncode = 0
     return ours
 
 
@@ -101,19 +108,22 @@ def _forget() -> None:
     global _pipe
     pipe, _pipe = _pipe, None
     if pipe is not None:
-        with contextlib.suppress(OSError):  # a program that becomes a daemon closes everything
+        # A program that becomes a daemon has closed all descriptors.
+        with contextlib.suppress(OSError):
             os.close(pipe)
 
 
 def _after_fork() -> None:
-    """A forked child has no servers; the reaper belongs to its parent."""
+    """Reset the state of a forked child; the reaper belongs to its parent."""
     _groups.clear()
     _forget()
+    # Acquired before the fork; see below.
     _lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    # No child is made while there is a pipe of which it would not know: it would keep it open.
+    # No fork may happen while `_start` holds a pipe that `_after_fork` does not know: the child
+    # would keep it open, and the reaper would never see its end.
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork
     )

@@ -1,7 +1,8 @@
-"""Our own standard input and output as a channel, out of reach of everybody else in the process.
+"""A channel on our own stdin and stdout, protected from all other code in the process.
 
-The descriptors 0 and 1 are moved to private ones; in their place come `/dev/null` and stderr. So a
-stray `print`, a C library or a child process can neither write into the protocol nor read from it.
+The descriptors 0 and 1 are moved to private numbers and replaced by `/dev/null` and stderr. A stray
+`print`, a C library or a child process can therefore neither write into the protocol nor read from
+it.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ PIPE_SIZE = 1 << 20
 
 @contextlib.asynccontextmanager
 async def open_stdio(*, limit: int = MAX_MESSAGE) -> AsyncIterator[LineChannel]:
-    """A channel on stdin and stdout. On leaving, both are what they were before."""
+    """Open a channel on stdin and stdout. On exit, both are restored."""
     with _private_descriptors() as (stdin, stdout):
         channel = LineChannel(TransportContext(transport_type="stdio"), limit=limit)
         source, sink = await _open_ends(stdin, stdout, channel)
@@ -44,7 +45,10 @@ async def open_stdio(*, limit: int = MAX_MESSAGE) -> AsyncIterator[LineChannel]:
 
 
 def widen_pipe(fd: int) -> None:
-    """Room for a big message in one go: a third to a half faster at 64 KiB. If not, not."""
+    """Enlarge the buffer of a pipe where the system allows it.
+
+    A message of 64 KiB then fits in one write, which makes it a third to a half faster.
+    """
     try:
         import fcntl
 
@@ -55,7 +59,7 @@ def widen_pipe(fd: int) -> None:
 
 @contextlib.contextmanager
 def _private_descriptors() -> Iterator[tuple[int, int]]:
-    """Move 0 and 1 away, close-on-exec, and put harmless ones in their place."""
+    """Duplicate the descriptors 0 and 1, close-on-exec, and replace them with harmless ones."""
     stdin, stdout = os.dup(0), os.dup(1)
     blocking = os.get_blocking(stdin), os.get_blocking(stdout)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -63,11 +67,13 @@ def _private_descriptors() -> Iterator[tuple[int, int]]:
     os.close(null)
     os.dup2(2, 1)
     try:
-        sys.stdout.flush()  # what was printed before we came would be no message either
+        # Text printed earlier is still buffered; it must not reach the client as a message.
+        sys.stdout.flush()
         yield stdin, stdout
     finally:
         with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()  # what handlers printed goes to stderr, where it belongs
+            # Text that handlers printed goes to stderr.
+            sys.stdout.flush()
         for private, public, was_blocking in ((stdin, 0, blocking[0]), (stdout, 1, blocking[1])):
             with contextlib.suppress(OSError):
                 os.set_blocking(private, was_blocking)
@@ -76,6 +82,7 @@ def _private_descriptors() -> Iterator[tuple[int, int]]:
 
 
 async def _open_ends(stdin: int, stdout: int, channel: LineChannel) -> tuple[ByteSource, ByteSink]:
+    # Node.js passes the same socket as stdin and stdout.
     if _is_socket(stdin) and os.path.samestat(os.fstat(stdin), os.fstat(stdout)):
         both = await _open_socket(stdin, SocketProtocol(channel))
         return both, both
@@ -101,6 +108,7 @@ async def _open_source(fd: int, channel: LineChannel) -> ByteSource:
 async def _open_sink(fd: int, channel: LineChannel) -> ByteSink:
     if _is_socket(fd):
         sink = await _open_socket(fd, WritePipeProtocol(channel))
+        # Only the write side is used: reading an EOF would close the transport.
         sink.pause_reading()
         return sink
     if not _is_pipe(fd):
@@ -112,14 +120,17 @@ async def _open_sink(fd: int, channel: LineChannel) -> ByteSink:
 
 
 def _descriptor(sink: ByteSink) -> int | None:
-    """What a sink writes to, if the loop has made it non-blocking."""
+    """Return the descriptor that a sink writes to, if the loop has made it non-blocking."""
     if isinstance(sink, ThreadSink):
         return None
     return descriptor_of(cast(asyncio.BaseTransport, sink))
 
 
 async def _open_socket(fd: int, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
-    """Node gives its children sockets. As a pipe, asyncio would take incoming data for the end."""
+    """Open a socket as a stream; Node.js gives sockets to its children.
+
+    As a pipe, asyncio would take incoming data for the end of the stream.
+    """
     import socket
 
     loop = asyncio.get_running_loop()
@@ -133,16 +144,16 @@ def _is_socket(fd: int) -> bool:
 
 
 def _is_pipe(fd: int) -> bool:
-    """Whether an event loop can wait for it as a pipe."""
+    """Return True if an event loop can watch the descriptor as a pipe."""
     return os.name == "posix" and stat.S_ISFIFO(os.fstat(fd).st_mode)
 
 
 def _own_description(fd: int, flags: int) -> int:
-    """A descriptor that may be set to non-blocking.
+    """Return a descriptor that may be set to non-blocking.
 
-    `O_NONBLOCK` belongs to the open file description, which we share with whoever started us. A
-    pipe can be opened again through /proc, with flags of its own; where that fails, and for
-    sockets, the flag is put back at the end.
+    `O_NONBLOCK` belongs to the open file description, which is shared with the parent process. A
+    pipe can be opened again through /proc with its own flags. Where that fails, and for sockets,
+    the flag is restored on exit.
     """
     try:
         return os.open(f"/proc/self/fd/{fd}", flags | os.O_NONBLOCK | os.O_CLOEXEC)

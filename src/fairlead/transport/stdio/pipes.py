@@ -1,8 +1,9 @@
-"""Ends of pipes, handed to an event loop for good, so that each is closed exactly once.
+"""Transfer of pipe descriptors to an event loop, so that each is closed exactly once.
 
-uvloop closes a descriptor itself, and then also the file object in which it came: that closes the
-same number a second time. In between another thread may have been given this number, for a pipe to
-a new process or for a file, and would lose it. So uvloop gets an object that closes nothing.
+uvloop closes a descriptor itself, and then also the file object that it came in, which closes the
+same number a second time. In between, another thread may have received this number for a pipe to a
+new process or for a file, and would lose it. uvloop therefore gets an object whose `close` has no
+effect on the descriptor.
 """
 
 import asyncio
@@ -17,32 +18,32 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 async def connect_reading(fd: int, protocol: Callable[[], P]) -> asyncio.ReadTransport:
-    """Let the running loop read from a pipe; the descriptor is the loop's from now on."""
+    """Connect the running loop to the read end of a pipe. The loop then owns the descriptor."""
     loop = asyncio.get_running_loop()
     return (await loop.connect_read_pipe(protocol, _handed(loop, fd, "rb")))[0]
 
 
 async def connect_writing(fd: int, protocol: Callable[[], P]) -> asyncio.WriteTransport:
-    """The same for a pipe to write to."""
+    """Connect the running loop to the write end of a pipe. The loop then owns the descriptor."""
     loop = asyncio.get_running_loop()
     return (await loop.connect_write_pipe(protocol, _handed(loop, fd, "wb")))[0]
 
 
 def descriptor_of(transport: asyncio.BaseTransport) -> int | None:
-    """The descriptor of a pipe that was handed over here, unless the loop has closed it already."""
+    """Return the descriptor of a pipe connected here, or None if the loop has closed it."""
     pipe = transport.get_extra_info("pipe")
     return None if pipe is None or pipe.closed else int(pipe.fileno())
 
 
 def detach_descriptor(file: Any) -> int:
-    """The descriptor of a file object, which is closed without it."""
+    """Return a duplicate of a file object's descriptor and close the file object."""
     fd = os.dup(file.fileno())
     file.close()
     return fd
 
 
 class _Number:
-    """A descriptor that somebody else closes."""
+    """A descriptor that is closed by the event loop."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -1,9 +1,9 @@
 """Byte streams that an event loop cannot watch: regular files, terminals, `/dev/null`.
 
-uvloop aborts the process when it is given one of these, asyncio raises or goes silent, and a
-terminal set to non-blocking stays so after we are gone. A daemon thread per direction reads and
-writes them the plain way, on a descriptor of its own: it may be stuck there while the one that it
-was given is closed, and that number would be somebody else's when it goes on.
+uvloop aborts the process when it gets one of these, asyncio raises or stops reading, and a terminal
+that was set to non-blocking stays so after the process has exited. One daemon thread per direction
+reads or writes with blocking calls on a duplicate of the descriptor: a thread may be blocked in a
+call while the original is closed, and its number may then belong to another file.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _CHUNK = 64 * 1024
 
 
 class _ThreadEnd:
-    """What both directions have: a channel, its loop, and the way there from the thread."""
+    """Base class of both directions: a channel and calls from the thread to its loop."""
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
@@ -33,7 +33,7 @@ class _ThreadEnd:
 
 
 class ThreadSource(_ThreadEnd):
-    """Reads a descriptor in a daemon thread, a few chunks ahead at most."""
+    """Reads a descriptor in a daemon thread, at most four chunks ahead of the loop."""
 
     def __init__(self, fd: int, channel: LineChannel) -> None:
         super().__init__(channel)
@@ -49,9 +49,10 @@ class ThreadSource(_ThreadEnd):
         self._may_read.set()
 
     def close(self) -> None:
-        """The thread may be stuck in a read; it is a daemon and ends with the process."""
+        """Stop reading. A thread that is blocked in a read ends with the process."""
         self._closed = True
         self._may_read.set()
+        # Without this the thread would wait forever if it is four chunks ahead.
         self._ahead.release()
 
     def _read(self, fd: int) -> None:
@@ -83,7 +84,7 @@ class ThreadSink(_ThreadEnd):
         super().__init__(channel)
         self._queue: deque[bytes | None] = deque()
         self._ready = threading.Semaphore(0)
-        self._size = 0  # read and changed on the loop only
+        self._size = 0  # accessed on the loop's thread only
         _start(self._write, fd, "fairlead-stdout")
 
     def write(self, data: bytes) -> None:
@@ -110,7 +111,7 @@ class ThreadSink(_ThreadEnd):
             try:
                 data = self._queue.popleft()
             except IndexError:
-                continue  # aborted meanwhile
+                continue  # the queue was cleared by `abort`
             if data is None:
                 self._call(self._channel.write_ended, None)
                 return
@@ -125,11 +126,13 @@ class ThreadSink(_ThreadEnd):
 
     def _written(self, size: int) -> None:
         self._size -= size
+        # Well below the mark at which senders pause, so that they do not pause again at once.
         if self._channel.congested and self._size <= HIGH_WATER // 4:
             self._channel.resume_writing()
 
 
 def _start(work: Callable[[int], None], fd: int, name: str) -> None:
+    # The thread owns a duplicate, because the caller may close its descriptor at any time.
     own = os.dup(fd)
 
     def run() -> None:
