@@ -28,7 +28,7 @@ from fairlead.errors import (
     UrlElicitationRequired,
 )
 
-LAST_WORDS = "x. Its last words on stderr:\n  | one\n  | two"
+LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,22 @@ LAST_WORDS = "x. Its last words on stderr:\n  | one\n  | two"
         (NoAnswer(7), "No response received for request ID 7"),
         (ChannelClosed(), "Transport closed"),
         (ChannelClosed("it ended"), "Transport closed: it ended"),
-        (ChannelClosed(stderr=["one"]), "Transport closed. Its last words on stderr:\n  | one"),
+        (ChannelClosed(stderr=["one"]), "Transport closed. Last lines on stderr:\n  | one"),
         (CannotAsk("x", capability="sampling"), "x"),
-        (OutputMismatch("add", "no", {}), "The result of 'add' does not fit its outputSchema: no"),
+        (
+            OutputMismatch("add", "no", {}),
+            "The result of 'add' does not match its outputSchema: no",
+        ),
         (ConfigError("x"), "x"),
         (ConfigError("x", path="a.json"), "a.json: x"),
         (ConfigError("x", path="a.json", line=0), "a.json:0: x"),
-        (CircuitOpenError(0), "It failed too often and is not tried now; try again soon"),
+        (
+            CircuitOpenError(0),
+            "The operation failed too often; calls are suspended, try again soon",
+        ),
         (
             CircuitOpenError(1.26, "notes"),
-            "notes failed too often and is not tried now; try again in 1.3 s",
+            "notes failed too often; calls are suspended, try again in 1.3 s",
         ),
         (MCPToolError("x"), "x"),
     ],

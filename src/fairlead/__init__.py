@@ -35,8 +35,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Where each name lives. They are imported when first used, so that a server does not pay for the
-# client.
+# Module of each public name. Names are imported on first use, so that a program that only runs a
+# server does not spend time and memory on the client.
 _HOMES = {
     "Context": "fairlead.server",
     "DeferredMCPTool": "fairlead.manager.tools.tool",
@@ -57,5 +57,6 @@ _HOMES = {
     "mcp_tool": "fairlead.server.features.tool_modules",
 }
 
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+# Hidden from type checkers: with a module-level `__getattr__` they would accept any misspelt name.
+if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""`python -m fairlead` is the same as `fairlead`."""
+"""Entry point of `python -m fairlead`, which is the same as `fairlead`."""
 
 import sys
 

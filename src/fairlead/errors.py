@@ -1,30 +1,30 @@
-"""Everything Fairlead raises, told apart by what the caller does next.
+"""Exceptions raised by Fairlead, grouped by the reaction that the caller should choose.
 
-    FairleadError                 catch-all; MCPClientError is another name for it
-    ├── ProtocolError             a rule of the protocol was broken: .code
-    │   ├── LocalProtocolError    by us: fix the call
-    │   └── RemoteProtocolError   by the peer, unreadable input included: answer it, or hang up
-    ├── RpcError                  the peer said no: .code .message .data
-    ├── TransportError            retry or give up; .delivered says which is safe
+    FairleadError                 base class; MCPClientError is an alias
+    ├── ProtocolError             a rule of the protocol was violated: .code
+    │   ├── LocalProtocolError    by this side: fix the call
+    │   └── RemoteProtocolError   by the peer, or unreadable input: send an error or disconnect
+    ├── RpcError                  the peer returned an error: .code .message .data
+    ├── TransportError            retry or fail; .delivered tells whether a retry is safe
     │   ├── ConnectFailed         nothing was sent
-    │   │   ├── ServerBusy        too many connections are in use: try again later
-    │   │   └── LocalResourceError    this machine has none left: .resource
+    │   │   ├── ServerBusy        all connections are in use: retry later
+    │   │   └── LocalResourceError    this machine ran out of .resource
     │   ├── HttpError             .status .body .headers .retry_after .www_authenticate
     │   ├── RequestTimeout        also a TimeoutError
     │   ├── NoAnswer              also a ConnectionError: .request_id .parts
     │   ├── ChannelClosed         also a ConnectionError: .exit_code .stderr (ClientClosedError)
-    │   └── RetriesExhausted      the last cause is chained
-    ├── CannotAsk                 the caller's side cannot be asked: .capability
-    ├── InputNotGiven             a server asked what we cannot answer: .method .capability
-    │   └── UrlElicitationRequired    also an RpcError; visit .pages, then call again
-    ├── OutputMismatch            a result does not fit the tool's schema: .tool .result
+    │   └── RetriesExhausted      the last failure is the cause
+    ├── CannotAsk                 the client does not support an input request: .capability
+    ├── InputNotGiven             this client cannot serve an input request: .method .capability
+    │   └── UrlElicitationRequired    also an RpcError; visit .pages, then repeat the call
+    ├── OutputMismatch            a result does not match the schema of its tool: .tool .result
     ├── ConfigError               fix a file: .path .line
-    ├── CircuitOpenError          not tried, it failed too often: wait .remaining seconds
-    └── MCPToolError              a tool may raise it; it becomes that tool's result
+    ├── CircuitOpenError          suspended after repeated failures: wait .remaining seconds
+    └── MCPToolError              raised by a tool; becomes the result of that tool
 
-Facts are attributes; `__str__` makes the sentence, for the owner of a server: it may quote what the
-server printed and name its command. `protocol/public_reason.py` makes the one for the clients of a
-gateway.
+Facts are attributes, and `__str__` builds the sentence. That sentence is written for the owner of a
+server: it may quote the stderr of the server and name its command. `protocol/public_reason.py`
+builds the text for clients of a gateway.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,19 +54,20 @@ __all__ = [
     "RetriesExhausted",
     "RpcError",
     "ServerBusy",
+    "StartProblem",
     "TransportError",
     "UrlElicitationRequired",
 ]
 
 
 class FairleadError(Exception):
-    """The root of the tree: `except FairleadError` catches every failure of a call."""
+    """Base class: `except FairleadError` catches every failure of a call."""
 
-    summary: str = ""  # the sentence alone, where the text also quotes what a server printed
+    summary: str = ""  # the message without the lines of stderr that `str()` appends
 
 
 class ProtocolError(FairleadError):
-    """A rule of the protocol was broken. `code` is the JSON-RPC code that names it."""
+    """Violation of a protocol rule. `code` is the matching JSON-RPC error code."""
 
     def __init__(self, message: str, *, code: int) -> None:
         super().__init__(message)
@@ -74,26 +75,27 @@ class ProtocolError(FairleadError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We asked for something the protocol does not allow now: fix the call."""
+    """A call that the protocol does not allow in the current state: fix the call."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke a rule. `request_id` is set when an answer can be addressed to a request."""
+    """Violation by the peer. `request_id` is set if an error response can be sent for it."""
 
     def __init__(self, message: str, *, code: int, request_id: int | str | None = None) -> None:
         super().__init__(message, code=code)
         self.request_id = request_id
-        self.answers: int | str | None = None  # of an unreadable answer: the request it is for
-        self.excerpt = ""  # of an unreadable frame: how it began
-        self.size = 0  # and how long it was
-        self.frame = b""  # all of it, where it was read
+        # request id of an unreadable response, if its start shows one
+        self.answers: int | str | None = None
+        self.excerpt = ""  # start of an unreadable frame, for logs
+        self.size = 0  # length of that frame in bytes
+        self.frame = b""  # the complete frame, unless it exceeded the size limit
 
 
 class RpcError(FairleadError):
-    """A JSON-RPC error: received from the peer, or raised by a handler to refuse a request.
+    """JSON-RPC error received from the peer, or raised by a handler to refuse a request.
 
-    `raw` holds the error object's own bytes when it came over the wire, so that a relay can pass
-    it on unchanged; `data` is decoded from it when somebody asks.
+    `raw` holds the bytes of the error object if it came over the wire, so that a relay can forward
+    it unchanged; `data` is decoded from `raw` on first access.
     """
 
     def __init__(
@@ -108,7 +110,8 @@ class RpcError(FairleadError):
     @property
     def data(self) -> Any:
         if self._data is None and self.raw is not None:
-            import msgspec  # only here, so that the tree itself stands alone
+            # Imported here, so that `fairlead.errors` needs no library.
+            import msgspec
 
             self._data = msgspec.json.decode(self.raw).get("data")
         return self._data
@@ -118,10 +121,10 @@ class RpcError(FairleadError):
 
 
 class TransportError(FairleadError):
-    """Delivery failed. `delivered` is False when the peer certainly never saw the request.
+    """Failed delivery. `delivered` is False if the peer certainly did not receive the request.
 
-    `public` is a phrase for `public_reason`, where the facts do not say enough. It must not contain
-    anything that the server printed or that its configuration says.
+    `public` is a phrase for `public_reason` to use if the attributes do not describe the failure.
+    The phrase must not contain output or configuration of the server.
     """
 
     public: str = ""
@@ -133,11 +136,19 @@ class TransportError(FairleadError):
             self.public = public
 
 
-class ConnectFailed(TransportError):
-    """No connection came about, so nothing was sent.
+class StartProblem(StrEnum):
+    """Why the process of a server could not be started."""
 
-    `command` or `address` names what could not be reached; `exit_code` and `stderr` are set when a
-    process was started and ended too early.
+    MISSING_PROGRAM = "missing program"
+    MISSING_INTERPRETER = "missing interpreter"
+    NOT_EXECUTABLE = "not executable"
+    MISSING_FOLDER = "missing folder"
+
+
+class ConnectFailed(TransportError):
+    """Failure to open a connection; nothing was sent.
+
+    `exit_code` and `stderr` are set if a process was started and exited too early.
     """
 
     def __init__(
@@ -147,17 +158,19 @@ class ConnectFailed(TransportError):
         exit_code: int | None = None,
         stderr: Sequence[str] = (),
         public: str = "",
+        problem: StartProblem | None = None,
     ) -> None:
         super().__init__(_with_last_words(message, stderr), delivered=False, public=public)
+        self.problem = problem  # set when a process could not be started at all
         self.summary = message
         self.exit_code = exit_code
         self.stderr = tuple(stderr)
 
 
 class ServerBusy(ConnectFailed):
-    """All connections that may be open to a server are in use; the server itself is well.
+    """All allowed connections to a server are in use; the server itself works.
 
-    `retry_after` is the number of seconds after which one of them may be closed.
+    `retry_after` is the number of seconds after which a connection may be free.
     """
 
     def __init__(self, message: str, *, public: str = "", retry_after: float = 1.0) -> None:
@@ -166,9 +179,10 @@ class ServerBusy(ConnectFailed):
 
 
 class LocalResourceError(ConnectFailed):
-    """This machine ran out of something that a connection needs; the server may be well.
+    """Shortage on this machine that prevents a connection; the server may be fine.
 
-    `resource` names it: file descriptors, memory, threads, processes, local ports, disk space.
+    `resource` names what is missing: file descriptors, memory, threads, processes, local ports or
+    disk space.
     """
 
     def __init__(self, message: str, resource: str) -> None:
@@ -177,7 +191,7 @@ class LocalResourceError(ConnectFailed):
 
 
 class HttpError(TransportError):
-    """An HTTP answer that is none of the protocol: a status, and whatever text came with it.
+    """HTTP response that is not a message of the protocol: a status and its body.
 
     `headers` has lower-case names.
     """
@@ -192,11 +206,12 @@ class HttpError(TransportError):
             if (value := self.headers.get(name.lower()))
         )
         text = f"HTTP {status}: {body.strip()[:500]}" + (f" [{notes}]" if notes else "")
+        # Servers send these statuses before they process a request, so repeating it is safe.
         super().__init__(text, delivered=status not in (401, 403, 404, 405, 413, 415, 429, 503))
 
     @property
     def www_authenticate(self) -> str | None:
-        """How the server wants to be convinced, after a 401 or 403."""
+        """Return the authentication challenge of a 401 or 403 response."""
         return self.headers.get("www-authenticate")
 
     @property
@@ -205,13 +220,16 @@ class HttpError(TransportError):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds the server wants us to wait, if it said so as a number."""
+        """Return the seconds that the server wants the client to wait.
+
+        None if the header is missing or contains a date.
+        """
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isdigit() else None
 
 
 class RequestTimeout(TransportError, TimeoutError):
-    """No answer in time. The peer was told that nobody waits any more."""
+    """No response arrived in time. The peer was sent a cancellation."""
 
     def __init__(self, seconds: float, method: str = "", *, what: str = "Request") -> None:
         super().__init__(f"{what} timeout after {seconds * 1000:.0f}ms")
@@ -223,9 +241,9 @@ class RequestTimeout(TransportError, TimeoutError):
 
 
 class NoAnswer(TransportError, ConnectionError):
-    """The stream of a request ended without its answer, and cannot be taken up again (HTTP).
+    """Stream of a request that ended without a response and cannot be resumed (HTTP).
 
-    `parts` are the content blocks that came before, where a result comes in parts.
+    `parts` are the content blocks received before the end, if the result is sent in parts.
     """
 
     def __init__(self, request_id: int | str, parts: Sequence[Any] = ()) -> None:
@@ -235,7 +253,7 @@ class NoAnswer(TransportError, ConnectionError):
 
 
 class ChannelClosed(TransportError, ConnectionError):
-    """The connection has ended. `exit_code` is negative for a signal, as in `subprocess`."""
+    """End of the connection. `exit_code` is negative for a signal, as in `subprocess`."""
 
     def __init__(
         self,
@@ -255,9 +273,10 @@ class ChannelClosed(TransportError, ConnectionError):
 
 
 class CannotAsk(FairleadError):
-    """The caller's side cannot be asked: it did not declare `capability`, or is too old for it.
+    """Input request to a client that did not declare `capability` or whose revision lacks it.
 
-    A tool may catch it and go on without; uncaught, the caller is told what is missing.
+    A tool may catch this error and continue without the input. If the error is not caught, the
+    client receives an error that names the missing capability.
     """
 
     def __init__(self, message: str, *, capability: str) -> None:
@@ -266,10 +285,11 @@ class CannotAsk(FairleadError):
 
 
 class InputNotGiven(FairleadError):
-    """The server needs an answer that we cannot give, so its request was not repeated.
+    """Input request of a server that this client cannot answer; the call was not repeated.
 
-    `method` is what it asked, `capability` what this client would have to offer (None if it has
-    it, but the callback failed or refused; then that is the cause).
+    `method` is the method of the input request and `capability` the one that this client would have
+    to declare. If `capability` is None, the client has it, but the callback failed or declined;
+    that failure is then the cause.
     """
 
     def __init__(self, message: str, *, method: str, capability: str | None = None) -> None:
@@ -279,13 +299,18 @@ class InputNotGiven(FairleadError):
 
 
 class UrlElicitationRequired(InputNotGiven, RpcError):
-    """The server wants the user to visit pages first: show `pages`, then make the call again.
+    """The server wants the user to visit pages first: show `pages`, then repeat the call.
 
     Each page is the params of an elicitation in URL mode: `url`, `message`, `elicitationId`.
     """
 
     def __init__(self, refusal: RpcError, why: str = "", *, capability: str | None = None) -> None:
-        """`refusal` is the error as it came; `why` says what became of it on our side."""
+        """Copy the error of the server.
+
+        `refusal` is the error as received; `why` explains why this client did not handle it.
+        """
+        # Not through `super()`: `InputNotGiven.__init__` would call `RpcError.__init__` without a
+        # code.
         RpcError.__init__(self, refusal.code, refusal.message, refusal.data, raw=refusal.raw)
         self.method = "elicitation/create"
         self.capability = capability
@@ -293,7 +318,7 @@ class UrlElicitationRequired(InputNotGiven, RpcError):
 
     @property
     def pages(self) -> list[dict[str, Any]]:
-        """The pages that the server named and that we can read."""
+        """Return the readable pages that the server named."""
         named = self.data.get("elicitations") if isinstance(self.data, Mapping) else None
         if not isinstance(named, list):
             return []
@@ -309,23 +334,23 @@ class UrlElicitationRequired(InputNotGiven, RpcError):
 
 
 class OutputMismatch(FairleadError):
-    """A tool's structured content does not fit the schema that its server gave for it.
+    """Structured content of a tool that does not match the output schema of the tool.
 
-    `result` is what came nevertheless.
+    `result` is the result that was received.
     """
 
     def __init__(self, tool: str, problem: str, result: dict[str, Any]) -> None:
-        super().__init__(f"The result of {tool!r} does not fit its outputSchema: {problem}")
+        super().__init__(f"The result of {tool!r} does not match its outputSchema: {problem}")
         self.tool = tool
         self.result = result
 
 
 class RetriesExhausted(TransportError):
-    """Every attempt failed; the last failure is the cause."""
+    """Failure of every attempt; the last failure is the cause."""
 
 
 class ConfigError(FairleadError):
-    """A file or an entry is wrong: `path`, `line` and `column` say where, as far as it is known."""
+    """Mistake in a file or an entry. `path`, `line` and `column` locate it if they are known."""
 
     def __init__(
         self,
@@ -346,9 +371,9 @@ class ConfigError(FairleadError):
 
 
 class CircuitOpenError(FairleadError):
-    """Nothing was tried, because it failed too often before: wait `remaining` seconds.
+    """Call refused without an attempt, because earlier calls failed too often.
 
-    0 means that others are trying it at the moment.
+    `remaining` is the number of seconds to wait; 0 means that a trial call is running now.
     """
 
     def __init__(self, remaining: float, name: str = "") -> None:
@@ -357,13 +382,13 @@ class CircuitOpenError(FairleadError):
         self.name = name
 
     def __str__(self) -> str:
-        what = f"{self.name} failed" if self.name else "It failed"
+        what = f"{self.name} failed" if self.name else "The operation failed"
         when = f"in {self.remaining:.1f} s" if self.remaining else "soon"
-        return f"{what} too often and is not tried now; try again {when}"
+        return f"{what} too often; calls are suspended, try again {when}"
 
 
 class MCPErrorCode(StrEnum):
-    """Why a tool call failed, in one word."""
+    """Reasons for the failure of a tool call."""
 
     VALIDATION_ERROR = "VALIDATION_ERROR"
     EXECUTION_ERROR = "EXECUTION_ERROR"
@@ -377,9 +402,9 @@ class MCPErrorCode(StrEnum):
 
 
 class MCPToolError(FairleadError):
-    """A tool failed in a way its caller should read.
+    """Failure of a tool that the caller should read.
 
-    Raised by a tool, it becomes that tool's result.
+    If a tool raises this error, the error becomes the result of the tool.
     """
 
     def __init__(
@@ -403,7 +428,7 @@ class MCPToolError(FairleadError):
         self.suggestion = suggestion
 
     def to_dict(self) -> dict[str, Any]:
-        """As it goes over the wire; what is not set is left out."""
+        """Return the form that is sent to clients, without attributes that are not set."""
         facts: dict[str, Any] = {
             "code": self.code.value,
             "message": self.message,
@@ -416,19 +441,25 @@ class MCPToolError(FairleadError):
         return {key: value for key, value in facts.items() if value is not None}
 
     def to_json(self) -> str:
-        """The same as text."""
-        import json  # only here, so that the tree itself stands alone
+        """Return `to_dict()` as JSON text."""
+        # Imported here, so that `fairlead.errors` stays cheap to import.
+        import json
 
         return json.dumps(self.to_dict(), ensure_ascii=False, default=str)
 
     def to_mcp_response(self) -> dict[str, Any]:
-        """As the result of a `tools/call`."""
+        """Return the error as the result of a `tools/call`."""
         return {"content": [{"type": "text", "text": self.to_json()}], "isError": True}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "MCPToolError":
-        """The opposite of `to_dict`. Raises `ValueError` if these are no such facts."""
+        """Return the error that `to_dict` produced this mapping from.
+
+        Raises:
+            ValueError: The mapping does not describe a tool error.
+        """
         try:
+            # Unknown keys are ignored, so that a later version can add some.
             known = {key: facts[key] for key in facts if key in _TOOL_ERROR_KEYS}
             return cls(known.pop("message"), **known)
         except (KeyError, TypeError) as exc:
@@ -436,14 +467,22 @@ class MCPToolError(FairleadError):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MCPToolError":
-        """The opposite of `to_json`. Raises `ValueError` if it is no such text."""
+        """Return the error that `to_json` produced this text from.
+
+        Raises:
+            ValueError: The text does not describe a tool error.
+        """
         import json
 
         return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_mcp_response(cls, result: Mapping[str, Any]) -> "MCPToolError":
-        """The opposite of `to_mcp_response`. Raises `ValueError` for any other result."""
+        """Return the error that `to_mcp_response` produced this result from.
+
+        Raises:
+            ValueError: The result does not come from `to_mcp_response`.
+        """
         try:
             failed, text = result.get("isError"), result["content"][0]["text"]
         except (AttributeError, KeyError, IndexError, TypeError) as exc:
@@ -457,13 +496,13 @@ _TOOL_ERROR_KEYS = frozenset(
     ("code", "message", "correlation_id", "tool_name", "module", "field_errors", "suggestion")
 )
 
-# The names under which the requirements know two of them.
+# Names that `docs/requirements.md` prescribes.
 MCPClientError = FairleadError
 ClientClosedError = ChannelClosed
 
 
 def _with_last_words(message: str, stderr: Sequence[str]) -> str:
-    """The sentence, followed by the last lines that the process wrote to stderr."""
+    """Return the message, followed by the last lines that the process wrote to stderr."""
     if not stderr:
         return message
-    return "\n".join([f"{message}. Its last words on stderr:", *(f"  | {line}" for line in stderr)])
+    return "\n".join([f"{message}. Last lines on stderr:", *(f"  | {line}" for line in stderr)])

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used."""
+"""Package attributes that are imported on first use."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -9,13 +9,17 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package; `homes` has the module of each name."""
+    """Return a module-level `__getattr__` for `package` that imports names on first use.
+
+    `homes` maps each name to the full name of the module that defines it.
+    """
 
     def load(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(home), name)
+        # Stored in the package, so that `__getattr__` runs only once for each name.
         setattr(sys.modules[package], name, value)
         return value
 

@@ -1,9 +1,9 @@
-"""Ceilings on what a peer can make this process spend: bytes, items and seconds.
+"""Limits on the bytes, items and seconds that a peer can make this process spend.
 
 Every limit is defined here, next to its reason, and listed in `docs/security.md`. Code that
-enforces a limit reads `LIMIT.value` and calls `LIMIT.hit()` when it applies, so that operators see
-it as `fairlead_limit_hits_total{limit="..."}`. Where a setting overrides the default, the setting
-is named in the definition.
+enforces a limit reads `LIMIT.value` and calls `LIMIT.hit()` when the limit applies, so that
+operators see the count as `fairlead_limit_hits_total{limit="..."}`. If a setting overrides the
+default, the definition names the setting.
 """
 
 from collections.abc import Iterator
@@ -18,23 +18,24 @@ LimitScope = Literal["request", "connection", "session", "client", "server", "pr
 
 
 class Limit(Struct, gc=False):
-    """One ceiling: its default value, what it applies to, and what happens when it is reached."""
+    """One limit: its default value, its scope, and the outcome when it is reached."""
 
     name: str  # also the label of the metric
     value: int
     unit: Unit
     per: LimitScope
-    outcome: str  # what the peer sees when the limit is reached
-    setting: str = ""  # the option that overrides `value`, if there is one
+    outcome: str  # effect that the peer observes when the limit is reached
+    setting: str = ""  # the option that overrides `value`, if any
     hits: int = 0
 
     def hit(self) -> None:
-        """Count one more time that this limit applied."""
+        """Count one application of this limit."""
         self.hits += 1
 
 
 def all_limits() -> Iterator[Limit]:
     """Yield every limit of this module, in the order of their definition."""
+    # All names of this module, so that a new limit cannot be left out of the metrics and the docs.
     return (value for value in globals().values() if isinstance(value, Limit))
 
 
@@ -43,16 +44,18 @@ def all_limits() -> Iterator[Limit]:
 MESSAGE_BYTES = Limit(
     "message_bytes", 16 << 20, "bytes", "request", "-32600; the message is not read"
 )
+# An array of small invalid items costs about sixty times its size in exception objects, so a batch
+# has limits of its own: items, bytes and invalid items.
 BATCH = Limit("batch", 128, "items", "request", "-32600 for the whole batch")
 BATCH_BYTES = Limit("batch_bytes", 1 << 20, "bytes", "request", "-32600 for the whole batch")
 BATCH_MISTAKES = Limit(
-    "batch_mistakes", 8, "items", "request", "-32600 for the whole batch, once so many are invalid"
+    "batch_mistakes", 8, "items", "request", "-32600 for the whole batch if more items are invalid"
 )
 BATCH_QUEUE = Limit(
     "batch_queue", 1 << 20, "bytes", "connection", "-32600 for further requests of the batch"
 )
 WRITE_QUEUE = Limit(
-    "write_queue", 16 << 20, "bytes", "connection", "nothing more is read until the peer reads"
+    "write_queue", 16 << 20, "bytes", "connection", "reading from the peer stops until it reads"
 )
 QUOTED_TEXT = Limit(
     "quoted_text", 200, "characters", "request", "the middle of a quoted value is cut out"
@@ -61,7 +64,7 @@ ERROR_TEXT = Limit(
     "error_text", 8 << 10, "characters", "request", "the middle of an error message is cut out"
 )
 ERROR_DATA = Limit(
-    "error_data", 64 << 10, "bytes", "request", "`data` of an error of ours is left out"
+    "error_data", 64 << 10, "bytes", "request", "`data` of an error made by Fairlead is left out"
 )
 PROBLEMS = Limit(
     "problems", 20, "items", "request", "further problems with arguments are only counted"
@@ -76,7 +79,7 @@ LOG_LINES = Limit(
     100,
     "items",
     "process",
-    "log lines of the same kind are counted, at 20 a second after the first ones",
+    "further log lines of the same kind are counted; 20 per second are written",
 )
 LOG_SECRETS = Limit(
     "log_secrets", 64, "items", "request", "a log line about the request is withheld"
@@ -84,11 +87,11 @@ LOG_SECRETS = Limit(
 LOG_SEARCHED = Limit(
     "log_searched", 1000, "items", "request", "a log line about the request is withheld"
 )
-# Each secret is looked for in some forty encodings.
+# Each secret is searched for in about forty encodings.
 LOG_SECRET_TEXT = Limit(
     "log_secret_text", 4096, "characters", "request", "a log line about the request is withheld"
 )
-# What a client declares is kept with its connection, and in caches of what was decoded.
+# Declarations of a client are kept with its connection and in caches of decoded values.
 DECLARATION_BYTES = Limit(
     "declaration_bytes",
     64 << 10,
@@ -97,8 +100,9 @@ DECLARATION_BYTES = Limit(
     "-32602: capabilities or clientInfo are too large",
 )
 
-# JSON Schemas from other programs. Checking costs at most the number of paths times the size of
-# the value; without a limit on paths it is exponential in the depth of references or of the value.
+# JSON Schemas from other programs. The cost of validation is at most the number of paths times the
+# size of the value; without a limit on paths it is exponential in the depth of references or of the
+# value.
 
 SCHEMA_BYTES = Limit(
     "schema_bytes", 512 << 10, "bytes", "server", "values are not checked against the schema"
@@ -117,13 +121,19 @@ SCHEMA_PATHS = Limit(
     "schema_paths", 4096, "items", "server", "values are not checked against the schema"
 )
 EXPLAINED_VALUES = Limit(
-    "explained_values", 250, "items", "request", "only the arguments that are wrong are named"
+    "explained_values", 250, "items", "request", "only the names of invalid arguments are reported"
 )
 EXPLAINED_PATHS = Limit(
-    "explained_paths", 64, "items", "request", "a value is refused without saying where it is wrong"
+    "explained_paths",
+    64,
+    "items",
+    "request",
+    "a value is refused without the location of the mistake",
 )
 
 
+# One connection cannot occupy the process: requests above `IN_FLIGHT` are queued, and requests
+# above the size of the queue are refused.
 IN_FLIGHT = Limit(
     "in_flight", 256, "items", "connection", "further requests wait in a queue", "max_in_flight"
 )
@@ -149,12 +159,11 @@ MESSAGES_PER_TURN = Limit(
     16,
     "items",
     "connection",
-    "further messages of a batch or a WebSocket wait until other clients had their turn",
+    "further messages of a batch or a WebSocket wait until other clients were served",
 )
 
-# A body may take this long, and one second more for each `BODY_RATE` bytes of it that have
-# arrived: a slow link can still send the largest body, a client that trickles cannot hold a
-# connection.
+# A body may take this many seconds, plus one for each `BODY_RATE` bytes that have arrived: a slow
+# link can still send the largest body, but a client that trickles cannot hold a connection.
 BODY_TIMEOUT = Limit(
     "body_timeout",
     30,
@@ -167,14 +176,14 @@ BODY_RATE = Limit(
     "body_rate", 32 << 10, "bytes per second", "request", "408, and the connection is closed"
 )
 
-# A client is a principal; an anonymous one is its IPv4 address or the /64 of its IPv6 address. The
-# totals are shared fairly: when one is reached, the client that holds most gives one up.
+# A client is a principal; an anonymous client is its IPv4 address or the /64 of its IPv6 address.
+# The totals are shared fairly: when one is reached, the client that holds the most loses one.
 SESSIONS_PER_CLIENT = Limit(
     "sessions_per_client",
     1000,
     "items",
     "client",
-    "its least recently used idle session ends, or 503 if all are in use",
+    "the least recently used idle session of the client ends, or 503 if all are in use",
     "HttpSettings.max_sessions_per_client",
 )
 SOCKETS_PER_CLIENT = Limit(
@@ -190,7 +199,7 @@ CONNECTIONS_PER_CLIENT = Limit(
     16,
     "items",
     "client",
-    "per server: its least recently used idle connection ends, or the server is reported as busy",
+    "per server: the least recently used idle connection ends, or the server is reported as busy",
     "RelaySettings.max_connections",
 )
 STORED_SESSIONS = Limit(
@@ -198,22 +207,22 @@ STORED_SESSIONS = Limit(
     10_000,
     "items",
     "server",
-    "the least recently used session of the client that has most does not survive a restart",
+    "the least recently used session of the client with the most is not kept across a restart",
     "max_sessions of the session store",
 )
-# Events that are kept for clients that resume a stream; those of a session are limited, too.
+# Events stored for clients that resume a stream. The events of each session are limited as well.
 EVENT_BYTES = Limit(
     "event_bytes",
     256 << 20,
     "bytes",
     "server",
-    "the oldest sessions of the clients with most of it cannot be resumed",
+    "the oldest sessions of the clients with the most events cannot be resumed",
 )
 
 
 # Servers
 
-STATE_BYTES = Limit("state_bytes", 64 << 10, "bytes", "request", "-32602; the call asks too much")
+STATE_BYTES = Limit("state_bytes", 64 << 10, "bytes", "request", "-32602; the state is too large")
 ABANDONED_CALLS = Limit(
     "abandoned_calls", 1000, "items", "process", "calls that ignore their cancellation are awaited"
 )
@@ -226,7 +235,7 @@ SESSION_SUBSCRIPTIONS = Limit(
     1000,
     "items",
     "session",
-    "-32602; a listen stream gets the first ones",
+    "-32602; `subscriptions/listen` accepts the first ones",
 )
 CLIENT_SUBSCRIPTIONS = Limit("client_subscriptions", 4000, "items", "client", "-32602")
 SUBSCRIPTIONS = Limit("subscriptions", 100_000, "items", "process", "-32602")
@@ -238,14 +247,14 @@ TEMPLATE_TEXT = Limit(
     2048,
     "characters",
     "server",
-    "a URI template is refused; one of an upstream server matches by its beginning only",
+    "a URI template is refused; one of an upstream server is matched by its prefix only",
 )
 TEMPLATE_VARIABLES = Limit(
     "template_variables",
     32,
     "items",
     "server",
-    "a URI template is refused; one of an upstream server matches by its beginning only",
+    "a URI template is refused; one of an upstream server is matched by its prefix only",
 )
 URI_TEXT = Limit("uri_text", 16 << 10, "characters", "request", "a URI matches no template")
 
@@ -255,35 +264,37 @@ STREAM_URIS = Limit(
     "stream_uris", 100, "items", "connection", "a further `subscriptions/listen` is opened upstream"
 )
 RESULT_CACHE_ENTRIES = Limit(
-    "result_cache_entries", 1000, "items", "server", "the oldest result is forgotten"
+    "result_cache_entries", 1000, "items", "server", "the oldest result is dropped"
 )
 RESULT_CACHE_BYTES = Limit(
-    "result_cache_bytes", 16 << 20, "bytes", "server", "the oldest result is forgotten"
+    "result_cache_bytes", 16 << 20, "bytes", "server", "the oldest result is dropped"
 )
 TOOL_CACHE_BYTES = Limit(
-    "tool_cache_bytes", 8 << 20, "bytes", "server", "tools are not kept for the next start"
+    "tool_cache_bytes", 8 << 20, "bytes", "server", "tools are not cached for the next start"
 )
 RELISTING = Limit(
     "relisting",
     5,
     "seconds",
     "server",
-    "a server that tells of changes all the time is asked for its lists so rarely",
+    "the minimum interval between two list requests to a server that keeps reporting changes",
 )
 STDERR_LINES = Limit(
     "stderr_lines",
     500,
     "items",
     "server",
-    "further lines of the same second are neither logged nor handed on",
+    "further lines of the same second are neither logged nor forwarded",
 )
-LIST_PAGES = Limit("list_pages", 1000, "items", "server", "the list is refused; the last one stays")
+LIST_PAGES = Limit(
+    "list_pages", 1000, "items", "server", "the list is refused; the old one is kept"
+)
 LIST_ITEMS = Limit(
     "list_items",
     20_000,
     "items",
     "server",
-    "the list is refused; the last one stays",
+    "the list is refused; the old one is kept",
     "max_list_items",
 )
 LIST_BYTES = Limit(
@@ -291,18 +302,18 @@ LIST_BYTES = Limit(
     8 << 20,
     "bytes",
     "server",
-    "the list is refused; the last one stays",
+    "the list is refused; the old one is kept",
     "max_list_bytes",
 )
 LIST_SECONDS = Limit(
-    "list_seconds", 120, "seconds", "server", "the list is refused; the last one stays"
+    "list_seconds", 120, "seconds", "server", "the list is refused; the old one is kept"
 )
 LIST_VARIANTS = Limit(
     "list_variants",
     32,
     "items",
     "server",
-    "the variant of its lists that was unused longest is dropped",
+    "the least recently used variant of its lists is dropped",
 )
 ITEM_BYTES = Limit("item_bytes", 512 << 10, "bytes", "server", "a gateway leaves the item out")
 TEMPLATES = Limit(
@@ -313,7 +324,7 @@ SERVER_CATALOG_BYTES = Limit(
     16 << 20,
     "bytes",
     "server",
-    "a list of the server is refused; the last one stays",
+    "a list of the server is refused; the old one is kept",
     "max_server_bytes",
 )
 CATALOG_BYTES = Limit(
@@ -321,7 +332,7 @@ CATALOG_BYTES = Limit(
     64 << 20,
     "bytes",
     "process",
-    "a list of a server is refused; the last one stays",
+    "a list of a server is refused; the old one is kept",
     "max_catalog_bytes",
 )
 PAGE_BYTES = Limit(
@@ -342,24 +353,22 @@ MERGED_INSTRUCTIONS_TEXT = Limit(
 # Gateway and policies
 
 PARKED_CALLS = Limit(
-    "parked_calls", 64, "items", "client", "-32601 for the server that asks", "max_parked"
+    "parked_calls", 64, "items", "client", "-32601 for the server's input request", "max_parked"
 )
 KEPT_OUTCOMES = Limit(
-    "kept_outcomes", 1024, "items", "process", "the oldest outcome of a round is forgotten"
+    "kept_outcomes", 1024, "items", "process", "the oldest outcome of a round is dropped"
 )
 KEPT_OUTCOME_BYTES = Limit(
-    "kept_outcome_bytes", 16 << 20, "bytes", "process", "the oldest outcome of a round is forgotten"
+    "kept_outcome_bytes", 16 << 20, "bytes", "process", "the oldest outcome of a round is dropped"
 )
 REMEMBERED_ROUNDS = Limit(
-    "remembered_rounds", 10_000, "items", "process", "the oldest question is forgotten"
+    "remembered_rounds", 10_000, "items", "process", "the oldest input request is dropped"
 )
 HELD_MESSAGES = Limit("held_messages", 1000, "items", "process", "a further message is blocked")
 LOCKED_TOOLS = Limit(
-    "locked_tools", 10_000, "items", "process", "the oldest comparison is made again"
+    "locked_tools", 10_000, "items", "process", "the oldest comparison is repeated"
 )
-CATALOG_VIEWS = Limit(
-    "catalog_views", 256, "items", "process", "the oldest merged list is made again"
-)
+CATALOG_VIEWS = Limit("catalog_views", 256, "items", "process", "the oldest merged list is rebuilt")
 JOURNAL_READERS = Limit("journal_readers", 64, "items", "process", "a further reader is refused")
 SEARCH_QUERY = Limit("search_query", 2000, "characters", "request", "the query is cut")
 ADMIN_BODY_BYTES = Limit("admin_body_bytes", 16 << 20, "bytes", "request", "HTTP 400")
@@ -371,14 +380,14 @@ SEARCHED_TEXT = Limit(
     "less of each tool's description is searched",
 )
 RATE_BUCKETS = Limit(
-    "rate_buckets", 10_000, "items", "process", "the bucket that was used longest ago is forgotten"
+    "rate_buckets", 10_000, "items", "process", "the least recently used bucket is dropped"
 )
 CHECKED_SCHEMAS_BYTES = Limit(
     "checked_schemas_bytes",
     64 << 20,
     "bytes",
     "process",
-    "schemas that were learnt longest ago are forgotten",
+    "the oldest schemas are dropped",
 )
 DIFFERENCE_LINES = Limit(
     "difference_lines", 200, "items", "server", "further lines of a changed definition are left out"
@@ -389,8 +398,8 @@ DIFFERENCE_TEXT = Limit(
 DIFFERENCE_EFFORT = Limit(
     "difference_effort", 500_000, "items", "server", "lines of a changed definition are not matched"
 )
-# Decoding and resolving a name or URI takes time that grows with its length; longer ones are not
-# compared but treated as what a policy must not let pass.
+# Decoding and resolving a name or URI takes time that grows with its length. Longer values are not
+# compared; policies treat them as forbidden.
 TARGET_LENGTH = Limit(
     "target_length",
     4096,
@@ -398,8 +407,8 @@ TARGET_LENGTH = Limit(
     "request",
     "denies that name tools, prompts or resources apply; allows do not",
 )
-# One URI can be read in more ways the more escapes, `..` and doubled slashes it combines. Counted
-# over all readings, each as at least 256 characters, so that a long URI may have fewer.
+# The number of readings of a URI grows with the escapes, `..` and doubled slashes it combines. The
+# limit counts the characters of all readings, each as at least 256, so a long URI may have fewer.
 TARGET_FORMS = Limit(
     "target_forms",
     24 << 10,

@@ -131,7 +131,7 @@ def pluralize(count: int, what: str) -> str:
 
 def first_line(error: str) -> str:
     """Return the first line of an error; a server's last words follow it."""
-    return safe(error).strip().partition("\n")[0].removesuffix(". Its last words on stderr:")
+    return safe(error).strip().partition("\n")[0].removesuffix(". Last lines on stderr:")
 
 
 def format_size(count: int) -> str:
