@@ -196,8 +196,8 @@ async def test_a_session_sets_its_level_and_is_told_which_there_are() -> None:
     assert (await ask(server, "logging/setLevel", {"level": "notice"}))["result"] == {}
     refused = (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["message"]
     assert refused == (
-        "No log level 'loud'; there are debug, info, notice, warning, error, critical, alert, "
-        "emergency"
+        "Unknown log level 'loud': expected one of debug, info, notice, warning, error, critical, "
+        "alert, emergency"
     )
     given = exchange("logging/setLevel", {"level": "error"}, stateless=False)
     assert server.answer_inline(given) == b"{}"

@@ -57,7 +57,7 @@ def test_a_process_with_a_stuck_thread_ends_in_time_and_says_so() -> None:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert said == "fairlead: something did not end in time; leaving without it\n"
+    assert said == "fairlead: shutdown timed out; exiting without waiting for running functions\n"
 
 
 @pytest.mark.covers("SRV-09")
@@ -181,7 +181,7 @@ def test_what_does_not_end_in_time_is_left(
     program._leave_hard()
     assert (waited, left) == ([4.5], [1])
     text = capsys.readouterr().err
-    assert text == "fairlead: something did not end in time; leaving without it\n"
+    assert text == "fairlead: shutdown timed out; exiting without waiting for running functions\n"
 
 
 class Runnable:
@@ -213,12 +213,12 @@ def test_a_server_runs_on_the_transport_of_its_configuration(
     stdio, http, other = Runnable("stdio"), Runnable("http"), Runnable("pigeon")
     program.run_server(stdio)
     assert stdio.runs == ["stdio"]
-    said = "n: serving MCP on stdin and stdout. Ctrl-C or Ctrl-D ends it.\n"
+    said = "n: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
     assert capsys.readouterr().err == (said if terminal else "")
     program.run_server(http)
     assert http.runs == [("::1", 7, {"auth_token": "t"})]
-    assert capsys.readouterr().err == "n: serving MCP at http://here/mcp . Ctrl-C ends it.\n"
-    with pytest.raises(ConfigError, match="^There is no transport 'pigeon'; there are stdio and"):
+    assert capsys.readouterr().err == "n: serving MCP at http://here/mcp . Press Ctrl-C to stop.\n"
+    with pytest.raises(ConfigError, match="^invalid transport 'pigeon': expected 'stdio' or"):
         program.run_server(other)
     assert other.runs == []
 

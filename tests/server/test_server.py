@@ -312,7 +312,7 @@ async def test_a_stateless_caller_that_asks_for_no_logs_gets_none() -> None:
     @server.tool()
     async def talk(ctx: Context) -> str:
         await ctx.error("hello?")
-        with pytest.raises(ValueError, match="no log level 'loud'"):
+        with pytest.raises(ValueError, match="unknown log level 'loud'"):
             await ctx.log("loud", "x")
         return "done"
 

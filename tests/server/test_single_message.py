@@ -43,7 +43,7 @@ async def test_single_messages_without_any_connection() -> None:
             [{"jsonrpc": "2.0", "id": 1, "method": "ping"}],
             None,
             -32600,
-            "Send one message at a time",
+            "Batches are not supported: send one message at a time",
         ),
         (
             {

@@ -1,4 +1,4 @@
-"""Writing servers."""
+"""The public API for writing MCP servers."""
 
 from typing import TYPE_CHECKING
 
@@ -36,8 +36,9 @@ __all__ = [
     "mcp_tool",
 ]
 
-# Most servers need none of these.
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+# Most servers do not use these names, and importing their modules slows down start-up.
+# With a visible `__getattr__`, a type checker would accept any misspelt name.
+if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {

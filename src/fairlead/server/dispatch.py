@@ -1,4 +1,4 @@
-"""The table from method to route, and the dispatch of one request through it."""
+"""Table of methods and their routes, and the dispatch of requests through it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -29,21 +29,25 @@ __all__ = ["MethodRoute", "RequestDispatcher", "make_routes"]
 
 
 class MethodRoute(NamedTuple):
-    """How a method is answered."""
+    """The functions that handle one method."""
 
-    at_once: Callable[[Exchange], Answer] | None  # may return None if it has to wait after all
-    in_task: Callable[[Exchange], Awaitable[Answer]] | None = None  # None: as `at_once` does
+    # May return None if the request has to wait after all.
+    at_once: Callable[[Exchange], Answer] | None
+    # None: `at_once` handles every request of the method.
+    in_task: Callable[[Exchange], Awaitable[Answer]] | None = None
     offers: object = True  # falsy while `server/discover` does not declare the method
 
 
 class RequestDispatcher:
-    """Answers each request by the route of its method. Errors are logged before they are raised."""
+    """Dispatcher of requests to the routes of their methods. Errors are logged before they are
+    raised.
+    """
 
     def __init__(self, *, inline: bool) -> None:
-        """`inline` is False if no request may be answered without passing the interceptors."""
+        """`inline` is False if every request must pass the interceptors."""
         self._routes: tuple[dict[str, MethodRoute], dict[str, MethodRoute]] = ({}, {})
         self._inline = inline
-        self.inline_methods: set[str] = set()  # those that `answer_inline` may be called for
+        self.inline_methods: set[str] = set()  # methods that `answer_inline` may be called for
 
     def register(self, routes: Mapping[str, MethodRoute]) -> None:
         """Set the routes of all methods."""
@@ -53,15 +57,15 @@ class RequestDispatcher:
                 self.allow_inline(method)
 
     def allow_inline(self, method: str) -> None:
-        """Let `answer_inline` be called for this method too, unless there are interceptors."""
+        """Allow `answer_inline` for this method, unless the server has interceptors."""
         if self._inline:
             self.inline_methods.add(method)
 
     def handle(self, exchange: Exchange) -> Awaitable[Answer]:
-        """Answer a request.
+        """Handle a request.
 
         Raises:
-            RpcError: The request is refused, now or when the result is awaited.
+            RpcError: The request is rejected, now or when the result is awaited.
         """
         try:
             answer = self._find_route(exchange).in_task or self._answer_later
@@ -69,22 +73,23 @@ class RequestDispatcher:
             raise error_for_caller(exc, exchange) from None
         meta = exchange.head.meta
         if (not isinstance(meta, UnsetType) and meta.names_trace) or (
-            # One that is current already is not that of the request, unless the code that sends
-            # the request runs in it.
+            # A trace that is current already belongs to another request, unless the caller runs in
+            # this process and sends its requests directly.
             current_trace.get() is not None and exchange.transport.transport_type != "direct"
         ):
             return _traced(exchange, answer)
         return answer(exchange)
 
     def answer_inline(self, exchange: Exchange) -> Answer:
-        """Answer a request that needs no waiting; return None for all others.
+        """Answer a request that does not have to wait; return None for all others.
 
         Raises:
-            RpcError: The request is refused.
+            RpcError: The request is rejected.
         """
         try:
             answer = self._find_route(exchange).at_once
             return None if answer is None else answer(exchange)
+        # `at_once` calls inline tools, which are user code and may raise anything.
         except Exception as exc:
             raise error_for_caller(exc, exchange) from None
 
@@ -92,13 +97,14 @@ class RequestDispatcher:
         return self.answer_inline(exchange)
 
     def _find_route(self, exchange: Exchange) -> MethodRoute:
-        """Return the route of a method; stateless callers may use only what is declared.
+        """Return the route of a method.
 
         Raises:
-            RpcError: -32601, there is none.
+            RpcError: -32601, the method is unknown.
         """
         stateless = exchange.caller.stateless
         route = self._routes[stateless].get(exchange.message.method)
+        # A stateless client may call only the methods of capabilities that the server declares.
         if route is None or (stateless and not route.offers):
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         return route
@@ -125,7 +131,7 @@ def make_routes(
     listed = partial(_list, envelope)
     return {
         "tools/call": MethodRoute(calls.call_inline, calls.call),
-        # Looked up each time: another registry may replace the listing.
+        # The listing is looked up in each request, because another registry may replace it.
         "tools/list": MethodRoute(lambda exchange: _list(envelope, calls.listing, exchange)),
         "resources/read": MethodRoute(None, reads.answer, resources),
         "resources/list": MethodRoute(partial(listed, resources.fixed), offers=resources),
@@ -142,6 +148,7 @@ def make_routes(
         "subscriptions/listen": MethodRoute(None, subscriptions.listen),
         "server/discover": MethodRoute(introduction.discover),
         "initialize": MethodRoute(introduction.initialize),
+        # `ping` has an empty result in every revision.
         "ping": MethodRoute(lambda _: b"{}"),
         "logging/setLevel": MethodRoute(_set_level),
     }
@@ -161,6 +168,7 @@ async def _complete(
 ) -> bytes:
     try:
         members = await completions.complete(exchange.message.params)
+    # Completion functions are user code and may raise anything.
     except Exception as exc:
         raise error_for_caller(exc, exchange) from None
     return envelope.answered(members, exchange.caller)
@@ -169,7 +177,10 @@ async def _complete(
 def _set_level(exchange: Exchange) -> bytes:
     level = decode_params(exchange.message.params, _LevelParams).level
     if level not in LOG_LEVELS:
-        raise RpcError(INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LOG_LEVELS)}")
+        raise RpcError(
+            INVALID_PARAMS,
+            f"Unknown log level {level!r}: expected one of {', '.join(LOG_LEVELS)}",
+        )
     exchange.edge.log_level = level
     return b"{}"
 

@@ -1,6 +1,6 @@
-"""What a server says outside of a connection of its own, seen by its interceptors all the same.
+"""Interceptors for messages that a server sends outside of a connection of its own.
 
-Where a connection is the server's own, an `InterceptedPeer` does it.
+On a connection of the server, an `InterceptedPeer` calls the interceptors.
 """
 
 from collections.abc import Awaitable
@@ -27,12 +27,12 @@ __all__ = ["InterceptedHandler"]
 
 
 class InterceptedHandler:
-    """The handler behind the interceptors of a server; what it says on the way passes them too."""
+    """Handler inside the interceptors of a server; its notifications and requests pass them too."""
 
     def __init__(
         self, interceptors: tuple[Interceptor, ...], info: dict[str, Any], handler: Handler
     ) -> None:
-        """`info` is how the server calls itself."""
+        """`info` is the `serverInfo` that interceptors see."""
         self._interceptors = interceptors
         self._notifier = InterceptedNotifier(interceptors, to_json(info))
         self._handler = handler
@@ -41,25 +41,28 @@ class InterceptedHandler:
     def __call__(self, exchange: Exchange) -> Awaitable[Answer]:
         edge = exchange.edge
         if isinstance(edge, InterceptedPeer) and edge.interceptors is self._interceptors:
-            return self._handler(exchange)  # it sees to that itself
+            # An intercepted peer passes its messages through the interceptors itself; a second
+            # reply path would call them twice.
+            return self._handler(exchange)
         if isinstance(edge, NullReplyPath):
-            return self._handler(exchange)  # nobody hears anything
+            # This reply path drops notifications and cannot send requests.
+            return self._handler(exchange)
         kind = _PartsEdge if isinstance(edge, FragmentSender) else _InterceptedReplyPath
         return self._handler(replace(exchange, edge=kind(edge, self._notifier)))
 
     def make_peer(self, channel: Channel, conversation: Conversation, **options: Any) -> Peer:
-        """A connection that interceptors see all of."""
+        """Return a peer whose messages all pass the interceptors."""
         return InterceptedPeer(channel, conversation, self._interceptors, **options)
 
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """A notification that came outside of any connection."""
+        """Pass a notification that came outside of any connection to the interceptors."""
         self._alone.put_stateless(note, caller, context, lambda _: None)
 
 
 class _InterceptedReplyPath(ReplyPathBase):
-    """The way back of a request that came alone, or through the server that has mounted us."""
+    """Reply path of a request that came without a connection, or through an outer server."""
 
     def __init__(self, edge: ReplyPath, notifier: InterceptedNotifier) -> None:
         self._edge = edge
@@ -101,13 +104,14 @@ class _InterceptedReplyPath(ReplyPathBase):
 
 
 class _PartsEdge(_InterceptedReplyPath):
-    """The same where parts of a result come before the whole of it: those are seen, too."""
+    """Intercepted reply path that also sends fragments of a result."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
         edge = self._edge
         assert isinstance(edge, FragmentSender)
 
         async def deliver(note: Notification) -> None:
+            # An interceptor may have removed or changed the content.
             left = fragment_content(note)
             if left is not None:
                 await edge.fragment(exchange, left)

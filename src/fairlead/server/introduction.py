@@ -1,4 +1,4 @@
-"""How a server introduces itself: `initialize`, `server/discover` and its capabilities."""
+"""Self-description of a server: `initialize`, `server/discover` and capabilities."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def server_info(config: MCPServerConfig) -> dict[str, Any]:
 
 
 class Introduction:
-    """Describes a server to clients of both eras."""
+    """Description of a server for clients of both eras."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Introduction:
         completions: Completions,
         changes: ChangeBroadcaster,
     ) -> None:
-        """`changes` is notified of the capabilities that each session was promised."""
+        """`changes` receives the capabilities that were declared to each session."""
         self._config = config
         self._info = info
         self._envelope = envelope
@@ -48,8 +48,9 @@ class Introduction:
         self._changes = changes
 
     def initialize(self, exchange: Exchange) -> bytes:
-        """Answer `initialize`."""
+        """Return the result of `initialize`."""
         caller, capabilities = exchange.caller, self.capabilities()
+        # A session is notified only of changes of the capabilities that were declared to it.
         self._changes.introduced(exchange, capabilities)
         result = {
             "protocolVersion": caller.revision.value,
@@ -60,16 +61,17 @@ class Introduction:
         return bytes(downgrade_result("initialize", Raw(to_json(result)), caller.revision))
 
     def discover(self, exchange: Exchange) -> bytes:
-        """Answer `server/discover`."""
+        """Return the result of `server/discover`."""
         result = {
             "supportedVersions": [revision.value for revision in reversed(Revision)],
             "capabilities": self.capabilities(),
             **_without_none(instructions=self._config.instructions),
         }
+        # The envelope adds its own members, so the braces of the object are removed.
         return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
 
     def capabilities(self) -> dict[str, Any]:
-        """Return the capabilities that follow from what is registered now."""
+        """Return the capabilities of the entries that are registered now."""
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
         if len(self._resources):
             capabilities["resources"] = {"subscribe": True, "listChanged": True}

@@ -1,4 +1,4 @@
-"""What a server needs while it runs: opened before the first connection, closed after the last."""
+"""The lifespan of a server: a context opened before the first connection, closed after the last."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,10 +11,10 @@ LifespanFactory: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
 class Lifespan:
-    """Holds one asynchronous context open as long as anybody uses it.
+    """Asynchronous context that stays open while at least one connection uses it.
 
-    A task of its own enters and leaves it: connections come and go in any order, and a context
-    with a task group or a cancel scope in it must be left by the task that entered it.
+    A task of its own enters and exits the context: connections come and go in any order, and a
+    context with a task group or a cancel scope in it must be exited by the task that entered it.
     """
 
     def __init__(self, factory: LifespanFactory | None, server: Any) -> None:
@@ -24,10 +24,10 @@ class Lifespan:
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
         self._over = asyncio.Event()
-        self.state: Any = None  # what the context yielded
+        self.state: Any = None  # the value that the context yielded
 
     async def __aenter__(self) -> Any:
-        """Raises whatever the context raises when it is entered."""
+        """Open the context if this is its first user. Exceptions of the context propagate."""
         if self._factory is None:
             return None
         self._users += 1
@@ -37,7 +37,10 @@ class Lifespan:
             self._owner = loop.create_task(self._own(self._factory, self._ready, self._over))
         assert self._ready is not None
         try:
+            # Shielded: other connections wait for the same future, and one cancelled connection
+            # must not cancel it.
             await asyncio.shield(self._ready)
+        # BaseException, because a cancelled connection must release its use of the context too.
         except BaseException:
             await self._leave()
             raise
@@ -51,6 +54,7 @@ class Lifespan:
         self._users -= 1
         if self._users or self._owner is None:
             return
+        # Cleared before the wait, so that a connection opened meanwhile starts a new context.
         owner, self._owner = self._owner, None
         self._over.set()
         await asyncio.wait((owner,))
@@ -70,6 +74,8 @@ class Lifespan:
             if ready.done():
                 raise
             ready.set_exception(exc)
-            ready.exception()  # whoever waited may have gone
+            # Mark the exception as retrieved: the connections that waited for it may have been
+            # cancelled.
+            ready.exception()
         finally:
             self.state = None

@@ -1,4 +1,4 @@
-"""One server inside another: what the inner one offers is offered by the outer one too."""
+"""Mounting of one server in another, which then offers the entries of both."""
 
 from collections.abc import Callable
 from copy import copy
@@ -29,12 +29,13 @@ def mount(
     info: dict[str, Any],
     handler: Handler,
 ) -> None:
-    """Tools and prompts become `prefix_name`, resources keep their URIs; changes are followed.
+    """Register the entries of `inner` in `outer` and follow later changes.
 
-    `info` describes the outer server, `handler` is that of the inner one.
+    Tools and prompts are renamed to `prefix_name`; resources keep their URIs. `info` describes the
+    outer server, `handler` handles the requests of the inner one.
 
     Raises:
-        ValueError: if a name or URI is taken, or a server would contain itself.
+        ValueError: A name or URI is registered already, or `inner` is `outer`.
     """
     if inner is outer:
         raise ValueError("a server cannot be mounted in itself")
@@ -45,7 +46,9 @@ def mount(
         renamed = copy(entry)
         renamed.name = stem + entry.name
         renamed.definition = structs.replace(entry.definition, name=renamed.name)
-        renamed.inline = False  # the inner server says where it runs
+        # Inline calls bypass the handler of the inner server, which applies its interceptors and
+        # limits.
+        renamed.inline = False
         renamed.home = _home(handler, info, entry.name)
         return renamed
 
@@ -67,7 +70,10 @@ def mount(
 
 
 def _home(handler: Handler, info: dict[str, Any], name: str | None = None) -> Handler:
-    """Has the inner server answer, under its own interceptors and limits and by its own name."""
+    """Return a handler that forwards requests to the inner server under the entry's own name.
+
+    The interceptors and limits of the inner server apply.
+    """
 
     async def answer(exchange: Exchange) -> Answer:
         result = await handler(exchange if name is None else _renamed(exchange, name))
@@ -85,15 +91,20 @@ def _renamed(exchange: Exchange, name: str) -> Exchange:
 
 
 def _signed(result: Answer, info: dict[str, Any]) -> Answer:
-    """A stateless result says who answered: to the caller that is the outer server."""
+    """Replace the server information of a stateless result by that of the outer server.
+
+    The client does not know about the inner server.
+    """
     members = msgspec.json.decode(result or b"{}", type=dict[str, Raw])
     meta = msgspec.json.decode(members.get("_meta", b"{}"), type=dict[str, Raw])
+    # The other members of `_meta` may come from the tool and are kept.
     members["_meta"] = Raw(msgspec.json.encode({**meta, SERVER_INFO_KEY: info}))
     return msgspec.json.encode(members)
 
 
 def _follow(ours: PagedList[E], theirs: PagedList[E], stem: str, adapt: Callable[[E], E]) -> None:
-    mounted: dict[str, E] = {}  # their entries by their names, as we have them now
+    # entries of the inner server by its own names, as registered in the outer one
+    mounted: dict[str, E] = {}
 
     def follow() -> None:
         now = dict(zip(theirs.names(), theirs.entries(), strict=True))
@@ -101,6 +112,7 @@ def _follow(ours: PagedList[E], theirs: PagedList[E], stem: str, adapt: Callable
             del mounted[name]
             ours.remove(stem + name)
         for name, entry in now.items():
+            # An entry that was replaced under the same name is another object.
             if mounted.get(name) is not entry:
                 ours.add(stem + name, adapt(entry), replace=name in mounted)
                 mounted[name] = entry

@@ -1,4 +1,4 @@
-"""What a server offers, and how its author says so."""
+"""Registration of the tools, resources, prompts and completions of a server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -22,7 +22,7 @@ C = TypeVar("C", bound=Completer)
 
 
 class Registration:
-    """The half of `MCPServer` that authors see: everything can be added and removed at any time."""
+    """The registration interface of `MCPServer`. Entries can be added and removed at any time."""
 
     def __init__(
         self, config: MCPServerConfig, registry: MCPToolRegistry, workers: WorkerThreads
@@ -51,11 +51,13 @@ class Registration:
 
     @property
     def registry(self) -> MCPToolRegistry:
-        """The tools. Assign another to replace them all; connected clients are told."""
+        """The registry of tools. Assigning another one replaces all tools and notifies clients."""
         return self._registry
 
     @registry.setter
     def registry(self, registry: MCPToolRegistry) -> None:
+        # The old registry may be used by another server and must not notify the clients of this
+        # one.
         self._tools.listeners.remove(self._tools_changed)
         self._use(registry)
 
@@ -101,10 +103,12 @@ class Registration:
         timeout: float | None = None,
         inline: bool = False,
     ) -> Any:
-        """Register a function as a tool: its type hints are the schema, its docstring the text.
+        """Register a function as a tool: its type hints become the schema, its docstring the
+        description.
 
-        Coroutine functions run on the loop, plain ones in a thread. `inline=True` calls a plain
-        function right on the loop: only for those that are quick and never block.
+        Coroutine functions run on the event loop, plain functions in a thread. `inline=True` calls
+        a plain function on the event loop; use it only for functions that are quick and never
+        block.
         """
 
         def register(function: F) -> F:
@@ -122,6 +126,7 @@ class Registration:
             self._registry.register(entry, source=function)
             return function
 
+        # Used without parentheses (`@server.tool`), `name` is the decorated function.
         return register(name) if callable(name) else register
 
     def register_tool(
@@ -132,13 +137,17 @@ class Registration:
         title: str | None = None,
         output_schema: dict[str, Any] | None = None,
     ) -> None:
-        """Register a tool with a given schema: a bare JSON Schema, or a whole tool object."""
+        """Register a tool with a given schema: a JSON Schema or a complete tool object."""
         self._registry.register(
             tool_from_schema(name, schema, handler, title, output_schema), source=handler
         )
 
     def remove_tool(self, name: str) -> None:
-        """Raises `KeyError` if there is no such tool."""
+        """Remove a tool.
+
+        Raises:
+            KeyError: The tool is not registered.
+        """
         self._registry.unregister(name)
 
     def resource(
@@ -154,8 +163,8 @@ class Registration:
     ) -> Callable[[F], F]:
         """Register a function as the content provider of a resource.
 
-        A URI with `{variables}` (RFC 6570) is a template: they are the function's parameters,
-        converted to their types.
+        A URI with `{variables}` (RFC 6570) is a template. The function receives the variables as
+        arguments, converted to the types of its parameters.
         """
         cache = self._hints(cache_ttl, cache_scope)
 
@@ -186,7 +195,7 @@ class Registration:
         cache_ttl: float | None = None,
         cache_scope: str | None = None,
     ) -> None:
-        """Register a resource; the provider may be a function, or the content itself."""
+        """Register a resource; the provider is a function or the content itself."""
         given = content_provider
         provider: ContentProvider = given if callable(given) else lambda: given or ""
         self.resources.register(
@@ -225,18 +234,26 @@ class Registration:
         )
 
     def register_file_resource(self, path: str) -> str:
-        """Register a local file and return its URI. Raises `FileNotFoundError`."""
+        """Register a local file and return its URI.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
         uri, entry = file_resource(path)
         self.resources.fixed.add(uri, entry)
         return uri
 
     def remove_resource(self, uri: str) -> None:
-        """Remove a resource or a template. Raises `KeyError` if there is none."""
+        """Remove a resource or a resource template.
+
+        Raises:
+            KeyError: The URI is not registered.
+        """
         listing = self.resources.templates if "{" in uri else self.resources.fixed
         listing.remove(uri)
 
     def resource_updated(self, uri: str) -> None:
-        """Tell those who subscribed to it that a resource has changed; from any thread."""
+        """Notify subscribers that a resource has changed. Safe to call from any thread."""
         self.changes.updated(uri)
 
     def _hints(self, ttl: float | None, scope: str | None) -> CacheHints | None:
@@ -252,7 +269,7 @@ class Registration:
         title: str | None = None,
         description: str | None = None,
     ) -> Callable[[F], F]:
-        """Register a function as a prompt: it takes the arguments and returns the messages."""
+        """Register a function as a prompt. It receives the arguments and returns the messages."""
 
         def register(function: F) -> F:
             entry = prompt_from_function(function, name, description, title)
@@ -270,19 +287,25 @@ class Registration:
         *,
         title: str | None = None,
     ) -> None:
-        """Register a prompt with a template (`{key}` stands for an argument) or a function."""
+        """Register a prompt with a template, in which `{key}` is replaced by an argument, or a
+        function.
+        """
         entry = prompt_from_template(name, description, arguments, template, title)
         self.prompts.add(name, entry)
 
     def remove_prompt(self, name: str) -> None:
-        """Raises `KeyError` if there is no such prompt."""
+        """Remove a prompt.
+
+        Raises:
+            KeyError: The prompt is not registered.
+        """
         self.prompts.remove(name)
 
     def completion(self, reference: str, argument: str) -> Callable[[C], C]:
         """Register a function that completes an argument of a prompt or of a URI template.
 
-        It takes what was typed so far and, if it has a second parameter, a mapping of the
-        arguments that are filled in already; it returns the values, the best first.
+        The function receives the text typed so far and, if it has a second parameter, a mapping of
+        the other arguments that are filled in already. It returns the values, best match first.
         """
 
         def register(function: C) -> C:
@@ -294,8 +317,9 @@ class Registration:
     def load_modules(self, *names: str) -> None:
         """Import modules and register their functions that are marked with `mcp_tool`.
 
-        One that cannot be imported is reported in the log and skipped.
+        A module that cannot be imported is logged and skipped.
         """
+        # Loaded on first use: most servers have no tool modules.
         from .features.tool_modules import load_modules
 
         load_modules(self._registry, names)

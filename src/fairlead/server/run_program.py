@@ -1,4 +1,4 @@
-"""Running a server as a program: event loop, signals, and an end that comes within seconds."""
+"""Running a server as a program: event loop, signals and a bounded shutdown."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
 
 
 class RunnableServer(Protocol):
-    """A server that runs as a program of its own."""
+    """Server that can run as a program."""
 
     config: MCPServerConfig
 
@@ -39,7 +39,11 @@ class RunnableServer(Protocol):
 
 
 def run_server(server: RunnableServer) -> None:
-    """Serve until the peer ends it, or SIGINT or SIGTERM do."""
+    """Serve the configured transport until the client disconnects or SIGINT or SIGTERM arrives.
+
+    Raises:
+        ConfigError: The configured transport is neither "stdio" nor "http".
+    """
     config = server.config
     if config.transport == "http":
         run_program(
@@ -49,46 +53,48 @@ def run_server(server: RunnableServer) -> None:
         )
         return
     if config.transport != "stdio":
-        raise ConfigError(f"There is no transport {config.transport!r}; there are stdio and http")
+        raise ConfigError(f"invalid transport {config.transport!r}: expected 'stdio' or 'http'")
+    # `sys.stdin` is None in a process without a console, such as `pythonw` on Windows.
     if sys.stdin is not None and sys.stdin.isatty():
-        say = f"{server.name}: serving MCP on stdin and stdout. Ctrl-C or Ctrl-D ends it.\n"
+        say = f"{server.name}: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
         sys.stderr.write(say)
     run_program(server.run_stdio)
 
 
 def print_url(server: RunnableServer) -> Callable[[str], None]:
-    """Tells the person at the terminal where the server is, once it is there."""
+    """Return a callback that prints the URL of the server to stderr once the server listens."""
 
     def say(url: str) -> None:
-        sys.stderr.write(f"{server.name}: serving MCP at {url} . Ctrl-C ends it.\n")
+        # The space before the full stop keeps terminals from making the full stop part of the link.
+        sys.stderr.write(f"{server.name}: serving MCP at {url} . Press Ctrl-C to stop.\n")
         sys.stderr.flush()
 
     return say
 
 
 def run_program(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine until it ends or a signal comes; nothing may hold the process after that."""
+    """Run a coroutine until it returns or a signal arrives, and then exit within `STOP_LIMIT`."""
     _settle_memory()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_until_signal(main))
+        # Leaving the `with` block joins the threads of the default executor, which may never end.
         _leave_in_time()
 
 
 def _settle_memory() -> None:
-    """Three cheap things that long-running servers gain from.
-
-    What was imported stays for ever, so the collector need not look at it again. What is under way
-    at the moment is no garbage: with the usual 700 objects, dozens of calls at once have it look at
-    little else. And one big allocation raises the size from which glibc maps and unmaps every
-    buffer anew.
-    """
+    """Tune the garbage collector and the allocator for a long-running server."""
+    # Imported modules are never freed, so the collector need not scan them again.
     freeze_memory()
+    # With the default threshold of 700 objects, dozens of concurrent calls trigger the collector
+    # again and again, although the objects of running calls are not garbage.
     gc.set_threshold(10_000, 10, 10)
+    # Freeing one large allocation raises the size from which glibc maps and unmaps each buffer
+    # separately.
     bytes(16 << 20)
 
 
 def freeze_memory() -> None:
-    """Keep the garbage collector from looking again at what is there by now."""
+    """Exclude all objects that exist now from later garbage collections."""
     gc.collect()
     gc.freeze()
 
@@ -99,23 +105,28 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
     def stop() -> None:
         _leave_in_time()
-        if not task.cancelling():  # a second Ctrl-C is no reason to break off the tidying up
+        # A second Ctrl-C must not interrupt the cleanup that the first one started.
+        if not task.cancelling():
             task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, stop)
         except (NotImplementedError, RuntimeError):
-            pass  # Windows, or not the main thread: KeyboardInterrupt does it
+            pass  # Windows, or not the main thread: KeyboardInterrupt stops the program instead
     try:
         await task
     except asyncio.CancelledError:
+        # A cancellation of this task itself comes from the caller and must propagate.
         if asyncio.current_task().cancelling():  # type: ignore[union-attr]
             raise
 
 
 def _leave_in_time() -> None:
-    """A function stuck in an executor's thread would be joined for ever at the end."""
+    """Start a daemon thread that ends the process after `STOP_LIMIT`.
+
+    A function that is stuck in an executor's thread would otherwise be joined without a limit.
+    """
     if not _leaving.is_set():
         _leaving.set()
         threading.Thread(target=_leave_hard, name="fairlead-leave", daemon=True).start()
@@ -125,7 +136,11 @@ _leaving = threading.Event()
 
 
 def _leave_hard() -> None:
+    # Half a second is left for the exit itself.
     threading.Event().wait(STOP_LIMIT - 0.5)
-    sys.stderr.write("fairlead: something did not end in time; leaving without it\n")
+    sys.stderr.write(
+        "fairlead: shutdown timed out; exiting without waiting for running functions\n"
+    )
     sys.stderr.flush()
+    # `sys.exit` would join the threads that are stuck.
     os._exit(1)

@@ -1,4 +1,4 @@
-"""A server: its construction, its lifetime, and the channels it serves."""
+"""The MCP server: construction, lifetime, and the channels it serves."""
 
 import weakref
 from collections.abc import AsyncIterator, Callable, Container, Sequence
@@ -43,13 +43,13 @@ __all__ = ["MCPServer"]
 
 
 class MCPServer(HttpRunnable, Registration):
-    """An MCP server. Register what it offers, then `run()` it.
+    """An MCP server. Register tools, resources and prompts, then call `run()`.
 
     server = MCPServer("weather")
 
     @server.tool()
     async def forecast(city: str, days: int = 3) -> str:
-        "What the weather will be."
+        "Return the weather forecast of a city."
         ...
 
     server.run()
@@ -64,17 +64,19 @@ class MCPServer(HttpRunnable, Registration):
         lifespan: LifespanFactory | None = None,
         **settings: Any,
     ) -> None:
-        """A string is the name; settings are fields of `MCPServerConfig`.
+        """`config` is the configuration, or the name of the server; `settings` are fields of
+        `MCPServerConfig`.
 
-        `lifespan` takes the server and returns an asynchronous context that is open while it
-        serves; what it yields is `server.state`.
+        `lifespan` takes the server and returns an asynchronous context that is open while the
+        server runs. The value that the context yields is available as `server.state`.
         """
         config = _make_config(config, settings)
         self.info = server_info(config)
+        # Inline answers are synchronous and would bypass the interceptors, which are not.
         self._dispatcher = RequestDispatcher(inline=not interceptors)
         self.handler: Handler = self._dispatcher.handle
         self._heard: InterceptedHandler | None = None
-        # Notifications outside a connection mean nothing to a server, only to its interceptors.
+        # A server ignores notifications outside of a connection; only its interceptors see them.
         self.on_stateless_notification: (
             Callable[[Notification, Caller, TransportContext], None] | None
         ) = None
@@ -84,6 +86,7 @@ class MCPServer(HttpRunnable, Registration):
         cache = CacheHints(config.cache_ttl, config.cache_scope)
         self._envelope = ResultEnvelope(self.info, cache.members())
         self._meta = {SERVER_INFO_KEY: self.info}
+        # A callable, because the lifespan is opened after the runner is built.
         self._runner = ToolRunner(config, self._meta, lambda: self.state, self.handler)
         if registry is None:
             registry = MCPToolRegistry(config, calls=self._runner)
@@ -102,11 +105,13 @@ class MCPServer(HttpRunnable, Registration):
         self._dispatcher.register(self._make_routes())
         self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
+        # Weak, so that a peer whose owner forgets it without closing it is freed.
         self._peers: weakref.WeakSet[Peer] = weakref.WeakSet()
         self._warm = not config.warm_up
 
     def _intercept(self, interceptors: tuple[Interceptor, ...]) -> None:
-        """Have every request and notification pass the interceptors."""
+        """Pass every request and notification through the interceptors."""
+        # Most servers have no interceptors, so the module is loaded on demand.
         from .interception import InterceptedHandler
 
         self._heard = InterceptedHandler(interceptors, self.info, self._dispatcher.handle)
@@ -130,20 +135,19 @@ class MCPServer(HttpRunnable, Registration):
 
     def _tools_changed(self) -> None:
         super()._tools_changed()
+        # The registry may have been replaced by one with its own listing.
         self._calls.listing = self._registry.listing
         if self._registry.has_inline:
             self._dispatcher.allow_inline("tools/call")
 
-    # How it is run
-
     def run(self) -> None:
-        """Serve the transport of the configuration until the peer or a signal ends it."""
+        """Serve the configured transport until the client disconnects or a signal arrives."""
         from .run_program import run_server
 
         run_server(self)
 
     async def run_stdio(self) -> None:
-        """Serve stdin and stdout until they end."""
+        """Serve stdin and stdout until stdin is closed."""
         from ..transport.stdio.own_stdio import open_stdio
 
         self.load_configured()
@@ -151,10 +155,11 @@ class MCPServer(HttpRunnable, Registration):
             await self.serve(channel)
 
     def create_http_app(self, settings: "HttpSettings | None" = None, **options: Any) -> "HttpApp":
-        """The ASGI application: MCP at `/mcp`, and pages for people and plain HTTP clients.
+        """Return the ASGI application: MCP at `/mcp`, a status page and a REST API.
 
-        Options are fields of `HttpSettings`.
+        `options` are fields of `HttpSettings`.
         """
+        # A server that uses only stdio does not load the HTTP modules.
         from .http_app.app import HttpApp
         from .http_app.rest import RestApi
 
@@ -168,14 +173,16 @@ class MCPServer(HttpRunnable, Registration):
             try:
                 await peer.wait_closed()
             finally:
+                # Streams of `subscriptions/listen` get their result before the channel closes.
                 await self.changes.end(peer)
                 await peer.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Any]:
-        """Keep the lifespan open, of this server and of those mounted in it; yields the state.
+        """Open the lifespan of this server and of the servers mounted in it, and yield the state.
 
-        `serve` does this by itself; whoever uses `attach` or `handle_request` does it around them.
+        `serve` does this itself. Code that uses `attach` or `handle_request` wraps them in this
+        context.
         """
         self.load_configured()
         if not self._warm:
@@ -186,7 +193,9 @@ class MCPServer(HttpRunnable, Registration):
             yield await stack.enter_async_context(self._lifespan)
 
     def describe_tools(self) -> list[tuple[str, str]]:
-        """Name and first line of the description of each tool, those of modules included."""
+        """Return the name and the first line of the description of each tool, including those of
+        modules.
+        """
         self.load_configured()
         found = []
         for name in self._tools.names():
@@ -197,17 +206,18 @@ class MCPServer(HttpRunnable, Registration):
 
     @property
     def state(self) -> Any:
-        """What the lifespan yielded; None while it is not open."""
+        """The value that the lifespan yielded; None while the lifespan is not open."""
         return self._lifespan.state
 
     def mount(self, other: "MCPServer", prefix: str = "") -> None:
-        """Offer what another server offers: tools and prompts as `prefix_name`, resources as is.
+        """Register the entries of another server here: tools and prompts as `prefix_name`,
+        resources as is.
 
-        What it adds and removes later is followed. Its own interceptors, limits and lifespan hold
-        for what it offers, inside those of this server.
+        Later additions and removals are followed. The interceptors, limits and lifespan of the
+        other server apply to its entries, inside those of this server.
 
         Raises:
-            ValueError: if a name or URI is taken.
+            ValueError: A name or URI is registered already.
         """
         from .mount import mount
 
@@ -215,8 +225,11 @@ class MCPServer(HttpRunnable, Registration):
         self._mounted.append(other)
 
     async def close(self) -> None:
-        """End every connection of this loop; those who listen for changes get their last answer."""
+        """Close every connection, after sending the final result to `subscriptions/listen`
+        requests.
+        """
         await self.changes.end()
+        # A copy, because the set may change while `close` waits.
         for peer in list(self._peers):
             await peer.close()
 
@@ -227,26 +240,26 @@ class MCPServer(HttpRunnable, Registration):
 
     @property
     def answer_inline(self) -> Callable[[Exchange], Answer]:
-        """Answer a request that needs no waiting; return None for all others.
+        """Answer a request that does not have to wait; return None for all others.
 
-        A property, because callers keep the function: it saves a call for each request.
+        A property, because callers keep the function: this saves one call per request.
 
         Raises:
-            RpcError: The request is refused.
+            RpcError: The request is rejected.
         """
         return self._dispatcher.answer_inline
 
     def tool_param_headers(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
-        """Which arguments of a tool travel as headers too (stateless HTTP)."""
+        """Return the arguments of a tool that are also sent as headers (stateless HTTP)."""
         entry = self._tools.get(tool)
         return () if entry is None else entry.param_headers
 
     async def end_streams(self) -> None:
-        """Hang up on everybody who only listens for changes."""
+        """End the streams of clients that only listen for changes."""
         await self.changes.end()
 
     def load_configured(self) -> None:
-        """Import the modules of the configuration; more than once is harmless."""
+        """Import the modules of the configuration. Safe to call more than once."""
         config = self.config
         if config.tool_modules or config.tool_entry_points:
             from .features.tool_modules import load_modules
@@ -256,7 +269,7 @@ class MCPServer(HttpRunnable, Registration):
     def warm_up(self) -> None:
         """Encode the lists and compile the schemas that the first requests will need.
 
-        Done before the first connection, unless the setting `warm_up` says on demand.
+        Called before the first connection, unless the setting `warm_up` is False.
         """
         self._warm = True
         for listing in (
@@ -270,7 +283,9 @@ class MCPServer(HttpRunnable, Registration):
             entry.warm_up()
 
     def metrics(self) -> dict[str, Any]:
-        """Counts of what is under way, and of what went wrong: a snapshot."""
+        """Return a snapshot of counters: connections, malformed frames, worker threads, rate
+        limits.
+        """
         peers = [peer for peer in self._peers if peer.connected]
         return {
             "connections": len(peers),
@@ -281,16 +296,17 @@ class MCPServer(HttpRunnable, Registration):
         }
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
-        """Serve one channel in the background; the returned peer can be closed.
+        """Serve one channel in the background and return its peer, which can be closed.
 
-        `principal` is the authenticated name of the client, or `ANONYMOUS` where the channel does
-        not authenticate its clients.
+        `principal` is the authenticated name of the client, or `ANONYMOUS` if the channel does not
+        authenticate its clients.
         """
         if not self._warm:
             self.warm_up()
         identity = Identity(self.info, self._introduction.capabilities())
         conversation = Conversation(ConversationRole.SERVER, identity, principal=principal)
         make = Peer if self._heard is None else self._heard.make_peer
+        # `on_close` needs the peer, which does not exist before its constructor returns.
         attached: list[Peer] = []
         peer = make(
             channel,
@@ -298,7 +314,7 @@ class MCPServer(HttpRunnable, Registration):
             handler=self.handler,
             inline=self.answer_inline,
             inline_methods=self._dispatcher.inline_methods,
-            on_eof=self.changes.stop,  # listeners would wait for ever
+            on_eof=self.changes.stop,  # requests of `subscriptions/listen` never end otherwise
             on_close=lambda _: self.changes.forget(attached[0]),
             max_in_flight=self.config.max_in_flight,
             input_timeout=self.config.input_timeout,
@@ -312,9 +328,10 @@ class MCPServer(HttpRunnable, Registration):
     async def handle_request(
         self, message: dict[str, Any], correlation_id: str | None = None
     ) -> dict[str, Any] | None:
-        """Process one JSON-RPC message outside any connection; `None` answers a notification.
+        """Handle one JSON-RPC message outside of any connection; return None for a notification.
 
-        `correlation_id` names it in logs and error results; without one it gets one.
+        `correlation_id` identifies the request in logs and error results; by default it is
+        generated.
         """
         from .single_message import answer_single_message
 
@@ -331,7 +348,7 @@ def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any])
     if config is None:
         return MCPServerConfig(**settings)
     if settings:
-        raise TypeError("give settings, or a configuration that has them, not both")
+        raise TypeError("pass either an MCPServerConfig or settings, not both")
     return config
 
 
@@ -339,5 +356,5 @@ def _settings(settings: "HttpSettings | None", options: dict[str, Any]) -> "Http
     from ..transport.http.server.http_settings import HttpSettings
 
     if settings is not None and options:
-        raise TypeError("give settings, or options that make them, not both")
+        raise TypeError("pass either HttpSettings or options, not both")
     return settings if settings is not None else HttpSettings(**options)

@@ -1,4 +1,4 @@
-"""How our own server behaves."""
+"""Configuration of an `MCPServer`."""
 
 from dataclasses import dataclass
 
@@ -14,28 +14,29 @@ class MCPServerConfig:
     name: str = "fairlead-mcp-server"
     version: str = "1.0.0"
     title: str | None = None
-    transport: str = "stdio"  # or "http": what `run()` serves
+    transport: str = "stdio"  # transport that `run()` serves: "stdio" or "http"
     host: str = "127.0.0.1"
     port: int = 8080
-    auth_token: str | None = None  # needed to listen for other machines
+    auth_token: str | None = None  # required to listen on an address other than loopback
     instructions: str | None = None
     default_tool_timeout: float = 60.0
     per_tool_timeouts: dict[str, float] | None = None
     rate_limit_rate: float = 50.0
     rate_limit_burst: int = 100
-    per_tool_rate: float | dict[str, float] = 0.0  # of each tool, or of those that are named
-    per_tool_burst: int = 0  # 0: what one second brings
+    per_tool_rate: float | dict[str, float] = 0.0  # per second: for each tool, or by tool name
+    per_tool_burst: int = 0  # 0: the calls of one second
     warm_up: bool = True
     log_level: str = "INFO"
     input_timeout: float = 600.0
     page_size: int = 100
     max_in_flight: int = IN_FLIGHT.value
     max_message_bytes: int = 16 * 1024 * 1024
-    cache_ttl: float = 0.0  # how long stateless clients may keep lists and contents
-    cache_scope: str = "private"  # or "public": shared caches may serve them to anybody
-    tool_modules: tuple[str, ...] = ()  # imported at start, for their functions marked `mcp_tool`
-    tool_entry_points: bool = False  # also those that installed packages name as `fairlead.tools`
+    cache_ttl: float = 0.0  # seconds that stateless clients may cache lists and contents
+    cache_scope: str = "private"  # or "public": shared caches may serve them to any client
+    tool_modules: tuple[str, ...] = ()  # imported at start-up for their functions marked `mcp_tool`
+    # also load the `fairlead.tools` entry points of installed packages
+    tool_entry_points: bool = False
 
     def timeout_of(self, tool: str) -> float:
-        """The time limit of one tool."""
+        """Return the timeout of a tool in seconds."""
         return (self.per_tool_timeouts or {}).get(tool, self.default_tool_timeout)

@@ -1,4 +1,4 @@
-"""One JSON-RPC message, answered outside any connection."""
+"""Handling of a single JSON-RPC message outside of any connection."""
 
 import logging
 
@@ -22,11 +22,12 @@ log = logging.getLogger("fairlead.server")
 async def answer_single_message(
     handler: Handler, frame: bytes, correlation_id: str | None
 ) -> bytes | None:
-    """Return the response to a message; None if it is a notification."""
+    """Return the response to a message; None for a notification."""
     try:
         message = _decode_one(frame)
     except RemoteProtocolError as exc:
         return _refuse(failure(exc.request_id, exc.code, str(exc)), correlation_id)
+    # Without a connection there was no handshake, so a revision has to be assumed.
     conversation = Conversation(
         ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS
     )
@@ -44,13 +45,16 @@ async def answer_single_message(
 def _decode_one(frame: bytes) -> Message:
     message = decode(frame)
     if isinstance(message, Batch):
-        raise RemoteProtocolError("Send one message at a time", code=INVALID_REQUEST)
+        raise RemoteProtocolError(
+            "Batches are not supported: send one message at a time", code=INVALID_REQUEST
+        )
     return message
 
 
 async def _answer(handler: Handler, exchange: Exchange) -> bytes:
     try:
         answer = await handler(exchange)
+    # The handler contains interceptors, which are user code and may raise anything.
     except Exception as exc:
         error = error_for_caller(exc, exchange)
         return encode(failure(exchange.request_id, error.code, error.message, error.data))
@@ -58,7 +62,7 @@ async def _answer(handler: Handler, exchange: Exchange) -> bytes:
 
 
 def _refuse(answer: Failure, correlation_id: str | None) -> bytes:
-    """Log and encode the refusal of a message that is not a valid request."""
+    """Log and encode the rejection of a message that is not a valid request."""
     name = correlation_id or new_correlation_id()
     log.warning("[%s]: %s", name, answer.message, extra={"correlation_id": name})
     return encode(answer)

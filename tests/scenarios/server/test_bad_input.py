@@ -392,7 +392,7 @@ async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
     async with asking as client:
         from fairlead import RpcError
 
-        with pytest.raises(RpcError, match="does not fit the question") as refused:
+        with pytest.raises(RpcError, match="does not match the requested schema") as refused:
             await client.call_tool("ask")
         assert refused.value.code == -32602
     assert got == []
@@ -409,5 +409,5 @@ def test_an_answer_with_numbers_in_strings_is_understood(typed: bool) -> None:
 
 
 def test_a_form_with_a_broken_schema_is_refused_when_it_is_asked() -> None:
-    with pytest.raises(TypeError, match="a form needs a JSON Schema"):
+    with pytest.raises(TypeError, match="invalid JSON Schema of a form"):
         ElicitationForm({"type": "objekt"})

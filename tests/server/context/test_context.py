@@ -52,8 +52,8 @@ async def test_a_handler_sees_who_calls_and_with_what() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ({"roots": 5}, "The answer to roots/list has no roots"),
-        ([1], "The answer to roots is malformed"),
+        ({"roots": 5}, "The response to roots/list has no list 'roots'"),
+        ([1], "The response to roots is malformed"),
     ],
 )
 async def test_roots_that_are_no_list_are_an_error(answer: Any, words: str) -> None:
@@ -119,7 +119,9 @@ async def test_log_messages_have_the_level_of_their_function(level: str | None) 
         await ctx.warning("w")
         await ctx.error("e")
         await ctx.log("error", {"x": 1}, logger="l")
-        with pytest.raises(ValueError, match="no log level 'loud'; there are debug, info, notice"):
+        with pytest.raises(
+            ValueError, match="unknown log level 'loud': expected one of debug, info, notice"
+        ):
             await ctx.log("loud", "")
         return "1"
 

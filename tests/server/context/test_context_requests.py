@@ -74,7 +74,7 @@ async def test_the_model_is_asked_with_messages_and_options() -> None:
         ),
     ]
     edge.answer = ["no object"]
-    with pytest.raises(RpcError, match="The answer to sampling is malformed: ") as malformed:
+    with pytest.raises(RpcError, match="The response to sampling is malformed: ") as malformed:
         await context.sample("hello")
     assert malformed.value.code == -32602
 
@@ -234,7 +234,7 @@ async def test_without_a_server_there_is_nothing_to_read() -> None:
     with pytest.raises(RpcError) as refused:
         await Context(exchange()).read_resource("r://1")
     assert refused.value.code == -32602
-    assert refused.value.message == "There is no server here to read r://1 from"
+    assert refused.value.message == "Cannot read r://1: this context has no server"
 
 
 async def test_a_thread_that_waits_is_released_when_the_call_is_over() -> None:

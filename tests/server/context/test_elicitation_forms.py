@@ -62,7 +62,7 @@ def test_an_answer_that_does_not_fit_is_refused(kind: Any, content: Any) -> None
     with pytest.raises(RpcError) as refused:
         ElicitationForm(kind).read(accepted(content))
     assert refused.value.code == -32602
-    assert refused.value.message.startswith("The answer does not fit the question: ")
+    assert refused.value.message.startswith("The response does not match the requested schema: ")
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -72,7 +72,7 @@ def test_an_answer_may_be_none(action: str) -> None:
 
 
 def test_a_schema_that_is_none_is_refused() -> None:
-    with pytest.raises(TypeError, match="a form needs a JSON Schema"):
+    with pytest.raises(TypeError, match="invalid JSON Schema of a form"):
         ElicitationForm({"type": "no such type"})
 
 
@@ -163,7 +163,7 @@ def test_a_form_is_flat(kind: Any, field: str) -> None:
     with pytest.raises(TypeError) as refused:
         ElicitationForm(kind)
     assert str(refused.value) == (
-        f"a form cannot ask for '{field}': forms are flat, with plain fields"
+        f"invalid form field '{field}': expected a primitive, an enumeration or a list of one"
     )
 
 
@@ -178,7 +178,7 @@ def test_a_number_in_a_text_is_finite(text: str, finite: bool | None) -> None:
         return
     with pytest.raises(RpcError) as refused:
         form.read(accepted({"ratio": text}))
-    assert (f"{text!r} is no number" in refused.value.message) is (finite is False)
+    assert (f"{text!r} is not a number" in refused.value.message) is (finite is False)
     assert form.read(accepted({"name": text})).data == Settings(name=text)
 
 
@@ -186,7 +186,7 @@ def test_a_number_in_a_text_is_finite(text: str, finite: bool | None) -> None:
     "answer", [b"{", b"[]", b"{}", b'{"action":"maybe"}', b'{"action":"accept","content":[]}']
 )
 def test_what_is_no_answer_is_refused(answer: bytes) -> None:
-    with pytest.raises(RpcError, match="The answer does not fit the question: "):
+    with pytest.raises(RpcError, match="The response does not match the requested schema: "):
         ElicitationForm(bool).read(Raw(answer))
 
 

@@ -299,7 +299,7 @@ async def test_answers_that_lie_about_their_type() -> None:
                 requestState=first["requestState"],
             )
             assert answer["error"]["code"] == -32602
-            assert "does not fit the question" in answer["error"]["message"]
+            assert "does not match the requested schema" in answer["error"]["message"]
 
 
 async def test_a_client_that_cannot_be_asked_is_told_what_is_missing() -> None:
@@ -431,7 +431,7 @@ def test_forms_are_flat() -> None:
     class Nested(msgspec.Struct):
         inner: Order
 
-    with pytest.raises(TypeError, match="a form cannot ask for 'inner'"):
+    with pytest.raises(TypeError, match="invalid form field 'inner'"):
         ElicitationForm(Nested)
     with pytest.raises(TypeError, match="'value'"):
         ElicitationForm(dict[str, int])
@@ -470,7 +470,7 @@ async def test_answers_that_are_malformed_are_refused(given: dict[str, Any]) -> 
     async with line_to(server) as line:
         refused = await line.call("order", {"what": "tea"}, **given)
         assert refused["error"]["code"] == -32602
-        assert refused["error"]["message"].startswith("Malformed answers: ")
+        assert refused["error"]["message"].startswith("Invalid input responses: ")
 
 
 async def test_an_answer_to_another_question_is_not_taken() -> None:
@@ -538,7 +538,9 @@ async def test_a_state_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(RpcError) as refused:
         rounds.result({})
     assert refused.value.code == -32602
-    assert refused.value.message == (f"The answers of this call take {size} bytes, over {size - 1}")
+    assert refused.value.message == (
+        f"The state of this call takes {size} bytes; the limit is {size - 1}"
+    )
     assert STATE_BYTES.hits == hits + 1
 
 

@@ -68,7 +68,7 @@ async def test_arguments_that_are_wrong_are_refused_or_explained(name: str) -> N
     server = server_with_tools()
     refused = await call(server, name, arguments=[1])
     assert refused["error"]["code"] == -32602
-    assert refused["error"]["message"] == "arguments is an object"
+    assert refused["error"]["message"] == "params.arguments must be an object"
     error = problem(await call(server, name, arguments={"text": [1]}))
     assert error["code"] == "VALIDATION_ERROR"
     assert error["tool_name"] == name
@@ -321,7 +321,7 @@ async def test_a_tool_that_was_left_behind_may_fail(
     await ended.wait()
     await asyncio.sleep(0)
     assert server.metrics()["workers"]["abandoned_tasks"] == 0
-    (failed,) = [one for one in caplog.records if "was given up has failed" in one.getMessage()]
+    (failed,) = [one for one in caplog.records if "a tool failed after its caller" in one.getMessage()]
     assert failed.exc_info
 
 

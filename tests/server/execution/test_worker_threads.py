@@ -59,9 +59,9 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded(
     await abandon()
     await abandon()
     assert workers.metrics["threads"] == 4  # never more than twice the limit
-    with pytest.raises(MCPToolError, match="4 synchronous calls were given up and still run"):
+    with pytest.raises(MCPToolError, match="4 abandoned synchronous calls still run"):
         await workers.run(lambda: "no thread is left")
-    assert "4 synchronous calls do not end; no thread is left" in caplog.text
+    assert "4 abandoned synchronous calls still run; no thread is available" in caplog.text
     stuck.let_go.set()
     await until(lambda: workers.metrics["abandoned"] == 0)
     assert await workers.run(lambda: "again") == "again"
@@ -75,7 +75,7 @@ async def test_never_more_threads_than_the_limit_and_what_waits_is_bounded() -> 
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(5)]
     await until(lambda: workers.busy == 5)
     assert workers.metrics["threads"] == 2
-    with pytest.raises(MCPToolError, match="5 synchronous calls are under way or waiting"):
+    with pytest.raises(MCPToolError, match="5 synchronous calls are running or waiting"):
         await workers.run(lambda: "too many")
     tasks[4].cancel()  # has not begun, so it never will, and nothing is abandoned
     stuck.let_go.set()
@@ -177,7 +177,7 @@ async def test_without_threads_a_call_is_refused_and_not_counted(
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", start)
-        with pytest.raises(MCPToolError, match="0 synchronous calls are under way"):
+        with pytest.raises(MCPToolError, match="0 synchronous calls are running"):
             await workers.run(int)
     assert workers.metrics == {"threads": 0, "busy": 0, "abandoned": 0, "abandoned_ever": 0}
     assert await workers.run(int, "5") == 5
@@ -259,7 +259,7 @@ async def test_an_overload_is_explained(
         await workers.run(int)
     error = refused.value
     assert (error.code, error.suggestion) == ("RATE_LIMITED", "Try again later")
-    assert error.message == f"{limit + queue} synchronous calls are under way or waiting"
+    assert error.message == f"{limit + queue} synchronous calls are running or waiting"
     assert caplog.text == ""
     stuck.let_go.set()
     await asyncio.gather(*tasks)
@@ -285,7 +285,7 @@ async def test_there_are_32_threads_and_a_queue_of_1024_unless_something_else_is
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(32 + 1024)]
     await asyncio.sleep(0)
     assert workers.metrics["threads"] == 32
-    with pytest.raises(MCPToolError, match="^1056 synchronous calls are under way or waiting$"):
+    with pytest.raises(MCPToolError, match="^1056 synchronous calls are running or waiting$"):
         await workers.run(int)
     stuck.let_go.set()
     await asyncio.gather(*tasks)

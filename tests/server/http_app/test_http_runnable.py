@@ -68,5 +68,5 @@ def test_settings_of_an_application_are_given_once() -> None:
     assert server.create_http_app(settings).settings is settings
     assert server.create_http_app(path="/there").settings.path == "/there"
     assert server.create_http_app().settings.path == "/mcp"
-    with pytest.raises(TypeError, match="^give settings, or options that make them, not both$"):
+    with pytest.raises(TypeError, match="^pass either HttpSettings or options, not both$"):
         server.create_http_app(settings, path="/there")

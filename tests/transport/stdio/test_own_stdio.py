@@ -166,7 +166,7 @@ def test_on_a_terminal_it_says_what_it_is_and_how_to_stop_it(tmp_path: Path) -> 
     )
     assert process.stderr is not None
     line = process.stderr.readline().decode()
-    assert line == "noisy: serving MCP on stdin and stdout. Ctrl-C or Ctrl-D ends it.\n"
+    assert line == "noisy: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
     os.write(ours, call(1, "slow"))
     seen = b""
     while b"finished" not in seen:

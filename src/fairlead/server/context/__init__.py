@@ -1,1 +1,1 @@
-"""The `Context` of a call: progress, logging, questions to the client, timeouts."""
+"""The `Context` of a call: progress, logging, elicitation, sampling, roots and timeouts."""

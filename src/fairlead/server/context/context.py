@@ -1,4 +1,4 @@
-"""What a handler knows about the call it serves, and how it talks back while serving it."""
+"""The call that a handler serves, and the messages that it can send while serving it."""
 
 import asyncio
 import inspect
@@ -23,7 +23,7 @@ from ..results.encode_fragment import FragmentSender, encode_fragment
 from .correlation_id import HEADER, correlation_id
 from .pausable_timeout import PausableTimeout
 
-if TYPE_CHECKING:  # loaded by the first question: most servers ask nothing
+if TYPE_CHECKING:  # Imported on first use, because most servers never request input.
     from ...protocol.sealed_state import KeyRing
     from .elicitation_forms import Elicited
     from .server_input_rounds import ServerInputRounds
@@ -39,9 +39,9 @@ log = logging.getLogger("fairlead.server")
 
 
 class Context:
-    """The call under way, for handlers with a parameter annotated `Context`, whatever its name.
+    """The current call, passed to handlers that have a parameter annotated `Context`.
 
-    Its methods may be awaited by any task of the loop; from a synchronous handler, which runs in a
+    Any task of the event loop may await its methods. In a synchronous handler, which runs in a
     thread, use `ctx.wait(ctx.progress(...))`.
     """
 
@@ -55,11 +55,11 @@ class Context:
         handler: Handler | None = None,
     ) -> None:
         self.exchange = exchange
-        self.state = state  # what the server's lifespan yielded
+        self.state = state  # the value that the server's lifespan yielded
         self.clock = PausableTimeout()
         self.rounds: ServerInputRounds | None = None
         self._ring = ring
-        self._handler = handler  # of the server itself
+        self._handler = handler  # handler of the whole server, for `read_resource`
         self._input_timeout = input_timeout
         self._default_level = default_level
         self._progress = float("-inf")
@@ -80,17 +80,17 @@ class Context:
 
     @property
     def client(self) -> str:
-        """How the client calls itself."""
+        """The name of the client."""
         return self.exchange.caller.name
 
     @property
     def principal(self) -> str | None:
-        """The authenticated identity that makes the call; `None` for an anonymous client."""
+        """The authenticated identity of the client; None for an anonymous client."""
         return principal_name(self.exchange.caller.principal)
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's `_meta`, as it was sent."""
+        """The `_meta` of the request as received."""
         params = self.exchange.message.params
         if isinstance(params, UnsetType):
             return {}
@@ -98,25 +98,27 @@ class Context:
 
     @property
     def correlation_id(self) -> str:
-        """Names this call in logs and error results."""
+        """The id of this call in logs and error results."""
+        # Created on first use: most calls log nothing.
         if self._correlation_id is None:
             self._correlation_id = correlation_id(self.exchange)
         return self._correlation_id
 
     def close_stream(self) -> None:
-        """Hang up on a client that waits over HTTP, in the revisions where it then comes back.
+        """Close the HTTP stream of a waiting client, in revisions in which clients resume such
+        streams.
 
-        For calls that take long: it saves the connection, and the client asks again for the
-        answer. Elsewhere this does nothing.
+        For long calls: the connection is freed, and the client reconnects for the response. With
+        other transports and revisions this does nothing.
         """
         self.exchange.edge.detach(self.exchange)
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Tell the caller how far we are, if it wants to know.
+        """Send a progress notification, if the caller requested progress.
 
-        Values that do not grow are dropped.
+        Values that do not increase are dropped, because the specification forbids them.
         """
         token = self.exchange.progress_token
         if token is None or progress <= self._progress:
@@ -130,10 +132,10 @@ class Context:
         await self._tell("notifications/progress", params)
 
     async def fragment(self, content: Any) -> None:
-        """Send a part of the result before the rest is there; anything that a tool may return.
+        """Send a part of the result before the rest is available; any value that a tool may return.
 
-        Where the transport has no parts it is progress, with the part's text as the message, for
-        a caller that asked for progress. The result itself still has to be complete.
+        If the transport does not support fragments, the part is sent as progress, with its text as
+        the message, if the caller requested progress. The final result must still be complete.
         """
         self._parts += 1
         blocks, text = encode_fragment(content)
@@ -141,33 +143,37 @@ class Context:
         if isinstance(edge, FragmentSender):
             await edge.fragment(self.exchange, blocks)
         else:
+            # The number of parts is the progress, unless the handler has already reported a higher
+            # value.
             await self.progress(max(self._parts, self._progress + 1), message=text or None)
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for this call any more: it was cancelled, or its time is over.
+        """Return True if the call was cancelled or has timed out.
 
-        For synchronous handlers, which cannot be interrupted: look at it now and then.
+        For synchronous handlers, which cannot be interrupted and have to check from time to time.
         """
         return self._over or (self._task is not None and self._task.cancelling() > 0)
 
     def check_cancelled(self) -> None:
-        """End a synchronous handler that nobody waits for any more.
+        """End a synchronous handler whose call was cancelled or has timed out.
 
         Raises:
-            asyncio.CancelledError: which is no `Exception`: let it pass.
+            asyncio.CancelledError: The call is over. Not an `Exception`; do not catch it.
         """
         if self.cancelled:
             raise asyncio.CancelledError
 
     async def log(self, level: str, data: Any, *, logger: str | None = None) -> None:
-        """Send a log message to the caller, if it wants messages of this level.
+        """Send a log message to the caller, if it accepts messages of this level.
 
         Raises:
-            ValueError: if there is no such level.
+            ValueError: The level is unknown.
         """
         if level not in _SEVERITY:
-            raise ValueError(f"no log level {level!r}; there are {', '.join(LOG_LEVELS)}")
+            raise ValueError(
+                f"unknown log level {level!r}: expected one of {', '.join(LOG_LEVELS)}"
+            )
         wanted = _SEVERITY.get(self._wanted_level() or "")
         if wanted is None or _SEVERITY[level] < wanted:
             return
@@ -189,16 +195,17 @@ class Context:
         await self.log("error", data)
 
     async def read_resource(self, uri: str) -> list[dict[str, Any]]:
-        """The contents of a resource of this server, each with `text` or `blob`, as a client of the
-        same principal would read them.
+        """Read a resource of this server as a client of the same principal would.
+
+        Returns the contents, each with `text` or `blob`.
 
         Raises:
-            RpcError: if there is none, or it cannot be read.
+            RpcError: The resource is unknown or cannot be read.
         """
         from ...interceptor.direct_edge import direct_exchange
 
         if self._handler is None:
-            raise RpcError(INVALID_PARAMS, f"There is no server here to read {uri} from")
+            raise RpcError(INVALID_PARAMS, f"Cannot read {uri}: this context has no server")
         caller = Caller(NEWEST_HANDSHAKE, False, self.exchange.caller.principal)
         request = Request(self.request_id, "resources/read", Raw(to_json({"uri": uri})))
         answer = await self._handler(
@@ -206,10 +213,10 @@ class Context:
         )
         return msgspec.json.decode(answer or b"{}", type=_Contents).contents
 
-    # Asking the caller's side
-
     def can(self, capability: str) -> bool:
-        """Whether the client declared a capability, by its dotted path: `sampling.tools`."""
+        """Return True if the client declared a capability, given as a dotted path:
+        `sampling.tools`.
+        """
         return self.exchange.caller.can(capability)
 
     @overload
@@ -223,14 +230,15 @@ class Context:
     ) -> "Elicited[dict[str, Any]]": ...
 
     async def elicit(self, message: str, answer: Any, *, key: str | None = None) -> "Elicited[Any]":
-        """Ask the person at the other end. `answer` is the type of the answer, or a JSON Schema.
+        """Ask the user for input. `answer` is the type of the response, or a JSON Schema.
 
-        In the stateless era the function runs again from the top when the answer is there: code
-        before a question runs once per round. `key` names the question; without it, its position.
+        For a stateless client, the function runs again from the top when the response has arrived:
+        code before the request runs once per round. `key` identifies the request; by default its
+        position does.
 
         Raises:
-            CannotAsk: the client has no way to ask a person.
-            RpcError: -32602, if what came back does not fit.
+            CannotAsk: The client does not support elicitation.
+            RpcError: -32602, the response does not match the schema.
         """
         from .elicitation_forms import ElicitationForm
 
@@ -239,9 +247,10 @@ class Context:
         return form.read(await self._ask("elicitation/create", params, "elicitation.form", key))
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> str:
-        """Send the person to a page; for what must not pass through the client. Returns the action.
+        """Send the user to a page, for data that must not pass through the client. Return the
+        action.
 
-        "accept" means that they agreed to open it, not that they are done there.
+        "accept" means that the user agreed to open the page, not that they completed it.
         """
         import secrets
 
@@ -249,6 +258,7 @@ class Context:
 
         params: dict[str, Any] = {"mode": "url", "message": message, "url": url}
         if not self.exchange.caller.stateless:
+            # Only the handshake revisions have `elicitationId`.
             params["elicitationId"] = secrets.token_urlsafe(16)
         answer = await self._ask("elicitation/create", params, "elicitation.url", key)
         return ElicitationForm({}).read(answer).action
@@ -261,7 +271,10 @@ class Context:
         key: str | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Ask the client's model. A string is one message of the user; options as on the wire."""
+        """Request a completion from the client's model.
+
+        A string is one message of the user; `options` are parameters as on the wire.
+        """
         if isinstance(messages, str):
             messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
         params = {"messages": messages, "maxTokens": max_tokens, **options}
@@ -270,17 +283,18 @@ class Context:
         return _object(answer, "sampling")
 
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
-        """The folders that the client wants us to work in."""
+        """Return the folders that the client wants the server to work in."""
         answer = _object(await self._ask("roots/list", {}, "roots", key), "roots")
         found = answer.get("roots")
         if not isinstance(found, list):
-            raise RpcError(INVALID_PARAMS, "The answer to roots/list has no roots")
+            raise RpcError(INVALID_PARAMS, "The response to roots/list has no list 'roots'")
         return found
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do something once across the rounds of a call, and return what it returned.
+        """Call a function once across the rounds of a call, and return its result.
 
-        The result travels in the sealed state as JSON. Once per chain of rounds, not once for ever.
+        The result travels as JSON in the sealed state. A new call of the same tool runs the
+        function again.
         """
         rounds = self._rounds() if self.exchange.caller.stateless else None
         if rounds is not None and name in rounds.steps():
@@ -294,23 +308,27 @@ class Context:
 
     @property
     def round_ended(self) -> bool:
-        """Whether questions are open, and the function was stopped for them."""
+        """Return True if the function was stopped because requests for input are pending."""
         return self.rounds is not None and self.rounds.ended
 
     def wait(self, awaitable: Any) -> Any:
-        """From the thread of a synchronous handler: run something on the loop and wait for it."""
+        """Run an awaitable on the event loop from the thread of a synchronous handler, and return
+        its result.
+        """
         waiting = asyncio.run_coroutine_threadsafe(awaitable, self._loop)
         self._waits.add(waiting)
         try:
             return waiting.result()
+        # `release` cancelled the future: the call is over, and the handler must not continue.
         except CancelledError:
             raise InputRoundEnded from None
         finally:
             self._waits.discard(waiting)
 
     def release(self) -> None:
-        """The call is over: a thread that still waits here must not wait for ever."""
+        """Mark the call as over and wake a thread that still waits in `wait`."""
         self._over = True
+        # A copy, because a woken thread removes its future from the set.
         for waiting in tuple(self._waits):
             waiting.cancel()
 
@@ -321,7 +339,8 @@ class Context:
         if not caller.can(capability):
             whole = capability.partition(".")[0]
             if capability == "elicitation.form" and not caller.can(whole):
-                capability = whole  # forms are what it stands for when nothing else is said
+                # An empty `elicitation` capability means support for forms; the error names that.
+                capability = whole
             raise CannotAsk(
                 f"The client {caller.name!r} did not declare the capability {capability!r}",
                 capability=capability,
@@ -332,6 +351,7 @@ class Context:
             raise CannotAsk(str(exc), capability=capability) from exc
         if caller.stateless:
             return await self._rounds().ask(method, msgspec.json.decode(body), key)
+        # The time that the user or the model needs does not count against the timeout of the tool.
         self.clock.pause()
         try:
             return await self.exchange.edge.request_caller(self.exchange, method, body)
@@ -345,12 +365,16 @@ class Context:
         from .server_input_rounds import ServerInputRounds
 
         if self.rounds is None:
+            # A context without a server has no ring; no later call can open its state.
             ring = self._ring or KeyRing()
             self.rounds = ServerInputRounds(self.exchange, ring, self._input_timeout, self._task)
         return self.rounds
 
     def _wanted_level(self) -> str | None:
-        """Stateless callers say it with each request; sessions once, and before that we choose."""
+        """Return the lowest log level that the caller accepts.
+
+        Stateless clients send it with each request, sessions once; before that the default applies.
+        """
         caller = self.exchange.caller
         if caller.stateless:
             return caller.log_level
@@ -362,14 +386,14 @@ class Context:
 
 
 class InputRoundEnded(BaseException):
-    """Ends a synchronous handler whose questions go out now. Not an `Exception`: let it pass."""
+    """Raised in a synchronous handler when the round ends. Not an `Exception`; do not catch it."""
 
 
 def _object(raw: Raw, what: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise RpcError(INVALID_PARAMS, f"The answer to {what} is malformed: {exc}") from exc
+        raise RpcError(INVALID_PARAMS, f"The response to {what} is malformed: {exc}") from exc
 
 
 class _Contents(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""The id that names a request in logs and error results: given by whoever asked, or made up."""
+"""The id of a request in logs and error results: sent by the client or generated."""
 
 import os
 
@@ -11,14 +11,15 @@ _LONGEST = 128
 
 
 def correlation_id(exchange: Exchange) -> str:
-    """What the transport brought along, if it can stand in a log; else a new one."""
+    """Return the id from the headers if it is safe to log; otherwise generate one."""
     headers = exchange.transport.headers
     given = None if headers is None else headers.get(HEADER)
+    # An unlimited or unprintable id would let a client forge lines of the log.
     if given and len(given) <= _LONGEST and given.isprintable():
         return given
     return new_correlation_id()
 
 
 def new_correlation_id() -> str:
-    """Return an id that no other request has."""
-    return os.urandom(8).hex()  # `secrets` does the same, and loads twelve modules
+    """Return a random id."""
+    return os.urandom(8).hex()  # `secrets.token_hex` returns the same but imports twelve modules.

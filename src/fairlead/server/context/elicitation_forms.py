@@ -1,4 +1,4 @@
-"""Forms that people fill in: from a type to an elicitation's schema, and back to the type."""
+"""Elicitation forms: conversion of a type to a schema, and of a response to the type."""
 
 import re
 import typing
@@ -20,7 +20,7 @@ _PRIMITIVE = {"string", "integer", "number", "boolean"}
 
 
 class Elicited(Struct, Generic[T], frozen=True):
-    """What somebody did with a question: accepted it (then `data` is the answer), or not."""
+    """The user's response to an elicitation; `data` is set if the action is "accept"."""
 
     action: Literal["accept", "decline", "cancel"]
     data: T | None = None
@@ -31,13 +31,13 @@ class Elicited(Struct, Generic[T], frozen=True):
 
 
 class ElicitationForm:
-    """The schema of a form, and how its content becomes a value.
+    """The schema of a form and the conversion of its content to a value.
 
-    Takes a dataclass, TypedDict or msgspec struct with plain fields, a plain type such as `bool` or
-    `Literal["a", "b"]` (then the form has one field, `value`), or a JSON Schema.
+    `kind` is a dataclass, TypedDict or msgspec struct with plain fields, a plain type such as
+    `bool` or `Literal["a", "b"]` (the form then has one field, `value`), or a JSON Schema.
 
     Raises:
-        TypeError: when built, if a form cannot ask for this: forms are flat.
+        TypeError: The type cannot be a form, because the specification allows only flat forms.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -46,12 +46,15 @@ class ElicitationForm:
             self.schema: dict[str, Any] = dict(kind)
             self._checker = Checker(self.schema, "the answer")
             try:
+                # Compiled here, so that the author of the handler gets the error, not the user who
+                # fills in the form.
                 self._checker.compile()
             except ValueError as exc:
-                raise TypeError(f"a form needs a JSON Schema: {exc}") from exc
+                raise TypeError(f"invalid JSON Schema of a form: {exc}") from exc
             self._convert: Callable[[Any], Any] = self._checked
         elif _is_record(kind):
             self.schema = _flat(kind)
+            # Not strict, because clients may send numbers and booleans as strings.
             self._convert = lambda content: msgspec.convert(content, kind, strict=False)
         else:
             struct = msgspec.defstruct("Form", [("value", kind)])
@@ -61,10 +64,10 @@ class ElicitationForm:
             )
 
     def read(self, answer: Raw) -> Elicited[Any]:
-        """What came back.
+        """Convert the response of the client.
 
         Raises:
-            RpcError: -32602, if it is no answer, or does not fit the form.
+            RpcError: -32602, the response is malformed or does not match the schema.
         """
         try:
             given = msgspec.json.decode(answer, type=_Answer)
@@ -79,7 +82,9 @@ class ElicitationForm:
             msgspec.DecodeError,
             RecursionError,
         ) as exc:
-            raise RpcError(INVALID_PARAMS, f"The answer does not fit the question: {exc}") from exc
+            raise RpcError(
+                INVALID_PARAMS, f"The response does not match the requested schema: {exc}"
+            ) from exc
 
     def _checked(self, content: dict[str, Any]) -> dict[str, Any]:
         errors = self._checker.coerce_strings(content)
@@ -89,11 +94,11 @@ class ElicitationForm:
 
 
 def _refuse_non_numbers(content: dict[str, Any], schema: Mapping[str, Any]) -> None:
-    """msgspec reads "nan" and "inf" as numbers; JSON has none of them."""
+    """Reject "nan" and "inf", which msgspec reads as numbers and JSON does not have."""
     for name, part in schema.get("properties", {}).items():
         text = content.get(name)
         if isinstance(text, str) and part.get("type") == "number" and _NOT_FINITE.fullmatch(text):
-            raise InvalidArguments([FieldError(name, f"{text!r} is no number")])
+            raise InvalidArguments([FieldError(name, f"{text!r} is not a number")])
 
 
 _NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
@@ -129,13 +134,15 @@ def _flat(kind: Any) -> dict[str, Any]:
 
 
 def _plain(name: str, part: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """One field: a primitive, an enumeration, or several of an enumeration."""
+    """Return the schema of a field: a primitive, an enumeration or a list of enumerated values."""
     part = _resolved(part, components)
+    # Forms have no null: an optional field is one that is not required.
     if "anyOf" in part:
         options = [option for option in part["anyOf"] if option.get("type") != "null"]
         if len(options) == 1:
             rest = {k: v for k, v in part.items() if k != "anyOf" and v is not None}
             return _plain(name, {**options[0], **rest}, components)
+    # msgspec leaves out the type of an enumeration, and the specification requires it.
     if "enum" in part:
         part = {"type": "string", **part}
     if part.get("type") in _PRIMITIVE:
@@ -144,12 +151,15 @@ def _plain(name: str, part: dict[str, Any], components: Mapping[str, Any]) -> di
         items = _resolved(part.get("items", {}), components)
         if "enum" in items:
             return {**part, "items": {"type": "string", **items}}
-    raise TypeError(f"a form cannot ask for {name!r}: forms are flat, with plain fields")
+    raise TypeError(
+        f"invalid form field {name!r}: expected a primitive, an enumeration or a list of one"
+    )
 
 
 def _resolved(part: dict[str, Any], components: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part with the definition that it refers to, if it does, in its place."""
+    """Return a schema with its `$ref`, if any, replaced by the definition."""
     if "$ref" not in part:
         return part
+    # The title is the name of the Python class, which means nothing to the user.
     definition = {k: v for k, v in components[part["$ref"]].items() if k != "title"}
     return {**definition, **{k: v for k, v in part.items() if k != "$ref"}}

@@ -1,4 +1,4 @@
-"""The clock of a call: it stands still while the call waits for a person or a model."""
+"""Timeout of a call that is paused while the call waits for a user or a model."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,14 +12,14 @@ _Task = asyncio.Task[Any]
 
 
 class PausableTimeout:
-    """A time limit that can be paused, several times at once."""
+    """Timeout that can be paused. Pauses may overlap."""
 
     __slots__ = ("_expire", "_left", "_paused", "_since", "_task", "_timer")
 
     def __init__(self) -> None:
         self._paused = 0
-        self._left: float  # the seconds that were left when the clock began to run
-        self._since: float  # when that was
+        self._left: float  # seconds that were left when the timer was last started
+        self._since: float  # loop time of that start
         self._timer: Deadlines[_Task] | None = None
         self._task: _Task | None = None
         self._expire: Callable[[_Task], None] | None = None
@@ -42,6 +42,7 @@ class PausableTimeout:
         self._timer = None
 
     def pause(self) -> None:
+        # A handler may await several requests for input at once, so pauses are counted.
         self._paused += 1
         if self._paused == 1 and self._timer is not None:
             assert self._task is not None

@@ -1,13 +1,14 @@
-"""Questions in the middle of a call, in an era in which a server cannot ask.
+"""Requests for input during a call of a stateless client, to which a server cannot send requests.
 
-The first time a function asks, the call ends with `input_required`; when the client comes back
-with the answers, the function runs again from the top, and what was asked before is answered at
-once. The answers so far travel in `requestState`, sealed, so that no server has to remember
-anything and any replica can serve any round.
+At the first request for input, the call ends with the result `input_required`. When the client
+retries the call with the responses, the function runs again from the top, and earlier requests
+return their responses at once. The responses so far travel in `requestState`, sealed, so that the
+server keeps no state and any replica can serve any round.
 
-How a round ends: the question is noted and waits for something that never comes. Two turns of the
-loop later, when all questions that are asked together have been noted, the function is cancelled.
-So `except Exception` cannot swallow it, and `finally` and `async with` clean up.
+A round ends as follows: the request for input is recorded and awaits a future that is never set.
+Two iterations of the event loop later, when all concurrent requests have been recorded, the
+function is cancelled. `except Exception` therefore cannot swallow the end of a round, and `finally`
+and `async with` clean up.
 """
 
 import asyncio
@@ -32,13 +33,13 @@ MAX_STATE = STATE_BYTES.value
 
 
 class _State(Struct, omit_defaults=True):
-    """What travels, sealed: whose it is, what for, and what is known so far."""
+    """The sealed content of `requestState`: the call it belongs to, and the responses so far."""
 
     method: str
-    request: str  # digest of name or URI, and arguments
+    request: str  # digest of the name or URI and of the arguments
     principal: str | None = None  # None: anonymous
-    asked: dict[str, str] = {}  # digests of the questions of the last round
-    answers: dict[str, tuple[str, Raw]] = {}  # digest of the question, and its answer
+    asked: dict[str, str] = {}  # digests of the requests for input of the last round
+    answers: dict[str, tuple[str, Raw]] = {}  # digest of the request for input, and its response
     steps: dict[str, Raw] = {}
 
 
@@ -48,10 +49,10 @@ class _RoundParams(Struct):
 
 
 class ServerInputRounds:
-    """The questions and steps of one call by a stateless caller.
+    """The requests for input and the steps of one call of a stateless client.
 
     Raises:
-        RpcError: -32602, when built, if the state that came along cannot be accepted.
+        RpcError: -32602, the `requestState` of the call is invalid.
     """
 
     def __init__(
@@ -61,34 +62,37 @@ class ServerInputRounds:
         ttl: float,
         task: "asyncio.Task[Any] | None" = None,
     ) -> None:
-        """`task` is the one that serves the call; it is cancelled when the round ends."""
+        """`task` is the task that serves the call; it is cancelled when the round ends."""
         self.ended = False
         self._exchange = exchange
         self._ring = ring
         self._ttl = ttl
         self._position = 0
         self._questions: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
-        self._volunteered: dict[str, Raw] = {}  # answers that came without a state
+        self._volunteered: dict[str, Raw] = {}  # responses that came without a state
         self._ending: asyncio.Handle | None = None
         self._task = task or asyncio.current_task()
         self._state = self._read_state()
 
     def steps(self) -> dict[str, Raw]:
-        """What was done once and is not done again."""
+        """Return the results of the steps that were completed in earlier rounds."""
         return self._state.steps
 
     async def ask(self, method: str, params: Mapping[str, Any], key: str | None) -> Raw:
-        """The answer to a question, if it is there; else the round ends here.
+        """Return the response to a request for input; end the round if it is missing.
 
-        A question with a key of its own may be answered before it was asked. Of one without, only
-        the state can say that this is the one that was answered.
+        The client may send the response to a request with an explicit key in advance. For a request
+        without a key, only the state proves which request the response belongs to.
         """
         volunteered = None if key is None else self._volunteered.get(key)
         if key is None:
+            # The position identifies a request only if the function asks in the same order in each
+            # round.
             key = f"q{self._position}"
             self._position += 1
         sign = digest([method, dict(params)])
         answer = self._state.answers.get(key)
+        # The digest differs if the function asks something else under the same key.
         if answer is not None and answer[0] == sign:
             return answer[1]
         if volunteered is not None:
@@ -97,15 +101,17 @@ class ServerInputRounds:
         self._questions[key] = (sign, method, params)
         if self._ending is None:
             loop = asyncio.get_running_loop()
+            # Two iterations: tasks that `gather` starts run in the next one and record their
+            # requests there.
             self._ending = loop.call_soon(lambda: loop.call_soon(self._end))
         never: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        return await never  # `_end` cancels the function
+        return await never  # Never set; `_end` cancels the task.
 
     def result(self, tail_members: Mapping[str, Any]) -> bytes:
-        """The result that ends this round.
+        """Return the `input_required` result that ends this round.
 
         Raises:
-            RpcError: if the answers so far are more than may travel.
+            RpcError: -32602, the sealed state is larger than `MAX_STATE`.
         """
         state = self._state
         state.asked = {key: sign for key, (sign, _, _) in self._questions.items()}
@@ -114,7 +120,7 @@ class ServerInputRounds:
             STATE_BYTES.hit()
             raise RpcError(
                 INVALID_PARAMS,
-                f"The answers of this call take {len(sealed)} bytes, over {MAX_STATE}",
+                f"The state of this call takes {len(sealed)} bytes; the limit is {MAX_STATE}",
             )
         requests = {
             key: {"method": method, "params": params}
@@ -144,19 +150,22 @@ class ServerInputRounds:
         try:
             given = msgspec.json.decode(params, type=_RoundParams)
         except msgspec.DecodeError as exc:
-            raise RpcError(INVALID_PARAMS, f"Malformed answers: {exc}") from exc
+            raise RpcError(INVALID_PARAMS, f"Invalid input responses: {exc}") from exc
         if given.request_state is None:
             self._volunteered = given.input_responses
             return fresh
         try:
             state = msgspec.json.decode(self._ring.open(given.request_state), type=_State)
         except BadSeal as exc:
-            raise RpcError(INVALID_PARAMS, f"requestState is not accepted: {exc}") from exc
+            raise RpcError(INVALID_PARAMS, f"requestState is not valid: {exc}") from exc
+        # A valid seal proves only that this server made the state, not that it belongs to this
+        # call.
         if (state.method, state.request, state.principal) != (
             *(fresh.method, fresh.request, fresh.principal),
         ):
             raise RpcError(INVALID_PARAMS, "requestState belongs to another request")
         for key, sign in state.asked.items():
+            # Responses to requests that were not sent are ignored.
             if (answer := given.input_responses.get(key)) is not None:
                 state.answers[key] = (sign, answer)
         state.asked = {}
@@ -164,16 +173,17 @@ class ServerInputRounds:
 
 
 def digest(value: Any) -> str:
-    """A short name for a value: equal values have equal ones, however they were written."""
+    """Return a short digest of a JSON value that does not depend on its formatting."""
     return hashlib.sha256(canonical(value)).hexdigest()[:32]
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys, in which 1.0 and 1 are the same."""
+    """Encode a value as JSON with sorted keys, in which 1.0 and 1 are equal."""
     return msgspec.json.encode(_normalized(msgspec.to_builtins(value)), order="sorted")
 
 
 def _normalized(value: Any) -> Any:
+    # From 2**53 on, a float may stand for several integers.
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):

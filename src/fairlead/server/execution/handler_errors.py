@@ -1,4 +1,4 @@
-"""Errors that answer a whole request: each is in the log, once, before anybody hears it."""
+"""Errors that end a whole request. Each is logged once, before the caller receives it."""
 
 import logging
 
@@ -19,7 +19,12 @@ log = logging.getLogger("fairlead.server")
 def error_for_caller(
     exc: Exception, exchange: Exchange, context: Context | None = None
 ) -> RpcError:
-    """What the caller hears of an error: a refusal as it is, of anything else only that it was."""
+    """Log an error and return the error for the caller.
+
+    An `RpcError` or `ProtocolError` is returned with its message. Any other exception becomes
+    "Internal error", because its text may contain internal details.
+    """
+    # The error may have been logged by an inner layer of the same request.
     if isinstance(exc, RpcError) and getattr(exc, _LOGGED, None) == exchange.started:
         return exc
     name = correlation_id(exchange) if context is None else context.correlation_id
@@ -31,17 +36,21 @@ def error_for_caller(
     else:
         log.error("%s [%s] failed", what, name, exc_info=exc, extra=extra)
         answer = RpcError(INTERNAL_ERROR, "Internal error")
-    setattr(answer, _LOGGED, exchange.started)  # by this request; it may be raised again
+    # The request is recorded too: the handler may raise the same object again for another one.
+    setattr(answer, _LOGGED, exchange.started)
     return answer
 
 
 def sensitive_parts(exchange: Exchange) -> tuple[object, ...]:
-    """What may have secrets that an error repeats."""
+    """Return the parts of a request whose values are redacted in log messages."""
     return exchange.message.params, exchange.transport.headers
 
 
 async def log_errors(exchange: Exchange, proceed: Proceed) -> Answer:
-    """The outermost interceptor, where there are others that may refuse or fail."""
+    """Log errors of the other interceptors, which may reject a request or fail.
+
+    The outermost interceptor of a server that has others.
+    """
     try:
         return await proceed(exchange)
     except Exception as exc:

@@ -1,4 +1,4 @@
-"""Tools, resources and prompts may ask the caller's side something before they answer."""
+"""Requests for input that tools, resources and prompts send before their result."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -17,20 +17,21 @@ __all__ = ["EntryRequests", "ends_round", "missing_capability", "questions_of"]
 
 
 def missing_capability(exc: CannotAsk) -> RpcError:
-    """How a stateless caller is told what it would have to declare."""
+    """Return the error that names the capability a stateless client would have to declare."""
     required = nested_capability(exc.capability)
     return RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required})
 
 
 def questions_of(context: Context, meta: dict[str, Any]) -> bytes:
-    """Return the result that asks a stateless caller what a round wants to know."""
+    """Return the result that sends the pending requests for input to a stateless client."""
     assert context.rounds is not None
     return context.rounds.result({"_meta": meta})
 
 
 def ends_round(context: Context) -> bool:
-    """Return True if the cancellation of this task is the one that ended a round, and no other."""
+    """Return True if this task was cancelled only by the end of a round."""
     task = asyncio.current_task()
+    # A count above 0 after `uncancel` means that the peer has cancelled the call as well.
     return context.round_ended and task is not None and task.uncancel() == 0
 
 
@@ -50,7 +51,7 @@ E = TypeVar("E", bound=_Entry)
 
 
 class EntryRequests(ABC, Generic[E]):
-    """Requests for one registered entry, a prompt or a resource, of callers of both eras."""
+    """Requests for one registered entry, a prompt or a resource, from clients of both eras."""
 
     def __init__(
         self,
@@ -58,13 +59,13 @@ class EntryRequests(ABC, Generic[E]):
         envelope: ResultEnvelope,
         meta: dict[str, Any],
     ) -> None:
-        """`meta` is part of results that ask a stateless caller for input."""
+        """`meta` is included in results that request input from a stateless client."""
         self._make_context = make_context
         self._envelope = envelope
         self._meta = meta
 
     async def answer(self, exchange: Exchange) -> Answer:
-        """Answer the request, or ask a stateless caller for input first.
+        """Return the result, or the requests for input that precede it.
 
         Raises:
             RpcError: The entry is unknown, an argument is missing, or its function failed; the
@@ -73,6 +74,7 @@ class EntryRequests(ABC, Generic[E]):
         context = None
         try:
             entry, values = self._find(exchange)
+            # An entry of a mounted server is handled by that server.
             if entry.home is not None:
                 return await entry.home(exchange)
             signature = entry.signature
@@ -81,15 +83,16 @@ class EntryRequests(ABC, Generic[E]):
             context = self._make_context(exchange)
             work = self._result(exchange, entry, values, context)
             return await _run_or_request_input(context, work, self._meta)
+        # Content providers and prompts are user code and may raise anything.
         except Exception as exc:
             raise error_for_caller(exc, exchange, context) from None
 
     @abstractmethod
     def _find(self, exchange: Exchange) -> tuple[E, dict[str, str]]:
-        """Return what the request names, with the texts that its function gets.
+        """Return the entry that the request names, and the arguments of its function.
 
         Raises:
-            RpcError: There is no such entry, or an argument is missing.
+            RpcError: The entry is unknown, or an argument is missing.
         """
 
     @abstractmethod
@@ -102,13 +105,14 @@ class EntryRequests(ABC, Generic[E]):
 async def _run_or_request_input(
     context: Context, work: Coroutine[Any, Any, bytes], meta: dict[str, Any]
 ) -> bytes:
-    """Return the answer that `work` makes, or the questions that come before it.
+    """Return the result of `work`, or the requests for input that precede it.
 
     Raises:
-        RpcError: if the caller cannot be asked.
+        RpcError: The client does not support the request for input.
     """
     try:
         answer = await work
+        # The function may have caught the cancellation that ended its round.
         return questions_of(context, meta) if context.round_ended else answer
     except asyncio.CancelledError:
         if ends_round(context):

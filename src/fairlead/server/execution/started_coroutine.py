@@ -1,4 +1,4 @@
-"""Awaiting the rest of a coroutine whose first step has been taken already."""
+"""Awaiting the rest of a coroutine that was started by hand."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
@@ -10,10 +10,10 @@ _Work = Coroutine[Any, Any, Any]
 
 
 class ResumedCoroutine:
-    """What is left of a coroutine that waits for something; awaited like the whole.
+    """The rest of a suspended coroutine; can be awaited like the whole coroutine.
 
-    One that goes on waiting after it was cancelled may only be cleaning up, so that is waited for;
-    until `leave(coroutine, waiting)` says that it is somebody else's from now on.
+    A coroutine that continues to wait after it was cancelled may be cleaning up, so it is awaited
+    further, until `leave(coroutine, waiting)` returns True and takes it over.
     """
 
     __slots__ = ("_coroutine", "_leave", "_waiting")
@@ -30,6 +30,8 @@ class ResumedCoroutine:
         while True:
             try:
                 try:
+                    # `waiting` is what the coroutine yielded to the event loop; the task has to see
+                    # the same object.
                     sent = yield waiting
                 except asyncio.CancelledError as exc:
                     waiting = self._coroutine.throw(exc)

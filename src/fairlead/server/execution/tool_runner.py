@@ -1,4 +1,4 @@
-"""Running a tool: in time, in the right place, and with a result whatever happens in it."""
+"""Execution of tools: timeouts, threads, and results for every outcome."""
 
 import asyncio
 import logging
@@ -35,12 +35,12 @@ __all__ = ["ToolRunner"]
 
 log = logging.getLogger("fairlead.server")
 
-CLEANUP = 1.0  # seconds that a tool may take to clean up after its time is over
+CLEANUP = 1.0  # seconds that a tool may use for cleanup after its timeout
 MOST_LEFT = ABANDONED_CALLS.value
 
 
 class ToolRunner:
-    """Executes tools under their time limits."""
+    """Runner of tools that enforces their timeouts."""
 
     def __init__(
         self,
@@ -49,9 +49,10 @@ class ToolRunner:
         state: Callable[[], Any] | None = None,
         handler: Handler | None = None,
     ) -> None:
-        """`meta` stands in every result for a stateless caller, `state` is what handlers share.
+        """`meta` is included in every result for a stateless client; `state` returns the lifespan's
+        value.
 
-        `handler` is that of the server, for tools that use what else it has.
+        `handler` is the handler of the whole server, for tools that read its resources.
         """
         self._handler = handler
         self._config = config
@@ -61,11 +62,14 @@ class ToolRunner:
         self._level = config.log_level.lower()
         self.workers = WorkerThreads()
         self._longest = config.max_message_bytes or sys.maxsize
-        self._expired: set[asyncio.Task[Any]] = set()  # cancelled by us, because of their time
-        self._stubborn: set[asyncio.Task[Any]] = set()  # and again, because they went on
-        self._left: set[asyncio.Task[None]] = set()  # what is left of those, without a caller
-        self._leave_behind = self._leave  # made once, because every call that waits needs it
-        # One timer per loop: tests and embedders may use a server from several.
+        self._expired: set[asyncio.Task[Any]] = set()  # cancelled because of their timeout
+        # cancelled a second time, because they continued
+        self._stubborn: set[asyncio.Task[Any]] = set()
+        # remaining coroutines of those, without a caller
+        self._left: set[asyncio.Task[None]] = set()
+        self._leave_behind = self._leave  # Bound once, because every call that waits needs it.
+        # One timer per event loop: tests and embedding programs may use a server from several
+        # loops.
         self._timers: weakref.WeakKeyDictionary[
             asyncio.AbstractEventLoop, Deadlines[asyncio.Task[Any]]
         ] = weakref.WeakKeyDictionary()
@@ -73,10 +77,10 @@ class ToolRunner:
         self._timer_loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
-        """Call a tool. What goes wrong in it is a result, for the model to read.
+        """Call a tool. Errors of the tool become a result with `isError`, for the model to read.
 
         Raises:
-            RpcError: -32602, if `arguments` is no object.
+            RpcError: -32602, `arguments` is not an object.
         """
         context = self.context(exchange) if entry.wants_context else None
         try:
@@ -86,8 +90,9 @@ class ToolRunner:
             except InvalidArguments:
                 arguments = _decode_again(entry, given)
             if entry.asynchronous:
-                # Most tools that are quick never wait: those need no time limit. So the first
-                # step is taken here, and only what comes after it is watched.
+                # Most quick tools never wait, and those need no timeout. The first step is
+                # therefore taken here, without a timer, and only the rest of the coroutine is
+                # watched.
                 coroutine = entry.call(arguments, context)
                 try:
                     waiting = coroutine.send(None)
@@ -102,11 +107,14 @@ class ToolRunner:
                 value = await self._watched(
                     entry, self.workers.run(entry.call, arguments, context), context
                 )
-                if isinstance(value, Awaitable):  # a coroutine function in a plain wrapper
+                # A plain wrapper around a coroutine function returns an awaitable.
+                if isinstance(value, Awaitable):
                     value = await self._watched(entry, value, context)
             if context is not None and context.round_ended:
-                return questions_of(context, self._meta)  # it caught its cancellation
+                # The tool caught the cancellation that ended its round.
+                return questions_of(context, self._meta)
             convert = entry.convert
+            # The exact type of most results; this path skips the general conversion.
             if type(value) is str and convert is None:
                 result = text_result(value, tail)
             else:
@@ -119,9 +127,11 @@ class ToolRunner:
             if context is not None and context.round_ended:
                 if ends_round(context):
                     return questions_of(context, self._meta)
-            elif not _is_cancelled():  # the tool's own doing, and nobody else would answer
+            # The tool raised CancelledError itself, so no other code will send a response.
+            elif not _is_cancelled():
                 return self._explained(entry, exchange, context, exc, tail)
             raise
+        # SystemExit in a tool must not stop the server.
         except (Exception, SystemExit) as exc:
             return self._explained(entry, exchange, context, exc, tail)
         finally:
@@ -129,14 +139,14 @@ class ToolRunner:
                 context.release()
 
     def context(self, exchange: Exchange) -> Context:
-        """What a handler that wants to know about its call is given."""
+        """Return the context of a call, for handlers that have a parameter for it."""
         state = None if self._state is None else self._state()
         wait = self._config.input_timeout
         return Context(exchange, self._level, self.ring, wait, state, self._handler)
 
     @property
     def ring(self) -> "KeyRing":
-        """What seals the state of calls that ask; made when the first one does."""
+        """The keys that seal the state of calls that request input; loaded on first use."""
         if self._ring is None:
             from ...protocol.sealed_state import KeyRing
 
@@ -144,7 +154,7 @@ class ToolRunner:
         return self._ring
 
     def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
-        """The same for a plain function that is quick and never blocks."""
+        """Call a tool whose plain function is quick and never blocks. Otherwise like `run`."""
         context = self.context(exchange) if entry.wants_context else None
         try:
             given = exchange.head.arguments
@@ -165,7 +175,9 @@ class ToolRunner:
     async def _watched(
         self, entry: ToolEntry, work: Awaitable[Any], context: Context | None = None
     ) -> Any:
-        """Wait for a tool, but not longer than it may take; waiting for a person does not count."""
+        """Await a tool for at most its timeout. Time spent waiting for requested input does not
+        count.
+        """
         seconds = self._config.timeout_of(entry.name) if entry.timeout is None else entry.timeout
         if not seconds:
             return await work
@@ -177,11 +189,13 @@ class ToolRunner:
             context.clock.start(timer, task, seconds, self._expire)
         try:
             value = await work
+            # The tool may have caught its cancellation and returned a value.
             if task in self._expired:
-                raise _timed_out(entry, seconds)  # it caught its cancellation and went on
+                raise _timed_out(entry, seconds)
             return value
         except asyncio.CancelledError:
-            # Ours and nobody else's: a cancellation from the peer that meets it goes on.
+            # The peer may have cancelled the call at the same time. That cancellation must
+            # propagate.
             if task not in self._expired or task.uncancel() > 0:
                 raise
             raise _timed_out(entry, seconds) from None
@@ -198,39 +212,42 @@ class ToolRunner:
         task.cancel()
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
-        """It was cancelled and goes on: its caller gets an answer all the same."""
+        """Cancel a tool again that continued after its timeout, so that the caller is answered."""
         self._stubborn.add(task)
-        task.uncancel()  # so that the two count as one
+        task.uncancel()  # The two cancellations count as one for `_watched`.
         task.cancel()
 
     def _leave(self, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> bool:
-        """Let a coroutine that ignored our cancellations go on without its caller."""
+        """Detach a coroutine that ignored both cancellations from its caller. Return True if it
+        was.
+        """
         task = asyncio.current_task()
         if task not in self._stubborn:
             return False
+        # Above the limit the caller waits, which bounds the number of detached coroutines.
         if len(self._left) >= MOST_LEFT:
             ABANDONED_CALLS.hit()
             return False
         left = asyncio.get_running_loop().create_task(
             _to_its_end(ResumedCoroutine(coroutine, waiting))
         )
+        # The event loop keeps only weak references to tasks.
         self._left.add(left)
         left.add_done_callback(self._left.discard)
         return True
 
     @property
     def metrics(self) -> dict[str, int]:
-        """The threads of synchronous functions, and what does not end although it should."""
+        """Counters of worker threads, and of detached calls that still run."""
         return {**self.workers.metrics, "abandoned_tasks": len(self._left)}
 
     def _deadlines(self) -> "Deadlines[asyncio.Task[Any]]":
         loop = asyncio.get_running_loop()
+        # The timer of the last loop is cached, because nearly every server uses one loop.
         if loop is not self._timer_loop or self._timer is None:
             self._timer_loop = loop
             self._timer = self._timers.setdefault(loop, Deadlines(loop))
         return self._timer
-
-    # Every error is logged before it is returned.
 
     def _explained(
         self,
@@ -240,7 +257,11 @@ class ToolRunner:
         exc: BaseException,
         tail: bytes,
     ) -> bytes:
-        """A result that says what went wrong; a refusal of the whole request stays one."""
+        """Log an error and return it as a result with `isError`.
+
+        Raises:
+            RpcError: The error rejects the whole request.
+        """
         cause: BaseException | None = None
         match exc:
             case RpcError():
@@ -272,7 +293,8 @@ class ToolRunner:
 
 
 def _for(exchange: Exchange, content: EncodedResult) -> bytes:
-    """A result in words that the caller's revision knows."""
+    """Convert a result to the revision of the caller."""
+    # Plain results look the same in all revisions.
     if content.plain:
         return content.result
     return downgrade_result("tools/call", content.result, exchange.caller.revision)
@@ -287,13 +309,13 @@ async def _to_its_end(rest: ResumedCoroutine) -> None:
     try:
         await rest
     except Exception:
-        log.debug("a tool that was given up has failed", exc_info=True)
+        log.debug("a tool failed after its caller stopped waiting for it", exc_info=True)
 
 
 def _too_long(result: bytes, longest: int) -> MCPToolError:
     return MCPToolError(
         f"The result takes {len(result)} bytes, over max_message_bytes ({longest})",
-        suggestion="Ask for less at once",
+        suggestion="Request less data at once",
     )
 
 
@@ -316,21 +338,21 @@ def _invalid(entry: ToolEntry, exc: InvalidArguments) -> MCPToolError:
 
 
 def _decode_again(entry: ToolEntry, given: Raw | UnsetType) -> Any:
-    """Arguments that did not fit. Some clients write null for none; other values are no arguments.
+    """Decode arguments that were rejected. Some clients send null for no arguments.
 
     Raises:
-        RpcError: -32602, if they are no object.
-        InvalidArguments: if they are.
+        RpcError: -32602, the arguments are not an object.
+        InvalidArguments: The arguments do not match the schema.
     """
     text = b"{}" if isinstance(given, UnsetType) else bytes(given)
     if text == b"null":
         return entry.decode(NO_ARGUMENTS)
     if not text.startswith(b"{"):
-        raise RpcError(INVALID_PARAMS, "arguments is an object")
+        raise RpcError(INVALID_PARAMS, "params.arguments must be an object")
     return entry.decode(Raw(text))
 
 
 def _short(value: Any) -> Any:
-    """Enough of a value to recognize it."""
+    """Return the value, or the start of its JSON text if it is long."""
     text = to_json(value)
     return value if len(text) <= 200 else text[:200].decode("utf-8", "replace") + "…"

@@ -1,4 +1,4 @@
-"""Threads for synchronous functions: few, and never the reason why a process stays alive."""
+"""A bounded pool of daemon threads for synchronous functions."""
 
 import asyncio
 import contextvars
@@ -26,11 +26,11 @@ class _Job(Struct, eq=False):
 
 
 class WorkerThreads:
-    """At most `limit` daemon threads, started when there is work for them.
+    """At most `limit` daemon threads, started on demand.
 
-    A thread cannot be stopped: one whose function goes on after its caller has gone is abandoned,
-    and another may be started in its place, for at most `limit` of them. An executor would be
-    joined when the interpreter ends: one stuck function would keep the process alive.
+    A thread cannot be stopped. If a function continues after its caller was cancelled, its thread
+    is abandoned and may be replaced, up to `limit` times. An executor is not used, because the
+    interpreter joins its threads at exit and one stuck function would keep the process alive.
     """
 
     def __init__(self, limit: int = 32, queue: int = 1024) -> None:
@@ -38,8 +38,8 @@ class WorkerThreads:
         self._queue_limit = queue
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._threads = 0
-        self._busy = 0  # jobs handed in and not finished, abandoned ones included
-        self._abandoned = 0  # those that still run although nobody waits for them
+        self._busy = 0  # submitted and unfinished jobs, including abandoned ones
+        self._abandoned = 0  # jobs that still run although their caller was cancelled
         self._abandoned_ever = 0
         self._lock = threading.Lock()
 
@@ -49,7 +49,7 @@ class WorkerThreads:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """How many threads there are, how many functions run or wait, and who was abandoned."""
+        """Counts of threads, of running and waiting functions, and of abandoned ones."""
         return {
             "threads": self._threads,
             "busy": self._busy,
@@ -58,22 +58,24 @@ class WorkerThreads:
         }
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a thread. Cancelling abandons it; its thread is free when it ends.
+        """Run a function in a thread. Cancelling abandons it; its thread is reused when it returns.
 
         Raises:
-            MCPToolError: RATE_LIMITED, when too many are waiting, or every thread was abandoned.
+            MCPToolError: RATE_LIMITED, too many functions are waiting, or every thread is
+                abandoned.
         """
         if self._busy >= self._limit + self._queue_limit or self._abandoned >= 2 * self._limit:
             raise self._overloaded()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
+        # Context variables such as the current trace have to be visible in the thread.
         context = contextvars.copy_context()
         job = _Job(lambda: context.run(function, *args), future, loop)
         with self._lock:
             self._busy += 1
         try:
             self._grow()
-        except RuntimeError:  # there is no thread that could do it
+        except RuntimeError:  # The platform refused to start a thread, and the pool has none.
             with self._lock:
                 self._busy -= 1
             raise self._overloaded() from None
@@ -85,14 +87,15 @@ class WorkerThreads:
             raise
 
     def _grow(self) -> None:
-        """Start a thread, if there is more to do than threads to do it, and one more may be."""
+        """Start a thread if there are more jobs than threads and the limit allows one more."""
         with self._lock:
             start = self._busy > self._threads and self._threads < self._most
             self._threads += start
+        # Started outside of the lock, because `start` waits until the thread runs.
         if start:
             try:
                 threading.Thread(target=self._work, name="fairlead-worker", daemon=True).start()
-            except RuntimeError:  # there can be no more; those that are there do it, if there are
+            except RuntimeError:  # The platform allows no more threads; existing ones run the job.
                 with self._lock:
                     self._threads -= 1
                 if not self._threads:
@@ -105,7 +108,7 @@ class WorkerThreads:
     def _abandon(self, job: _Job) -> None:
         with self._lock:
             if not job.running:
-                return  # it has not begun, and will not; or it has ended
+                return  # not started yet, in which case it never will be, or finished
             job.abandoned = True
             self._abandoned += 1
             self._abandoned_ever += 1
@@ -114,11 +117,13 @@ class WorkerThreads:
     def _overloaded(self) -> MCPToolError:
         stuck = self._abandoned >= 2 * self._limit
         if stuck:
-            log.error("%d synchronous calls do not end; no thread is left", self._abandoned)
+            log.error(
+                "%d abandoned synchronous calls still run; no thread is available", self._abandoned
+            )
         return MCPToolError(
-            f"{self._abandoned} synchronous calls were given up and still run"
+            f"{self._abandoned} abandoned synchronous calls still run"
             if stuck
-            else f"{self._busy} synchronous calls are under way or waiting",
+            else f"{self._busy} synchronous calls are running or waiting",
             code=MCPErrorCode.RATE_LIMITED,
             suggestion="Try again later",
         )
@@ -130,23 +135,26 @@ class WorkerThreads:
             error: BaseException | None = None
             result = None
             with self._lock:
+                # Under the lock, so that `_abandon` sees either a running or a skipped job.
                 job.running = not job.future.cancelled()
             if job.running:
                 try:
                     result = job.call()
-                except (
-                    BaseException
-                ) as exc:  # a thread has nobody above it; SystemExit is the tool's failure too
+                # No code above catches exceptions of a thread, and SystemExit is a failure of the
+                # tool like any other.
+                except BaseException as exc:
                     error = exc
+            # Counted before the result is delivered: the caller may look at the metrics at once.
             needed = self._finished(job)
             try:
                 job.loop.call_soon_threadsafe(_settle, job.future, result, error)
             except RuntimeError:
-                pass  # the loop has closed meanwhile
+                pass  # The event loop was closed meanwhile.
+            # An idle thread must not keep the last result alive.
             del job, result, error
 
     def _finished(self, job: _Job) -> bool:
-        """Count it; is this thread still needed?"""
+        """Count a finished job. Return True if this thread is still needed."""
         with self._lock:
             self._busy -= 1
             self._abandoned -= job.abandoned
@@ -161,7 +169,7 @@ def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | N
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):  # a future refuses to carry this one
+    elif isinstance(error, StopIteration):  # A future does not accept StopIteration.
         future.set_exception(RuntimeError(f"StopIteration: {error}"))
     else:
         future.set_exception(error)
