@@ -1,4 +1,4 @@
-"""Queues with limits in items and bytes, and the task that empties one."""
+"""Queues with limits in items and bytes, and a queue that is emptied by a task."""
 
 import asyncio
 from collections import deque
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class BoundedQueue(Generic[T]):
-    """Items in order. One without a size is a marker, which is neither counted nor dropped."""
+    """A queue of items. An item without a size is a marker, neither counted nor dropped."""
 
     def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
-        self.items: deque[T] = deque()  # always this object; change it only here
+        self.items: deque[T] = deque()  # never replaced; change it only through the methods
         self.count = 0  # without markers
         self.bytes = 0
         self.dropped = 0
@@ -28,20 +28,21 @@ class BoundedQueue(Generic[T]):
         return self.count < self.max_items and size <= self._max_bytes
 
     def enqueue(self, item: T) -> None:
-        """Append an item, and drop the oldest ones over a limit; the new one stays."""
+        """Append an item and drop the oldest ones while a limit is exceeded. The new item stays."""
         self.items.append(item)
         size = self._size(item)
         if size is None:
             return
         self.count += 1
         self.bytes += size
+        # One item is always kept, even if it is larger than the limit.
         while self.count > 1 and (self.count > self.max_items or self.bytes > self._max_bytes):
             self.remove(next(one for one in self.items if self._size(one) is not None))
             self.dropped += 1
             self.on_drop()
 
     def on_drop(self) -> None:
-        """Count or log an item that was dropped; called for each one."""
+        """Count or log a dropped item. Called for each one; the default does nothing."""
 
     def pop(self) -> T:
         """Remove and return the oldest item."""
@@ -50,7 +51,7 @@ class BoundedQueue(Generic[T]):
         return item
 
     def remove(self, item: T) -> None:
-        """Remove an item wherever it is."""
+        """Remove an item at any position."""
         self.items.remove(item)
         self._removed(item)
 
@@ -67,16 +68,16 @@ class BoundedQueue(Generic[T]):
 
 
 class WorkQueue(BoundedQueue[T]):
-    """A bounded queue that a task of its own empties, one item after the other."""
+    """A bounded queue that its own task empties, one item at a time."""
 
     def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
         super().__init__(size, max_items, max_bytes)
-        self.busy = False  # the task runs
+        self.busy = False  # the task exists
         self.paused = False
         self._task: asyncio.Task[None] | None = None
 
     async def handle(self, item: T) -> None:
-        """Do what is to be done with an item. Exceptions end the task; items stay."""
+        """Process an item. An exception ends the task; the remaining items stay queued."""
         raise NotImplementedError
 
     def enqueue(self, item: T) -> None:
@@ -94,6 +95,7 @@ class WorkQueue(BoundedQueue[T]):
             while self.items and not self.paused:
                 await self.handle(self.pop())
         finally:
+            # `close` may have been followed by `start`, so that another task is the current one.
             if self._task is asyncio.current_task():
                 self._task = None
                 self.busy = False
@@ -104,9 +106,11 @@ class WorkQueue(BoundedQueue[T]):
             await asyncio.wait((self._task,))
 
     def close(self) -> None:
-        """Drop all items and end the task, unless that is the caller."""
+        """Drop all items and cancel the task, unless it is the caller."""
         self.clear()
-        task, self._task = self._task, None  # a task that has not begun could not reset this
+        # Reset here, because a task that is cancelled before its first step never runs its
+        # `finally`.
+        task, self._task = self._task, None
         self.busy = False
         if task is not None and task is not asyncio.current_task():
             task.cancel()

@@ -1,8 +1,8 @@
-"""Fair shares of a limited number of things (sessions, sockets, streams) among clients.
+"""Fair shares of a limited number of items (sessions, sockets, streams) among clients.
 
-A client is a principal; an anonymous one is its network address. When everything is in use, the
-client that holds most gives one up, so a client that opens too many loses its own, and one that
-holds few loses none.
+A client is a principal; an anonymous client is identified by its network address. When all items
+are in use, the client that holds the most loses one. A client that opens too many therefore loses
+its own items, and a client with few items loses none.
 """
 
 from collections import OrderedDict
@@ -16,15 +16,17 @@ __all__ = ["ClientShares", "NoShareLeft"]
 
 T = TypeVar("T")
 
-SAMPLE = 32  # how many are looked at for an idle one: a search through all would be an attack
+# The number of items examined to find an idle one. Examining all of them would allow a denial of
+# service.
+SAMPLE = 32
 
 
 class NoShareLeft(Exception):
-    """A client may have no more, and nothing can be given up for it."""
+    """Raised if a client has reached its limit and no item can be evicted for it."""
 
 
 class ClientShares(Generic[T]):
-    """Which client holds what. Every operation takes constant time."""
+    """The items held by each client. Every operation takes constant time."""
 
     def __init__(
         self,
@@ -35,8 +37,9 @@ class ClientShares(Generic[T]):
         is_idle: Callable[[T], bool] = lambda _: False,
         used: Callable[[T], float] = lambda _: 0.0,
     ) -> None:
-        """`limit` counts refusals and evictions. `is_idle` returns whether an item can be evicted
-        without harm, `used` the time of its last use."""
+        """`limit` counts refusals and evictions. `is_idle` returns True if an item can be evicted
+        without harm; `used` returns the time of its last use.
+        """
         self._total = total
         self._per_client = per_client
         self._limit = limit
@@ -44,25 +47,26 @@ class ClientShares(Generic[T]):
         self._used = used
         self._owner: dict[T, str] = {}
         self._held: dict[str, OrderedDict[T, None]] = {}  # by client; least recently used first
-        self._by_size: dict[int, dict[str, None]] = {}  # clients that hold so many
+        # clients by the number of items that they hold
+        self._by_size: dict[int, dict[str, None]] = {}
         self._most = 0
 
     def __len__(self) -> int:
         return len(self._owner)
 
     def count(self, client: str) -> int:
-        """Return how many a client holds."""
+        """Return the number of items that a client holds."""
         return len(self._held.get(client, ()))
 
     def add(self, client: str, item: T) -> None:
-        """Give an item to a client; call `make_room` before."""
+        """Assign an item to a client. Call `make_room` first."""
         held = self._held.setdefault(client, OrderedDict())
         held[item] = None
         self._owner[item] = client
         self._move(client, len(held) - 1, len(held))
 
     def discard(self, item: T) -> None:
-        """Take an item back. More than once is harmless."""
+        """Remove an item from its client. Safe to call more than once."""
         client = self._owner.pop(item, None)
         if client is not None:
             held = self._held[client]
@@ -72,16 +76,16 @@ class ClientShares(Generic[T]):
                 del self._held[client]
 
     def touch(self, item: T) -> None:
-        """Note that an item was used."""
+        """Mark an item as just used."""
         client = self._owner.get(item)
         if client is not None:
             self._held[client].move_to_end(item)
 
     def make_room(self, client: str) -> T | None:
-        """Return the item to give up before `client` gets one more; None if there is room.
+        """Return the item to evict before `client` gets another one, or None if there is room.
 
         Raises:
-            NoShareLeft: The client has its share, and all of it is in use.
+            NoShareLeft: The client has its share, and all of its items are in use.
         """
         own = self.count(client)
         if own < self._per_client and len(self._owner) < self._total:
@@ -96,13 +100,17 @@ class ClientShares(Generic[T]):
         return victim
 
     def largest(self) -> T | None:
-        """Return the least recently used item of a client that holds most."""
+        """Return the least recently used item of a client that holds the most."""
         if not self._most:
             return None
         return next(iter(self._held[next(iter(self._by_size[self._most]))]))
 
     def _of_largest(self, own: int) -> T | None:
-        """Return an item of a client that holds more than `own`, or as many if it is idle."""
+        """Return an item to evict from a client that holds the most, or None.
+
+        An idle item is preferred. An item in use is evicted only if its client is above the fair
+        share and a client with `own` items is below it.
+        """
         if not self._most:
             return None
         largest = self._by_size[self._most]
@@ -121,7 +129,8 @@ class ClientShares(Generic[T]):
         for item in list(islice(held, SAMPLE)):
             if self._is_idle(item):
                 return item
-            held.move_to_end(item)  # in use; the next search starts behind it
+            # An item in use moves to the end, so that the next search starts after it.
+            held.move_to_end(item)
         return None
 
     def _idle_of_several(self, clients: dict[str, None]) -> T | None:
@@ -132,7 +141,7 @@ class ClientShares(Generic[T]):
                 found.append(item)
             else:
                 del clients[client]
-                clients[client] = None  # moved to the end
+                clients[client] = None  # re-inserted at the end
         return min(found, key=self._used, default=None)
 
     def _move(self, client: str, before: int, after: int) -> None:

@@ -1,4 +1,4 @@
-"""Senders that wait until a channel takes more again."""
+"""Waiting of senders until a channel accepts more data."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ __all__ = ["DrainWaiter"]
 
 
 class DrainWaiter:
-    """Lets any number of tasks wait for one event that happens again and again."""
+    """A recurring event that any number of tasks can wait for."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] | None = None
@@ -15,6 +15,7 @@ class DrainWaiter:
         """Wait for the next `wake`. Cancelling one task leaves the others waiting."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
+        # Shielded, because all waiting tasks share the future.
         await asyncio.shield(self._future)
 
     def wake(self) -> None:

@@ -1,7 +1,8 @@
-"""A timer that is set for every request and hardly ever goes off.
+"""A timer that is set for every request and rarely expires.
 
-Arming a timer of the loop and taking it back costs more than much else in a short call. So one that
-is armed already stays, and when it goes off, it looks whether it was meant.
+Scheduling and cancelling a timer of the event loop costs more than most other steps of a short
+call. A scheduled timer therefore stays scheduled when it is cleared, and checks on expiry whether
+it is due.
 """
 
 import asyncio
@@ -11,14 +12,14 @@ __all__ = ["LazyTimer"]
 
 
 class LazyTimer:
-    """Calls `act` so many seconds after it was last set, unless it was cleared."""
+    """A timer that calls `act` a number of seconds after it was last set, unless it was cleared."""
 
     __slots__ = ("_act", "_due", "_handle", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
         self._loop = loop
         self._act = act
-        self._due = 0.0  # on the loop's clock; 0 is never
+        self._due = 0.0  # on the loop's clock; 0 means not set
         self._handle: asyncio.TimerHandle | None = None
 
     @property
@@ -26,21 +27,22 @@ class LazyTimer:
         return self._due > 0.0
 
     def set(self, seconds: float) -> None:
-        """Go off then, and no more when it was set for before."""
+        """Set the timer to expire in `seconds`, instead of any earlier setting."""
         due = self._due = self._loop.time() + seconds
         handle = self._handle
         if handle is None:
             self._handle = self._loop.call_at(due, self._fire)
+        # A handle that expires earlier stays: `_fire` reschedules it.
         elif handle.when() > due:
             handle.cancel()
             self._handle = self._loop.call_at(due, self._fire)
 
     def clear(self) -> None:
-        """Do not go off; nothing is left to be cancelled but a moment of its time."""
+        """Clear the timer. The handle stays scheduled and does nothing when it expires."""
         self._due = 0.0
 
     def stop(self) -> None:
-        """The owner is gone: let go of it at once."""
+        """Cancel the handle, so that the loop no longer references the owner."""
         self._due = 0.0
         if self._handle is not None:
             self._handle.cancel()
@@ -51,7 +53,7 @@ class LazyTimer:
         due = self._due
         if not due:
             return
-        if due > self._loop.time() + 0.001:  # as fine as the clock of the loop
+        if due > self._loop.time() + 0.001:  # the resolution of the loop's clock
             self._handle = self._loop.call_at(due, self._fire)
         else:
             self._due = 0.0

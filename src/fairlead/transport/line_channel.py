@@ -1,4 +1,4 @@
-"""Messages as lines of JSON over a byte stream: what pipes, sockets and memory have in common."""
+"""Channels that send messages as lines of JSON over a byte stream: pipes, sockets and memory."""
 
 import asyncio
 import contextlib
@@ -37,16 +37,16 @@ __all__ = [
     "WritePipeProtocol",
 ]
 
-HIGH_WATER = 1 << 20  # bytes queued for writing before senders are asked to wait
+HIGH_WATER = 1 << 20  # bytes queued for writing above which `congested` is set
 HARD_LIMIT = WRITE_QUEUE.value
-JOIN = 32  # messages that are written together, at most
-LINGER = 2.0  # seconds that queued bytes may take to leave when we close
+JOIN = 32  # maximum number of messages that are written together
+LINGER = 2.0  # seconds in which queued bytes must be written when the channel is closed
 
 log = logging.getLogger("fairlead.transport")
 
 
 class ByteSource(Protocol):
-    """Where bytes come from; asyncio's read transports are one kind."""
+    """A source of bytes, for example a read transport of asyncio."""
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
@@ -54,7 +54,7 @@ class ByteSource(Protocol):
 
 
 class ByteSink(Protocol):
-    """Where bytes go; asyncio's write transports are one kind."""
+    """A destination of bytes, for example a write transport of asyncio."""
 
     def write(self, data: bytes) -> None: ...
     def get_write_buffer_size(self) -> int: ...
@@ -80,12 +80,13 @@ class LineChannel(SharedStream):
         self._drained: asyncio.Future[None] | None = None
         self._flushed: asyncio.Future[None] | None = None
         self._reading_stopped = False
-        self._early = b""  # arrived before anybody ran us
-        self._held: list[bytes | TooLong] = []  # arrived before we stopped reading
-        self._joined: list[bytes] | None = None  # written at the end of this turn of the loop
+        self._early = b""  # bytes that arrived before `run` was called
+        self._held: list[bytes | TooLong] = []  # lines that arrived before reading was stopped
+        # frames to write at the end of this turn of the loop
+        self._joined: list[bytes] | None = None
         self._fd: int | None = None
-        self._offered = 0  # bytes that were written, or queued
-        self._untouched: bool | None = None  # see `untouched`
+        self._offered = 0  # bytes written or queued
+        self._untouched: bool | None = None  # result of `never_read` once writing has ended
 
     # Channel
 
@@ -95,8 +96,10 @@ class LineChannel(SharedStream):
         self.received(early)
         if self._source is not None and not self._read_ended.done() and not self._reading_stopped:
             self._source.resume_reading()
+        # Shielded: cancelling `run` must not cancel the future that `read_ended` sets.
         failure = await asyncio.shield(self._read_ended)
-        self._reading_stopped = False  # nothing more comes, so the rest is bounded
+        # No further bytes arrive, so the remaining lines are bounded and can be delivered.
+        self._reading_stopped = False
         held, self._held = self._held, []
         self.take_lines(held + self._splitter.finish())
         if failure is not None:
@@ -106,7 +109,7 @@ class LineChannel(SharedStream):
         self.write(encode(message) + b"\n")
 
     def send_request(self, number: int, method: str, params: Raw) -> None:
-        """The same as `send`, for a request that is only passed on."""
+        """Send a request that is only forwarded."""
         self.write(encode_request(number, method, params, b"\n"))
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
@@ -130,24 +133,24 @@ class LineChannel(SharedStream):
             self._source.close()
         self.read_ended(None)
 
-    # What the ends call
+    # Called by sources, sinks and protocols
 
     def attach(self, source: ByteSource, sink: ByteSink, fd: int | None = None) -> None:
-        """`fd` is the non-blocking descriptor under the sink, where there is one."""
+        """Attach source and sink. `fd` is the non-blocking descriptor of the sink, if any."""
         self._source, self._sink = source, sink
         if fd is not None:
-            # A duplicate of our own: the transport may close its own without telling us at once,
-            # and the number could belong to somebody else by then. If none is left, it goes
-            # without.
+            # A duplicate, because the transport may close its descriptor before this channel is
+            # notified, and the number could then belong to another file. Without a free descriptor
+            # the channel works without direct writes.
             with contextlib.suppress(OSError):
                 self._fd = os.dup(fd)
-        source.pause_reading()  # until somebody runs us
+        source.pause_reading()  # until `run` is called
 
     def received(self, data: bytes) -> None:
-        """Bytes arrived. Never raises: the loop would tear the connection down."""
+        """Process bytes that arrived. Never raises, because the loop would close the connection."""
         if self._deliver is None:
-            # asyncio's pipes start to read whatever they are told; this is one chunk, then they
-            # obey.
+            # asyncio's read pipes start to read although they were paused in `connection_made`.
+            # This is a single chunk; after it `pause_reading` has an effect.
             self._early += data
             if self._source is not None:
                 self._source.pause_reading()
@@ -163,7 +166,8 @@ class LineChannel(SharedStream):
         if deliver is None:
             return
         for place, line in enumerate(lines):
-            if self._reading_stopped:  # by answers to the lines before
+            # Responses to the preceding lines have filled the write queue.
+            if self._reading_stopped:
                 self._held = lines[place:]
                 return
             try:
@@ -190,13 +194,15 @@ class LineChannel(SharedStream):
             self._read_ended.set_result(exc)
 
     def never_read(self) -> bool:
-        """Whether the other end of a pipe certainly never read anything that we wrote."""
+        """Return True if the other end of a pipe certainly never read any byte that was written."""
         if self._untouched is None and self._fd is not None and self._offered:
             queued = 0 if self._sink is None else self._sink.get_write_buffer_size()
             return _unread(self._fd) + queued >= self._offered
         return bool(self._untouched)
 
     def write_ended(self, exc: Exception | None) -> None:
+        # Evaluated before the descriptor is closed, because the pipe cannot be inspected
+        # afterwards.
         self._untouched = self.never_read()
         if self._write_error is None:
             self._write_error = ChannelClosed(_why(exc), delivered=False)
@@ -205,7 +211,8 @@ class LineChannel(SharedStream):
         if self._flushed is not None and not self._flushed.done():
             self._flushed.set_result(None)
         if exc is not None:
-            self.read_ended(None)  # a peer that no longer reads has gone
+            # A peer that no longer reads is gone, even if its output is still open.
+            self.read_ended(None)
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -216,13 +223,15 @@ class LineChannel(SharedStream):
             if not self._drained.done():
                 if self._write_error is not None:
                     self._drained.set_exception(_again(self._write_error))
-                    self._drained.exception()  # seen, also when nobody waits
+                    # Mark the exception as retrieved, or asyncio would log it if no task waits.
+                    self._drained.exception()
                 else:
                     self._drained.set_result(None)
             self._drained = None
         if self._reading_stopped and self._source is not None:
             self._reading_stopped = False
             held, self._held = self._held, []
+            # Lines that were held back go first, to keep the order of messages.
             if held:
                 self.take_lines(held)
             if not self._reading_stopped and not self._read_ended.done():
@@ -253,22 +262,24 @@ class LineChannel(SharedStream):
             self._check_flood(sink)
 
     def _write_first(self, fd: int, data: bytes) -> bytes:
-        """Write the first message without the transport; return what is left of it.
+        """Write the first message without the transport and return the unwritten rest.
 
-        If the pipe is broken by now, its reader has certainly read nothing. The transport would
-        report the same error later, when that can no longer be told.
+        If the pipe is broken at this point, its reader has certainly read nothing. The transport
+        would report the same error later, when this can no longer be determined.
         """
         try:
             return data[os.write(fd, data) :]
         except BrokenPipeError:
             self._untouched = True
         except OSError:
-            pass  # it is full: the transport waits
+            pass  # the pipe is full: the transport waits
         return data
 
     def _check_flood(self, sink: ByteSink) -> None:
-        """Answers that wait for nobody (refusals, lists) could pile up behind a peer that does not
-        read. Then we stop reading too, as any pipe would.
+        """Stop reading if the write queue exceeds its hard limit.
+
+        Responses that are sent without `drain()` (errors, lists) could otherwise accumulate without
+        a limit for a peer that does not read.
         """
         if self._reading_stopped or self._source is None:
             return
@@ -278,7 +289,7 @@ class LineChannel(SharedStream):
             self._source.pause_reading()
 
     def join_writes(self) -> None:
-        """Several messages are about to be sent: those of this turn of the loop go out together."""
+        """Write the messages of this turn of the loop together."""
         if self._joined is None:
             self._joined = []
             self._loop.call_soon(self._write_joined)
@@ -289,20 +300,21 @@ class LineChannel(SharedStream):
         self._joined = None
 
     def _push(self) -> None:
-        """Write what was joined, at once where that is possible.
+        """Write the joined messages, immediately if possible.
 
-        uvloop keeps writes until the end of its turn. A peer that got the first answers earlier
-        can already send its next requests while we work on the rest.
+        uvloop delays writes to the end of its turn. A peer that gets the first responses earlier
+        can send its next requests while the rest is being processed.
         """
         assert self._joined is not None
         assert self._sink is not None
         data = b"".join(self._joined)
         self._joined.clear()
+        # Only with an empty transport buffer: bytes written directly would overtake buffered ones.
         if self._fd is not None and not self._sink.get_write_buffer_size():
             try:
                 data = data[os.write(self._fd, data) :]
             except OSError:
-                pass  # full, or broken: the transport waits, or finds out
+                pass  # full or broken: the transport waits, or reports the error
         if data:
             self._sink.write(data)
             if self.congested:
@@ -314,7 +326,9 @@ class LineChannel(SharedStream):
             os.close(fd)
 
     async def close_sink(self, linger: float = LINGER) -> None:
-        """End our side of the stream, once what is queued has left or `linger` seconds are over."""
+        """End this side of the stream after queued bytes are written or `linger` seconds have
+        passed.
+        """
         sink = self._sink
         if sink is None or (self._write_error is not None and self._flushed is None):
             return
@@ -330,18 +344,19 @@ class LineChannel(SharedStream):
                 await asyncio.shield(self._flushed)
         except TimeoutError:
             log.debug("peer did not read %d bytes in time", sink.get_write_buffer_size())
-            # `close` alone would wait for ever for a peer that does not read. A transport that is
-            # just being lost does not expect to be asked, and must not keep us from going on.
+            # `close` alone would wait indefinitely for a peer that does not read. A transport that
+            # is losing its connection may raise, which must not prevent the rest of the shutdown.
             with contextlib.suppress(Exception):
                 sink.abort()
 
 
 class ReadPipeProtocol(asyncio.Protocol):
-    """Feeds a channel from a read-only transport."""
+    """A protocol that feeds a channel from a read-only transport."""
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
-        # No method that only calls another: two frames of each relayed call, 2 % of its time.
+        # Assigned instead of defined as a method: a method that only calls another one would cost
+        # two frames per relayed call, 2 % of its time.
         self.data_received = channel.received  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -355,13 +370,13 @@ class ReadPipeProtocol(asyncio.Protocol):
 
 
 class WritePipeProtocol(asyncio.Protocol):
-    """Tells a channel how its write-only transport is doing."""
+    """A protocol that reports the state of a write-only transport to a channel."""
 
     def __init__(self, channel: LineChannel) -> None:
         self._channel = channel
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an isinstance check: uvloop's transports are no subclasses of asyncio's.
+        # A cast, not an isinstance check: uvloop's transports are not subclasses of asyncio's.
         cast(asyncio.WriteTransport, transport).set_write_buffer_limits(high=HIGH_WATER)
 
     def pause_writing(self) -> None:
@@ -375,7 +390,7 @@ class WritePipeProtocol(asyncio.Protocol):
 
 
 class SocketProtocol(WritePipeProtocol):
-    """Both at once, for sockets."""
+    """A protocol that reads and writes, for sockets."""
 
     def __init__(self, channel: LineChannel) -> None:
         super().__init__(channel)
@@ -383,7 +398,8 @@ class SocketProtocol(WritePipeProtocol):
 
     def eof_received(self) -> bool:
         self._channel.read_ended(None)
-        return True  # the peer may still read our answers
+        # Keep the transport open: the peer may still read responses.
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._channel.read_ended(exc)
@@ -391,7 +407,7 @@ class SocketProtocol(WritePipeProtocol):
 
 
 def _unread(pipe: int) -> int:
-    """How many bytes are in it; none where the system does not say."""
+    """Return the number of bytes in a pipe, or 0 where the system does not report it."""
     try:
         from fcntl import ioctl
         from termios import FIONREAD
@@ -402,7 +418,10 @@ def _unread(pipe: int) -> int:
 
 
 def _again(error: ChannelClosed) -> ChannelClosed:
-    """The same for the next one who hears it: what is raised keeps hold of those who were told."""
+    """Return a copy of an error for another caller.
+
+    A raised exception references the frames of its caller through its traceback.
+    """
     return ChannelClosed(error.reason, delivered=False, public=error.public)
 
 
@@ -411,6 +430,8 @@ def _why(exc: Exception | None) -> str:
 
 
 def _excerpt(line: bytes | TooLong) -> str:
-    """How a frame began that was no message: for a person who has to find out what wrote it."""
+    """Return the beginning of a frame that is not a message, to help users find out which code
+    wrote it.
+    """
     start = line.start if isinstance(line, TooLong) else line[:200]
     return start.decode("utf-8", "replace")

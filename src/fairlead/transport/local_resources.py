@@ -1,4 +1,4 @@
-"""Shortages of this machine, told apart from failures of a server."""
+"""Distinction of exhausted resources of this machine from failures of a server."""
 
 import errno
 import os
@@ -30,15 +30,16 @@ def connect_error(
 
 
 def exhausted_resource(cause: BaseException | None, *, spawning: bool = False) -> str | None:
-    """Return what this machine has run out of, if that is why a connection was not opened.
+    """Return the resource of this machine that is exhausted and prevented a connection, or None.
 
-    `spawning`: a process was to be started, where EAGAIN means that there may be no more of them.
-    A socket says the same when the peer accepts too slowly.
+    `spawning` means that a process was being started: EAGAIN then means that no further process is
+    allowed. A socket reports EAGAIN if the peer accepts too slowly.
     """
     match cause:
         case MemoryError():
             return "memory"
         case RuntimeError():
+            # CPython has no exception class of its own for this.
             return "threads" if "start new thread" in str(cause) else None
         case socket.gaierror():
             # A resolver that cannot open its files reports an unknown host.

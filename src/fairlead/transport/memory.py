@@ -1,4 +1,4 @@
-"""Two ends of a conversation in one process: real frames, no file descriptors."""
+"""Pairs of connected channels in one process: encoded frames without file descriptors."""
 
 import asyncio
 
@@ -10,9 +10,9 @@ __all__ = ["memory_pair"]
 
 
 def memory_pair(*, limit: int = MAX_MESSAGE) -> tuple[LineChannel, LineChannel]:
-    """Two connected channels.
+    """Return two connected channels.
 
-    What is sent at one end arrives, encoded and decoded, at the other.
+    Messages sent on one of them are encoded, decoded and delivered by the other.
     """
     context = TransportContext(transport_type="memory")
     left, right = LineChannel(context, limit=limit), LineChannel(context, limit=limit)
@@ -23,7 +23,7 @@ def memory_pair(*, limit: int = MAX_MESSAGE) -> tuple[LineChannel, LineChannel]:
 
 
 class _Pipe:
-    """One direction: the sink of one channel and the source of the other."""
+    """One direction of a pair: the sink of one channel and the source of the other."""
 
     def __init__(self, writer: LineChannel, reader: LineChannel) -> None:
         self._loop = asyncio.get_running_loop()
@@ -64,17 +64,19 @@ class _Pipe:
         self._schedule()
 
     def close(self) -> None:
-        """Either end has had enough; what was written before still arrives."""
+        """Close either end. Bytes that were written before are still delivered."""
         self._ended = True
         self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
+            # Delivered in a later turn of the loop, because `send` must not call the peer's
+            # handlers.
             self._loop.call_soon(self._move)
 
     def _move(self) -> None:
-        """One turn's writes are one chunk, as on a pipe."""
+        """Deliver the writes of one turn as one chunk, as on a pipe."""
         self._scheduled = False
         if not self._paused:
             chunk = b"".join(self._queued)

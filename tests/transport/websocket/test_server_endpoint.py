@@ -96,7 +96,7 @@ async def test_a_client_is_answered_and_leaves() -> None:
         ({}, "/ws/", "", None, ""),
         ({}, "/api/ws", "/api", None, ""),
         ({}, "/other", "", 404, "WebSockets are served at /ws"),
-        ({"ws_path": None}, "/ws", "", 404, "no WebSockets are served here"),
+        ({"ws_path": None}, "/ws", "", 404, "WebSockets are not served here"),
         ({"ws_path": "/a/"}, "/a", "", None, ""),
         ({"auth_token": "x"}, "/ws", "", 401, None),
         ({"auth_token": "x"}, "/other", "", 401, None),
@@ -123,7 +123,7 @@ async def test_headers_that_decide_may_occur_once() -> None:
         client = await Client(app, origin, (b"x", b"1"), (b"x", b"2")).opened()
         client.leave()
         await client.task
-        said = "host, origin and authorization may be there once"
+        said = "host, origin and authorization headers must not be repeated"
         assert await Client(app, origin, origin).refused() == (400, said)
         assert await Client(app, (b"host", b"localhost")).refused() == (400, said)
 
@@ -132,13 +132,13 @@ async def test_a_server_without_the_extension_is_closed_instead() -> None:
     async with application(ws_path=None) as app:
         for extensions in ({}, None):
             client = Client(app, extensions=extensions)
-            assert await client.closed() == (1008, "no WebSockets are served here")
+            assert await client.closed() == (1008, "WebSockets are not served here")
 
 
 @pytest.mark.parametrize(
     ("event", "code", "reason"),
     [
-        ({"bytes": b"{}"}, 1003, "messages are text frames"),
+        ({"bytes": b"{}"}, 1003, "messages must be text frames"),
         ({"text": "x" * 101}, 1009, "a message has at most 100 bytes"),
         ({"text": "ü" * 51}, 1009, "a message has at most 100 bytes"),
     ],
@@ -180,7 +180,7 @@ async def test_a_server_that_ends_says_goodbye() -> None:
         clients = [await Client(app).opened() for _ in range(2)]
         closing = asyncio.create_task(app.sockets.close())
         for client in clients:
-            assert await client.closed() == (1001, "the server ends")
+            assert await client.closed() == (1001, "the server is shutting down")
         await closing
         await app.sockets.close()
         assert app.sockets._open == set()

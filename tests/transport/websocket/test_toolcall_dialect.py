@@ -133,7 +133,7 @@ async def test_a_call_becomes_a_request_and_its_answer_a_frame() -> None:
 
 async def test_a_call_without_an_id_cannot_be_answered() -> None:
     served = await Served().start()
-    with pytest.raises(RemoteProtocolError, match="A tool call has an id") as refused:
+    with pytest.raises(RemoteProtocolError, match="A tool call must have an id") as refused:
         served.channel.take_call(members({"name": "add"}))
     assert refused.value.code == -32600
     await served.close()
@@ -170,7 +170,7 @@ async def test_a_server_that_asks_back_is_told_that_it_cannot() -> None:
     assert served.socket.sent == []
     refused = served.heard[2]
     assert isinstance(refused, Failure)
-    error = {"code": -32601, "message": "Tool-call frames cannot ask back"}
+    error = {"code": -32601, "message": "Tool-call frames cannot carry requests to the client"}
     assert (refused.id, json.loads(bytes(refused.error))) == ("q", error)
     await served.close()
 

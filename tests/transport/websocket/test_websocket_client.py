@@ -183,7 +183,9 @@ async def test_a_server_that_ends_is_named_as_the_cause() -> None:
             staying = asyncio.create_task(peer.request("tools/call", {"name": "stay"}))
             assert (await add_one(peer)) == "2"  # so the other one has arrived
             await stack.aclose()
-            with pytest.raises(ChannelClosed, match=r"1001 \(going away\): the server ends"):
+            with pytest.raises(
+                ChannelClosed, match=r"1001 \(going away\): the server is shutting down"
+            ):
                 await staying
             assert peer.channel.context.close_code == 1001
             assert not peer.channel.context.connected
@@ -629,12 +631,12 @@ async def test_a_peer_that_takes_nothing_is_hung_up_on(monkeypatch: pytest.Monke
     running = asyncio.create_task(channel.run(lambda _: None))
     for _ in range(3):
         channel.send(LARGE)
-    with pytest.raises(ChannelClosed, match=r"1008 \(policy violation\): nothing is read"):
+    with pytest.raises(ChannelClosed, match=r"1008 \(policy violation\): the peer does not read"):
         await running
     with pytest.raises(ChannelClosed):
         await channel.drain()
     await channel.close()
-    assert held.closed == [(1008, "nothing is read")]
+    assert held.closed == [(1008, "the peer does not read")]
     assert held.taken == []
 
 
@@ -643,11 +645,11 @@ async def test_what_nobody_will_ever_read_is_not_kept(monkeypatch: pytest.Monkey
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
     running = asyncio.create_task(channel.run(lambda _: None))
-    with pytest.raises(ChannelClosed, match="too much is waiting") as caught:
+    with pytest.raises(ChannelClosed, match="too many bytes unread") as caught:
         for _ in range(FLOOD):
             channel.send(LARGE)
     assert caught.value.delivered is False
-    with pytest.raises(ChannelClosed, match="too much is waiting"):
+    with pytest.raises(ChannelClosed, match="too many bytes unread"):
         await running
     await channel.close()
 
@@ -720,11 +722,15 @@ def _translated(exc: Exception) -> Exception:
             ConnectFailed,
             "WebSocket open timeout after 2500ms: ws://host/ws did not answer",
         ),
-        (InvalidURI("x", "no scheme"), ConfigError, "ws://host/ws is no WebSocket URL: no scheme"),
+        (
+            InvalidURI("x", "no scheme"),
+            ConfigError,
+            "ws://host/ws is not a WebSocket URL: no scheme",
+        ),
         (
             InvalidHandshake("odd"),
             ConnectFailed,
-            "ws://host/ws is no WebSocket server: odd",
+            "ws://host/ws is not a WebSocket server: odd",
         ),
         (OSError("refused"), ConnectFailed, "Could not connect to ws://host/ws: refused"),
         (ValueError("bad"), ConnectFailed, "Could not connect to ws://host/ws: bad"),

@@ -423,7 +423,7 @@ async def test_a_server_that_ends_says_so() -> None:
             await client.say(call(1, "wait"))
             await server.waiting.wait()
             await stack.aclose()
-            assert await client.end() == (1001, "the server ends")
+            assert await client.end() == (1001, "the server is shutting down")
             assert server.wait_ended.is_set()
 
 

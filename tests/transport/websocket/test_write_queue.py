@@ -47,7 +47,7 @@ async def test_a_peer_that_takes_nothing_for_a_minute_is_given_up(
     await asyncio.sleep(59)
     assert peer.given_up == []
     await asyncio.sleep(1)
-    assert peer.given_up == ["nothing is read"]
+    assert peer.given_up == ["the peer does not read"]
     assert (peer.queue.congested, peer.queue.full) == (False, False)
 
 
@@ -78,7 +78,7 @@ async def test_sixteen_times_the_hard_limit_is_too_much() -> None:
         peer.queue.put(frame)
     assert (peer.given_up, peer.queue.full) == ([], True)
     peer.queue.put(b"x")
-    assert peer.given_up == ["too much is waiting to be read"]
+    assert peer.given_up == ["the peer left too many bytes unread"]
     assert not peer.queue.full
     await asyncio.sleep(0)
 
@@ -156,5 +156,5 @@ async def test_a_single_frame_may_be_as_large_as_it_is() -> None:
     peer.queue.put(Huge())
     assert peer.given_up == []
     peer.queue.put(b"x")  # the first one may not have left yet, but two are one too many
-    assert peer.given_up == ["too much is waiting to be read"]
+    assert peer.given_up == ["the peer left too many bytes unread"]
     await asyncio.sleep(0)

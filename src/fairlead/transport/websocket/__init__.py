@@ -1,1 +1,3 @@
-"""MCP over WebSocket: one message in each text frame, at both ends, in every era."""
+"""MCP over WebSocket for clients and servers, in all protocol revisions: one message per text
+frame.
+"""

@@ -1,4 +1,4 @@
-"""The client's end of a WebSocket: what a server says beside the protocol must not disturb it."""
+"""The client's channel on a WebSocket, which tolerates frames that are not JSON-RPC."""
 
 from ...errors import RemoteProtocolError
 from ...protocol.json_edit import RawMembers, members_of
@@ -10,12 +10,12 @@ __all__ = ["WebSocketClientChannel", "read_bare_notification", "to_jsonrpc"]
 
 
 def to_jsonrpc(members: RawMembers, *names: str) -> bytes:
-    """A frame with these members, as JSON-RPC has it."""
+    """Return a JSON-RPC frame with the given members."""
     return to_json({"jsonrpc": "2.0", **{n: members[n] for n in names if n in members}})
 
 
 def read_bare_notification(members: RawMembers) -> Notification | None:
-    """A notification that somebody sent without the envelope, if this is one."""
+    """Return the notification in a frame that lacks the `jsonrpc` member, or None."""
     if "id" in members or "method" not in members:
         return None
     try:
@@ -26,7 +26,10 @@ def read_bare_notification(members: RawMembers) -> Notification | None:
 
 
 class WebSocketClientChannel(WebSocketChannel):
-    """Objects that are no JSON-RPC and answer nothing of ours (`{"type": "ping"}`) pass by."""
+    """A WebSocket channel that ignores objects that are neither JSON-RPC nor a response.
+
+    An example is `{"type": "ping"}`, which some servers send.
+    """
 
     def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
         members = members_of(frame) if error.code == INVALID_REQUEST else None

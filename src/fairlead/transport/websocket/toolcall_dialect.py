@@ -1,9 +1,9 @@
-"""The tool-call dialect: frames that are nothing but calls, for programs that speak no JSON-RPC.
+"""The tool-call dialect: frames that contain only tool calls, for programs without JSON-RPC.
 
     {"id": 1, "name": "add", "arguments": {"a": 1, "b": 2}}
 
-The answer is a tool response or a tool error with the same id: the same envelopes as everywhere.
-There is no handshake, so each end plays the missing part to its own peer layer.
+The response is a tool response or a tool error with the same id, in the usual envelope. The dialect
+has no handshake, so each end simulates one for its own peer layer.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _decode_id = msgspec.json.Decoder(RequestId).decode
 
 
 def is_tool_call(members: RawMembers) -> bool:
-    """Whether a frame that is no JSON-RPC speaks this dialect."""
+    """Return True if a frame that is not JSON-RPC is a call of this dialect."""
     return "jsonrpc" not in members and "method" not in members and "name" in members
 
 
@@ -53,10 +53,10 @@ def is_tool_call(members: RawMembers) -> bool:
 
 
 class ToolCallServerChannel(StreamedChannel):
-    """A `Channel` for the tool calls of one WebSocket, beside its JSON-RPC.
+    """A `Channel` for the tool calls of one WebSocket, separate from its JSON-RPC channel.
 
-    A conversation of its own: it is introduced with a handshake that the client never made, so
-    that one that it makes later, or ids that it also uses in JSON-RPC, do not get in the way.
+    The channel has its own conversation, which starts with a simulated handshake. A later handshake
+    of the client, or ids that the client also uses in JSON-RPC, therefore do not conflict with it.
     """
 
     def __init__(
@@ -65,19 +65,21 @@ class ToolCallServerChannel(StreamedChannel):
         super().__init__(context)
         self._carrier = carrier
         self._decoder = decoder
-        self._hello = secrets.token_hex(8)  # the id of a request that nobody may answer
-        self._refused: Failure | None = None  # the answer to that, if it was one
+        # The id of the simulated `initialize`. It is random, so that no id of the client equals it.
+        self._hello = secrets.token_hex(8)
+        # the error response to the simulated `initialize`, if it failed
+        self._refused: Failure | None = None
         self.take(_introduction(self._hello))
         self.take(Notification("notifications/initialized"))
 
     def take_call(self, members: RawMembers) -> None:
-        """Hand over a call as a `tools/call`.
+        """Deliver a call as a `tools/call` request.
 
         Raises:
-            RemoteProtocolError: it has no id that an answer could carry.
+            RemoteProtocolError: The call has no id, or not a valid one, for the response.
         """
         if "id" not in members:
-            raise RemoteProtocolError("A tool call has an id", code=INVALID_REQUEST)
+            raise RemoteProtocolError("A tool call must have an id", code=INVALID_REQUEST)
         call = {name: members[name] for name in ("name", "arguments", "_meta") if name in members}
         envelope = {"jsonrpc": "2.0", "id": members["id"], "method": "tools/call", "params": call}
         message = self._decoder.decode(to_json(envelope))
@@ -90,14 +92,19 @@ class ToolCallServerChannel(StreamedChannel):
     # Channel
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
-        """Only answers are part of the dialect."""
+        """Send a response; the dialect has no other messages. Requests to the client fail."""
         if isinstance(message, Success | Failure):
             if message.id != self._hello:
                 self._write(encode(message))
             elif isinstance(message, Failure):
-                self._refused = message  # and so is every call
+                # All calls get the same error.
+                self._refused = message
         elif isinstance(message, Request):
-            no = failure(message.id, METHOD_NOT_FOUND, "Tool-call frames cannot ask back")
+            no = failure(
+                message.id, METHOD_NOT_FOUND, "Tool-call frames cannot carry requests to the client"
+            )
+            # In a later turn of the loop: the peer layer registers the request after `send`
+            # returns.
             asyncio.get_running_loop().call_soon(self.take, no)
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
@@ -133,16 +140,16 @@ def _introduction(request_id: str) -> Request:
 
 
 class ToolCallClientChannel(WebSocketClientChannel):
-    """Sends each `tools/call` as a frame of the dialect and gives its answer the request's id.
+    """A channel that sends each `tools/call` as a frame of the dialect.
 
-    The rest of the protocol ends here: the handshake is answered as such a server would, if it
-    could, and everything else is no method it has.
+    Responses get the id of their request. The channel answers `initialize` and `ping` itself, and
+    all other methods with a "method not found" error.
     """
 
     def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
         super().__init__(context, socket)
         self._last = 0
-        self._waiting: dict[RequestId, RequestId] = {}  # ids of frames to those of requests
+        self._waiting: dict[RequestId, RequestId] = {}  # ids of frames to ids of requests
         self._local: dict[str, Callable[[Request], Message]] = {
             "initialize": self._introduce,
             "ping": lambda request: Success(request.id, Raw(b"{}")),
@@ -163,7 +170,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
             super().send(message)
 
     def take(self, frame: bytes) -> None:
-        """Answers need no `jsonrpc` here."""
+        """Decode a frame. Responses of this dialect need no `jsonrpc` member."""
         if b'"jsonrpc"' not in frame:
             members = members_of(frame)
             if members is not None and ("result" in members or "error" in members):
@@ -174,7 +181,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
         if isinstance(item, Success | Failure):
             request_id = None if item.id is None else self._waiting.pop(item.id, None)
             if request_id is None:
-                return  # late, given up or never asked
+                return  # late, cancelled or never requested
             item = replace(item, id=request_id)
         elif isinstance(item, RemoteProtocolError) and item.request_id is not None:
             item.request_id = self._waiting.pop(item.request_id, None)
@@ -190,7 +197,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
         self._waiting[self._last] = request.id
 
     def _forget(self, cancelled: Notification) -> None:
-        """The dialect cannot cancel; only we stop waiting."""
+        """Ignore the response to a cancelled request; the dialect cannot cancel the call."""
         given_up = _decode_id(_params(cancelled)["requestId"])
         for frame_id, request_id in self._waiting.items():
             if request_id == given_up:
@@ -207,7 +214,7 @@ class ToolCallClientChannel(WebSocketClientChannel):
 
 
 def _params(message: Request | Notification) -> RawMembers:
-    """Of a message that we made ourselves."""
+    """Return the parameters of a message that was built by this side."""
     return {} if isinstance(message.params, UnsetType) else members_of(message.params) or {}
 
 

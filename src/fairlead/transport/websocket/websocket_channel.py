@@ -1,4 +1,4 @@
-"""A channel on an open WebSocket, whoever opened it: frames in and out, and how it ends."""
+"""Channels on an open WebSocket, for clients and servers: reading, writing and closing."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from .write_queue import WriteQueue
 __all__ = ["SUBPROTOCOL", "WebSocketChannel", "WebSocketClosed", "WebSocketConnection", "describe"]
 
 SUBPROTOCOL = "mcp"
-LINGER = 1.0  # seconds for what is queued to leave, and again for the peer's close frame
+LINGER = 1.0  # seconds to write queued frames, and again to wait for the peer's close frame
 
 log = logging.getLogger("fairlead.transport")
 
@@ -40,7 +40,9 @@ _NAMES = {
 
 
 class WebSocketClosed(Exception):
-    """A socket is closed: `code` and `reason` of RFC 6455, 1006 if it just broke."""
+    """Raised when a socket is closed: `code` and `reason` as in RFC 6455, 1006 for a lost
+    connection.
+    """
 
     def __init__(self, code: int, reason: str = "") -> None:
         super().__init__(code, reason)
@@ -49,29 +51,39 @@ class WebSocketClosed(Exception):
 
 
 class WebSocketConnection(Protocol):
-    """An open WebSocket, as a library or an ASGI server has it."""
+    """An open WebSocket of a library or an ASGI server."""
 
     @property
     def open(self) -> bool:
-        """Whether frames can still be sent."""
+        """Return True if frames can still be sent."""
         ...
 
     async def receive(self) -> str | bytes:
-        """The next text or binary frame. Raises `WebSocketClosed`."""
+        """Return the next text or binary frame.
+
+        Raises:
+            WebSocketClosed: The connection is closed.
+        """
         ...
 
     async def send(self, frame: bytes) -> None:
-        """Send a text frame; waits while the peer reads slowly. Raises `WebSocketClosed`."""
+        """Send a text frame; wait while the peer reads slowly.
+
+        Raises:
+            WebSocketClosed: The connection is closed.
+        """
 
     async def close(self, code: int, reason: str) -> None:
-        """Say goodbye; may take long. More than once is harmless."""
+        """Perform the closing handshake, which may take long. Safe to call more than once."""
 
     def abort(self) -> None:
-        """Drop the connection, where that is ours to do."""
+        """Drop the connection, if this side owns it."""
 
 
 class WebSocketChannel(SharedStream):
-    """A `Channel` on a `WebSocketConnection`. Subclasses decide what it reads and skips."""
+    """A `Channel` on a `WebSocketConnection`. Subclasses decide which frames it accepts and
+    ignores.
+    """
 
     def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
         self.context = context
@@ -82,9 +94,10 @@ class WebSocketChannel(SharedStream):
             socket.send, failed=self._unsent, given_up=lambda why: self.close_with(1008, why)
         )
         self._deliver: Deliver | None = None
-        self._early: list[Incoming] = []  # before anybody ran us
-        self._end: ChannelClosed | None = None  # nothing can be sent any more
-        self._broken: ChannelClosed | None = None  # nothing will arrive any more, not by our wish
+        self._early: list[Incoming] = []  # items that arrived before `run` was called
+        self._end: ChannelClosed | None = None  # set once nothing can be sent
+        # the error that `run` raises, if the channel ended without `close`
+        self._broken: ChannelClosed | None = None
         self._farewell = (1000, "")
         self._reader: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -129,14 +142,14 @@ class WebSocketChannel(SharedStream):
             self._closing = self._loop.create_task(self._shut())
         await asyncio.wait((self._closing,))
 
-    # What the ends use
+    # Used by both ends
 
     def arrived(self, data: str | bytes) -> None:
-        """A frame came."""
+        """Process a frame that arrived."""
         self.take(data.encode() if isinstance(data, str) else data)
 
     def take(self, frame: bytes) -> None:
-        """Read a frame and hand it over."""
+        """Decode a frame and deliver it."""
         try:
             item = self.decoder.decode(frame)
         except RemoteProtocolError as exc:
@@ -145,7 +158,7 @@ class WebSocketChannel(SharedStream):
             self.hand_over(item)
 
     def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
-        """A frame is no message: the peer layer answers or skips it."""
+        """Deliver the error of an invalid frame; the peer layer answers or ignores it."""
         error.excerpt = frame[:200].decode("utf-8", "replace")
         error.size, error.frame = len(frame), frame
         self.hand_over(error)
@@ -157,30 +170,34 @@ class WebSocketChannel(SharedStream):
             self._deliver(item)
 
     def check_open(self) -> None:
-        """Raises `ChannelClosed` if nothing can be sent."""
+        """Raise `ChannelClosed` if nothing can be sent."""
         if self._end is not None:
             raise self._refused(self._end)
         if not self._socket.open:
             raise ChannelClosed("WebSocket not open", delivered=False)
 
     def write(self, frame: bytes) -> None:
-        """Queue a frame. Raises `ChannelClosed` if it certainly cannot be delivered."""
+        """Queue a frame.
+
+        Raises:
+            ChannelClosed: The frame certainly cannot be delivered.
+        """
         self.check_open()
         self._outbox.put(frame)
 
     def set_close_reason(self, code: int, reason: str) -> None:
-        """What to say when we close."""
+        """Set the code and reason of the close frame that `close` sends."""
         self._farewell = code, reason
 
     def close_with(self, code: int, reason: str) -> None:
-        """End it from our side, with everything that is still queued."""
+        """End the channel and drop all queued frames; `close` then sends this code and reason."""
         self.set_close_reason(code, reason)
         self._ended(WebSocketClosed(code, reason))
         if self._reader is not None:
             self._reader.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until somebody has closed it, and that is done."""
+        """Wait until the channel has been closed."""
         await self._closed.wait()
 
     # Private
@@ -189,21 +206,25 @@ class WebSocketChannel(SharedStream):
         try:
             turn = MESSAGES_PER_TURN.value
             for count in itertools.count(1):
+                # Each frame may cause a response, so a peer that does not read is not read from
+                # either.
                 if self._outbox.full:
                     await self._outbox.drain()
                 self.arrived(await self._socket.receive())
                 if count % turn == 0:
-                    # Frames that came in one packet are received without waiting.
+                    # Frames that arrived in one packet are received without waiting.
                     await asyncio.sleep(0)
         except WebSocketClosed as exc:
             self._ended(exc)
+        # A defect in `arrived` would otherwise leave an open socket that is never read.
         except Exception:
             log.exception("a WebSocket could not be read")
             self.close_with(1011, "internal error")
 
     def _ended(self, gone: WebSocketClosed) -> None:
         if self._closing is not None or self._broken is not None:
-            return  # as we wished
+            # This side has closed the connection.
+            return
         self.context = replace(self.context, connected=False, close_code=gone.code)
         self._over(describe(gone.code, gone.reason))
         self._outbox.drop()
@@ -212,18 +233,19 @@ class WebSocketChannel(SharedStream):
 
     def _unsent(self, error: Exception) -> None:
         if isinstance(error, WebSocketClosed):
-            self._over(describe(error.code, error.reason))  # the reader learns more about why
+            # The reader will report the cause in more detail.
+            self._over(describe(error.code, error.reason))
         else:
             log.error("a WebSocket could not be written", exc_info=error)
             self.close_with(1011, "internal error")
 
     def _over(self, reason: str = "") -> None:
-        """From now on nothing can be sent."""
+        """Reject all further sends."""
         if self._end is None:
             self._end = ChannelClosed(reason, delivered=False)
 
     async def _shut(self) -> None:
-        """Let what is queued leave, say goodbye, and drop whatever does not end by itself."""
+        """Write the queued frames, perform the closing handshake, and drop the connection."""
         self._over()
         try:
             await self._outbox.flush(LINGER)
@@ -231,7 +253,7 @@ class WebSocketChannel(SharedStream):
                 async with asyncio.timeout(LINGER):
                     await self._socket.close(*self._farewell)
             except (WebSocketClosed, TimeoutError, OSError) as exc:
-                log.debug("no proper end of a WebSocket: %s", exc)
+                log.debug("WebSocket closing handshake failed: %s", exc)
         finally:
             self._socket.abort()
             if self._reader is not None:
@@ -244,6 +266,6 @@ class WebSocketChannel(SharedStream):
 
 
 def describe(code: int, reason: str = "") -> str:
-    """How a WebSocket ended, for people."""
+    """Return a description of how a WebSocket was closed, for people."""
     name = f" ({_NAMES[code]})" if code in _NAMES else ""
     return f"WebSocket closed with {code}{name}" + (f": {reason}" if reason else "")

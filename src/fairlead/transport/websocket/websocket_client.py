@@ -1,4 +1,4 @@
-"""The client's end: opening a WebSocket with the library `websockets`."""
+"""Client connections over WebSocket, opened with the library `websockets`."""
 
 import contextlib
 import ssl as tls
@@ -28,9 +28,9 @@ from .websocket_channel import LINGER, SUBPROTOCOL, WebSocketChannel, WebSocketC
 
 __all__ = ["WebSocketDialect", "connect_websocket"]
 
-OPEN_TIMEOUT = 5.0  # seconds, where no timeout of requests says otherwise
-PING_INTERVAL = 20.0  # seconds; a server that misses one for as long again is gone
-MAX_ERROR_BODY = 4096  # bytes that are kept of a refusal
+OPEN_TIMEOUT = 5.0  # seconds, unless a request timeout is configured
+PING_INTERVAL = 20.0  # seconds; a server that does not answer a ping for as long is lost
+MAX_ERROR_BODY = 4096  # bytes of an error response that are kept
 
 WebSocketDialect = Literal["jsonrpc", "toolcall"]
 
@@ -48,13 +48,13 @@ async def connect_websocket(
 ) -> WebSocketChannel:
     """Open a WebSocket to a server and offer the subprotocol `mcp`.
 
-    `open_timeout` is 5 seconds unless given; 0 means no limit. Proxies come from the environment,
-    unless one is named or, with None, there is to be none.
+    `open_timeout` defaults to 5 seconds; 0 means no limit. `proxy` is True for the proxies of the
+    environment, the URL of a proxy, or None for a direct connection.
 
     Raises:
-        ConfigError: that is no `ws:` or `wss:` URL.
-        ConnectFailed: nobody answered (in time), or not as a WebSocket server does.
-        HttpError: the server refused; with its status and words.
+        ConfigError: The URL is not a `ws:` or `wss:` URL.
+        ConnectFailed: The server did not answer in time, or not as a WebSocket server.
+        HttpError: The server refused the connection; with its status and response body.
     """
     shown = _shown(url)
     seconds = OPEN_TIMEOUT if open_timeout is None else open_timeout
@@ -65,7 +65,9 @@ async def connect_websocket(
         connection = await _Connect(
             url,
             subprotocols=[Subprotocol(SUBPROTOCOL)],
-            compression=None,  # messages are small or secret, and bombs are none without it
+            # Messages are small or secret, and without compression a server cannot send
+            # decompression bombs.
+            compression=None,
             additional_headers=dict(headers or {}),
             user_agent_header="fairlead",
             open_timeout=seconds or None,
@@ -86,7 +88,10 @@ async def connect_websocket(
 
 
 class _Connect(connect):
-    """The library's way to connect, but never on to another origin: our headers are secrets."""
+    """A `connect` of the library that does not follow redirects to another origin.
+
+    The headers contain credentials.
+    """
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         before = urlsplit(self.uri)
@@ -99,7 +104,7 @@ class _Connect(connect):
 
 
 class _LibraryConnection:
-    """A `WebSocketConnection` of the library."""
+    """A `WebSocketConnection` on a connection of the library."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -124,13 +129,16 @@ class _LibraryConnection:
         await self._connection.close(code, reason)
 
     def abort(self) -> None:
-        # A transport that is just being lost does not expect to be asked.
+        # A transport that is losing its connection may raise.
         with contextlib.suppress(Exception):
             self._connection.transport.abort()
 
 
 def _gone(exc: ConnectionClosed) -> WebSocketClosed:
-    """The first close frame is the reason; the second only repeats its code."""
+    """Translate an exception of the library.
+
+    The first close frame contains the reason; the second only repeats its code.
+    """
     first = exc.rcvd if exc.rcvd is not None and exc.rcvd_then_sent is not False else exc.sent
     if first is None:
         return WebSocketClosed(1006, str(exc.__cause__ or ""))
@@ -147,16 +155,16 @@ def _translate(exc: Exception, shown: str, seconds: float) -> NoReturn:
         text = f"WebSocket open timeout after {seconds * 1000:.0f}ms: {shown} did not answer"
         raise ConnectFailed(text) from exc
     if isinstance(exc, InvalidURI):
-        raise ConfigError(f"{shown} is no WebSocket URL: {exc.msg}") from exc
+        raise ConfigError(f"{shown} is not a WebSocket URL: {exc.msg}") from exc
     if isinstance(exc, InvalidHandshake):
-        raise ConnectFailed(f"{shown} is no WebSocket server: {exc}") from exc
+        raise ConnectFailed(f"{shown} is not a WebSocket server: {exc}") from exc
     if isinstance(exc, OSError | WebSocketException | ImportError | ValueError):
         raise connect_error(f"Could not connect to {shown}: {exc}", exc) from exc
     raise exc
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """Return a URL without the parts that may contain secrets."""
     try:
         parts = urlsplit(url)
         return parts._replace(

@@ -1,4 +1,4 @@
-"""The server's end: WebSockets that an ASGI server hands to us, let in as over HTTP."""
+"""The server's WebSocket endpoint on ASGI, with the same admission checks as HTTP."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from .websocket_channel import SUBPROTOCOL, WebSocketChannel, WebSocketClosed
 
 __all__ = ["WebSocketEndpoint"]
 
-# What decides who may come in; a proxy may have read another one than we do, if there are two.
+# Headers that decide on admission. If one occurs twice, a proxy may have checked the other value.
 _DECISIVE = (b"host", b"origin", b"authorization")
 _REASON = 120  # bytes of a reason that fit in a close frame
 
@@ -33,10 +33,10 @@ log = logging.getLogger("fairlead.transport")
 
 
 class WebSocketEndpoint:
-    """All WebSockets of an endpoint."""
+    """The WebSocket connections of an endpoint."""
 
     def __init__(self, accept: AcceptSession, settings: HttpSettings, guard: RequestGuard) -> None:
-        """`accept` starts serving a channel."""
+        """`accept` starts to serve a channel."""
         self._accept = accept
         self._settings = settings
         self._guard = guard
@@ -47,7 +47,7 @@ class WebSocketEndpoint:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one WebSocket to its end."""
+        """Serve one WebSocket until it is closed."""
         await receive()  # websocket.connect
         headers: dict[bytes, bytes] = dict(scope["headers"])
         who = self._admit(scope, headers)
@@ -62,9 +62,11 @@ class WebSocketEndpoint:
             await self._converse(socket, _context(scope, headers), who)
 
     async def close(self) -> None:
-        """Say goodbye to everybody; what is under way is cancelled."""
+        """Close all connections with 1001 and cancel their requests."""
         if self._open:
-            await asyncio.gather(*(c.close(1001, "the server ends") for c in list(self._open)))
+            await asyncio.gather(
+                *(c.close(1001, "the server is shutting down") for c in list(self._open))
+            )
 
     async def _converse(
         self, socket: "_AsgiSocket", context: TransportContext, principal: Principal
@@ -81,6 +83,7 @@ class WebSocketEndpoint:
         channel = _ServedChannel(context, socket, accept, self._settings.max_body)
         try:
             served = accept(channel)
+        # A failure of the application must be reported to the client with a close code.
         except Exception:
             log.exception("a WebSocket could not be served")
             await socket.close(1011, "internal error")
@@ -96,7 +99,7 @@ class WebSocketEndpoint:
         finally:
             self._open.discard(connection)
             self._shares.discard(connection)
-            await connection.close(1001, "the server ends")
+            await connection.close(1001, "the server is shutting down")
 
     def _end_soon(self, connection: "_ServedConnection") -> None:
         work = connection.close(1013, "this client has too many connections")
@@ -109,7 +112,9 @@ class WebSocketEndpoint:
         if len(headers) != len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in _DECISIVE):
-                return RequestRefusal(400, "host, origin and authorization may be there once")
+                return RequestRefusal(
+                    400, "host, origin and authorization headers must not be repeated"
+                )
         refusal = self._guard.refuse(headers, scope.get("server"))
         if refusal is not None:
             return refusal
@@ -119,14 +124,14 @@ class WebSocketEndpoint:
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
         place = self._settings.ws_path
         if place is None:
-            return RequestRefusal(404, "no WebSockets are served here")
+            return RequestRefusal(404, "WebSockets are not served here")
         if path != place.rstrip("/"):
             return RequestRefusal(404, f"WebSockets are served at {place}")
         return who
 
 
 async def reject_upgrade(scope: Scope, send: Send, refusal: RequestRefusal) -> None:
-    """Say no before it is a WebSocket, with status and reason where the ASGI server can."""
+    """Refuse a WebSocket handshake, with status and body if the ASGI server supports that."""
     text = f"{refusal.status} {HTTPStatus(refusal.status).phrase}: {refusal.message}\n"
     if "websocket.http.response" not in (scope.get("extensions") or ()):
         await send({"type": "websocket.close", "code": 1008, "reason": _cut(refusal.message)})
@@ -139,7 +144,7 @@ async def reject_upgrade(scope: Scope, send: Send, refusal: RequestRefusal) -> N
 
 
 class _ServedChannel(WebSocketChannel):
-    """The channel of one client, which may speak both dialects."""
+    """The channel of one client, which may use both dialects."""
 
     def __init__(
         self,
@@ -149,14 +154,14 @@ class _ServedChannel(WebSocketChannel):
         limit: int,
     ) -> None:
         super().__init__(context, socket)
-        self.calls: ServedPeer | None = None  # whoever serves the tool-call frames
+        self.calls: ServedPeer | None = None  # serves the tool-call frames
         self._accept = accept
         self._line: ToolCallServerChannel | None = None
         self._limit = limit
 
     def arrived(self, data: str | bytes) -> None:
         if isinstance(data, bytes):
-            self.close_with(1003, "messages are text frames")
+            self.close_with(1003, "messages must be text frames")
             return
         frame = data.encode()
         if len(frame) > self._limit:
@@ -182,12 +187,14 @@ class _ServedChannel(WebSocketChannel):
 
 
 def _is_aside(members: RawMembers) -> bool:
-    """What some clients send to keep a connection alive; nobody waits for an answer."""
+    """Return True for a frame that some clients send to keep a connection alive; it needs no
+    response.
+    """
     return not {"jsonrpc", "id", "method"} & members.keys() and "type" in members
 
 
 class _ServedConnection:
-    """A channel and those who talk on it."""
+    """A channel and the peers that serve it."""
 
     def __init__(self, channel: _ServedChannel, served: ServedPeer) -> None:
         self._channel = channel
@@ -201,7 +208,7 @@ class _ServedConnection:
 
 
 class _AsgiSocket:
-    """A `WebSocketConnection` of an ASGI server."""
+    """A `WebSocketConnection` on the callables of an ASGI server."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.open = True
@@ -211,7 +218,8 @@ class _AsgiSocket:
     async def tell(self, event: dict[str, Any]) -> None:
         try:
             await self._send(event)
-        except (OSError, RuntimeError) as exc:  # the second if it is closed at their end only
+        # Some servers raise `RuntimeError` if only their side is closed.
+        except (OSError, RuntimeError) as exc:
             self.open = False
             raise WebSocketClosed(1006, str(exc)) from exc
 
@@ -233,7 +241,7 @@ class _AsgiSocket:
             await self.tell({"type": "websocket.close", "code": code, "reason": _cut(reason)})
 
     def abort(self) -> None:
-        """The ASGI server drops what is left when we return."""
+        """Do nothing: the ASGI server drops the connection when `serve` returns."""
 
 
 def _context(scope: Scope, headers: dict[bytes, bytes]) -> TransportContext:

@@ -1,4 +1,4 @@
-"""Frames on their way to a peer that may read slowly: one writer, and a bound in bytes."""
+"""A queue of frames for a peer that may read slowly, with one writer and a limit in bytes."""
 
 import asyncio
 from collections import deque
@@ -9,17 +9,17 @@ from ..line_channel import HARD_LIMIT, HIGH_WATER
 
 __all__ = ["FLOOD", "WriteQueue"]
 
-FLOOD = 16  # times the hard limit: a peer that will never read all of it
-STALLED = 60.0  # seconds in which a peer that we wait for takes nothing
+FLOOD = 16  # times the hard limit; a peer with that much unread data is disconnected
+STALLED = 60.0  # seconds without a completed write after which a slow peer is disconnected
 
 
 class WriteQueue:
-    """A queue that a task empties, as long as there is something in it.
+    """A queue that a task writes out while it is not empty.
 
-    Above the high-water mark polite senders wait. Above the hard limit its owner should not
-    read on, because answers could pile up behind a peer that does not read. What was asked before
-    may still be answered; but with `FLOOD` times as many bytes, or after a time in which
-    nothing left, the peer is given up.
+    Above the high-water mark well-behaved senders wait. Above the hard limit the owner should stop
+    reading, because responses could accumulate for a peer that does not read. Requests received
+    before may still be answered, but with `FLOOD` times as many bytes, or if no frame was written
+    for `STALLED` seconds, the peer is disconnected.
     """
 
     def __init__(
@@ -29,14 +29,16 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` is told what `send` raised, `given_up` why we hang up on a peer."""
+        """`failed` is called with the exception that `send` raised, `given_up` with the reason to
+        disconnect.
+        """
         self.congested = False
         self._send = send
         self._failed = failed
         self._given_up = given_up
         self._loop = asyncio.get_running_loop()
         self._queue: deque[bytes] = deque()
-        self._size = 0  # bytes in it, with the frame that is just being sent
+        self._size = 0  # bytes queued, including the frame that is being sent
         self._sent = 0  # frames
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -61,13 +63,13 @@ class WriteQueue:
             await self._drained.wait()
 
     async def flush(self, seconds: float) -> None:
-        """Give what is queued so much time to leave, and drop the rest."""
+        """Write queued frames for up to `seconds`, and drop the rest."""
         if self._writer is not None:
             await asyncio.wait((self._writer,), timeout=seconds)
         self.drop()
 
     def drop(self) -> None:
-        """Nothing of what is queued leaves any more."""
+        """Drop all queued frames."""
         if self._writer is not None:
             self._writer.cancel()
             self._writer = None
@@ -85,6 +87,7 @@ class WriteQueue:
                 if self.congested and self._size <= HIGH_WATER // 2:
                     self._relieved()
             self._writer = None
+        # `send` belongs to a library or an ASGI server, so any exception is possible.
         except Exception as exc:
             self._writer = None
             self.drop()
@@ -94,9 +97,10 @@ class WriteQueue:
         if not self.congested:
             self.congested = True
             self._watch()
+        # A single frame may be larger than the limit.
         if self._size > FLOOD * HARD_LIMIT and len(self._queue) > 1:
             self.drop()
-            self._given_up("too much is waiting to be read")
+            self._given_up("the peer left too many bytes unread")
 
     def _relieved(self) -> None:
         self.congested = False
@@ -111,6 +115,6 @@ class WriteQueue:
     def _look(self, sent: int) -> None:
         if sent == self._sent:
             self.drop()
-            self._given_up("nothing is read")
+            self._given_up("the peer does not read")
         else:
             self._watch()
