@@ -1,1 +1,1 @@
-"""What tests share: servers, clients, files and programs."""
+"""Shared test code: servers, clients, files and programs."""

@@ -1,4 +1,4 @@
-"""A clock that tests set forward, so that idle times pass at once while processes really run.
+"""A clock that tests advance, so that idle times pass at once while processes really run.
 
 Import the fixture `virtual_time` from here; it replaces the one of `tests/conftest.py`.
 """
@@ -14,11 +14,11 @@ from tests.support.virtual_time import VirtualTime
 __all__ = ["AdjustableClock", "virtual_time"]
 
 STEP = 30.0  # seconds
-PAUSE = 0.01  # seconds that pass after each step
+PAUSE = 0.01  # real seconds that each step waits, so that due timers run
 
 
 class AdjustableClock(VirtualTime):
-    """The real clock, plus what it was set forward."""
+    """The real clock plus the time by which a test has advanced it."""
 
     def __init__(self, real: Callable[[], float]) -> None:
         self._real = real
@@ -28,9 +28,9 @@ class AdjustableClock(VirtualTime):
         return self._real() + self._forward
 
     async def advance(self, seconds: float) -> None:
-        """Set the clock forward, and let the timers that are due do their work.
+        """Advance the clock and run the timers that are due.
 
-        In steps, so that periodic work happens about as often as it would.
+        The clock moves in steps, so that periodic work happens about as often as it would.
         """
         while seconds > 0:
             self._forward += min(seconds, STEP)

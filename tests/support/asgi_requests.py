@@ -1,4 +1,4 @@
-"""Requests to an ASGI application without a socket, whose answers are seen as they come."""
+"""Requests to an ASGI application without a socket, with access to partial responses."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ _USUAL = {"host": "localhost", "content-type": "application/json", "accept": BOT
 
 
 class AsgiRequest:
-    """One request, and what was sent in answer so far."""
+    """One request and the events that the application has sent so far."""
 
     def __init__(
         self,
@@ -25,10 +25,11 @@ class AsgiRequest:
         query: str = "",
         more_body: bool = False,
     ) -> None:
-        """A message is encoded, bytes are sent as they are; a header that is None is left out."""
+        """Encode a message that is not bytes as JSON; omit headers whose value is None."""
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.sent: list[Any] = []
-        self.held: asyncio.Event | None = None  # until it is set, nothing more is read
+        # until it is set, the client reads no further events
+        self.held: asyncio.Event | None = None
         self._incoming: asyncio.Queue[Any] = asyncio.Queue()
         first = {"type": "http.request", "body": b"" if message is None else body}
         self._incoming.put_nowait({**first, "more_body": more_body})
@@ -49,11 +50,11 @@ class AsgiRequest:
         self.sent.append(event)
 
     def disconnect(self) -> None:
-        """Leave, as the client."""
+        """Disconnect, as the client."""
         self._incoming.put_nowait({"type": "http.disconnect"})
 
     async def finished(self) -> "AsgiRequest":
-        """Wait until the application has answered."""
+        """Wait until the application has sent its response."""
         async with asyncio.timeout(5):
             await self.task
         return self

@@ -18,7 +18,7 @@ def visit(
     program: Sequence[str] = (),
     on_stderr: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """List the tools, call `shout` with each text, and give what it says, or why it refuses."""
+    """List the tools, call `shout` with each text, and return each result or error message."""
     command = program or [sys.executable, "-m", "fairlead", *args]
     return asyncio.run(_visit(command, texts, version, dict(env or {}), on_stderr))
 

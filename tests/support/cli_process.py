@@ -1,4 +1,4 @@
-"""Running `fairlead` as people do: as a process, with pipes or a terminal around it."""
+"""`fairlead` run as a process, with pipes or a terminal as its standard streams."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support.command_server import command_server
 
-LIMIT = 30.0  # seconds for anything that is waited for
+LIMIT = 30.0  # seconds that any wait may take
 
 DEMO = ("--", sys.executable, "-m", "fairlead.demo")
 
@@ -26,10 +26,10 @@ def fairlead(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, with pipes around it.
+    """Run a command to its end, with pipes as its standard streams.
 
-    It is a fork of a process that has imported `fairlead` already, unless the environment says
-    something to the interpreter.
+    The process is a fork of one that has already imported `fairlead`, unless `env` has variables
+    that configure the interpreter.
     """
     if not any(name.startswith("PYTHON") for name in env or ()):
         return command_server().run(
@@ -49,7 +49,7 @@ def fairlead(
 
 
 def on_terminal(*args: str, env: Mapping[str, str] | None = None) -> str:
-    """What a command shows to somebody at a terminal."""
+    """Return the output of a command at a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", *args],
@@ -64,7 +64,7 @@ def on_terminal(*args: str, env: Mapping[str, str] | None = None) -> str:
         while select.select([ours], [], [], LIMIT)[0]:
             shown += os.read(ours, 65536)
     except OSError:
-        pass  # Linux says so when the last writer has gone
+        pass  # Linux raises EIO when the last writer has closed the terminal
     finally:
         os.close(ours)
         process.wait(LIMIT)
@@ -72,7 +72,7 @@ def on_terminal(*args: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def server_file(folder: Path, *parts: str, name: str = "server.py") -> Path:
-    """A server in a file; its parts register what it offers on `server`."""
+    """Write a server to a file; `parts` is code that registers tools and resources on `server`."""
     file = folder / name
     head = "import asyncio, os, sys\nfrom fairlead import *\nserver = MCPServer('test')\n"
     foot = "\nif __name__ == '__main__':\n    server.run()\n"
@@ -85,7 +85,7 @@ def run_by(file: Path) -> tuple[str, ...]:
 
 
 def talk(*messages: Mapping[str, Any]) -> str:
-    """What a client of the handshake era says: it opens, then these."""
+    """Return the lines of a handshake-era client: its opening messages, then `messages`."""
     opening: list[Mapping[str, Any]] = [
         {
             "id": 0,
@@ -102,9 +102,9 @@ def talk(*messages: Mapping[str, Any]) -> str:
 
 
 class Signpost:
-    """A named pipe by which a process tells us its id, which is also how we know it is there.
+    """A named pipe through which a process reports its id once it runs.
 
-    `told` is the code with which it does.
+    `told` is the code that the process executes to write the id.
     """
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +113,7 @@ class Signpost:
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def read(self) -> int:
-        assert select.select([self._fd], [], [], LIMIT)[0], "the process did not say anything"
+        assert select.select([self._fd], [], [], LIMIT)[0], "the process did not report its id"
         return int(os.read(self._fd, 100))
 
     def close(self) -> None:
@@ -130,9 +130,9 @@ def signpost(path: Path) -> Iterator[Signpost]:
 
 
 def interrupt(post: Signpost, *args: str) -> tuple[int, str]:
-    """Press Ctrl-C once the server has said its id; it must be gone afterwards.
+    """Send SIGINT once the server has reported its id, and check that the server ends.
 
-    Returns the exit code and what was written to stderr.
+    Return the exit code and the text that was written to stderr.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", *args],
@@ -141,7 +141,7 @@ def interrupt(post: Signpost, *args: str) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         env=_environment(None),
         text=True,
-        # A shell that runs the tests in the background makes them ignore Ctrl-C.
+        # A shell that runs the tests in the background makes them ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
     )
     server = os.pidfd_open(post.read())

@@ -1,4 +1,4 @@
-"""Somebody with a home, a project and files of their own; nothing of this machine is seen."""
+"""A user with a home, a project and files, isolated from the machine that runs the tests."""
 
 import io
 import json
@@ -49,7 +49,7 @@ _OTHERS = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME
 
 
 class Done(NamedTuple):
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -57,7 +57,7 @@ class Done(NamedTuple):
 
 
 class Person:
-    """Runs commands in a project, as somebody whose home is a folder of the test."""
+    """A user whose home is a folder of the test, and who runs commands in a project."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -74,19 +74,19 @@ class Person:
         monkeypatch.chdir(self.project)
 
     def does(self, *args: str) -> Done:
-        """A command that starts nothing, in this process."""
+        """Run a command in this process; the command must not start another process."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             code = main(args)
         return Done(code, out.getvalue(), err.getvalue())
 
     def runs(self, *args: str, env: Mapping[str, str] | None = None) -> Done:
-        """The same as a process of its own."""
+        """Run a command as a process."""
         done = fairlead(*args, cwd=self.project, env={**self.env, **(env or {})})
         return Done(done.returncode, done.stdout, done.stderr)
 
     def begins(self, *args: str) -> subprocess.Popen[str]:
-        """A process that is not waited for."""
+        """Start a process without waiting for it."""
         return subprocess.Popen(
             [sys.executable, "-m", "fairlead", *args],
             cwd=self.project,
@@ -97,7 +97,7 @@ class Person:
         )
 
     def at_terminal(self, *args: str, replies: Mapping[str, str]) -> Done:
-        """A command at a terminal; `replies` has what is typed when a prompt ends like that."""
+        """Run a command at a terminal; `replies` maps the end of each prompt to its reply."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "fairlead", *args],
@@ -106,7 +106,7 @@ class Person:
             stderr=theirs,
             cwd=self.project,
             env={**os.environ, **self.env, "TERM": "dumb"},
-            start_new_session=True,  # a terminal of whoever runs the tests is none of its business
+            start_new_session=True,  # detached from the terminal in which the tests run
         )
         os.close(theirs)
         shown = b""
@@ -117,18 +117,18 @@ class Person:
                     if shown.endswith(prompt.encode()):
                         os.write(ours, f"{reply}\n".encode())
         except OSError:
-            pass  # Linux says so when the last writer has gone
+            pass  # Linux raises EIO when the last writer has closed the terminal
         finally:
             os.close(ours)
         return Done(process.wait(LIMIT), shown.decode().replace("\r\n", "\n"), "")
 
     def server(self, *parts: str, name: str = "server.py") -> dict[str, Any]:
-        """The entry of a server of ours."""
+        """Write a server program and return its configuration entry."""
         file = server_file(self.folder, *(parts or (TOOLS,)), name=name)
         return {"command": sys.executable, "args": [str(file)]}
 
     def has(self, path: str, servers: Mapping[str, Any], **more: Any) -> Path:
-        """A file of servers below the test's folder."""
+        """Write a configuration file with these servers below the test's folder."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         key = "servers" if ".vscode" in path else "mcpServers"

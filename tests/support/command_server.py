@@ -24,7 +24,7 @@ PRELOADED = ("fairlead.cli.main", "fairlead.client", "fairlead.manager", "fairle
 
 
 class CommandServer:
-    """The test's side: starts the process when it is first needed."""
+    """The test's side: starts the process on first use."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fairlead-tests-")
@@ -47,10 +47,10 @@ class CommandServer:
         env: Mapping[str, str],
         timeout: float,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, as `subprocess.run` would.
+        """Run a command to its end, as `subprocess.run` does.
 
         Raises:
-            subprocess.TimeoutExpired: the command has been killed.
+            subprocess.TimeoutExpired: The command took too long and was killed.
         """
         request = {"args": list(args), "cwd": str(cwd or Path.cwd()), "env": dict(env)}
         stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
@@ -79,7 +79,7 @@ class CommandServer:
 
 
 class _Reader:
-    """Reads a pipe in a thread."""
+    """A thread that reads a pipe to its end."""
 
     def __init__(self, fd: int) -> None:
         self.data = b""
@@ -113,13 +113,14 @@ def command_server() -> CommandServer:
     return _started[0]
 
 
-# The process.
+# The server process
 
 
 def _serve(listening: socket.socket) -> None:
     for name in PRELOADED:
         __import__(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that wait for commands need no reaping
+    # The supervising children end on their own and need no reaping.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         line, _ = listening.accept()
         if os.fork() == 0:
@@ -158,7 +159,7 @@ def _become(request: dict[str, object], fds: list[int]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
     sys.argv = ["fairlead", *request["args"]]  # type: ignore[misc]
-    sys.path[0] = ""  # as `python -m` has it
+    sys.path[0] = ""  # as `python -m` sets it
     from fairlead.cli.main import main
 
     code = 1

@@ -1,4 +1,4 @@
-"""Messages of the newest revision with all that may be in them, and the published schemas."""
+"""Messages of the newest revision with every optional member, and the published schemas."""
 
 import copy
 import json
@@ -170,7 +170,7 @@ ASK = {
 }
 TAG = {"_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
 
-# The same for params: name of the request in the schemas, value, revisions that can be told it.
+# The same for params: name of the request in the schemas, value, revisions that support it.
 PARAMS: dict[str, tuple[str, dict[str, Any], list[Revision]]] = {
     "initialize": ("InitializeRequest", CLIENT, list(HANDSHAKE)),
     "completion/complete": (
@@ -197,7 +197,7 @@ PARAMS: dict[str, tuple[str, dict[str, Any], list[Revision]]] = {
 }
 
 
-# The published schemas, as they are and closed: a closed one refuses members it does not name.
+# The published schemas, as published and closed: a closed schema rejects unknown members.
 
 
 @cache
@@ -219,7 +219,7 @@ def close(definition: dict[str, Any]) -> None:
 
 
 def refuse(uri: str) -> Any:
-    raise AssertionError(f"a schema that reads {uri}")
+    raise AssertionError(f"a schema refers to {uri}")
 
 
 def envelope(method: str, params: object) -> dict[str, Any]:
@@ -243,7 +243,7 @@ ODD = b'{"n":1.0000000000000000000000001e400,"big":12345678901234567890123456789
 
 
 def places(value: object) -> list[tuple[Any, Any]]:
-    """Every (container, key) inside a value."""
+    """Return every (container, key) inside a value."""
     pairs: list[tuple[Any, Any]] = []
     keyed = (
         value.items()
@@ -273,7 +273,7 @@ values = st.recursive(
 
 @st.composite
 def mutated(draw: st.DrawFn, good: dict[str, Any]) -> dict[str, Any]:
-    """A full-featured value with a few members replaced, removed or added."""
+    """Draw a full-featured value with a few members replaced, removed or added."""
     value = copy.deepcopy(good)
     for _ in range(draw(st.integers(0, 4))):
         container, key = draw(st.sampled_from(places(value) or [(value, "_meta")]))

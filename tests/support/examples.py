@@ -1,4 +1,4 @@
-"""How many examples a property is tried with."""
+"""The number of examples for each property test."""
 
 from hypothesis import settings
 
@@ -6,6 +6,6 @@ __all__ = ["examples"]
 
 
 def examples(full: int) -> int:
-    """Return `full` in CI and in `make test-all`, and a part of it in `make test`."""
+    """Return `full` in CI and in `make test-all`, and a fraction of it in `make test`."""
     quick = settings.default.max_examples
     return full if quick >= settings.get_profile("full").max_examples else max(quick, full // 8)

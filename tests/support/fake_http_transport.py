@@ -1,4 +1,4 @@
-"""A transport without a socket, for the HTTP protocols of the server."""
+"""A transport without a socket, for the server's HTTP protocols."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ["FakeHttpTransport", "turns"]
 
 
 class FakeHttpTransport(asyncio.Transport):
-    """Keeps what is written and says what was done to it."""
+    """A transport that records the written bytes and the calls made to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class FakeHttpTransport(asyncio.Transport):
         self.protocol: Any = None
 
     def write(self, data: Any) -> None:
-        assert not self.eof, "a write after the end of our side"
+        assert not self.eof, "write() was called after write_eof()"
         self.written += data
 
     def write_eof(self) -> None:
@@ -55,6 +55,6 @@ class FakeHttpTransport(asyncio.Transport):
 
 
 async def turns(count: int = 10) -> None:
-    """Let what is due happen."""
+    """Run `count` iterations of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)

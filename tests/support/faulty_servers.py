@@ -1,4 +1,4 @@
-"""Servers that come to harm, and a look at what they leave behind."""
+"""Servers that crash or hang, and checks for leaked processes, tasks and descriptors."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,9 @@ from fairlead.manager.manager import MCPManager
 
 LIMIT = 20.0
 
-# Bare Python, so that nothing of ours is on the other side, and it starts at once. `plan` says for
-# each start (the last one for all that follow) where it dies, hangs, or how many calls it lives.
+# Plain Python, so that the server has no Fairlead code and starts at once. `plan` has one entry per
+# start (the last one applies to all later starts): the method at which the server dies or hangs, or
+# the number of calls that it serves.
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
 
@@ -82,7 +83,7 @@ for line in sys.stdin:
 
 
 class Rough:
-    """One such server, and its diary."""
+    """One such server and its log."""
 
     def __init__(self, folder: Path, name: str, *plan: dict[str, Any], **more: Any) -> None:
         self.name = name
@@ -99,11 +100,11 @@ class Rough:
 
     @property
     def pids(self) -> list[int]:
-        """Of every start so far."""
+        """Return the process id of every start so far."""
         return [int(pid) for pid in self.notes("start")]
 
     async def got(self, method: str, start: int) -> int:
-        """Wait until its start of that number has read a message; its process id."""
+        """Wait until start number `start` has read a message, and return its process id."""
         await until(lambda: self._read_by(start).count(f"got {method}") > 0)
         return self.pids[start - 1]
 
@@ -130,7 +131,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None, **options: 
 
 
 def alive(folder: Path) -> list[str]:
-    """Processes that have this folder in their command, wherever they hang in the tree."""
+    """Return the processes that have this folder in their command, with any parent."""
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -143,8 +144,9 @@ def alive(folder: Path) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def nothing_left(folder: Path) -> AsyncIterator[None]:
-    """Around a scene: afterwards no process, task or descriptor of it is there any more."""
-    async with MCPManager() as manager:  # what is made once and kept is made now
+    """Check that the block leaves no process, task or descriptor behind."""
+    # create objects that are cached for the process before measuring
+    async with MCPManager() as manager:
         await manager.connect_servers({"warm": Rough(folder, "warm").entry})
     await _quiet(folder)
     tasks, before = asyncio.all_tasks(), _descriptors()

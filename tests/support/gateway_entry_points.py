@@ -1,8 +1,8 @@
-"""Gateways with policies on real sockets, and every way for a client to come in.
+"""Gateways with policies on real sockets, and every entry point for clients.
 
 `Host` runs all gateways in one background thread, once per test module. Each gateway is served on
 several listeners, and `ENTRIES` has one class per entry point. To add an entry point, write a class
-with `open` and `ask` (derive it from one that is close), and put it into `ENTRIES`.
+with `open` and `ask` (derive it from a similar one), and add it to `ENTRIES`.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ BOTH = "application/json, text/event-stream"
 
 
 def notes() -> MCPServer:
-    """A server of which the narrow client may use one half."""
+    """Return a server of which the narrow client may use one half."""
     server = MCPServer("notes", rate_limit_rate=0)
 
     @server.tool(description="Read a note.")
@@ -98,7 +98,7 @@ def notes() -> MCPServer:
 
 
 def vault() -> MCPServer:
-    """A server that the narrow client may not use at all."""
+    """Return a server that the narrow client may not use at all."""
     server = MCPServer("vault", rate_limit_rate=0)
 
     @server.tool(description=MARK)
@@ -140,7 +140,7 @@ _SEALED: dict[str, Any] = {
 
 
 class Spy:
-    """Notes the principal of everything that passes, in either direction."""
+    """An interceptor that records the principal of every exchange, in either direction."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, Principal]] = []
@@ -151,20 +151,21 @@ class Spy:
 
 
 class Policy(NamedTuple):
-    """How a gateway is set up, and which kinds of requests it then keeps from the narrow client.
+    """Options of a gateway; every kind of request not in `unpoliced` is denied to the narrow
+    client.
 
-    `unpoliced` has the other kinds, with the reason why the policy is not about them.
+    `unpoliced` maps the other kinds to the reason why the policy does not cover them.
     """
 
     make: Callable[[dict[str, Any]], dict[str, Any]]  # options of a `Gateway`
     unpoliced: Mapping[str, str] = MappingProxyType({})
-    tokens: bool = True  # whether clients need one
+    tokens: bool = True  # whether clients need a token
     wide_too: bool = False  # whether the policy applies to every client
 
 
 _LISTS_PASS = dict.fromkeys(
     ("list tools", "list resources", "list templates", "list prompts"),
-    "rules judge requests, and lists have no target; a view hides what is not to be seen",
+    "rules match targets, and lists have no target; a view hides items",
 )
 _NOT_ABOUT = {"set level": "every client may set its own level"}
 
@@ -185,10 +186,10 @@ def _only_calls(reason: str) -> dict[str, str]:
 
 
 class Kind(NamedTuple):
-    """One kind of request: params that both clients may send, and those of sealed things.
+    """One kind of request: params that both clients may send, and params of sealed items.
 
-    `{}` is replaced by the prefix of merged names. A sealed thing that is reached shows `MARK`,
-    unless `marked` is false: then any result counts.
+    `{}` is replaced by the prefix of merged names. A response about a sealed item contains `MARK`,
+    unless `marked` is false: then any result counts as access.
     """
 
     method: str
@@ -274,8 +275,8 @@ POLICIES = {
     "tool lock": Policy(
         lambda lock: {"observing": Observability(lock=ToolLockData(servers=lock))},
         {
-            **_only_calls("the lock is about tools"),
-            "list tools": "checked in a test of its own",
+            **_only_calls("the lock covers tools only"),
+            "list tools": "checked in a separate test",
         },
         wide_too=True,
     ),
@@ -295,21 +296,21 @@ POLICIES = {
 }
 
 
-# Gateways, and where they are reached
+# Gateways and their addresses
 
 
 class Place(NamedTuple):
-    """One gateway, and its listeners."""
+    """One gateway and its listeners."""
 
     gateway: Gateway
     urls: dict[str, str]  # by listener: tcp, asgi, sessionless
     unix: str  # HTTP on a unix socket
     lines: dict[str, str]  # by principal: paths of sockets that carry one message per line
-    tcp: dict[str, int]  # the same as ports
+    tcp: dict[str, int]  # the same, as ports
 
 
 class Host:
-    """All gateways, in a thread of their own."""
+    """All gateways, in one background thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -317,7 +318,7 @@ class Host:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="gateways")
         self.places: dict[str, Place] = {}
-        self.rest = ""  # the URL of a plain server behind the policy "rule"
+        self.rest = ""  # the URL of a plain server with the policy "rule"
         self.notes = notes()
 
     def __enter__(self) -> "Host":
@@ -384,7 +385,7 @@ class Host:
         return Place(gateway, urls, unix, lines, ports)
 
     def changed(self, uri: str) -> None:
-        """Let the server behind the gateways say that a resource has changed."""
+        """Make the upstream server announce that a resource has changed."""
         self.notes.resource_updated(uri)
 
 
@@ -392,7 +393,7 @@ def _attaching(gateway: Gateway, who: str) -> Callable[[Channel], None]:
     tasks: set[Any] = set()
 
     def accept(channel: Channel) -> None:
-        if who == NOBODY:  # what `run_stdio` does with its pipes
+        if who == NOBODY:  # as `run_stdio` does with its pipes
             task = asyncio.get_running_loop().create_task(gateway.serve(channel))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -407,7 +408,7 @@ def _verify(token: str) -> str | None:
 
 
 def _approved() -> dict[str, Any]:
-    """A lock that knows the sealed tools as others than those that are served."""
+    """Return a lock with other definitions of the sealed tools than those that are served."""
     other = {"description": "Something else.", "inputSchema": {"type": "object", "properties": {}}}
     return {
         "notes": lock_tools([{"name": "erase", **other}]),
@@ -416,7 +417,7 @@ def _approved() -> dict[str, Any]:
 
 
 def _restful() -> MCPServer:
-    """A plain server: a gateway has no REST."""
+    """Return a plain server, because a gateway has no REST endpoint."""
     server = MCPServer("rest", **_rule({"identity": NARROW, **_SEALED}, "block"))
 
     @server.tool()
@@ -447,18 +448,18 @@ async def _served(server: Any, **options: Any) -> AsyncIterator[str]:
 
 
 class Refused(Exception):
-    """An entry point let a client not in at all."""
+    """An entry point rejected the client."""
 
 
 class Entry:
-    """One client that came in somewhere. `ask` sends a request and returns its response."""
+    """A client at one entry point. `ask` sends a request and returns its response."""
 
     era: ClassVar[str] = "handshake"
-    at_servers: ClassVar[bool] = True  # whether `/mcp/NAME` has it as well as `/mcp`
-    methods: ClassVar[tuple[str, ...]] = ()  # all that it carries; empty: every one
-    anonymous: ClassVar[bool] = True  # whether it makes sense without a token
+    at_servers: ClassVar[bool] = True  # whether it is available at `/mcp/NAME` as well as at `/mcp`
+    methods: ClassVar[tuple[str, ...]] = ()  # the methods that it supports; empty: all
+    anonymous: ClassVar[bool] = True  # whether it can be used without a token
     listener: ClassVar[str] = "tcp"
-    hears: ClassVar[bool] = False  # whether notifications can come at any time
+    hears: ClassVar[bool] = False  # whether notifications can arrive at any time
 
     def __init__(self, place: Place, who: str, server: str = "") -> None:
         self.place, self.who = place, who
@@ -479,7 +480,11 @@ class Entry:
         await self.stack.aclose()
 
     async def open(self) -> None:
-        """Connect, and do what comes before the first request. Raises `Refused`."""
+        """Connect, and complete the handshake if there is one.
+
+        Raises:
+            Refused: The entry point rejected the client.
+        """
         raise NotImplementedError
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -502,16 +507,16 @@ def _introduction(version: str) -> dict[str, Any]:
 
 
 def _response(body: str, kind: str) -> Any:
-    """The last message of a response: JSON, or a stream of events."""
+    """Return the last message of a response, which is JSON or a stream of events."""
     if "event-stream" in kind:
         return json.loads([x for x in body.splitlines() if x.startswith("data:")][-1][5:])
-    if "json" not in kind:  # there is no endpoint for this client
+    if "json" not in kind:  # the client gets no MCP endpoint here
         return {"error": body or "the response has no body"}
     return json.loads(body) if body else {"error": "the response has no body"}
 
 
 class HttpEntry(Entry):
-    """Requests as POSTs."""
+    """Requests sent with POST."""
 
     version: ClassVar[str] = HANDSHAKE
     accept: ClassVar[str] = BOTH
@@ -552,7 +557,7 @@ class PostInSession(HttpEntry):
         await self.tell("notifications/initialized", {})
 
     async def heard(self) -> dict[str, Any]:
-        """On the stream that a GET opens."""
+        """Return the next notification on the stream of a GET."""
         if not hasattr(self, "stream"):
             headers = {**self.headers, "Accept": "text/event-stream"}
             self.stream = await self.stack.enter_async_context(
@@ -661,7 +666,7 @@ class UnixStatelessPost(StatelessPost):
 
 
 class Streamed(Entry):
-    """Responses and notifications come on one stream, in any order."""
+    """Responses and notifications arrive on one stream, in any order."""
 
     hears = True
     at_servers = False
@@ -764,7 +769,7 @@ class WebSocketStateless(WebSocketHandshake):
 
 
 class WebSocketToolCalls(WebSocketHandshake):
-    """Frames of the dialect that is not JSON-RPC."""
+    """Frames of the tool-call format, which is not JSON-RPC."""
 
     era = "none"
     methods = ("tools/call",)
@@ -775,7 +780,7 @@ class WebSocketToolCalls(WebSocketHandshake):
 
 
 class UnixLines(Streamed):
-    """One message per line, as over stdio; the program that listens says who it is."""
+    """One message per line, as over stdio; the listening program names the principal."""
 
     async def connect(self) -> None:
         self._reader, self._writer = await asyncio.open_unix_connection(self.place.lines[self.who])

@@ -1,4 +1,4 @@
-"""Servers for gateways to stand in front of, in this process and as programs of their own."""
+"""Upstream servers for gateways, in this process and as programs."""
 
 import asyncio
 import contextlib
@@ -21,46 +21,46 @@ def make(name: str) -> MCPServer:
 
     @server.tool()
     async def who() -> str:
-        """Say who answers."""
+        """Return the name and process id of the server."""
         return f"{name} {os.getpid()}"
 
     @server.tool()
     async def secret() -> str:
-        """Tell a secret."""
+        """Return a secret."""
         return f"the secret of {name}"
 
     @server.tool()
     async def speak(ctx: Context, text: str) -> str:
-        """Log something."""
+        """Log a text."""
         await ctx.info(text)
         return text
 
     @server.tool()
     async def folders(ctx: Context) -> str:
-        """Ask for the client's folders."""
+        """Return the client's roots."""
         return " ".join(root["uri"] for root in await ctx.roots())
 
     @server.tool()
     async def ask(ctx: Context) -> str:
-        """Ask a person."""
+        """Ask the user."""
         answer = await ctx.elicit(f"{name} wants to know", str)
         return f"{answer.data} to {name} {os.getpid()}"
 
     @server.tool()
     async def grow(tool: str) -> str:
-        """Have one more tool."""
+        """Register another tool."""
         server.tool(name=tool)(lambda: f"{tool} of {name}")
         return "grown"
 
     @server.tool()
     async def touch(uri: str) -> str:
-        """Say that a resource has changed."""
+        """Announce that a resource has changed."""
         server.resource_updated(uri)
         return "touched"
 
     @server.tool()
     async def die() -> str:
-        """End the process in the middle of a call."""
+        """End the process during a call."""
         os._exit(3)
 
     @server.resource(f"{name}://fixed")
@@ -93,12 +93,12 @@ def make(name: str) -> MCPServer:
 
 
 def program(name: str) -> dict[str, Any]:
-    """The same as a program."""
+    """Return the configuration entry that runs the server as a program."""
     return {"command": sys.executable, "args": [str(Path(__file__)), name]}
 
 
 class Gate:
-    """What slow programs wait for before they serve: they knock, and stand until it opens."""
+    """A gate that delays the start of programs: they connect to it and wait until it opens."""
 
     def __init__(self) -> None:
         self.knocked = asyncio.Event()
@@ -107,12 +107,12 @@ class Gate:
         self._waiting: list[asyncio.StreamWriter] = []
 
     def program(self, name: str) -> dict[str, Any]:
-        """A program behind it."""
+        """Return the entry of a program that waits at this gate before it serves."""
         entry = program(name)
         return {**entry, "args": [*entry["args"], str(self._port)]}
 
     def open(self) -> None:
-        """Let all through who stand there, and all who come."""
+        """Release all waiting and all future programs."""
         self._open = True
         for writer in self._waiting:
             writer.write(b"!")
@@ -139,7 +139,7 @@ class Gate:
 
 
 def hanging() -> dict[str, Any]:
-    """A program that reads and never says a word."""
+    """Return the entry of a program that reads its input and never responds."""
     return {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
 
 
@@ -151,7 +151,7 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def serving(server: Any, **options: Any) -> AsyncIterator[str]:
-    """Serve something over HTTP, and give its URL."""
+    """Serve `server` over HTTP and yield its URL."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(
         server.run_http(**{"port": 0, "started": ready.set_result, **options})
@@ -170,12 +170,12 @@ def config(version: str = HANDSHAKE) -> MCPClientConfig:
 
 
 def joining(gateway: Any, version: str = HANDSHAKE, **callbacks: Any) -> Any:
-    """A client of a gateway in this process."""
+    """Connect a client to a gateway in this process."""
     return MCPClient.connect_inprocess(gateway, config(version), **callbacks)
 
 
 async def until(true: Callable[[], Any]) -> None:
-    """Wait for something that nobody tells of."""
+    """Poll until a condition is true, for conditions without an event."""
     async with asyncio.timeout(LIMIT):
         while not true():
             await asyncio.sleep(0.005)
@@ -186,7 +186,7 @@ async def names(client: MCPClient) -> list[str]:
 
 
 class Ears:
-    """What a client heard."""
+    """The notifications that a client received."""
 
     def __init__(self) -> None:
         self.notes: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
@@ -195,7 +195,7 @@ class Ears:
         self.notes.put_nowait((method, params))
 
     async def hear(self, method: str, **wanted: Any) -> dict[str, Any]:
-        """Wait for a notification."""
+        """Wait for a notification with these params."""
         async with asyncio.timeout(LIMIT):
             while True:
                 heard, params = await self.notes.get()
@@ -203,7 +203,7 @@ class Ears:
                     return params
 
     def drain(self) -> list[tuple[str, dict[str, Any]]]:
-        """What has been heard and not waited for."""
+        """Return the notifications that were received and not waited for."""
         found = []
         while not self.notes.empty():
             found.append(self.notes.get_nowait())
@@ -214,5 +214,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         with socket.create_connection(("127.0.0.1", int(sys.argv[2]))) as gate:
             if not gate.recv(1):
-                sys.exit("nobody wants us any more")
+                sys.exit("the gate has closed")
     make(sys.argv[1]).run()

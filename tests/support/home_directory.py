@@ -1,4 +1,4 @@
-"""A home directory with a file of every host program, as they write them."""
+"""A home directory with a configuration file of every host program, in its native format."""
 
 import json
 from pathlib import Path
@@ -325,7 +325,7 @@ PROJECT_FILES: dict[str, str] = {
 
 
 def write(root: Path, files: dict[str, Any]) -> None:
-    """Files below a folder; what is not text is written as JSON."""
+    """Write files below a folder; content that is not text is written as JSON."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -333,7 +333,7 @@ def write(root: Path, files: dict[str, Any]) -> None:
 
 
 def full_home(root: Path) -> HostPaths:
-    """A machine whose home has a file of every program, and a project that has some too."""
+    """Create a home with a file of every program and a project with some of them."""
     files = {n: c.replace("/ROOT", str(root)) for n, c in USER_FILES.items()}
     write(root / HOME, files)
     write(root / PROJECT, PROJECT_FILES)
@@ -341,7 +341,7 @@ def full_home(root: Path) -> HostPaths:
 
 
 def machine_in(root: Path, **env: str) -> HostPaths:
-    """A machine that is a folder, with a home and a project in it."""
+    """Return the paths of a machine below `root`, with a home and a project."""
     (root / PROJECT).mkdir(parents=True, exist_ok=True)
     return HostPaths(
         platform="linux",

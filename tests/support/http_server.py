@@ -1,4 +1,4 @@
-"""A server of ours on a real port, and a plain HTTP client to talk to it."""
+"""A Fairlead server on a real port, and a plain HTTP client for it."""
 
 import asyncio
 import contextlib
@@ -40,11 +40,11 @@ class Web:
         headers: dict[str, str] | None = None,
         **meta: Any,
     ) -> "Answer":
-        """A stateless request in good order, but for the headers that are given."""
+        """Send a valid stateless request; `headers` override the default ones."""
         return await self.post(*stateless(method, params, headers, **meta))
 
     async def initialize(self, version: str = "2025-11-25", **capabilities: Any) -> "Session":
-        """Open a session and say that we are ready."""
+        """Open a session and send `notifications/initialized`."""
         answer = await self.post(introduction(version, **capabilities))
         session = Session(self, answer.headers["mcp-session-id"], version)
         told = await session.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -70,7 +70,7 @@ class Session:
         return await self.post(call(tool, arguments, request_id))
 
     def stream(self, body: Any = None, **headers: str) -> Any:
-        """A request whose answer is read as it comes: a POST, or a GET without a body."""
+        """Open a request whose response is streamed: a POST, or a GET without a body."""
         sent = {"Content-Type": "application/json", **self.headers, **headers}
         if body is None:
             sent["Accept"] = "text/event-stream"
@@ -80,7 +80,7 @@ class Session:
 
 
 class Answer:
-    """What came back."""
+    """A response that has been read completely."""
 
     def __init__(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         self.status = response.status
@@ -114,13 +114,13 @@ class Answer:
 
 
 def fields(block: str) -> dict[str, str]:
-    """The fields of one event; comments are none."""
+    """Return the fields of one event, without its comments."""
     lines = [line.partition(":") for line in block.splitlines() if not line.startswith(":")]
     return {name: value.removeprefix(" ") for name, _, value in lines}
 
 
 async def next_event(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """The next event of a stream; empty at its end."""
+    """Return the next event of a stream; empty at its end."""
     async with asyncio.timeout(LIMIT):
         block = ""
         while line := (await response.content.readline()).decode():
@@ -140,7 +140,7 @@ async def happens(event: asyncio.Event) -> None:
 
 
 async def next_message(response: aiohttp.ClientResponse) -> Any:
-    """The next event that carries something, decoded."""
+    """Return the next event that has data, decoded."""
     while event := await next_event(response):
         if event.get("data"):
             return json.loads(event["data"])
@@ -167,7 +167,7 @@ def stateless(
     headers: dict[str, str] | None = None,
     **meta: Any,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Body and headers of a stateless request; a header that is given as "" is left out."""
+    """Return body and headers of a stateless request; a header whose value is "" is omitted."""
     params = {**(params or {}), "_meta": {**META, **meta}}
     sent = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
     if name := params.get("name") or params.get("uri"):
@@ -178,7 +178,7 @@ def stateless(
 
 @contextlib.asynccontextmanager
 async def serving(server: MCPServer, **options: Any) -> AsyncIterator[Web]:
-    """Serve on a free port of this machine while the block runs."""
+    """Serve on a free local port while the block runs."""
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(server.run_http(port=0, started=ready.set_result, **options))
     async with asyncio.timeout(LIMIT):
@@ -195,7 +195,7 @@ async def serving(server: MCPServer, **options: Any) -> AsyncIterator[Web]:
 
 
 class Desk:
-    """What the tools of the test server did, for the tests to wait for."""
+    """Events by which tests follow and control the tools of the test server."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -204,7 +204,7 @@ class Desk:
 
 
 def make_server(desk: Desk | None = None, **settings: Any) -> MCPServer:
-    """The server that most tests use."""
+    """Return the server that most tests use."""
     server = MCPServer("web", rate_limit_rate=0, **settings)
     desk = desk or Desk()
 

@@ -1,4 +1,4 @@
-"""A server and what a client of it sees, without a process or a socket."""
+"""Clients of a server in the same process, without a socket."""
 
 import contextlib
 from collections.abc import AsyncIterator

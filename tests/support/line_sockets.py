@@ -1,4 +1,4 @@
-"""Servers of lines on unix domain sockets and TCP ports, for the channels that connect to them."""
+"""Line-based servers on unix domain sockets and TCP ports, for channels that connect to them."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from fairlead.protocol.envelope import TransportContext
 from fairlead.transport.line_channel import LineChannel, SocketProtocol
 from fairlead.wire import MAX_MESSAGE
 
-AcceptChannel = Callable[[LineChannel], None]  # is handed each new channel; returns at once
+AcceptChannel = Callable[[LineChannel], None]  # called with each new channel
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""A connection to a server that only lists, and records how it is asked."""
+"""A connection to a server that only serves lists, and that records the requests."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ __all__ = ["ListingConnection"]
 
 
 class ListingConnection:
-    """A connection whose lists are `items`, by method, on pages of `page_size` items.
+    """A connection that serves the lists `items`, by method, in pages of `page_size` items.
 
     An exception in place of the items is raised.
     """
@@ -41,7 +41,7 @@ class ListingConnection:
         self.active = asyncio.Event()
         self.requests: list[tuple[str, Any]] = []
         self.timeouts: set[float] = set()
-        self.malformed = False  # its lists are no arrays
+        self.malformed = False  # whether its lists are numbers instead of arrays
         self.answering: Callable[[], Awaitable[object]] | None = None  # awaited before a page
 
     def activate(self) -> None:
@@ -51,7 +51,7 @@ class ListingConnection:
         await self.active.wait()
 
     def announce(self, method: str = "notifications/tools/list_changed") -> None:
-        """Notify of a change."""
+        """Deliver a notification of a change."""
         for listener in self.listeners:
             listener(Notification(method))
 

@@ -1,4 +1,4 @@
-"""Servers for the manager's tests: small programs with a temper."""
+"""Server programs for the manager's tests, with optional misbehaviour."""
 
 import sys
 from pathlib import Path
@@ -19,17 +19,17 @@ if "slow" in temper:
 
 @server.tool(annotations={"readOnlyHint": True})
 async def whoami() -> str:
-    "Say who it is."
+    "Return name and process id."
     return f"{name} {os.getpid()}"
 
 @server.tool()
 async def die() -> str:
-    "End at once."
+    "Exit immediately."
     os._exit(3)
 
 @server.tool()
 async def grow() -> str:
-    "Get another tool."
+    "Register another tool."
     server.tool(name=f"extra_{len(server.registry)}")(lambda: "x")
     return "grown"
 
@@ -55,7 +55,7 @@ server.run()
 
 
 def entry(tmp_path: Path, name: str, *temper: str, **more: Any) -> dict[str, Any]:
-    """The entry of a server with this name and temper."""
+    """Return the entry of a server with this name; `temper` selects its misbehaviour."""
     program = tmp_path / "server_program.py"
     if not program.exists():
         program.write_text(PROGRAM)

@@ -1,4 +1,4 @@
-"""The server of the matrix test; as a program it serves stdin and stdout."""
+"""The server of the matrix tests; run as a program, it serves stdin and stdout."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ def make() -> MCPServer:
 
     @server.tool()
     async def count(ctx: Context, to: int) -> str:
-        """Count, and tell how far it is."""
+        """Count, and report progress."""
         for n in range(1, to + 1):
             await ctx.progress(n, to, f"step {n}")
         await ctx.info("counted")
@@ -23,7 +23,7 @@ def make() -> MCPServer:
 
     @server.tool()
     async def wait(ctx: Context) -> str:
-        """Wait for ever; when cancelled, leave a trace."""
+        """Wait until the call is cancelled, and record the cancellation."""
         await ctx.info("waiting")
         try:
             await asyncio.Event().wait()
@@ -36,7 +36,7 @@ def make() -> MCPServer:
 
     @server.tool()
     async def traces() -> str:
-        """What was cancelled."""
+        """Return the cancelled calls."""
         return ",".join(cancelled)
 
     @server.tool()
@@ -47,7 +47,7 @@ def make() -> MCPServer:
 
     @server.tool()
     async def think(ctx: Context) -> str:
-        """Ask a model."""
+        """Ask the client's model."""
         answer = await ctx.sample("think", max_tokens=10)
         text = answer["content"]["text"]
         return f"the model says {text}"
@@ -65,7 +65,7 @@ def make() -> MCPServer:
 
     @server.tool()
     async def echo(text: str) -> str:
-        """Say the same."""
+        """Return the text."""
         return text
 
     @server.resource("note://one")

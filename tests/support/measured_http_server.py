@@ -1,4 +1,4 @@
-"""A program that serves HTTP, so that its memory can be looked at from outside."""
+"""A program that serves HTTP, so that its memory can be measured from outside."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ async def chatter(ctx: Context, n: int) -> str:
 
 @server.tool()
 async def alive() -> list[int]:
-    """What is there now: tasks, open files, and blocks of memory that objects take."""
+    """Return the numbers of tasks, open files and allocated memory blocks."""
     gc.collect()
     files = len(os.listdir("/proc/self/fd"))
     return [len(asyncio.all_tasks()), files, sys.getallocatedblocks()]

@@ -11,9 +11,9 @@ from tests.support.observed_stdio_server import LISTS
 
 __all__ = ["LIMIT", "LIST_METHODS", "Received", "ServerLog"]
 
-LIMIT = 10.0  # seconds for a test that takes one or two
+LIMIT = 10.0  # seconds that a test of one or two seconds may take
 LIST_METHODS = tuple(LISTS)
-QUIET = 0.3  # seconds without a new line, after which servers are taken to be idle
+QUIET = 0.3  # seconds without a new line after which servers count as idle
 
 
 class Received(NamedTuple):
@@ -59,7 +59,7 @@ class ServerLog:
         program = str(Path(__file__).with_name("observed_two_era_server.py"))
         return {"command": sys.executable, "args": [program, str(self.path), name]}
 
-    # What happened
+    # Log
 
     def _lines(self, event: str, server: str | None) -> list[dict[str, Any]]:
         lines = map(json.loads, self.path.read_text().splitlines())
@@ -104,7 +104,7 @@ class ServerLog:
         return {method: len(self.received(method, server=server)) for method in methods}
 
     def is_handshake(self, pid: int) -> bool:
-        """Return whether a process was opened with `initialize`."""
+        """Return True if a process received `initialize`."""
         return bool(self.received("initialize", pid=pid))
 
     async def quiet(self) -> None:

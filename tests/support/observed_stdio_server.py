@@ -31,7 +31,7 @@ TOOLS = (
 
 
 class Server:
-    """Reads messages until standard input ends."""
+    """A server that reads messages until standard input ends."""
 
     def __init__(self, log: str, name: str, options: dict[str, Any]) -> None:
         self.name, self.options = name, options
@@ -67,7 +67,7 @@ class Server:
             self._receive(self._inbox.get())
 
     def _take_exclusive(self) -> None:
-        """Take what only one process can have."""
+        """Take the lock and the port, which only one process can have."""
         try:
             if path := self.options.get("lock"):
                 self._file = os.open(path, os.O_CREAT | os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Files that a project may have for each program, written in the program's own format."""
+"""Configuration files that a project may have for each host program, in its native format."""
 
 import json
 import math
@@ -28,7 +28,7 @@ _KEYS = {
 
 
 def project_files() -> Iterator[tuple[Host, str]]:
-    """Yield every program that reads files of a project, with each of their paths in it."""
+    """Yield every host that reads files of a project, with each of their paths in it."""
     machine = HostPaths(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
     for host in HOSTS:
         paths = [p.path for p in host.places(machine, _Folders()) if p.level == "project"]
@@ -37,14 +37,14 @@ def project_files() -> Iterator[tuple[Host, str]]:
 
 
 class _Folders(ConfigReader):
-    """Folders that have one file each."""
+    """A reader that finds the same two files in every folder."""
 
     def names_in(self, folder: str) -> list[str]:
         return ["one.yaml", "two.json"]
 
 
 def servers_in(host: Host, servers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a program that has these servers."""
+    """Return a host's document with these servers."""
     if host.id in ("continue", "vibe"):
         listed = [{"name": name, **entry} for name, entry in servers.items()]
         return {_KEYS.get(host.id, "mcpServers"): listed}
@@ -52,7 +52,7 @@ def servers_in(host: Host, servers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written(path: str, document: Mapping[str, Any]) -> str:
-    """Write a document in the format that the end of a file's name promises."""
+    """Return a document in the format of the file name's extension."""
     if path.endswith(".toml"):
         return "".join(f"{_quoted(key)} = {in_toml(value)}\n" for key, value in document.items())
     return in_yaml(document) if path.endswith((".yaml", ".yml")) else in_json(document)
@@ -74,7 +74,7 @@ def in_yaml(value: Any) -> str:
 
 
 def in_toml(value: Any) -> str:
-    """Write a value as TOML writes it; what it has no word for becomes a text."""
+    """Return a value as TOML; values that TOML cannot represent become strings."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_quoted(str(k))} = {in_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

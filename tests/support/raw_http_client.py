@@ -1,4 +1,4 @@
-"""HTTP by hand: requests as bytes, and whatever comes back for them."""
+"""HTTP without a library: requests as bytes, and their responses."""
 
 import asyncio
 import contextlib
@@ -28,9 +28,9 @@ def request(
     session: dict[str, str] | None = None,
     **meta: Any,
 ) -> bytes:
-    """A stateless request in good order, but for what is said otherwise.
+    """Return a valid stateless request, except where an argument changes it.
 
-    With `session`, those are the headers instead of the ones that a stateless request has.
+    `session` replaces the headers of a stateless request.
     """
     message, headers = stateless(
         method, params or ADD, {leave_out: ""} if leave_out else {}, **meta
@@ -47,7 +47,7 @@ def request(
 
 
 def chunked(whole: bytes, trailers: bytes = b"") -> bytes:
-    """The same request with its body in one chunk."""
+    """Return the same request with its body in one chunk."""
     head, _, body = whole.partition(b"\r\n\r\n")
     lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
     head = b"\r\n".join([*lines, b"Transfer-Encoding: chunked"])
@@ -64,7 +64,9 @@ class Line:
         self.writer.write(data)
 
     async def answer(self, limit: float = 5.0) -> "Got":
-        """The next answer. One that is cut short is what came of it."""
+        """Return the next response, or the part of it that was received before the connection
+        ended.
+        """
         async with asyncio.timeout(limit):
             try:
                 head = await self.reader.readuntil(b"\r\n\r\n")
@@ -85,7 +87,7 @@ class Line:
             return got
 
     async def closed(self, limit: float = 5.0) -> bool:
-        """Whether the server hangs up in time; what it says before that does not count."""
+        """Return True if the server closes the connection in time; data before that is ignored."""
         try:
             async with asyncio.timeout(limit):
                 while await self.reader.read(1 << 16):
@@ -101,11 +103,11 @@ class Line:
 
 
 class Got:
-    """An answer."""
+    """A response."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         first, *lines = head.decode("latin-1").strip().split("\r\n")
-        self.status = int(first.split(" ")[1]) if first else 0  # 0: none came
+        self.status = int(first.split(" ")[1]) if first else 0  # 0: no response
         self.fields = {
             name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)
         }
@@ -113,7 +115,7 @@ class Got:
 
     @property
     def text(self) -> str:
-        """What a tool said."""
+        """Return the text of a tool's result."""
         return str(json.loads(self.body)["result"]["content"][0]["text"])
 
 
@@ -128,14 +130,14 @@ async def line_to(web: Web) -> AsyncIterator[Line]:
 
 
 async def ask(web: Web, data: bytes) -> Got:
-    """Send this on a connection of its own, for one answer."""
+    """Send data on a new connection and return one response."""
     async with line_to(web) as line:
         line.send(data)
         return await line.answer()
 
 
 class Program:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(self, process: asyncio.subprocess.Process, web: Web) -> None:
         self.process = process
@@ -143,12 +145,12 @@ class Program:
 
     @property
     def memory(self) -> float:
-        """What it holds in memory, in MiB."""
+        """Return the resident memory in MiB."""
         pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
         return int(pages) * 4096 / (1 << 20)
 
     async def alive(self) -> tuple[int, int, int]:
-        """Its tasks, its open files, and the blocks of memory that its objects take."""
+        """Return the numbers of tasks, open files and allocated memory blocks."""
         answer = await self.web.stateless("tools/call", {"name": "alive", "arguments": {}})
         tasks, files, blocks = json.loads(answer.text)
         return tasks, files, blocks

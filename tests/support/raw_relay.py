@@ -1,4 +1,4 @@
-"""A relay between raw ends: exact lines are sent and read, over real sockets."""
+"""A relay between raw ends that send and read exact lines over real sockets."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ ASKED = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 
 def members(line: bytes | Raw) -> dict[str, bytes]:
-    """The members of an object, each as the text it came as."""
+    """Return the members of an object, each as its original text."""
     return {k: bytes(v) for k, v in msgspec.json.decode(line, type=dict[str, Raw]).items()}
 
 
@@ -51,7 +51,7 @@ class End:
         self._writer.write(data + b"\n")
 
     async def line(self) -> bytes:
-        """The next line, as it is. Nothing at all if the other side has ended."""
+        """Return the next line; empty if the other side has closed the connection."""
         async with asyncio.timeout(LIMIT):
             return (await self._reader.readline()).rstrip(b"\n")
 
@@ -62,7 +62,7 @@ class End:
         return message
 
     async def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The next message that is wanted; the others are kept in `skipped`."""
+        """Return the next message that is wanted; the others are kept in `skipped`."""
         while True:
             message = await self.read()
             if wanted(message):
@@ -94,7 +94,7 @@ class End:
         self.send({"method": method} if params is None else {"method": method, "params": params})
 
     async def sync(self) -> None:
-        """All that was sent before has been read by the other side."""
+        """Wait until the other side has read everything that was sent before."""
         marker = self.ask("ping")
         await self.answer_to(marker)
 
@@ -120,7 +120,7 @@ class Client(End):
     def stateless(
         self, method: str, params: Any = None, capabilities: Any = None, **meta: Any
     ) -> Any:
-        """Ask without a handshake."""
+        """Send a request without a handshake."""
         stamp = {
             f"{META}protocolVersion": STATELESS,
             f"{META}clientCapabilities": {} if capabilities is None else capabilities,
@@ -130,7 +130,7 @@ class Client(End):
 
 
 class Server(End):
-    """A server's end: it opens the conversation by itself, the rest is for the test to read."""
+    """A server's end: it answers the opening itself and leaves other requests to the test."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)
@@ -176,7 +176,7 @@ class Server(End):
             return await self.inbox.get()
 
     async def heard(self, method: str, uri: str | None = None) -> dict[str, Any]:
-        """Wait until it was told or asked that, also what it answers by itself."""
+        """Wait for a message, including those that the server answers itself."""
         async with asyncio.timeout(LIMIT):
             while True:
                 for message in self.seen:
@@ -187,24 +187,24 @@ class Server(End):
 
 
 class Scene:
-    """A relay, and the ways to make ends."""
+    """A relay, and methods that create its clients and servers."""
 
     def __init__(self, relay: Relay, front: str) -> None:
         self.relay = relay
-        self.era = ""  # of the servers that come
+        self.era = ""  # of new servers
         self.servers: list[Server] = []
         self._new: asyncio.Queue[Server] = asyncio.Queue()
         self._front = front
         self._ends: list[End] = []
 
     async def client(self, limit: int = 64 << 10) -> Client:
-        """`limit` is how long a line it reads, and half of what it reads ahead."""
+        """Connect a client; `limit` is the longest line it reads, and half of its read-ahead."""
         client = Client(*await asyncio.open_unix_connection(self._front, limit=limit))
         self._ends.append(client)
         return client
 
     async def server(self) -> Server:
-        """The next connection that the relay opens, and on which it does not get stuck at once."""
+        """Return the next connection of the relay whose opening the server accepts."""
         async with asyncio.timeout(LIMIT):
             while True:
                 server = await self._new.get()
@@ -213,7 +213,7 @@ class Scene:
                 refused = server.era == "stateless" and server.seen[0]["method"] == "initialize"
                 if (
                     not refused or self.relay.pool.target.is_process
-                ):  # a process gets another chance
+                ):  # a process is opened a second time, on the same connection
                     return server
 
     def came(self, server: Server) -> None:
@@ -247,7 +247,7 @@ async def scene(
     interceptors: Any = (),
     **settings: Any,
 ) -> AsyncIterator[Scene]:
-    """A relay to a server of that era. What is in `quiet` the test answers itself."""
+    """Run a relay to a server of that era. The test answers the methods in `quiet` itself."""
     with tempfile.TemporaryDirectory() as folder:
         behind, before = str(Path(folder) / "behind"), str(Path(folder) / "before")
         way = ServerTarget(name="raw", open=lambda: connect_unix(behind), is_process=shared)

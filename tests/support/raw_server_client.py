@@ -1,4 +1,4 @@
-"""A raw client for tests: frames in, frames out, in the order in which they travel."""
+"""A raw client for tests that sends and receives frames in order."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ META = {
 
 
 class Wire:
-    """One connection to a server, without any client in between."""
+    """One connection to a server, without a client library."""
 
     def __init__(self, server: MCPServer, *, reading: bool = True) -> None:
         self.left, right = memory_pair()
@@ -47,7 +47,7 @@ class Wire:
         return msgspec.json.decode(encode(frame))  # type: ignore[no-any-return]
 
     async def ask(self, method: str, params: Any = None, *, id: Any = 1) -> dict[str, Any]:
-        """For when nothing else is on its way."""
+        """Send a request and return its response, which must be the next frame."""
         self.send(method, params, id=id)
         answer = await self.next()
         assert answer["id"] == id, answer

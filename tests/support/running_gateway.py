@@ -1,4 +1,4 @@
-"""`fairlead gateway` and `fairlead up` as they run, for the tests of both."""
+"""`fairlead gateway` and `fairlead up` as processes, for the tests of both."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ __all__ = ["Running", "connected", "get", "names_of", "post", "running", "text_o
 
 
 class Running:
-    """A gateway as a process of its own; what it writes is kept."""
+    """A gateway process whose output is kept."""
 
     def __init__(self, person: Person, *args: str, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -33,30 +33,30 @@ class Running:
             cwd=person.project,
             env={**os.environ, **person.env, **(env or {})},
             start_new_session=True,
-            # A shell that runs the tests in the background makes them ignore Ctrl-C.
+            # A shell that runs the tests in the background makes them ignore SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads
         )
         self.said = ""
 
     def wait_for(self, words: str) -> str:
-        """The first line with these words in it."""
+        """Return the first line that contains `words`."""
         while not (found := [line for line in self.said.splitlines() if words in line]):
-            self._hear(f"it did not say {words!r}")
+            self._hear(f"the gateway did not print {words!r}")
         return found[0]
 
     def report(self) -> dict[str, Any]:
-        """The JSON object that it prints when it is ready."""
+        """Return the JSON object that the gateway prints when it is ready."""
         while True:
             with contextlib.suppress(ValueError):
                 found: dict[str, Any] = json.loads(self.said)
                 return found
-            self._hear("it did not print JSON")
+            self._hear("the gateway did not print JSON")
 
     def _hear(self, trouble: str) -> None:
         assert self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], LIMIT)[0], f"{trouble}: {self.said}"
         some = os.read(self.process.stdout.fileno(), 65536)
-        assert some, f"it ended, and {trouble}: {self.said}"
+        assert some, f"the gateway ended; {trouble}: {self.said}"
         self.said += some.decode()
 
     @property
@@ -64,7 +64,7 @@ class Running:
         return self.wait_for("gateway: ").split(" at ")[1]
 
     def ends(self, number: int = signal.SIGTERM) -> int:
-        """Its exit code after a signal. Nothing that it started is left."""
+        """Send a signal, check that no process of the gateway is left, and return its exit code."""
         group = self.process.pid
         self.process.send_signal(number)
         self.process.wait(LIMIT)
@@ -73,7 +73,7 @@ class Running:
 
 
 def _gone(group: int) -> bool:
-    """Whether nobody of a session is left; the kernel may need a moment to take the dead away."""
+    """Return True once no process of a session is left; reaping may take a moment."""
     limit = time.monotonic() + 5
     while time.monotonic() < limit:
         if not any(_session(entry) == group for entry in os.listdir("/proc") if entry.isdigit()):
@@ -128,12 +128,12 @@ def text_of(result: Mapping[str, Any]) -> str:
 
 
 def get(url: str, path: str, **headers: str) -> tuple[int, str]:
-    """A plain GET of the same address."""
+    """Send a GET to the same address."""
     return _ask("GET", url, path, None, headers)
 
 
 def post(url: str, body: object, **headers: str) -> tuple[int, str]:
-    """A message, as a program without any library would send it."""
+    """Send a message without a library."""
     sent = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",

@@ -1,4 +1,4 @@
-"""An HTTP client without a network, whose answers a test gives; goes well with virtual time."""
+"""An HTTP client without a network whose responses a test provides; works with virtual time."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ __all__ = ["Asked", "ScriptedChannel", "ScriptedDoor", "ScriptedReply", "reply",
 
 
 class Asked:
-    """One request that was made."""
+    """One request to the scripted client."""
 
     def __init__(self, method: str, headers: Mapping[str, str], body: bytes | None) -> None:
         self.method = method
@@ -26,12 +26,12 @@ class Asked:
 
     @property
     def rpc(self) -> str:
-        """The method of the message; that of HTTP if there is none."""
+        """Return the method of the message, or the HTTP method if the body is empty."""
         return str(self.message.get("method", self.method))
 
 
 class ScriptedReply(HttpResponse):
-    """A response that a test fills; `dropped` says whether its connection was closed."""
+    """A response that a test fills; `dropped` is true once its connection was closed."""
 
     __slots__ = ("dropped",)
 
@@ -48,7 +48,7 @@ class ScriptedReply(HttpResponse):
         self.dropped = True
 
     def event(self, message: Any, **fields: str) -> None:
-        """Send an event; text is sent as it is."""
+        """Send an event; a string is sent without encoding."""
         data = message if isinstance(message, str) else json.dumps(message)
         lines = [*(f"{name}: {value}" for name, value in fields.items()), f"data: {data}"]
         self.take("\n".join([*lines, "", ""]).encode())
@@ -59,7 +59,7 @@ class ScriptedReply(HttpResponse):
 
 
 def reply(status: int = 200, body: Any = b"", **headers: str) -> ScriptedReply:
-    """A whole response; header names are written with underscores."""
+    """Return a whole response; header names are written with underscores."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     made = ScriptedReply(status, {"content-type": "application/json", **named})
@@ -70,12 +70,12 @@ def reply(status: int = 200, body: Any = b"", **headers: str) -> ScriptedReply:
 
 
 def stream() -> ScriptedReply:
-    """A response of server-sent events, which the test sends."""
+    """Return a response of server-sent events, which the test sends."""
     return ScriptedReply(200, {"content-type": "text/event-stream"})
 
 
 class ScriptedDoor:
-    """Stands in for `HttpClient`."""
+    """A replacement for `HttpClient`."""
 
     def __init__(self, answer: Callable[[Asked], Awaitable[HttpResponse]]) -> None:
         self.asked: list[Asked] = []
@@ -104,7 +104,9 @@ class ScriptedDoor:
 
 
 class ScriptedChannel:
-    """An `HttpChannel` over a scripted door, and what it delivered and reported."""
+    """An `HttpChannel` over a scripted client, with the items it delivered and the errors it
+    reported.
+    """
 
     def __init__(self, door: ScriptedDoor, channel: channels.HttpChannel) -> None:
         self.door = door
@@ -118,7 +120,7 @@ class ScriptedChannel:
     async def over(
         cls, answer: Callable[[Asked], Awaitable[HttpResponse]], **options: Any
     ) -> "AsyncIterator[ScriptedChannel]":
-        """A channel that runs until the block ends."""
+        """Run a channel until the block ends."""
         door = ScriptedDoor(answer)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(channels, "HttpClient", lambda address, **tls: door)
@@ -133,17 +135,17 @@ class ScriptedChannel:
             running.exception()
 
     async def asked(self, rpc: str, count: int = 1) -> Asked:
-        """Wait for the count-th request of that method."""
+        """Wait for the request number `count` of that method."""
         for _ in range(200):
             if len(self.door.of(rpc)) >= count:
                 return self.door.of(rpc)[count - 1]
             await asyncio.sleep(0)
-        raise AssertionError(f"{rpc} was not asked: {[asked.rpc for asked in self.door.asked]}")
+        raise AssertionError(f"{rpc} was not requested: {[asked.rpc for asked in self.door.asked]}")
 
     async def got(self, count: int = 1) -> Any:
-        """Wait until so many items were delivered; return the last of them."""
+        """Wait until `count` items were delivered, and return the last of them."""
         for _ in range(200):
             if len(self.delivered) >= count:
                 return self.delivered[count - 1]
             await asyncio.sleep(0)
-        raise AssertionError(f"only {self.delivered} was delivered")
+        raise AssertionError(f"only these items were delivered: {self.delivered}")

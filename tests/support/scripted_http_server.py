@@ -1,4 +1,4 @@
-"""A web server that does exactly what a test tells it, down to the bytes, and a client for it."""
+"""A web server whose responses a test controls byte by byte, and a client for it."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ SESSION = "0123-session"
 
 
 class Call:
-    """One HTTP request, and the means to answer it."""
+    """One HTTP request, with methods that answer it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Call:
 
     @property
     def rpc(self) -> str:
-        """The method of the message; that of HTTP if there is none."""
+        """Return the method of the message, or the HTTP method if the body is empty."""
         return self.message.get("method", self.method)  # type: ignore[no-any-return]
 
     async def raw(self, data: bytes) -> None:
@@ -51,7 +51,7 @@ class Call:
         await self._writer.drain()
 
     async def answer(self, status: int = 200, body: bytes | str = b"", **headers: str) -> None:
-        """A whole answer; header names are written with underscores."""
+        """Send a whole response; header names are written with underscores."""
         body = body.encode() if isinstance(body, str) else body
         lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -96,7 +96,7 @@ class Call:
         self._writer.transport.abort()
 
     async def gone(self) -> None:
-        """Wait until the client hangs up."""
+        """Wait until the client closes the connection."""
         while await self._reader.read(1 << 16):
             pass
 
@@ -105,7 +105,7 @@ Handler = Callable[[Call], Awaitable[None]]
 
 
 class RawServer:
-    """Keeps the calls that came, in order."""
+    """A server that records its calls in order."""
 
     def __init__(self, handler: Handler) -> None:
         self.calls: list[Call] = []
@@ -125,7 +125,7 @@ class RawServer:
         return [call for call in self.calls if call.rpc == rpc]
 
     async def wait_for(self, rpc: str, count: int = 1) -> Call:
-        """Wait for the count-th call of that method."""
+        """Wait for the call number `count` of that method."""
         async with asyncio.timeout(10), self._news:
             await self._news.wait_for(lambda: len(self.of(rpc)) >= count)
         return self.of(rpc)[count - 1]
@@ -193,7 +193,7 @@ async def raw_server(handler: Handler, path: str | None = None) -> AsyncIterator
 
 
 def handshake_server(rest: Handler, *, session: str | None = SESSION) -> Handler:
-    """Answers the handshake and refuses to be listened to; the rest is somebody else's."""
+    """Return a handler that answers the handshake and rejects GET; `rest` handles other calls."""
 
     async def handle(call: Call) -> None:
         if call.rpc == "initialize":
@@ -221,7 +221,7 @@ def handshake_server(rest: Handler, *, session: str | None = SESSION) -> Handler
 
 
 def handshake_server_with_listening(rest: Handler) -> Handler:
-    """The same, but GET goes to the rest as well."""
+    """Return the same handler, but pass GET to `rest`."""
     inner = handshake_server(rest)
 
     async def handle(call: Call) -> None:
@@ -231,7 +231,7 @@ def handshake_server_with_listening(rest: Handler) -> Handler:
 
 
 def stateless_server(rest: Handler) -> Handler:
-    """Knows `server/discover`; the rest is somebody else's."""
+    """Return a handler that answers `server/discover`; `rest` handles other calls."""
 
     async def handle(call: Call) -> None:
         if call.rpc == "server/discover":
@@ -251,7 +251,7 @@ def stateless_server(rest: Handler) -> Handler:
 
 
 class Host:
-    """What the program around a client hears."""
+    """The notifications, errors and ends that a client reports to its host."""
 
     def __init__(self) -> None:
         self.told: asyncio.Queue[Notification] = asyncio.Queue()
@@ -264,7 +264,7 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def peer_over(channel: Channel, host: Host | None = None) -> AsyncIterator[Peer]:
-    """A peer on a channel; nothing has been said yet."""
+    """Run a peer on a channel, without opening the conversation."""
     host = host or Host()
     conversation = Conversation(
         ConversationRole.CLIENT, Identity({"name": "test", "version": "1"}), principal=ANONYMOUS
@@ -289,7 +289,7 @@ async def peer_over(channel: Channel, host: Host | None = None) -> AsyncIterator
 async def connected(
     url: str, era: str = "handshake", host: Host | None = None, **options: Any
 ) -> AsyncIterator[tuple[Peer, HttpChannel]]:
-    """A peer over HTTP that has opened the conversation."""
+    """Connect a peer over HTTP and open the conversation."""
     channel = HttpChannel(url, **options)
     async with peer_over(channel, host) as peer:
         await (shake_hands(peer) if era == "handshake" else discover(peer))

@@ -1,4 +1,4 @@
-"""Servers written by hand, as programs: they say exactly what a test needs."""
+"""Server programs without a library that send exactly the messages a test needs."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ def requests():
             log.write(line)
         request = json.loads(line)
         if "method" not in request:
-            yield request  # an answer to a question of ours
+            yield request  # a response to a request of this server
         elif request["method"] == "server/discover" and STATELESS:
             complete(request, supportedVersions=["2026-07-28"], capabilities=CAPABILITIES,
                      ttlMs=0, cacheScope="private")
@@ -56,14 +56,14 @@ CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "l
 
 
 def program(folder: Path, source: str, *, stateless: bool) -> list[str]:
-    """The command that runs a server whose loop is `source`."""
+    """Return the command that runs a server whose loop is `source`."""
     file = folder / "server.py"
     file.write_text(PRELUDE + f"STATELESS = {stateless}\n" + textwrap.dedent(source))
     return [sys.executable, str(file)]
 
 
 def heard(folder: Path, method: str | None = None) -> list[dict[str, Any]]:
-    """What the server was sent, in order; of one method if it is named."""
+    """Return the messages that the server received, in order, optionally of one method."""
     lines = (folder / "log").read_text().split("\n")
     messages = [json.loads(line) for line in lines if line]
     return [m for m in messages if method in (None, m.get("method"))]

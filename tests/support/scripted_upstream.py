@@ -56,7 +56,7 @@ class ScriptedClient:
         self.requests: list[tuple[str, Any]] = []
         self.lists_requested: list[str] = []
         self.learned: list[list[str]] = []
-        self.ends: Callable[[], Awaitable[object]] | None = None  # awaited while it is closed
+        self.ends: Callable[[], Awaitable[object]] | None = None  # awaited in `close()`
 
     async def call_tool(
         self, tool: str, arguments: Any, timeout: float | None, **options: Any

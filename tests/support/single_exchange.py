@@ -1,4 +1,4 @@
-"""One exchange without a connection, and the end that answers it."""
+"""One exchange without a connection, and a handler that answers it."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def exchange(
 
 
 class Behind:
-    """What is behind an interceptor: it counts and answers."""
+    """The handler behind an interceptor: it records exchanges and answers them."""
 
     def __init__(self, answer: bytes | None = b"{}") -> None:
         self.answer = answer

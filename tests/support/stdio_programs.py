@@ -1,10 +1,10 @@
-"""Small programs for tests to run as servers, good ones and bad ones."""
+"""Small server programs for tests, well-behaved and faulty."""
 
 import sys
 import textwrap
 from pathlib import Path
 
-# Enough of a server, without any library, to misbehave with.
+# A minimal server without a library, as a base for faulty ones.
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time
 

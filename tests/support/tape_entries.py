@@ -1,4 +1,4 @@
-"""Entries of a tape, made of messages."""
+"""Tape entries built from messages."""
 
 import json
 from typing import Any

@@ -1,6 +1,6 @@
 """Gateways in front of observed servers, and their clients.
 
-The only module of these tests that builds gateways and writes their files.
+Only this module builds the gateways of these tests and writes their files.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Served:
         self.gateway, self.url = gateway, url
 
     def server_status(self, name: str) -> dict[str, Any]:
-        """Return the row of a server in the status of the gateway."""
+        """Return the status of a server as reported by the gateway."""
         [row] = [one for one in self.gateway.status()["servers"] if one["name"] == name]
         return row  # type: ignore[no-any-return]
 
@@ -69,7 +69,9 @@ async def gateway_for(
     options: Mapping[str, Any] | None = None,
     **relay: Any,
 ) -> AsyncIterator[Served]:
-    """Serve a gateway over HTTP; `tokens` maps tokens to principals, `relay` has its settings."""
+    """Serve a gateway over HTTP; `tokens` maps tokens to principals, `relay` has the relay's
+    settings.
+    """
     settings = RelaySettings(**relay)
     async with Gateway(manager, relay=settings, **(options or {})) as gateway:
         await gateway.connect(dict(servers))
@@ -108,7 +110,7 @@ def running_file(person: Person, file: Path, *options: str) -> Iterator[Running]
 
 
 class Client:
-    """A client, what it received, and the names that its endpoint has for a server's tools."""
+    """A client, the messages it received, and the prefix of its server's tool names."""
 
     def __init__(self, client: MCPClient, ears: Ears, logged: list[Any], prefix: str) -> None:
         self.mcp, self.ears, self.logged, self._prefix = client, ears, logged, prefix
@@ -120,11 +122,11 @@ class Client:
         return result.text
 
     async def pid(self) -> int:
-        """Return the process of the server that serves the calls of this client."""
+        """Return the id of the server process that serves the calls of this client."""
         return int(await self.call("pid"))
 
     async def tools(self) -> list[str]:
-        """Return the server's own names of the tools that the endpoint lists for it."""
+        """Return the server's own names of its tools in the endpoint's list."""
         listed = [tool["name"] for tool in await self.mcp.list_tools(cache=False)]
         return [x.removeprefix(self._prefix) for x in listed if x.startswith(self._prefix)]
 
@@ -188,7 +190,11 @@ class RawSession:
         return result
 
     async def request(self, method: str, params: Any = None) -> Any:
-        """Return the result of a request, or raise `RpcError`."""
+        """Return the result of a request.
+
+        Raises:
+            RpcError: The response is an error.
+        """
         number = next(self._ids)
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
         for answer in await self._post(message):
@@ -230,7 +236,7 @@ async def raw_session(
     version: str = HANDSHAKE,
     session: str | None = None,
 ) -> AsyncIterator[RawSession]:
-    """Open a session by hand, or go on with the one whose id is given; it is not closed.
+    """Open a session by hand, or continue the session with the given id; it is not closed.
 
     Without a server, the URL is that of a single one.
     """
@@ -248,7 +254,7 @@ async def raw_session(
 async def eventually(
     read: Callable[[], Awaitable[Any]], accepted: Callable[[Any], bool], limit: float = LIMIT
 ) -> Any:
-    """Read something again and again until it is accepted, and return it."""
+    """Call `read` repeatedly until `accepted` approves the value, and return the value."""
     value = None
     try:
         async with asyncio.timeout(limit):

@@ -1,7 +1,8 @@
-"""An event loop whose clock jumps to the next timer, so that tests of time limits need no time.
+"""An event loop whose clock jumps to the next timer, so that tests of time limits need no real
+time.
 
-Ask for the fixture `virtual_time`. `asyncio` and `time.monotonic` follow the clock. Programs and
-threads do not: a test with virtual time keeps to what happens inside the loop.
+Request the fixture `virtual_time`. `asyncio` and `time.monotonic` follow the clock. Programs and
+threads do not, so a test with virtual time must stay inside the event loop.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ from collections.abc import Mapping
 
 __all__ = ["VirtualTime"]
 
-_REAL_WAIT = 5.0  # seconds for something from outside the loop, when no timer is left
+_REAL_WAIT = 5.0  # real seconds to wait for events from outside the loop when no timer is left
 
 
 class VirtualTime:
-    """A clock that stands still while something happens, and jumps when all tasks wait."""
+    """A clock that stands still while tasks run, and jumps to the next timer when all wait."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -23,7 +24,7 @@ class VirtualTime:
         return self.now
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """Return a loop that goes by this clock."""
+        """Return an event loop that uses this clock."""
         return _Loop(self)
 
 
@@ -50,7 +51,7 @@ class _Selector(selectors.BaseSelector):
             return []
         ready = self._real.select(_REAL_WAIT)
         if not ready:
-            raise RuntimeError("every task waits, and no timer is set")
+            raise RuntimeError("every task is waiting and no timer is set")
         return ready
 
     def register(

@@ -115,8 +115,8 @@ async def test_a_search_finds_only_what_the_view_has() -> None:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
         async with joining(gateway) as client:
-            assert "red_secret" not in await find(client, "tell a secret")
-            assert "whoami" in await find(client, "say who answers")
+            assert "red_secret" not in await find(client, "return a secret")
+            assert "whoami" in await find(client, "return the name of the server")
             for name in ("red_secret", "secret", "red_who"):
                 for tool in ("call_tool", "describe_tool"):
                     answer = await client.call_tool(tool, {"name": name})

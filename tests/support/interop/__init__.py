@@ -1,1 +1,1 @@
-"""Programs and clients of other makers, and how to reach them."""
+"""Third-party programs and clients, and how to connect to them."""

@@ -1,4 +1,4 @@
-"""What our client does with a server that has everything, whoever made it."""
+"""Uses of Fairlead's client against a server with every feature, of any implementation."""
 
 import asyncio
 from typing import Any
@@ -57,7 +57,7 @@ async def lend_model_and_folders(visit: Stage[MCPClient]) -> None:
 
 
 async def answer_while_reading(visit: Stage[MCPClient]) -> None:
-    """Resources and prompts may ask too."""
+    """Elicit while a resource is read and while a prompt is requested."""
     (diary,) = await visit.client.read("memo://diary/monday")
     prompt = await visit.client.get_prompt("dedicate")
 

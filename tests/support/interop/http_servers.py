@@ -1,4 +1,4 @@
-"""The same programs over the network."""
+"""The servers of `server_processes` over HTTP."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,24 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from tests.support.interop.server_processes import LIMIT, Host, Stage, answering, command
 
 ERAS = (NEWEST_HANDSHAKE, NEWEST)
-# How our server is visited: it answers with JSON if it can, always with events, or over HTTP+SSE.
+# How clients reach our server: JSON where possible, always event streams, or HTTP+SSE.
 OURS = [("auto", era) for era in ERAS] + [("events", era) for era in ERAS]
 OURS += [("sse", NEWEST_HANDSHAKE)]
-# How our client visits, where the server can tell and ask in the middle of a call, and where not.
+# How our client connects: with and without messages from the server during a call.
 TALKATIVE = [("events", era) for era in ERAS] + [("sse", NEWEST_HANDSHAKE)]
 TERSE = [("json", era) for era in ERAS] + [("stateless", NEWEST_HANDSHAKE)]
 
 
 @contextlib.contextmanager
 def served(name: str, *arguments: str) -> Iterator[str]:
-    """One of the servers in `servers/` that are served over HTTP, and its address."""
+    """Run one of the HTTP servers in `servers/` and yield its URL."""
     with started(command(name, *arguments)) as url:
         yield url
 
 
 @contextlib.contextmanager
 def started(program: list[str], env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A program that prints where it can be reached, and ends when its stdin does."""
+    """Run a program that prints its URL and ends when its stdin is closed."""
     with subprocess.Popen(
         program,
         stdin=subprocess.PIPE,
@@ -43,7 +43,7 @@ def started(program: list[str], env: Mapping[str, str] | None = None) -> Iterato
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
-            assert url, "it has not started"
+            assert url, "the program has not started"
             yield url
         finally:
             process.stdin.close()
@@ -55,20 +55,20 @@ def started(program: list[str], env: Mapping[str, str] | None = None) -> Iterato
 
 
 def port_of(url: str) -> str:
-    """Where to start a server once more."""
+    """Return the port of a URL, to start a server on the same port again."""
     return url.rpartition(":")[2]
 
 
 @contextlib.contextmanager
 def our_addresses() -> Iterator[dict[str, str]]:
-    """Our server that has everything, by the way in which it is visited."""
+    """Run our server with all features and yield its URLs by kind of connection."""
     with served("ours_http", "auto") as auto, served("ours_http", "sse") as events:
         yield {"auto": f"{auto}/mcp", "events": f"{events}/mcp", "sse": f"{auto}/sse"}
 
 
 @contextlib.contextmanager
 def our_network_visit(url: str, revision: Revision) -> Iterator[Stage[MCPClient]]:
-    """Our client on a stage at that address, with a host that answers everything."""
+    """Connect our client, with a host that answers every request, and yield the stage."""
     host = Host()
     mode: Literal["http", "sse"] = "sse" if url.endswith("/sse") else "http"
     settings = answering(host)
@@ -88,7 +88,7 @@ async def our_network_client(
     limit: float | None = LIMIT,
     **settings: Any,
 ) -> AsyncIterator[MCPClient]:
-    """Our client, connected to a server at that address."""
+    """Connect our client to the server at `url`."""
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     connecting = MCPClient.connect_http(url, config, mode=mode, **settings)
     async with asyncio.timeout(limit), connecting as client:

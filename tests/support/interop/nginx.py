@@ -1,4 +1,4 @@
-"""nginx of Debian as a reverse proxy, unpacked where the tests keep their tools."""
+"""Debian's nginx as a reverse proxy, unpacked into the tests' cache."""
 
 import asyncio
 import contextlib
@@ -37,14 +37,14 @@ http {{
 
 
 def program() -> str:
-    """Where nginx is: installed, or unpacked from Debian's package without being installed."""
+    """Return the path of nginx: installed, or unpacked from Debian's package."""
     if found := shutil.which("nginx"):
         return found
     home = CACHE / "nginx"
     unpacked = home / "usr" / "sbin" / "nginx"
     if not unpacked.exists():
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            pytest.skip("nginx is not installed, and there is no apt-get to get it")
+            pytest.skip("nginx is not installed, and apt-get is not available")
         home.mkdir(parents=True, exist_ok=True)
         run(["apt-get", "download", "nginx"], home)
         (package,) = home.glob("nginx_*.deb")
@@ -58,7 +58,7 @@ def program() -> str:
 
 @contextlib.asynccontextmanager
 async def proxied(upstream: str, home: Path, *settings: str) -> AsyncIterator[str]:
-    """The URL of an nginx in front of a server, with these lines in its `location`."""
+    """Run nginx as a proxy for a server, with these lines in its `location`, and yield its URL."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     lines = "\n".join(f"{line};" for line in settings)

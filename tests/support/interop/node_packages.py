@@ -1,4 +1,4 @@
-"""Node, and packages for it, for the tests that talk to programs written in JavaScript."""
+"""Node and its packages, for the tests that use programs written in JavaScript."""
 
 import contextlib
 import fcntl
@@ -12,18 +12,18 @@ from typing import NoReturn
 
 import pytest
 
-CACHE = Path(__file__).parents[3] / ".venv"  # what is installed here is installed once
+CACHE = Path(__file__).parents[3] / ".venv"  # packages are installed here once
 
 
 def unavailable(why: str) -> NoReturn:
-    """Skip; on a continuous integration machine nothing may be missing, so there it fails."""
+    """Skip the test; on continuous integration machines, which have everything, fail it instead."""
     if os.environ.get("CI") == "true":
         pytest.fail(why)
     pytest.skip(why)
 
 
 def packages(folder: str, versions: Mapping[str, str]) -> Path:
-    """The `node_modules` with exactly these versions, installed if they are not there yet."""
+    """Return the `node_modules` with exactly these versions, and install them if necessary."""
     npm = shutil.which("npm")
     if shutil.which("node") is None or npm is None:
         unavailable("node and npm are not installed")
@@ -40,7 +40,7 @@ def packages(folder: str, versions: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Tests run in several processes, and only one of them may install something."""
+    """Hold a lock, because only one of the test processes may install something."""
     CACHE.mkdir(exist_ok=True)
     with open(CACHE / f".{what.replace('/', '-')}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Servers of the official SDK on uvicorn, each in a thread of its own."""
+"""Servers of the official SDK on uvicorn, each in its own thread."""
 
 import contextlib
 import socket
@@ -37,7 +37,7 @@ def make_server() -> MCPServer:
 
 
 class _Threaded(uvicorn.Server):
-    """Says when it is ready, and stops when told."""
+    """A uvicorn server that reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -50,7 +50,7 @@ class _Threaded(uvicorn.Server):
 
 @contextlib.contextmanager
 def on_uvicorn(app: Any) -> Iterator[str]:
-    """The address of an ASGI application, without a path."""
+    """Serve an ASGI application and yield its URL without a path."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, log_level="critical", timeout_graceful_shutdown=1, lifespan="on", ws="none"

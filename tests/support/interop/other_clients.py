@@ -1,4 +1,4 @@
-"""The clients of other makers behind one face, so that one scene can be played with each."""
+"""Third-party clients behind one interface, so that the same test can run with each."""
 
 import asyncio
 import contextlib
@@ -34,10 +34,10 @@ class Refusal(Exception):
 
 
 class Guest(Protocol):
-    """A client at a server. What it is told and asked of its own accord goes to its `Host`."""
+    """A third-party client. Requests and notifications from the server go to its `Host`."""
 
     version: str  # of the protocol
-    server: str  # its name
+    server: str  # the server's name
 
     async def tools(self) -> list[str]: ...
     async def call(self, name: str, args: dict[str, Any]) -> tuple[bool, str]: ...
@@ -48,7 +48,7 @@ class Guest(Protocol):
 
 
 class OfficialGuest:
-    """The official SDK, or FastMCP, which stands on it."""
+    """The client of the official SDK, or of FastMCP, which builds on it."""
 
     def __init__(self, client: Any, host: Host, news: contextlib.AsyncExitStack) -> None:
         self._client = client
@@ -220,7 +220,7 @@ async def fastmcp_guest(
 
 
 async def _want_logs(asking: Awaitable[Any]) -> None:
-    """The official server logs without having declared it, so we ask anyway."""
+    """Set the log level, although the official server does not declare that it logs."""
     with contextlib.suppress(MCPError):
         await asking
 
@@ -233,7 +233,7 @@ def _hear_change(host: Host, message: Any) -> None:
 
 
 class TypeScriptGuest:
-    """The TypeScript SDK, in a process that does what it is told."""
+    """The client of the TypeScript SDK, in a process that executes commands."""
 
     def __init__(self, process: asyncio.subprocess.Process, host: Host) -> None:
         self.version = self.server = ""
@@ -258,7 +258,7 @@ class TypeScriptGuest:
             else:
                 self._waiting.pop(said["id"]).set_result(said.get("done"))
         for waiting in self._waiting.values():
-            waiting.set_exception(ConnectionError("its process has ended"))
+            waiting.set_exception(ConnectionError("the client process has ended"))
 
     async def _do(self, what: str, **given: Any) -> Any:
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""The programs that the tests here talk to, and how to reach them."""
+"""The server programs of the interoperability tests, and how to connect to them."""
 
 import asyncio
 import contextlib
@@ -25,19 +25,19 @@ from fairlead.protocol.revisions import Revision
 SERVERS = Path(__file__).parents[2] / "interop" / "servers"
 LIMIT = 20.0  # seconds for everything that is done with one process
 PIXEL = "iVBORw0KGgoAAAANSUhEUg=="
-PAGE = "https://example.com/sign-in?a=1&b=2"  # that `open_page` sends people to
-FOLDER = "file:///home/ada/project"  # that a host works in
+PAGE = "https://example.com/sign-in?a=1&b=2"  # `open_page` asks users to open it
+FOLDER = "file:///home/ada/project"  # the root of the host
 
 T = TypeVar("T")
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    """How to start one of the servers in `servers/`."""
+    """Return the command that starts one of the servers in `servers/`."""
     return [sys.executable, str(SERVERS / f"{name}.py"), *arguments]
 
 
 def parameters(name: str, *arguments: str) -> StdioServerParameters:
-    """The same for the official SDK."""
+    """Return the same command for the official SDK."""
     program, *rest = command(name, *arguments)
     return StdioServerParameters(command=program, args=rest)
 
@@ -50,9 +50,9 @@ async def official_session(
     declared: ClientCapabilities | None = None,
     **settings: Any,
 ) -> AsyncIterator[ClientSession]:
-    """A session of the official SDK that has opened the conversation with exactly that revision.
+    """Open a session of the official SDK with exactly this revision.
 
-    Its own `initialize()` only ever proposes the newest one, so we send the others ourselves.
+    Its own `initialize()` only proposes the newest one, so the other handshakes are sent here.
     """
     async with (
         asyncio.timeout(limit),
@@ -70,7 +70,7 @@ async def official_session(
 async def shake_hands(
     session: ClientSession, revision: Revision, declared: ClientCapabilities | None = None
 ) -> None:
-    """Open the conversation with that revision, and everything the session can be asked."""
+    """Initialize with this revision and all capabilities of the session."""
     params = InitializeRequestParams(
         protocol_version=revision.value,
         capabilities=declared or session._build_capabilities(revision.value),
@@ -88,7 +88,7 @@ async def our_client(
     limit: float | None = LIMIT,
     **settings: Any,
 ) -> AsyncIterator[MCPClient]:
-    """Our client, connected to one of the servers."""
+    """Connect our client to one of the servers."""
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     connecting = MCPClient.connect_stdio(command(name, *arguments), config, **settings)
     async with asyncio.timeout(limit), connecting as client:
@@ -96,11 +96,11 @@ async def our_client(
 
 
 class Refused(Exception):
-    """A host does not answer."""
+    """The host refuses to answer."""
 
 
 class Host:
-    """The program around a client: how its user answers, and what it has been asked and told."""
+    """The host around a client: how its user answers, and the messages that it received."""
 
     def __init__(self) -> None:
         self.reset()
@@ -113,14 +113,20 @@ class Host:
         self._news = asyncio.Event()
 
     async def answer(self, mode: str) -> dict[str, Any]:
-        """What the user does with a question."""
+        """Return the user's response to an elicitation."""
         await self.decide()
         if self.action != "accept" or mode == "url":
             return {"action": self.action}
         return {"action": self.action, "content": {"name": "Ada", "age": 36}}
 
     async def decide(self) -> None:
-        """Raise `Refused`, or think until nobody wants to know any more, if that is the action."""
+        """Wait as the action demands.
+
+        With "think", wait until the server cancels the request.
+
+        Raises:
+            Refused: The action is "refuse".
+        """
         if self.action == "refuse":
             raise Refused("not now")
         if self.action == "think":
@@ -135,22 +141,22 @@ class Host:
         self._news.set()
 
     async def hears(self, *wanted: Any) -> None:
-        """Wait until it has heard all of this."""
+        """Wait until all of these have been received."""
         while not all(what in self.heard for what in wanted):
             self._news.clear()
             await self._news.wait()
 
 
 class Stage(Generic[T]):
-    """One connection for all tests of a module, kept open in a loop of its own.
+    """One connection for all tests of a module, kept open in its own event loop.
 
-    Starting a program takes longer than everything that is then done with it.
+    Starting a program takes longer than everything that a test does with it.
     """
 
     def __init__(self, revision: Revision, host: Host) -> None:
         self.revision = revision
         self.host = host
-        self.way = "pipes"  # in which they talk
+        self.way = "pipes"  # how client and server are connected
         self.client: T
         self._runner = asyncio.Runner()
 
@@ -177,11 +183,11 @@ async def _bounded(scene: Any) -> None:
 
 
 async def _first(opened: "asyncio.Future[T]", holder: "asyncio.Task[None]") -> T:
-    """Connected, or why not."""
+    """Return the client once it is connected, or raise the error of `holder`."""
     await asyncio.wait((opened, holder), timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
     if holder.done():
         await holder
-    assert opened.done(), "no connection in time"
+    assert opened.done(), "the connection was not opened in time"
     return opened.result()
 
 
@@ -190,7 +196,7 @@ async def _hold(
     opened: "asyncio.Future[T]",
     closing: asyncio.Event,
 ) -> None:
-    """Open and close in one task, as cancel scopes want it."""
+    """Open and close in one task, as cancel scopes require."""
     async with connecting as client:
         opened.set_result(client)
         await closing.wait()
@@ -198,7 +204,7 @@ async def _hold(
 
 @contextlib.contextmanager
 def our_visit(name: str, revision: Revision) -> Iterator[Stage[MCPClient]]:
-    """Our client on a stage, with a host that answers everything."""
+    """Connect our client, with a host that answers every request, and yield the stage."""
     host = Host()
     connecting = our_client(name, revision.value, limit=None, **answering(host))
     with Stage[MCPClient](revision, host).connected(connecting) as stage:
@@ -207,7 +213,7 @@ def our_visit(name: str, revision: Revision) -> Iterator[Stage[MCPClient]]:
 
 
 def answering(host: Host) -> dict[str, Any]:
-    """How our client is made, so that this host answers and hears everything."""
+    """Return the callbacks by which `host` answers requests and receives notifications."""
 
     async def on_elicit(question: Question) -> dict[str, Any]:
         host.asked.append(question)

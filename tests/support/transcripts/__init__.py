@@ -1,1 +1,1 @@
-"""Dialogues in files, and the server they were written for."""
+"""Dialogues in files, and the server for which they were written."""

@@ -1,4 +1,4 @@
-"""The ways to reach the server: each gives a client end that sends and receives bare lines."""
+"""Connections to the transcript server: each yields a client end that sends and receives lines."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ class Wire(Protocol):
 
 
 class Streams:
-    """Lines over a pair of asyncio's streams."""
+    """Lines over a pair of asyncio streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -129,7 +129,7 @@ async def _closing(
     try:
         yield Streams(reader, writer)
         writer.write_eof()
-        assert await reader.read() == b""  # the server ends its side, without another word
+        assert await reader.read() == b""  # the server closes its side without another message
     finally:
         writer.close()
         await writer.wait_closed()

@@ -1,13 +1,14 @@
-"""Dialogues in files: what a client sends, and what the server says to it.
+"""Dialogues in files: the lines that a client sends, and the messages expected in response.
 
     # A comment.
     → {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     ← {"jsonrpc": "2.0", "id": 1, "result": {}}
 
-A line that begins with space goes on where the one before it ended. What is sent need not be
-JSON. What is expected is compared by value; `*` in a string stands for any text. A step is the
-lines sent one after another with all that is expected before the next is sent. The answers to
-several requests may come in any order; those to a single one come as they are written.
+A line that begins with a space continues the line before it. Sent lines need not be JSON. Expected
+messages are compared by value; `*` in a string matches any text. A step consists of consecutive
+sent
+lines and all messages expected before the next line is sent. The responses to several requests may
+arrive in any order; the messages about a single request arrive as written.
 """
 
 import json
@@ -21,15 +22,15 @@ __all__ = ["Step", "matches", "pair", "read_dialogue"]
 
 @dataclass
 class Step:
-    """Lines that are sent, and the messages that follow."""
+    """Lines to send, and the messages that follow."""
 
-    line: int  # where it begins in the file
+    line: int  # where the step begins in the file
     sent: list[str] = field(default_factory=list)
     expected: list[Any] = field(default_factory=list)
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """What was sent and can have an answer; batches are taken apart."""
+        """Return the sent messages that can have a response, including those in batches."""
         found = []
         for line in self.sent:
             try:
@@ -55,7 +56,7 @@ def read_dialogue(path: Path) -> list[Step]:
 
 
 def pair(expected: list[Any], received: list[Any], *, in_order: bool) -> list[Any]:
-    """Match what was expected with what came; what is left over of the received, or missing."""
+    """Match expected with received messages, and return those without a match."""
     if in_order:
         together = zip(expected, received, strict=False)
         wrong = [(e, r) for e, r in together if not matches(e, r)]
@@ -72,7 +73,7 @@ def pair(expected: list[Any], received: list[Any], *, in_order: bool) -> list[An
 
 
 def matches(expected: Any, received: Any) -> bool:
-    """Equal by value and type, where `*` in an expected string stands for any text."""
+    """Return True if both have equal values and types; `*` in an expected string is a wildcard."""
     if isinstance(expected, str) and isinstance(received, str):
         pattern = ".*".join(map(re.escape, expected.split("*")))
         return re.fullmatch(pattern, received, re.DOTALL) is not None
@@ -94,5 +95,7 @@ def _lines(path: Path) -> list[tuple[int, str, str]]:
             begun, mark, text = found[-1]
             found[-1] = (begun, mark, f"{text.rstrip()} {line.strip()}")
         elif line and not line.startswith("#"):
-            raise ValueError(f"{path.name}:{number}: neither sent, expected nor a comment: {line}")
+            raise ValueError(
+                f"{path.name}:{number}: a line must start with →, ←, # or a space: {line}"
+            )
     return found

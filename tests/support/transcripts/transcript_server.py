@@ -1,4 +1,4 @@
-"""The server that the transcripts were written for; as a program it serves stdin and stdout."""
+"""The server of the transcripts; run as a program, it serves stdin and stdout."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ def make_server() -> MCPServer:
 
     @server.tool(title="Echo", annotations=ToolAnnotations(read_only_hint=True))
     async def echo(text: str) -> str:
-        """Say it again."""
+        """Return the text."""
         return text
 
     @server.tool(inline=True)
@@ -29,7 +29,7 @@ def make_server() -> MCPServer:
 
     @server.tool()
     async def count(to: int, ctx: Context) -> str:
-        """Count, and tell about each step."""
+        """Count, and report each step."""
         for step in range(1, to + 1):
             await ctx.progress(step, to, f"step {step}")
             await ctx.log("debug" if step % 2 else "warning", {"step": step}, logger="count")
@@ -47,7 +47,7 @@ def make_server() -> MCPServer:
 
     @server.tool()
     async def wait(ctx: Context) -> str:
-        """Report that it has begun, then wait until somebody gives up."""
+        """Report progress, then wait until the call is cancelled."""
         waiting.add(ctx.request_id)
         nobody_waits.clear()
         try:
@@ -61,7 +61,7 @@ def make_server() -> MCPServer:
 
     @server.tool()
     async def was_stopped() -> str:
-        """End when no `wait` is under way any more."""
+        """Return once no `wait` call is in progress."""
         async with asyncio.timeout(5):
             await nobody_waits.wait()
         return "stopped"
