@@ -381,8 +381,8 @@ def test_a_server_that_cannot_start(tmp_path: Path, option: tuple[str, ...]) -> 
         (("--header", "A: b\nC: d", "http://127.0.0.1:1"), "--header is written"),
         (("--header", "Authorization: x", "--token", "y", "http://127.0.0.1:1"), "exclude"),
         (("--token", "two words", "http://127.0.0.1:1"), "A token has no blanks"),
-        (("unix://relative",), "A unix socket is written unix:///"),
-        (("http://[nonsense",), "Not a URL"),
+        (("unix://relative",), "Invalid unix socket URL: expected unix:///"),
+        (("http://[nonsense",), "Invalid server URL: "),
     ],
 )
 def test_targets_that_do_not_fit(args: tuple[str, ...], words: str) -> None:

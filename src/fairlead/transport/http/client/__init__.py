@@ -1,1 +1,1 @@
-"""Streamable HTTP and HTTP+SSE from the side of a client."""
+"""Client side of Streamable HTTP and HTTP+SSE."""

@@ -1,7 +1,7 @@
-"""The fragment dialect of event streams, at the receiving end: a tool's result in parts.
+"""Client side of the fragment dialect, in which an event stream carries a tool result in parts.
 
-`result` events carry parts of the content, `complete` the answer, `error` a refusal. A `result`
-event with a whole answer ends the call as well.
+`result` events carry parts of the content, `complete` carries the final response and `error` an
+error. A `result` event that is a complete tool response ends the call as well.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ __all__ = ["EVENTS", "FragmentAssembler", "OnFragment"]
 
 EVENTS = frozenset(("result", "complete", "error"))
 
-# Learns which request a part belongs to, and the content blocks that it brought.
+# Called with the id of the request and the content blocks of the fragment.
 OnFragment = Callable[[RequestId, list[Any]], None]
 
 
@@ -30,26 +30,30 @@ class _Error(Struct):
 
 
 class FragmentAssembler:
-    """Puts the parts of one result together."""
+    """Assembler of the fragments of one tool result."""
 
     def __init__(self, request_id: RequestId, limit: int = MAX_MESSAGE) -> None:
         self._request_id = request_id
         self._blocks: list[Raw] = []
         self._limit = limit
-        self._size = 0  # bytes of all parts
+        self._size = 0  # bytes of all fragments
 
     @property
     def parts(self) -> list[Any]:
-        """The content blocks that have come so far."""
+        """The content blocks received so far."""
+        # Decoded on demand: only the error for a lost response needs this property.
         return [msgspec.json.decode(block) for block in self._blocks]
 
     def take(self, event: Event, on_fragment: OnFragment | None = None) -> Success | Failure | None:
-        """Take in one event; the answer, once it is complete.
+        """Process one event and return the response once it is complete.
 
         Raises:
-            RemoteProtocolError: the event does not hold what its name says.
+            RemoteProtocolError: The event is not valid JSON, not a valid response, or the fragments
+                exceed the limit.
         """
         try:
+            # Decoded twice: the schema check needs plain values, and `Raw` members keep unknown
+            # fields and the exact spelling of numbers.
             payload = msgspec.json.decode(event.data)
             members = msgspec.json.decode(event.data, type=dict[str, Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -66,35 +70,37 @@ class FragmentAssembler:
 
     def _append(self, members: dict[str, Raw], on_fragment: OnFragment | None) -> None:
         inner = members.get("result")
-        if inner is not None:  # a part that is wrapped like an answer
+        # A fragment may be wrapped in an envelope, like a complete response.
+        if inner is not None:
             members = _object(inner)
         blocks = _blocks(members)
         self._size += sum(len(memoryview(block)) for block in blocks)
         if self._size > self._limit:
             raise RemoteProtocolError(
-                f"The parts are over the limit of {self._limit} bytes", code=INVALID_REQUEST
+                f"The fragments are over the limit of {self._limit} bytes", code=INVALID_REQUEST
             )
         self._blocks += blocks
         if on_fragment is not None:
             on_fragment(self._request_id, [msgspec.json.decode(block) for block in blocks])
 
     def _completed(self, payload: Any, members: dict[str, Raw], whole: bool) -> Success:
-        """The answer around all parts, whether it repeats them or only ends them."""
+        """Build the response from all fragments and the final event, which may repeat them."""
         result = _object(members.get("result", Raw(b"null"))) if whole else members
         last = _blocks(result)
+        # Compared without whitespace: a server may format the repeated blocks differently.
         received = list(map(_compact, self._blocks))
         if received and list(map(_compact, last[: len(received)])) != received:
             last = [*self._blocks, *last]
         result["content"] = Raw(to_json(last))
         body = Raw(to_json(result))
         answer = {"jsonrpc": "2.0", "id": self._request_id, "result": msgspec.json.decode(body)}
-        _require(validate_tool_response(answer), "The complete event is no tool response")
+        _require(validate_tool_response(answer), "The complete event is not a valid tool response")
         return Success(self._request_id, body)
 
     def _refused(self, payload: Any, members: dict[str, Raw]) -> Failure:
         error = members.get("error", Raw(to_json(payload)))
         shown = {"jsonrpc": "2.0", "id": self._request_id, "error": msgspec.json.decode(error)}
-        _require(validate_tool_error(shown), "The error event is no tool error")
+        _require(validate_tool_error(shown), "The error event is not a valid tool error")
         facts = msgspec.json.decode(error, type=_Error)
         return Failure(self._request_id, facts.code, facts.message, error.copy())
 
@@ -109,7 +115,9 @@ def _object(raw: Raw) -> dict[str, Raw]:
     try:
         return msgspec.json.decode(raw, type=dict[str, Raw])
     except msgspec.DecodeError as exc:
-        raise RemoteProtocolError("A result is an object", code=INVALID_REQUEST) from exc
+        raise RemoteProtocolError(
+            "Invalid result: expected an object", code=INVALID_REQUEST
+        ) from exc
 
 
 def _blocks(members: dict[str, Raw]) -> list[Raw]:
@@ -117,9 +125,12 @@ def _blocks(members: dict[str, Raw]) -> list[Raw]:
     if isinstance(content, UnsetType):
         return []
     try:
+        # A `Raw` points into the event's buffer; the blocks outlive the event.
         return [block.copy() for block in msgspec.json.decode(content, type=list[Raw])]
     except msgspec.DecodeError as exc:
-        raise RemoteProtocolError("The content is an array", code=INVALID_REQUEST) from exc
+        raise RemoteProtocolError(
+            "Invalid content: expected an array", code=INVALID_REQUEST
+        ) from exc
 
 
 def _compact(raw: Raw) -> bytes:

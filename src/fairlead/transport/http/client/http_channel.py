@@ -1,7 +1,8 @@
-"""A server over HTTP as a channel: each message leaves in a POST of its own.
+"""Channel to a server over HTTP; every message is sent in a POST of its own.
 
-Messages are delivered as they come, on any stream; a POST that fails loses its request, not the
-channel. Both eras: with a session that is renewed when the server has forgotten it, or without one.
+Messages are delivered as they arrive, on any stream. A POST that fails loses its request, but the
+channel stays open. The channel serves both eras: with a session, which is renewed when the server
+no longer knows it, or without one.
 """
 
 import asyncio
@@ -38,15 +39,15 @@ from .session_teardown import SessionTeardown
 
 __all__ = ["HttpChannel"]
 
-POOL_SIZE = 10  # calls at once
-LISTEN_GRACE = 1.0  # seconds that the first requests wait for the listening stream
-LINGER = 1.0  # seconds that notifications and answers may take to leave when we close
+POOL_SIZE = 10  # concurrent calls
+LISTEN_GRACE = 1.0  # seconds for which the first requests wait for the listening stream
+LINGER = 1.0  # seconds for queued notifications and responses to be sent on close
 
 log = logging.getLogger("fairlead.transport")
 
 
 class HttpChannel(SharedStream):
-    """The client's end of Streamable HTTP."""
+    """Client end of Streamable HTTP."""
 
     carries_headers = True
     correlates_calls = True
@@ -61,10 +62,12 @@ class HttpChannel(SharedStream):
         limit: int = MAX_MESSAGE,
         **tls: Unpack[HttpClientOptions],
     ) -> None:
-        """No traffic yet. `listen`: hear what a server of the handshake era says unasked.
+        """Create the channel without sending anything.
+
+        `listen`: open a stream for messages that a server of the handshake era sends unprompted.
 
         Raises:
-            ConfigError: the URL or the file of certificates cannot be used.
+            ConfigError: The URL or `ca_file` cannot be used.
         """
         address = EndpointUrl.parse(url)
         self.context = TransportContext(transport_type="http", peer_address=address.url)
@@ -73,8 +76,8 @@ class HttpChannel(SharedStream):
         self.on_fragment: OnFragment | None = None
         self.on_renewed: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()  # all of them
-        self._last: set[asyncio.Task[None]] = set()  # those that may finish when we close
+        self._tasks: set[asyncio.Task[None]] = set()  # all tasks of the channel
+        self._last: set[asyncio.Task[None]] = set()  # those that may finish on close
         self._ended: asyncio.Future[ChannelClosed | None] = self._loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._door = HttpClient(address, **tls)
@@ -101,6 +104,8 @@ class HttpChannel(SharedStream):
         )
         self._teardown = SessionTeardown(self._door, self._request_headers.ending)
         self._renewal = SessionRenewal(
+            # The hooks below are methods and lambdas because the parts refer to each other in a
+            # cycle.
             self._door,
             self._request_headers,
             self._teardown,
@@ -138,10 +143,11 @@ class HttpChannel(SharedStream):
             on_error=self._report,
         )
 
-    # Channel
+    # Methods of Channel
 
     async def run(self, deliver: Deliver) -> None:
         self._receiver.begin(deliver)
+        # Shielded: cancelling `run` must not cancel the future that `_end` completes.
         end = await asyncio.shield(self._ended)
         if end is not None:
             raise end
@@ -170,24 +176,26 @@ class HttpChannel(SharedStream):
 
     async def close(self) -> None:
         if self._closing is None:
+            # A task of its own, so that cancelling one caller of `close` does not stop the
+            # shutdown.
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
 
-    # For those who know that this is HTTP
+    # Additions for HTTP
 
     @property
     def session_id(self) -> str | None:
-        """The session that the server has given us, if it has."""
+        """The session id that the server assigned, if any."""
         return self._request_headers.session_id
 
     @property
     def related_request_id(self) -> RequestId | None:  # type: ignore[override]
-        """While something is delivered: the request whose own stream brought it."""
+        """During a delivery: the id of the request whose stream carried the message."""
         return self._receiver.related_request_id
 
     @property
     def on_auth_error(self) -> OnAuthError | None:
-        """Learns of a 401 or 403, and may give headers with which the request is repeated once."""
+        """Hook for 401 and 403; the headers it returns are used to repeat the request once."""
         return self._refresh.on_auth_error
 
     @on_auth_error.setter
@@ -196,7 +204,7 @@ class HttpChannel(SharedStream):
 
     @property
     def param_headers_of(self) -> ParamHeadersOf | None:
-        """Says which arguments of a tool travel in headers as well (stateless era)."""
+        """Hook that returns which arguments of a tool are mirrored in headers (stateless era)."""
         return self._request_headers.param_headers_of
 
     @param_headers_of.setter
@@ -204,16 +212,16 @@ class HttpChannel(SharedStream):
         self._request_headers.param_headers_of = marks
 
     def configure(self, headers: Mapping[str, str]) -> None:
-        """Headers for everything that is sent from now on, besides or instead of those before."""
+        """Set headers for all further requests; headers of the same name are replaced."""
         self._request_headers.configure(headers)
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
-        """Headers of one request; call it in the turn in which it was sent."""
+        """Set headers for one request; must be called before the loop runs its task."""
         if (posted := self._receiver.pending.get(request_id)) is not None:
             posted.extra = headers
 
     def waits_for_events(self, request_id: RequestId) -> bool:
-        """Whether a request has been accepted, and its answer comes as a stream of events."""
+        """Return True if the response to a request is an event stream that is still open."""
         posted = self._receiver.pending.get(request_id)
         return posted is not None and posted.streaming
 
@@ -221,9 +229,10 @@ class HttpChannel(SharedStream):
         """Send a notification and wait until the server has accepted it.
 
         Raises:
-            HttpError: it refuses it.
-            RequestTimeout: it does not answer in time.
-            ConnectFailed, ChannelClosed: it cannot be reached, or the connection broke.
+            HttpError: The server refused the notification.
+            RequestTimeout: The server did not respond in time.
+            ConnectFailed: The server cannot be reached.
+            ChannelClosed: The connection broke, or the channel is closed.
         """
         if self._closing is not None:
             raise ChannelClosed(delivered=False)
@@ -231,7 +240,9 @@ class HttpChannel(SharedStream):
         await self._sender.post_within(encode(notification), seconds, notification.method)
 
     async def start_listening(self, seconds: float = LISTEN_GRACE) -> None:
-        """Open the listening stream, and wait a little until it is open or known to be missing."""
+        """Open the listening stream and wait up to `seconds` until it is open or known to be
+        missing.
+        """
         if self._closing is not None:
             raise ChannelClosed(delivered=False)
         await self._listener.open(seconds)
@@ -249,7 +260,7 @@ class HttpChannel(SharedStream):
             await self.start_listening()
 
     async def _mend(self, error: HttpError) -> bool:
-        """Whether a listening stream that was refused is worth another request."""
+        """Return True if the cause of a refused listening stream was removed."""
         if error.status == 404 and self._request_headers.session_id is not None:
             await self._renewal.renewed(self._request_headers.session_id, error)
             return True
@@ -262,6 +273,7 @@ class HttpChannel(SharedStream):
         if self._closing is None:
             self._listener.reopen()
         if self.on_renewed is not None:
+            # `on_renewed` is user code; its failure must not end the renewal.
             try:
                 self.on_renewed()
             except Exception:
@@ -282,7 +294,7 @@ class HttpChannel(SharedStream):
             except Exception:
                 log.exception("on_error failed")
 
-    # Life
+    # Tasks and shutdown
 
     def _start(
         self, work: Coroutine[Any, Any, None], *, last: bool = False
@@ -301,6 +313,7 @@ class HttpChannel(SharedStream):
 
     async def _close(self) -> None:
         try:
+            # The renewal starts its own task, because several requests share it.
             if self._renewal.task is not None:
                 self._tasks.add(self._renewal.task)
             for task in self._tasks - self._last:
@@ -311,8 +324,10 @@ class HttpChannel(SharedStream):
                 for task in left:
                     task.cancel()
                 await asyncio.wait(left, timeout=LINGER)
+            # Requests without a response are reported by the peer, which sees the channel end.
             self._receiver.pending.clear()
             self._slots.close()
+            # Last, so that messages in flight still belong to the session.
             self._teardown.end(self._request_headers.session_id)
             await self._teardown.wait()
         finally:

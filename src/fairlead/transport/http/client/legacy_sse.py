@@ -1,7 +1,7 @@
-"""HTTP+SSE of 2024-11-05, the client's end: one stream comes, POSTs go.
+"""Client end of HTTP+SSE (revision 2024-11-05): one event stream from the server, POSTs to it.
 
-The stream is the session. Its first event names the place for POSTs; when it ends, everything
-does.
+The stream is the session. Its first event names the URL for POSTs; the session ends with the
+stream.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from .request_headers import RequestHeaders
 
 __all__ = ["LegacySseChannel", "open_legacy_sse"]
 
-HIGH_WATER = 1 << 20  # bytes that wait to be sent
-LINGER = 1.0  # seconds that what is queued may take to leave when we close
+HIGH_WATER = 1 << 20  # bytes queued for sending
+LINGER = 1.0  # seconds for queued messages to be sent on close
 POST_TIMEOUT = 30.0  # seconds for a message to be accepted
 
 log = logging.getLogger("fairlead.transport")
@@ -55,12 +55,13 @@ async def open_legacy_sse(
     limit: int = MAX_MESSAGE,
     **tls: Unpack[HttpClientOptions],
 ) -> "LegacySseChannel":
-    """Open the stream and wait for the place to POST to, at most `timeout` seconds.
+    """Open the stream and wait up to `timeout` seconds for the endpoint event.
 
     Raises:
-        HttpError: the server refuses the stream.
-        ConnectFailed: it cannot be reached, or does not name a place at its own origin.
-        ConfigError: the URL cannot be used.
+        HttpError: The server refused the stream.
+        ConnectFailed: The server cannot be reached, or the stream does not begin with an endpoint
+            of the same origin.
+        ConfigError: The URL cannot be used.
     """
     address = EndpointUrl.parse(url)
     door = HttpClient(address, **tls)
@@ -72,7 +73,9 @@ async def open_legacy_sse(
             if not reply.ok:
                 raise (await reply.refusal())[0]
             if not reply.streams:
-                raise ConnectFailed(f"The server answers with {reply.content_type}, not events")
+                raise ConnectFailed(
+                    f"Invalid content type {reply.content_type!r}: expected text/event-stream"
+                )
             channel = LegacySseChannel(door, heading, reply, limit=limit)
             await channel.find_endpoint()
             return channel
@@ -80,13 +83,14 @@ async def open_legacy_sse(
         if reply is not None:
             reply.close()
         await door.close()
+        # RequestTimeout is a TimeoutError too, and already has a message of its own.
         if isinstance(exc, TimeoutError) and not isinstance(exc, FairleadError):
             raise ConnectFailed(f"No endpoint event within {timeout:g} seconds") from exc
         raise
 
 
 class LegacySseChannel(SharedStream):
-    """The open stream and the place for POSTs, as a channel. Made by `open_legacy_sse`."""
+    """Channel over an open event stream and its endpoint for POSTs; see `open_legacy_sse`."""
 
     def __init__(
         self, door: HttpClient, heading: RequestHeaders, reply: HttpResponse, *, limit: int
@@ -99,7 +103,8 @@ class LegacySseChannel(SharedStream):
         self._limit = limit
         self._parser = EventParser(limit)
         self._decode = Decoder().decode
-        self._events: list[Event | EventTooLong] = []  # behind the endpoint, in the same chunk
+        # events that followed the endpoint in the same chunk
+        self._events: list[Event | EventTooLong] = []
         self._endpoint = ""
         self._deliver: Deliver | None = None
         self._loop = asyncio.get_running_loop()
@@ -110,10 +115,11 @@ class LegacySseChannel(SharedStream):
         self._closing: asyncio.Task[None] | None = None
 
     async def find_endpoint(self) -> None:
-        """Read as far as the event that says where to POST.
+        """Read the stream up to the event that names the URL for POSTs.
 
         Raises:
-            ConnectFailed: something else comes, or a place at another origin.
+            ConnectFailed: The stream begins with another event or ends, or the URL has another
+                origin.
         """
         while True:
             try:
@@ -132,12 +138,13 @@ class LegacySseChannel(SharedStream):
                     raise ConnectFailed("The first event of the stream is not the endpoint")
 
     def _resolved(self, data: bytes) -> str:
+        # The POSTs carry the client's credentials, so a stream must not direct them elsewhere.
         url = EndpointUrl(self._reply.url).resolve(data.decode("utf-8", "replace"))
         if url is None:
-            raise ConnectFailed("The endpoint that the server names is at another origin")
+            raise ConnectFailed("The endpoint that the server names has another origin")
         return url
 
-    # Channel
+    # Methods of Channel
 
     async def run(self, deliver: Deliver) -> None:
         self._deliver = deliver
@@ -173,7 +180,7 @@ class LegacySseChannel(SharedStream):
             self._closing = self._loop.create_task(self._close())
         await asyncio.shield(self._closing)
 
-    # Private
+    # Sending and receiving
 
     def _queue(self, body: bytes, request_id: RequestId | None, *, ordered: bool) -> None:
         if self._closing is not None:
@@ -183,7 +190,8 @@ class LegacySseChannel(SharedStream):
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._left(task, len(body)))
         if ordered:
-            self._last = task  # what follows a notification waits until that was accepted
+            # Messages after a notification wait for it: separate POSTs could overtake it.
+            self._last = task
 
     def _left(self, task: "asyncio.Task[None]", size: int) -> None:
         self._tasks.discard(task)
@@ -228,6 +236,7 @@ class LegacySseChannel(SharedStream):
             if event.event != "message" or not event.data:
                 return
             item = self._decode(event.data)
+        # Delivered rather than raised: one unreadable event must not end the session.
         except RemoteProtocolError as exc:
             item = exc
         self._deliver(item)

@@ -1,4 +1,4 @@
-"""The stream on which a server of the handshake era speaks unasked: opened, followed, restored."""
+"""Listening stream: the GET stream for messages a server of the handshake era sends unprompted."""
 
 import asyncio
 import logging
@@ -14,10 +14,10 @@ from .http1.http_client import HttpClient, HttpResponse
 
 __all__ = ["ListenStream", "OnEvent", "SessionListener", "backoff", "read_events"]
 
-LASTED = 5.0  # seconds after which a stream that ends has been worth opening
-SHORTEST, LONGEST = 0.5, 30.0  # seconds before it is opened again
-LEAST = 0.05  # whatever the server says
-TRIES = 8  # failures in a row before we give up
+LASTED = 5.0  # seconds after which an ended stream counts as a success
+SHORTEST, LONGEST = 0.5, 30.0  # seconds between two attempts
+LEAST = 0.05  # seconds at least, even if the `retry` field of the server is shorter
+TRIES = 8  # consecutive failures before the stream is given up
 
 log = logging.getLogger("fairlead.transport")
 
@@ -25,7 +25,11 @@ OnEvent = Callable[[Event | EventTooLong], None]
 
 
 async def read_events(reply: HttpResponse, parser: EventParser, take: OnEvent) -> None:
-    """Hand over the events of a stream until it ends. Raises `ChannelClosed` if it breaks."""
+    """Pass the events of a stream to `take` until it ends.
+
+    Raises:
+        ChannelClosed: The connection broke.
+    """
     try:
         while chunk := await reply.chunk():
             for event in parser.feed(chunk):
@@ -35,15 +39,16 @@ async def read_events(reply: HttpResponse, parser: EventParser, take: OnEvent) -
 
 
 def backoff(failures: int, retry: int | None = None) -> float:
-    """Seconds to wait: what the server asked for, else doubling; never in step with others."""
+    """Return the seconds to wait: the server's `retry` in milliseconds, or exponential backoff."""
     least = SHORTEST if retry is None else max(retry / 1000, LEAST)
     if failures > 1:
         least = max(least, exponential(SHORTEST, failures - 1, LONGEST))
+    # Jitter, so that the clients of a restarted server do not all reconnect at once.
     return least * random.uniform(1.0, 1.25)
 
 
 class ListenStream:
-    """Keeps one GET stream open as long as the server offers it."""
+    """One GET stream, reopened as long as the server offers it."""
 
     def __init__(
         self,
@@ -55,10 +60,10 @@ class ListenStream:
         on_error: Callable[[Exception], None],
         limit: int = MAX_MESSAGE,
     ) -> None:
-        """`headers` are asked with the last event id. `refused` may mend the cause of a refusal
-        and say so; then the stream is opened once more.
+        """`headers` is called with the id of the last event. `refused` returns True if it removed
+        the cause of a refusal; the stream is then opened once more.
         """
-        self.settled = asyncio.Event()  # open, or known not to be offered
+        self.settled = asyncio.Event()  # set once the stream is open or known to be missing
         self._door = door
         self._headers = headers
         self._take = take
@@ -69,13 +74,13 @@ class ListenStream:
         self._retry: int | None = None
         self._opened = False
         self._heard = False
-        self.mending = False  # somebody sees to a refusal
+        self.mending = False  # `refused` is running
 
     async def run(self) -> None:
-        """Listen until the server does not offer it.
+        """Follow the stream until the server no longer offers it.
 
         Raises:
-            ChannelClosed: it was open once and cannot be restored.
+            ChannelClosed: The stream was open once and cannot be restored.
         """
         failures = 0
         loop = asyncio.get_running_loop()
@@ -85,6 +90,8 @@ class ListenStream:
                 try:
                     if not await self._listen_once():
                         return
+                    # A server may end the stream at any time and expects the client to reconnect.
+                    # Only streams that end soon after they were opened count as failures.
                     failures = 1 if loop.time() - began > LASTED else failures + 1
                     problem: TransportError | None = None
                 except TransportError as exc:
@@ -96,24 +103,28 @@ class ListenStream:
                     self._give_up(problem)
                     return
                 await asyncio.sleep(backoff(failures, self._retry))
+        # Requests wait for this event, also when the stream failed.
         finally:
             self.settled.set()
 
     async def _listen_once(self) -> bool:
-        """Follow the stream until it ends; False if the server does not offer one."""
+        """Follow the stream until it ends; return False if the server does not offer one."""
         self._heard = False
         reply = await self._open()
         if reply.ok and reply.streams:
             self._opened = self._heard = True
             self.settled.set()
+            # A new parser without the rest of an incomplete event; the last event id is kept.
             parser = EventParser(self._limit)
             parser.last_id, self._parser = self._parser.last_id, parser
             await read_events(reply, parser, self._event)
             return True
         error, _ = await reply.refusal()
+        # 405 is the specified response of a server without the stream. Other errors count as such
+        # until the stream was open once.
         if reply.status == 405 or (not self._opened):
             if reply.status != 405:
-                log.debug("no listening stream: %s", error)
+                log.debug("the server does not offer a listening stream: %s", error)
             return False
         raise error
 
@@ -128,7 +139,7 @@ class ListenStream:
                 self.mending = False
             if mended:
                 if reply.status == 404:
-                    self._parser.last_id = None  # it was of another session
+                    self._parser.last_id = None  # the id belongs to the old session
                 return await self._door.open("GET", self._headers(self._parser.last_id))
             if not self._opened:
                 return reply
@@ -143,11 +154,11 @@ class ListenStream:
     def _give_up(self, problem: TransportError) -> None:
         if self._opened:
             raise ChannelClosed(f"the listening stream cannot be restored: {problem}") from problem
-        log.debug("no listening stream: %s", problem)
+        log.debug("the listening stream cannot be opened: %s", problem)
 
 
 class SessionListener:
-    """Follows one `ListenStream` at a time, and another one when the session was renewed."""
+    """Owner of one `ListenStream` at a time, which is replaced when the session is renewed."""
 
     def __init__(
         self,
@@ -157,7 +168,7 @@ class SessionListener:
         lost: Callable[[ChannelClosed], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """`lost` is called if a stream was open once and cannot be restored."""
+        """`make` creates a stream. `lost` is called if a stream was open and cannot be restored."""
         self.task: asyncio.Task[None] | None = None
         self._stream: ListenStream | None = None
         self._make = make
@@ -170,7 +181,9 @@ class SessionListener:
         return self.task is not None and not self.task.done()
 
     async def open(self, seconds: float) -> None:
-        """Listen, and wait so long until the stream is open or known to be missing."""
+        """Start to listen, and wait up to `seconds` until the stream is open or known to be
+        missing.
+        """
         if not self.active:
             self._begin()
         assert self._stream is not None
@@ -178,10 +191,13 @@ class SessionListener:
             async with asyncio.timeout(seconds):
                 await self._stream.settled.wait()
         except TimeoutError:
-            log.debug("the listening stream takes its time")
+            log.debug("the listening stream did not open in time")
 
     def reopen(self) -> None:
-        """Listen in a new session. A stream that was refused in the old one does so by itself."""
+        """Open a stream in the new session.
+
+        A stream that is waiting for the renewal itself reopens on its own.
+        """
         if self.task is None or self.task.done():
             return
         if self._stream is not None and not self._stream.mending:

@@ -1,4 +1,4 @@
-"""Messages received from a server over HTTP, on any stream, delivered in the order of arrival."""
+"""Delivery of messages from a server over HTTP, from any stream and in the order of arrival."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class MessageReceiver:
-    """Matches responses with pending requests, and hands every message to the channel's owner."""
+    """Receiver that matches responses with pending requests and delivers every message."""
 
     def __init__(
         self,
@@ -27,9 +27,11 @@ class MessageReceiver:
         on_fragment: OnFragment,
         limit: int,
     ) -> None:
-        """`succeeded` is called with each request that has a result, before it is delivered."""
+        """`succeeded` is called with each request that has a result, before the result is
+        delivered.
+        """
         self.pending: dict[RequestId, PendingPost] = {}
-        # While something is delivered: the request whose own stream brought it.
+        # During a delivery: the id of the request whose stream carried the message.
         self.related_request_id: RequestId | None = None
         self._succeeded = succeeded
         self._on_fragment = on_fragment
@@ -39,34 +41,38 @@ class MessageReceiver:
         self._early: list[Any] = []  # received before `begin`
 
     def begin(self, deliver: Deliver) -> None:
-        """Deliver what has been received, and from now on everything at once."""
+        """Deliver the messages received so far, and all later ones immediately."""
         self._deliver = deliver
         early, self._early = self._early, []
         for item in early:
             deliver(item)
 
     def receive_event(self, event: Event | EventTooLong, posted: PendingPost | None = None) -> None:
-        """Take in one event of a stream that belongs to a request, or to none.
+        """Process one event of a stream; `posted` is the request the stream belongs to, if any.
 
         Raises:
-            RemoteProtocolError: it cannot be read, and belongs to a request without an answer.
+            RemoteProtocolError: The event cannot be read, and `posted` has no response yet.
         """
         try:
             if isinstance(event, EventTooLong):
                 why = f"An event of {event.size} bytes is over the limit of {self._limit}"
                 raise RemoteProtocolError(why, code=INVALID_REQUEST)
             if not event.data:
-                return  # it only moved the last event id
+                return  # the event only sets the last event id
             if event.event == "message":
                 message = self._decode(event.data)
                 if posted is not None:
                     if isinstance(message, Request):
+                        # If the request is cancelled, the server cannot cancel these on the closed
+                        # stream.
                         posted.questions.append(message.id)
                     self.related_request_id = posted.message.id
                 self.receive(message)
             elif posted is not None and event.event in EVENTS:
                 self._receive_fragment(event, posted)
         except RemoteProtocolError as exc:
+            # Such a request would otherwise wait for a response that was probably the unreadable
+            # event.
             if posted is not None and not posted.answered:
                 raise
             if isinstance(event, Event):
@@ -77,7 +83,7 @@ class MessageReceiver:
             self.related_request_id = None
 
     def receive(self, message: Message | Batch) -> None:
-        """Deliver a message; a response settles its request first."""
+        """Deliver a message; a response completes its pending request first."""
         if isinstance(message, Success | Failure):
             self._settle(message)
         elif isinstance(message, Batch):
@@ -87,14 +93,15 @@ class MessageReceiver:
         self.deliver(message)
 
     def deliver(self, item: Any) -> None:
-        """Hand over a message, or what happened instead of one."""
+        """Deliver a message, or the error that occurred in its place."""
         if self._deliver is not None:
             self._deliver(item)
         else:
             self._early.append(item)
 
     def lose(self, posted: PendingPost, error: FairleadError) -> None:
-        """Report that a request will not be answered, unless it is no longer pending."""
+        """Report that a request will not get a response, unless it is no longer pending."""
+        # Compared by identity, because a later request may use the same id.
         if self.pending.get(posted.message.id) is posted:
             del self.pending[posted.message.id]
             self.deliver(RequestLost(posted.message.id, error))

@@ -1,4 +1,4 @@
-"""Which kind of HTTP a server speaks, found out while the conversation is opened."""
+"""Detection of the HTTP transport that a server supports, while the connection is opened."""
 
 import asyncio
 import logging
@@ -21,15 +21,16 @@ _STREAMABLE_ONLY = ("listen", "pool_size")
 
 
 async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **options: Any) -> Channel:
-    """A channel to a server over HTTP. Options are those of `HttpChannel`.
+    """Return a channel to a server over HTTP. Options are those of `HttpChannel`.
 
-    With "http" there is no traffic before the first message; a server that refuses `initialize`
-    as one of 2024-11-05 would is tried as such. With "sse" that is tried first, and a server that
-    does not know it is taken for one of Streamable HTTP.
+    With "http" nothing is sent before the first message; if the server refuses `initialize` like a
+    server of 2024-11-05, HTTP+SSE is used. With "sse" HTTP+SSE is tried first, and Streamable HTTP
+    is used if the server does not support it.
 
     Raises:
-        ConnectFailed, HttpError: mode "sse", and the server can be reached by neither.
-        ConfigError: the URL or the file of certificates cannot be used.
+        ConnectFailed: In mode "sse", the server cannot be reached.
+        HttpError: In mode "sse", the server refused the stream for another reason.
+        ConfigError: The URL or `ca_file` cannot be used.
     """
     if mode == "http":
         return NegotiatingChannel(url, **options)
@@ -38,18 +39,20 @@ async def open_http(url: str, *, mode: Literal["http", "sse"] = "http", **option
     except HttpError as exc:
         if judge_lost_probe(exc) is None:
             raise
-        log.debug("no HTTP+SSE there: %s", exc)
+        log.debug("the server does not support HTTP+SSE: %s", exc)
     except ConnectFailed as exc:
         if exc.__cause__ is not None:
-            raise  # nobody is there
-        log.debug("no HTTP+SSE there: %s", exc)
+            # A chained cause is a network error: Streamable HTTP would fail as well.
+            raise
+        log.debug("the server does not support HTTP+SSE: %s", exc)
     return HttpChannel(url, **options)
 
 
 class NegotiatingChannel(HttpChannel):
-    """Streamable HTTP, until a refused `initialize` shows that the server knows only HTTP+SSE.
+    """Streamable HTTP channel that falls back to HTTP+SSE if `initialize` is refused.
 
-    Then the stream of 2024-11-05 is opened and `initialize` sent there; nobody above notices.
+    After the fallback `initialize` is sent again on the new stream, so that its caller does not see
+    the refusal.
     """
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -57,7 +60,7 @@ class NegotiatingChannel(HttpChannel):
         self._url = url
         self._options = options
         self._told: Deliver | None = None
-        self._initialize: Request | None = None  # while it has no answer
+        self._initialize: Request | None = None  # until it has a response
         self._changing: asyncio.Task[None] | None = None
         self._legacy: LegacySseChannel | None = None
 
@@ -99,6 +102,7 @@ class NegotiatingChannel(HttpChannel):
             await super().tell(notification, timeout=timeout)
 
     async def close(self) -> None:
+        # Cancelled first, because the task may set `_legacy`, which has to be closed too.
         if self._changing is not None and not self._changing.done():
             self._changing.cancel()
             await asyncio.wait((self._changing,))
@@ -121,16 +125,17 @@ class NegotiatingChannel(HttpChannel):
         try:
             legacy = await open_legacy_sse(self._url, **_for_legacy(self._options))
         except FairleadError as exc:
-            log.debug("nor HTTP+SSE: %s", exc)
+            log.debug("the server does not support HTTP+SSE either: %s", exc)
             self._told(refused)
             return
-        log.debug("the server speaks HTTP+SSE")
+        log.debug("the server supports HTTP+SSE")
         legacy.on_error = self.on_error
         self.context = legacy.context
         self._legacy = legacy
         try:
             legacy.send(first)
-            await super().close()  # then `run` goes on with the other
+            # Ends `HttpChannel.run`; `run` then continues with the legacy channel.
+            await super().close()
         except ChannelClosed as exc:
             self._told(RequestLost(first.id, exc))
 

@@ -1,4 +1,4 @@
-"""One JSON-RPC call over HTTP, without a connection object around it."""
+"""Single JSON-RPC calls over HTTP without a client object."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class OneShotResponse(dict[str, Any]):
-    """The JSON-RPC envelope as it came; `session_id` is what the server gave or was told."""
+    """JSON-RPC envelope as received; `session_id` is the assigned session, or the one passed in."""
 
     session_id: str | None = None
 
@@ -41,9 +41,10 @@ async def call_mcp(
     Raises:
         HttpError: `MCP request failed: <status> <reason>`.
         RemoteProtocolError: `Failed to parse MCP response`.
-        RequestTimeout: no answer within `timeout` seconds (0: no limit).
-        ConnectFailed, ChannelClosed: the server cannot be reached, or the connection broke.
-        ConfigError: the URL cannot be used.
+        RequestTimeout: No response arrived within `timeout` seconds (0: no limit).
+        ConnectFailed: The server cannot be reached.
+        ChannelClosed: The connection broke.
+        ConfigError: The URL cannot be used.
     """
     address = EndpointUrl.parse(url)
     heading = RequestHeaders(headers, address.authorization)
@@ -69,12 +70,13 @@ async def call_mcp(
 
 async def _refused(reply: HttpResponse) -> HttpError:
     error, _ = await reply.refusal()
+    # Callers of the one-shot API expect this text instead of the usual one of HttpError.
     error.args = (f"MCP request failed: {reply.status} {reply.reason}",)
     return error
 
 
 async def _envelope(reply: HttpResponse) -> dict[str, Any]:
-    """The answer in a body, or the first one in a stream."""
+    """Return the response from a body, or the first response in an event stream."""
     if not reply.streams:
         value = read_json(await reply.read(MAX_MESSAGE), dict[str, Any], None)
         if value is not None:

@@ -1,4 +1,4 @@
-"""The order in which messages leave in their POSTs, and how many calls are made at once."""
+"""Order of outgoing POSTs and the limit of concurrent calls."""
 
 import asyncio
 import logging
@@ -19,18 +19,18 @@ from .session_renewal import SessionRenewal
 
 __all__ = ["NOTIFY_TIMEOUT", "ConcurrencyLimit", "OutgoingQueue", "StartTask"]
 
-NOTIFY_TIMEOUT = 30.0  # seconds for a message without an answer to be accepted
-ORDER = 5.0  # seconds that requests wait for a notification that was sent before them
-HIGH_WATER = 1 << 20  # bytes that wait for their turn before senders are asked to wait
+NOTIFY_TIMEOUT = 30.0  # seconds for a message without a response to be accepted
+ORDER = 5.0  # seconds for which requests wait for a notification sent before them
+HIGH_WATER = 1 << 20  # bytes queued before senders are asked to wait
 
 log = logging.getLogger("fairlead.transport")
 
-# Requests that are not counted as calls: they last, or must not wait for any.
+# Requests that take no slot: they are long-lived, or must not wait for other calls.
 _UNCOUNTED = frozenset(("subscriptions/listen", "server/discover", "ping"))
 
 
 class StartTask(Protocol):
-    """Starts a task of the channel; one that is `last` may finish when the channel closes."""
+    """Starter of the channel's tasks; with `last`, a task may finish when the channel closes."""
 
     def __call__(
         self, work: Coroutine[Any, Any, None], *, last: bool = False
@@ -38,7 +38,7 @@ class StartTask(Protocol):
 
 
 class ConcurrencyLimit:
-    """A bound on calls, in order, that knows how much is waiting."""
+    """First-in, first-out limit of concurrent calls that counts the waiting bytes."""
 
     def __init__(self, size: int) -> None:
         self._semaphore = asyncio.Semaphore(size)
@@ -51,7 +51,7 @@ class ConcurrencyLimit:
         return self._waiting > HIGH_WATER
 
     async def take(self, size: int) -> None:
-        """Wait for a slot; meanwhile so many bytes are waiting."""
+        """Wait for a slot; `size` bytes count as queued in the meantime."""
         if not self._semaphore.locked():
             await self._semaphore.acquire()
             return
@@ -64,13 +64,17 @@ class ConcurrencyLimit:
                 self._drained.wake()
 
     def release_post(self, posted: PendingPost) -> None:
-        """Free the slot of a request, if it has one still."""
+        """Free the slot of a request if it still holds one."""
         if posted.counted:
             posted.counted = False
             self._semaphore.release()
 
     async def drain(self) -> None:
-        """Wait until little is waiting. Raises `ChannelClosed` if the queue is closed."""
+        """Wait until the queue is below its high-water mark.
+
+        Raises:
+            ChannelClosed: The queue was closed.
+        """
         while self.congested:
             if self._closed:
                 raise ChannelClosed(delivered=False)
@@ -82,7 +86,7 @@ class ConcurrencyLimit:
 
 
 class OutgoingQueue:
-    """Sends each message in a task of its own; notifications stay in order."""
+    """Sender that runs one task for each message and keeps notifications in order."""
 
     def __init__(
         self,
@@ -96,8 +100,10 @@ class OutgoingQueue:
         initialized: Callable[[], Awaitable[None]],
         on_error: Callable[[Exception], None],
     ) -> None:
-        """`initialized` is called once the server knows that a session is, and ends the wait for
-        that notification. `on_error` learns why a message without a response was not accepted."""
+        """`initialized` is awaited after the server has accepted `notifications/initialized`; later
+        requests wait for it. `on_error` is called if a message without a response was not
+        accepted.
+        """
         self._sender = sender
         self._receiver = receiver
         self._headers = headers
@@ -106,7 +112,7 @@ class OutgoingQueue:
         self._start = start
         self._initialized = initialized
         self._on_error = on_error
-        self._gate: asyncio.Task[None] | None = None  # what later requests wait for
+        self._gate: asyncio.Task[None] | None = None  # later requests wait for it
 
     def send_request(self, message: Request) -> None:
         posted = PendingPost(message, read_params_head(message.params))
@@ -114,6 +120,7 @@ class OutgoingQueue:
             self._sender.stateless_version = posted.version
         elif message.method == "initialize":
             self._renewal.opening(message)
+        # Registered before the task starts: `add_headers` looks it up right after this call.
         self._receiver.pending[message.id] = posted
         posted.task = self._start(self._request(posted))
 
@@ -125,19 +132,21 @@ class OutgoingQueue:
         self._gate = self._start(self._notify(message, first), last=True)
 
     def send_body(self, body: bytes) -> None:
-        """Send a message that nothing waits for."""
+        """Send a message that has no response and needs no order."""
         self._start(self._send(body), last=True)
 
     def _cancel(self, message: Notification) -> None:
-        """End the POST of a request, and tell a server of the handshake era."""
+        """Abort the POST of a request, and notify a server of the handshake era."""
         request_id = cancelled_id_of(message)
         posted = None if request_id is None else self._receiver.pending.pop(request_id, None)
         if posted is not None and posted.task is not None:
             posted.task.cancel()
-            # The server would take its questions back on the stream that we leave.
+            # The server would cancel its own requests to the client on the stream that is closed
+            # here.
             loop = asyncio.get_running_loop()
             for question in posted.questions:
                 loop.call_soon(self._receiver.deliver, cancelled_notification(question))
+        # In the stateless era closing the stream is the cancellation.
         told = posted.sent and not posted.stateless if posted else self._headers.version is not None
         if told:
             self.send_body(encode(message))
@@ -160,7 +169,7 @@ class OutgoingQueue:
             self._on_error(exc)
 
     async def _request(self, posted: PendingPost) -> None:
-        """One request, from its POST to its response, wherever that comes from."""
+        """Send one request and wait for its response on any stream."""
         try:
             if self._gate is not None or self._renewal.task is not None:
                 await self._pass_gate()
@@ -170,8 +179,9 @@ class OutgoingQueue:
             await self._sender.exchange(posted)
         except FairleadError as exc:
             self._receiver.lose(posted, exc)
+        # An error in this task would be lost, and the caller would wait until its timeout.
         except Exception as exc:
-            log.exception("a request failed")
+            log.exception("unexpected error while sending a request")
             self._receiver.lose(posted, TransportError(f"{type(exc).__name__}: {exc}"))
         finally:
             self._slots.release_post(posted)
@@ -179,6 +189,7 @@ class OutgoingQueue:
     async def _pass_gate(self) -> None:
         gate = self._gate
         await _after(gate)
+        # Another notification may have replaced the gate while this task waited.
         if self._gate is gate:
             self._gate = None
         if self._renewal.task is not None:

@@ -1,4 +1,4 @@
-"""What comes back for one request: a body, or events that are taken up again when they break."""
+"""Responses to POSTs: a body, or an event stream that is resumed when it breaks."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ from .response_messages import with_request_id
 
 __all__ = ["PendingPost", "ResponseReader"]
 
-DRAIN = 0.5  # seconds that a stream may go on after the answer
-RESUMES = 5  # failures in a row before a stream is not taken up again
+DRAIN = 0.5  # seconds for which a stream may continue after the response
+RESUMES = 5  # consecutive failures before a stream is not resumed again
 
 
 class PendingPost:
-    """A request under way."""
+    """State of one request from its POST to its response."""
 
     __slots__ = (
         "answered",
@@ -41,17 +41,17 @@ class PendingPost:
     def __init__(self, message: Request, head: ParamsHead) -> None:
         self.message = message
         self.head = head
-        self.version: str | None = None  # that it states itself, in the stateless era
+        self.version: str | None = None  # stated in its own params (stateless era)
         if not isinstance(head.meta, UnsetType):
             version = head.meta.protocol_version
             self.version = None if isinstance(version, UnsetType) else version
         self.body = encode(message)
         self.extra: Mapping[str, str] | None = None
         self.fragments: FragmentAssembler | None = None
-        self.questions: list[RequestId] = []  # that the server asked on its way to the answer
+        self.questions: list[RequestId] = []  # ids of requests from the server on this stream
         self.answered = False
         self.sent = False
-        self.streaming = False  # its answer comes as events
+        self.streaming = False  # the response is an event stream
         self.counted = False
         self.task: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class PendingPost:
 
 
 class ResponseReader:
-    """Reads the replies to requests, and what follows them."""
+    """Reader of response bodies and event streams."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ResponseReader:
         listening: Callable[[], bool],
         limit: int,
     ) -> None:
-        """`release` is told that a request no longer counts as a call that is being made."""
+        """`release` is called when a request no longer counts towards the limit of calls."""
         self.hear_event = hear_event
         self.release = release
         self._door = door
@@ -85,12 +85,12 @@ class ResponseReader:
         self._decode = Decoder().decode
 
     async def take(self, posted: PendingPost, reply: HttpResponse) -> None:
-        """Take in a good reply to the POST of a request, until it is answered.
+        """Read a successful HTTP response until the request is answered.
 
         Raises:
-            NoAnswer: the reply ends without the answer, and cannot be taken up again.
-            RemoteProtocolError: it cannot be read.
-            TransportError: it is too long, or the connection broke.
+            NoAnswer: The HTTP response ended without the JSON-RPC response and cannot be resumed.
+            RemoteProtocolError: The HTTP response cannot be read.
+            TransportError: The body is too long, or the connection broke.
         """
         if reply.streams:
             posted.streaming = True
@@ -99,15 +99,16 @@ class ResponseReader:
         body = await reply.read(self.limit)
         if not body.strip():
             if self._listening():
-                return  # then the answer may come on the listening stream
+                return  # the response may arrive on the listening stream
             raise NoAnswer(posted.message.id)
         try:
             message = self._decode(body)
         except RemoteProtocolError as exc:
             exc.excerpt, exc.size, exc.frame = repr(body[:200]), len(body), body
             if reply.content_type not in ("application/json", ""):
-                exc.args = (f"{exc.args[0]} (it came as {reply.content_type})",)
+                exc.args = (f"{exc.args[0]} (content type {reply.content_type})",)
             raise
+        # An error without an id can only refer to the request in this POST.
         if isinstance(message, Failure) and message.id is None:
             message = with_request_id(message, posted.message.id)
         self._hear(message)
@@ -115,7 +116,7 @@ class ResponseReader:
             raise NoAnswer(posted.message.id)
 
     async def _stream(self, posted: PendingPost, reply: HttpResponse) -> None:
-        """Events until the answer; a broken stream is taken up again where that is possible."""
+        """Read events until the response; resume a broken stream where possible."""
         reading = _ResponseStream(self, posted)
         broken: ChannelClosed | None = None
         try:
@@ -124,18 +125,20 @@ class ResponseReader:
             broken = exc
         if posted.answered:
             return
+        # A resumed stream may last for minutes; the slot is needed by other calls.
         self.release(posted)
         if posted.stateless or not reading.last_id:
             raise _no_answer(posted) from broken
         await self._resume(posted, reading)
 
     async def _resume(self, posted: PendingPost, before: "_ResponseStream") -> None:
-        """Take the stream up again behind the last event; the POST itself is never repeated."""
+        """Resume the stream after its last event; the POST itself is never repeated."""
         failures = 0
         while not posted.answered:
             await asyncio.sleep(backoff(failures, before.retry))
             reading = _ResponseStream(self, posted, before)
             broken = await self._take_up(posted, reading)
+            # Progress resets the count, so that a long call survives many short connections.
             if reading.events:
                 failures = 0 if broken is None else 1
             elif broken is not None or reading.retry is None:
@@ -147,9 +150,9 @@ class ResponseReader:
     async def _take_up(
         self, posted: PendingPost, reading: "_ResponseStream"
     ) -> TransportError | None:
-        """Follow the stream once more; what went wrong, if that may pass."""
+        """Follow the resumed stream; return an error if another attempt is worthwhile."""
         if posted.answered:
-            return None  # on another stream
+            return None  # the response arrived on another stream
         try:
             reply = await self._door.open("GET", self._headers(reading.last_id))
             if reply.ok and reply.streams:
@@ -158,13 +161,14 @@ class ResponseReader:
             error, _ = await reply.refusal()
         except TransportError as exc:
             return exc
+        # Server errors may be temporary; any other status means that the stream is gone.
         if reply.status >= 500:
             return error
         raise _no_answer(posted) from error
 
 
 class _ResponseStream:
-    """One stream of a request: passes events on, and ends some time after the answer."""
+    """One event stream of a request; it is closed shortly after the response."""
 
     def __init__(
         self, answers: ResponseReader, posted: PendingPost, before: "_ResponseStream | None" = None
@@ -183,7 +187,12 @@ class _ResponseStream:
         return self._parser.last_id
 
     async def follow(self, reply: HttpResponse) -> None:
-        """Raises `ChannelClosed` if it breaks, `RemoteProtocolError` if it cannot be read."""
+        """Read the stream to its end.
+
+        Raises:
+            ChannelClosed: The connection broke.
+            RemoteProtocolError: An event cannot be read.
+        """
         self._reply = reply
         try:
             await read_events(reply, self._parser, self._take)
@@ -199,6 +208,8 @@ class _ResponseStream:
         self._answers.hear_event(event, posted)
         if posted.answered and self._limit is None and self._reply is not None:
             self._answers.release(posted)
+            # A server should end the stream after the response. Reading on for a moment keeps the
+            # connection reusable and receives late notifications.
             self._limit = asyncio.get_running_loop().call_later(DRAIN, self._reply.close)
 
 

@@ -1,4 +1,4 @@
-"""POST requests to a server: repeated with a new session or new credentials, if it wants those."""
+"""POSTs to a server, repeated with a new session or new credentials if it requires them."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ __all__ = ["PostSender"]
 
 
 class PostSender:
-    """Sends one message in each POST."""
+    """Sender of one message in each POST."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class PostSender:
         teardown: SessionTeardown,
         limit: int,
     ) -> None:
-        self.stateless_version: str | None = None  # of the last request that stated one
+        self.stateless_version: str | None = None  # of the last request that declared one
         self._door = door
         self._headers = headers
         self._receiver = receiver
@@ -42,13 +42,17 @@ class PostSender:
         self._limit = limit
 
     async def post(self, body: bytes) -> None:
-        """POST a message that has no response. Raises what is wrong if it was not accepted."""
+        """POST a message that has no response.
+
+        Raises:
+            FairleadError: The server did not accept the message.
+        """
         for again in (True, False):
             generation = self._headers.generation
             headers = self._headers.told(self.stateless_version)
             reply = await self._door.open("POST", headers, body)
             if reply.ok:
-                # A server may answer with a stream nevertheless, and send messages on it.
+                # A server may respond with a stream nevertheless, and send messages on it.
                 if reply.streams:
                     parser = EventParser(self._limit)
                     await read_events(reply, parser, self._receiver.receive_event)
@@ -60,10 +64,10 @@ class PostSender:
                 raise error
 
     async def post_within(self, body: bytes, seconds: float, method: str = "") -> None:
-        """`post` with a time limit; 0 is none.
+        """Call `post` with a time limit; 0 means no limit.
 
         Raises:
-            RequestTimeout: the server did not accept it in time.
+            RequestTimeout: The server did not accept the message in time.
         """
         try:
             async with asyncio.timeout(seconds or None):
@@ -74,8 +78,9 @@ class PostSender:
             raise error from exc
 
     async def exchange(self, posted: PendingPost) -> None:
-        """POST a request and receive the response; again after a new session or a new token."""
+        """POST a request and read its response; repeat it with a new session or credentials."""
         heading, message = self._headers, posted.message
+        # Each remedy is tried once: a server that keeps refusing would cause an endless loop.
         may_renew = may_authorize = True
         while True:
             session = None if posted.stateless else heading.session_id
@@ -85,6 +90,7 @@ class PostSender:
             opens = message.method == "initialize" and not posted.stateless
             reply: HttpResponse
             if opens:
+                # Opened by the teardown, which ends the session even if this task is cancelled.
                 reply = await self._teardown.open(headers, posted.body)
             else:
                 reply = await self._door.open("POST", headers, posted.body)
@@ -95,6 +101,7 @@ class PostSender:
                 return
             error, body = await reply.refusal()
             failure = failure_in(body)
+            # 404 means an unknown session, unless the JSON-RPC error says "method not found".
             if session and reply.status == 404 and not is_method_not_found(failure, message):
                 if not may_renew:
                     raise error
@@ -104,7 +111,7 @@ class PostSender:
             if may_authorize and await self._refresh.refreshed(error, generation):
                 may_authorize = False
                 continue
-            # A client that must authorize first needs the headers of the refusal.
+            # A client that must authorize first needs the headers of the HTTP response.
             if failure is None or error.status == 401 or error.www_authenticate:
                 raise error
             self._receiver.receive(with_request_id(failure, message.id))

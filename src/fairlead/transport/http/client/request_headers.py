@@ -1,4 +1,4 @@
-"""The headers of what a client sends: those configured, and those that the protocol wants."""
+"""HTTP headers of a client's requests: configured ones and those of the protocol."""
 
 import inspect
 import logging
@@ -21,28 +21,28 @@ _POST = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",
 }
-# Events are wanted as they happen, and compressing them holds them back.
+# Events are needed immediately, and compression would delay them.
 _GET = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
 
 ParamHeadersOf = Callable[[str], tuple[ParamHeader, ...]]
 
 _Headers: TypeAlias = Mapping[str, str] | None
-# Learns of a 401 or 403, and may give headers with which the request is repeated once.
+# Called for a 401 or 403; the headers it returns are used to repeat the request once.
 OnAuthError: TypeAlias = Callable[[HttpError], _Headers | Awaitable[_Headers]]
 
 
 class RequestHeaders:
-    """Makes the headers of each kind of request; prepared once, copied where something is added.
+    """Headers for each kind of request, prepared once and copied where one is added.
 
-    Generated headers win over configured ones, however those are spelled.
+    Generated headers replace configured ones, regardless of case.
     """
 
     def __init__(
         self, configured: Mapping[str, str] | None = None, authorization: str | None = None
     ) -> None:
-        """`authorization` is that of the URL, for which configured headers may stand in."""
+        """`authorization` comes from the URL; a configured `Authorization` replaces it."""
         self.param_headers_of: ParamHeadersOf | None = None
-        self.generation = 0  # counts changes of what is configured
+        self.generation = 0  # number of calls of `configure`
         ours = {} if authorization is None else {"Authorization": authorization}
         self._configured = {**ours, **(configured or {})}
         self._session_id: str | None = None
@@ -55,17 +55,17 @@ class RequestHeaders:
 
     @property
     def version(self) -> str | None:
-        """The revision that a handshake settled on."""
+        """Protocol revision that a handshake negotiated."""
         return self._version
 
     def configure(self, fresh: Mapping[str, str]) -> None:
-        """Headers that replace configured ones of the same name."""
+        """Add configured headers; those of the same name are replaced."""
         self._configured = _over(self._configured, fresh)
         self.generation += 1
         self._prepare()
 
     def opened(self, session_id: str | None, version: str | None) -> None:
-        """A session has begun, or (with nothing) there is none any more."""
+        """Set the session and its revision; both are None without a session."""
         self._session_id, self._version = session_id, version
         self._prepare()
 
@@ -78,6 +78,7 @@ class RequestHeaders:
             session["Mcp-Session-Id"] = self._session_id
         if self._version is not None:
             session["MCP-Protocol-Version"] = self._version
+        # Configured values of these headers could contradict the message.
         ours = ("mcp-method", "mcp-name", "mcp-session-id", "mcp-protocol-version")
         theirs = {
             name: value
@@ -90,17 +91,19 @@ class RequestHeaders:
         self._delete = _over(theirs, session)
 
     def listening(self, last_event_id: str | None = None) -> dict[str, str]:
-        """For a stream of events; taken up after the event of that id."""
+        """Return the headers for an event stream, resumed after `last_event_id` if given."""
         if last_event_id:
             return _over(self._get, {"Last-Event-ID": last_event_id})
         return self._get
 
     def ending(self, session_id: str) -> dict[str, str]:
-        """For the end of a session, which need not be the one we are in."""
+        """Return the headers that terminate a session, which need not be the current one."""
         return _over(self._delete, {"Mcp-Session-Id": session_id})
 
     def told(self, version: str | None) -> dict[str, str]:
-        """For a notification, or a response; `version` is that of the stateless era, if we are."""
+        """Return the headers for a notification or response; `version` is that of the stateless
+        era.
+        """
         if version is None or self._version is not None:
             return self.post
         return {**self._stateless, "MCP-Protocol-Version": version}
@@ -108,9 +111,9 @@ class RequestHeaders:
     def asked(
         self, request: Request, head: ParamsHead, extra: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """For a request. One that describes itself is of the stateless era.
+        """Return the headers for a request; one that states its revision is stateless.
 
-        `extra` are headers of this request alone, which win over those configured.
+        `extra` are headers of this request only, which replace configured ones.
         """
         headers = self._asked(request, head)
         if extra:
@@ -139,23 +142,23 @@ class RequestHeaders:
 
 
 class HeaderRefresh:
-    """Asks for other headers when a server refuses the credentials in the present ones."""
+    """Refresh of the configured headers after a server refused the credentials in them."""
 
     def __init__(self, headers: RequestHeaders) -> None:
         self.on_auth_error: OnAuthError | None = None
         self._headers = headers
 
     async def refreshed(self, error: HttpError, generation: int) -> bool:
-        """Whether there are other credentials now than those of `generation`, refused with `error`.
+        """Return True if credentials newer than `generation`, refused with `error`, are available.
 
         Raises:
-            HttpError: the hook failed.
-            FairleadError: the hook raised it.
+            HttpError: The hook failed; this is `error`.
+            FairleadError: The hook raised it.
         """
         if error.status not in (401, 403):
             return False
         if generation != self._headers.generation:
-            return True  # another request has renewed them meanwhile
+            return True  # another request has refreshed them
         if self.on_auth_error is None:
             return False
         try:
@@ -163,6 +166,7 @@ class HeaderRefresh:
             headers = await fresh if inspect.isawaitable(fresh) else fresh
         except FairleadError:
             raise
+        # The hook is user code. The caller gets the refusal, which is the error it can act on.
         except Exception as exc:
             log.exception("on_auth_error failed")
             raise error from exc
@@ -183,11 +187,12 @@ def _mirror_arguments(
 
 def _is_generated(name: str, made: Container[str]) -> bool:
     if name.startswith("mcp-param-"):
-        return name in made  # a relay knows no tools, and passes on what its client said
+        # A relay does not know the tools and forwards these headers of its client.
+        return name in made
     return name in ("accept", "content-type", "last-event-id") or name.startswith("mcp-")
 
 
 def _over(under: Mapping[str, str], over: Mapping[str, str]) -> dict[str, str]:
-    """Both, without those of `under` that `over` has too, in whatever spelling."""
+    """Merge two sets of headers; `over` replaces headers of the same name, regardless of case."""
     names = {name.lower() for name in over}
     return {**{n: v for n, v in under.items() if n.lower() not in names}, **over}

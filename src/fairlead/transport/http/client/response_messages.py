@@ -1,4 +1,4 @@
-"""Small questions about replies and what they carry."""
+"""Messages and session ids in HTTP responses."""
 
 from msgspec import Raw
 
@@ -17,20 +17,21 @@ __all__ = [
 
 
 def cancelled_notification(request_id: RequestId) -> Notification:
-    """The notification that nobody waits for a request any more."""
+    """Return a `notifications/cancelled` for a request."""
     return Notification("notifications/cancelled", Raw(to_json({"requestId": request_id})))
 
 
 def session_id_of(reply: HttpResponse) -> str | None:
-    """The session that a server gives; what is no proper id is none."""
+    """Return the session id that a server assigned; an invalid id counts as none."""
     given = reply.header("mcp-session-id")
+    # The specification allows visible ASCII only (Streamable HTTP, section "Session Management").
     if given and all("!" <= character <= "~" for character in given):
         return given
     return None
 
 
 def failure_in(body: bytes) -> Failure | None:
-    """The error envelope that came with a refusal, if one did."""
+    """Return the JSON-RPC error in the body of an error response, if there is one."""
     if not body.lstrip().startswith(b"{"):
         return None
     try:
@@ -41,10 +42,10 @@ def failure_in(body: bytes) -> Failure | None:
 
 
 def is_method_not_found(failure: Failure | None, request: Request) -> bool:
-    """A 404 that speaks of the method, not of the session."""
+    """Return True if a 404 means an unknown method rather than an unknown session."""
     return failure is not None and failure.code == METHOD_NOT_FOUND and failure.id == request.id
 
 
 def with_request_id(failure: Failure, request_id: RequestId) -> Failure:
-    """The same for a request that it does not name."""
+    """Return a copy of an error for the request with this id."""
     return Failure(request_id, failure.code, failure.message, failure.error, failure.extra)

@@ -1,4 +1,4 @@
-"""A new session when the server has forgotten ours, which nobody above notices (handshake era)."""
+"""Renewal of a session that the server no longer knows, transparent to callers (handshake era)."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ from .session_teardown import SessionTeardown
 
 __all__ = ["RestorableState", "SessionRenewal"]
 
-TIME_LIMIT = 30.0  # seconds for a new session
+TIME_LIMIT = 30.0  # seconds to open a new session
 
 _RESTORED = frozenset(("logging/setLevel", "resources/subscribe", "resources/unsubscribe"))
 
@@ -46,7 +46,7 @@ class _Agreed(Struct):
 
 
 class RestorableState:
-    """What we asked for and got in this session, as far as a new one would not know it."""
+    """State of a session that has to be restored in a new one."""
 
     def __init__(self, initialize: Request | None = None) -> None:
         self.initialize = initialize
@@ -56,7 +56,7 @@ class RestorableState:
         self._count = 0
 
     def succeeded(self, request: Request) -> None:
-        """A request of ours went well."""
+        """Record a successful request that changed the session."""
         if request.method == "logging/setLevel":
             self._level = _kept(request.params)
         elif (uri := read_json(request.params, _Uri, _Uri()).uri) is None:
@@ -67,17 +67,18 @@ class RestorableState:
             self._subscribed.pop(uri, None)
 
     def introduction(self) -> Request | None:
-        """Our `initialize` again, under an id that no conversation uses."""
+        """Return the original `initialize` with an id that no other request uses."""
         if self.initialize is None:
             return None
         return self._request("initialize", self.initialize.params)
 
     def rest(self) -> Iterator[Request | Notification]:
-        """What follows the answer to it."""
+        """Yield the messages that follow the response to `initialize`."""
         if self.initialized:
             yield Notification("notifications/initialized")
         if self._level is not None:
             yield self._request("logging/setLevel", self._level)
+        # A copy, because subscriptions may change between two messages.
         for params in tuple(self._subscribed.values()):
             yield self._request("resources/subscribe", params)
 
@@ -87,7 +88,7 @@ class RestorableState:
 
 
 class SessionRenewal:
-    """Opens a new session, once for all who notice that the old one is gone."""
+    """Opener of a new session, shared by all requests that find the old one unknown."""
 
     def __init__(
         self,
@@ -100,9 +101,9 @@ class SessionRenewal:
         over: Callable[[Exception | None], None],
         limit: int = MAX_MESSAGE,
     ) -> None:
-        """`take` gets what comes besides the answers, `over` hears how each renewal ended."""
+        """`take` receives events other than the responses; `over` is called after each renewal."""
         self._state = RestorableState()
-        self.task: asyncio.Task[None] | None = None  # while one is under way
+        self.task: asyncio.Task[None] | None = None  # the renewal in progress
         self._door = door
         self._request_headers = heading
         self._teardown = endings
@@ -112,16 +113,16 @@ class SessionRenewal:
         self._limit = limit
 
     def opening(self, initialize: Request) -> None:
-        """A client opens a session, and leaves the one before."""
+        """Start with a new session instead of the current one."""
         self._state = RestorableState(initialize)
         self._request_headers.opened(None, None)
 
     def initialized(self) -> None:
-        """The client has said `notifications/initialized`."""
+        """Record that the client has sent `notifications/initialized`."""
         self._state.initialized = True
 
     def succeeded(self, posted: PendingPost, answer: Success) -> None:
-        """Keep what a request has changed in the session."""
+        """Record the changes that a request made to the session."""
         method = posted.message.method
         if method == "initialize" and not posted.stateless:
             if (version := _agreed_version(answer.result)) is not None:
@@ -130,13 +131,20 @@ class SessionRenewal:
             self._state.succeeded(posted.message)
 
     async def renewed(self, stale: str, error: HttpError) -> None:
-        """Have a session that is not that one. Raises `error` if the server gives none."""
+        """Wait for a session other than `stale`.
+
+        Raises:
+            HttpError: The renewal failed; this is `error`.
+            ChannelClosed: The channel was closed in the meantime.
+        """
         if self.task is None:
             if self._request_headers.session_id != stale:
-                return  # another request has seen to it
+                return  # another request has renewed it
             self.task = asyncio.get_running_loop().create_task(self._renew())
             self.task.add_done_callback(self._ended)
         renewing = self.task
+        # `wait` instead of `await`: cancelling one request must not cancel the renewal for the
+        # others.
         await asyncio.wait((renewing,))
         if renewing.cancelled():
             raise ChannelClosed(delivered=False)
@@ -152,8 +160,8 @@ class SessionRenewal:
     async def _renew(self) -> None:
         introduction = self._state.introduction()
         if introduction is None:
-            raise ChannelClosed("the server has forgotten a session that we did not open")
-        log.debug("the server has forgotten our session; opening a new one")
+            raise ChannelClosed("the server does not know the session: call `initialize` first")
+        log.debug("the server no longer knows the session; opening a new one")
         async with asyncio.timeout(TIME_LIMIT):
             await self._begin(introduction)
             for message in self._state.rest():
@@ -163,21 +171,21 @@ class SessionRenewal:
                     await self._post(encode(message))
 
     async def _begin(self, introduction: Request) -> None:
-        """Be in a new session; one that came to nothing is ended."""
+        """Open a new session; terminate it if the handshake fails."""
         headers = self._request_headers.asked(introduction, read_params_head(introduction.params))
         reply = await self._teardown.open(headers, encode(introduction))
         given = session_id_of(reply)
         try:
             answer = await self._answer(introduction, reply)
             if not isinstance(answer, Success):
-                raise TransportError("The server refused a new session")
+                raise TransportError("The server refused to open a new session")
         except BaseException:
             self._teardown.end(given)
             raise
         self._request_headers.opened(given, _agreed_version(answer.result))
 
     async def _ask(self, request: Request) -> None:
-        """Ask something that nobody above has asked."""
+        """Send a request of the renewal itself and read its response."""
         headers = self._request_headers.asked(request, read_params_head(request.params))
         await self._answer(request, await self._door.open("POST", headers, encode(request)))
 
@@ -199,7 +207,7 @@ class SessionRenewal:
 
 
 class _Aside:
-    """Waits for one answer."""
+    """Filter that picks the response to one request out of a stream of events."""
 
     def __init__(self, request_id: RequestId) -> None:
         self.answer: Success | Failure | None = None
@@ -216,7 +224,7 @@ class _Aside:
 
 
 def _agreed_version(result: Raw) -> str | None:
-    """The revision that an answer to `initialize` names."""
+    """Return the protocol version in a result of `initialize`."""
     return read_json(result, _Agreed, _Agreed()).version
 
 

@@ -1,7 +1,8 @@
-"""The end of sessions: of the one we are in, and of one that nobody waits for any more.
+"""Termination of sessions: the current one, and one whose `initialize` was cancelled.
 
-A server that is never told keeps a session until it finds it idle for too long. So an `initialize`
-that has left is heard out even if whoever sent it has gone: its answer names a session to end.
+A server keeps a session until it is terminated or idle for too long. Therefore the response to an
+`initialize` is awaited even if its caller was cancelled: the response names the session to
+terminate.
 """
 
 import asyncio
@@ -15,25 +16,26 @@ from .response_messages import session_id_of
 
 __all__ = ["SessionTeardown"]
 
-HEAR_OUT = 2.0  # seconds for the answer to an `initialize` that nobody waits for any more
-DELETE_GRACE = 2.0  # seconds for the end of a session
+HEAR_OUT = 2.0  # seconds for the response to a cancelled `initialize`
+DELETE_GRACE = 2.0  # seconds for the DELETE of a session
 
 log = logging.getLogger("fairlead.transport")
 
 
 class SessionTeardown:
-    """Opens sessions for those who may leave before they have them, and ends sessions."""
+    """Opener and terminator of sessions that leaves none behind on cancellation."""
 
     def __init__(self, door: HttpClient, headers: Callable[[str], dict[str, str]]) -> None:
-        """`headers` are those of the DELETE for a session."""
+        """`headers` returns the headers of the DELETE for a session id."""
         self._door = door
         self._headers = headers
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, headers: Mapping[str, str], body: bytes) -> HttpResponse:
-        """POST an `initialize` as `HttpClient.open` does; if cancelled, leave no session."""
+        """POST an `initialize` like `HttpClient.open`; if cancelled, terminate the new session."""
         opening = asyncio.get_running_loop().create_task(self._door.open("POST", headers, body))
         try:
+            # `wait` does not cancel the task when this coroutine is cancelled.
             await asyncio.wait((opening,))
         except asyncio.CancelledError:
             self._start(self._hear_out(opening))
@@ -41,12 +43,13 @@ class SessionTeardown:
         return opening.result()
 
     def end(self, session_id: str | None) -> None:
-        """Begin to end a session."""
+        """Start to terminate a session."""
         if session_id is not None:
             self._start(self._delete(session_id))
 
     async def wait(self) -> None:
-        """Wait until all that was begun is done, or has taken too long."""
+        """Wait until all terminations are done or timed out."""
+        # A loop, because an abandoned `initialize` may add another task.
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -57,7 +60,8 @@ class SessionTeardown:
 
     async def _hear_out(self, opening: "asyncio.Task[HttpResponse]") -> None:
         try:
-            if self._door.reached:  # else it has not left
+            # Without a connection the request was not sent and opened no session.
+            if self._door.reached:
                 await asyncio.wait((opening,), timeout=HEAR_OUT)
         finally:
             if not opening.done():
@@ -76,4 +80,4 @@ class SessionTeardown:
                 reply = await self._door.open("DELETE", self._headers(session_id))
                 await reply.read(1 << 16)
         except (TransportError, TimeoutError) as exc:
-            log.debug("the session could not be ended: %s", exc)
+            log.debug("cannot terminate the session: %s", exc)

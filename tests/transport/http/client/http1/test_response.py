@@ -145,7 +145,7 @@ async def test_a_response_that_is_closed_drops_its_connection_once() -> None:
     made.close()
     made.close()
     assert line.dropped == 1
-    with pytest.raises(ChannelClosed, match="the answer was not read to its end"):
+    with pytest.raises(ChannelClosed, match="the response was closed before its end"):
         await made.read()
     done, kept = response()
     done.end()

@@ -1,1 +1,1 @@
-"""Fairlead's HTTP/1.1 client: connections, pool, proxies, decompression."""
+"""HTTP/1.1 client of Fairlead: connections, pool, proxies and decompression."""

@@ -1,4 +1,4 @@
-"""Bodies that come compressed although we asked for plain ones."""
+"""Decompression of response bodies that are compressed although `identity` was requested."""
 
 import zlib
 from typing import Any
@@ -7,16 +7,22 @@ from .....errors import ChannelClosed
 
 __all__ = ["Decompressor"]
 
-GZIP, ZLIB, BARE = 31, 15, -15  # what zlib calls them
+GZIP, ZLIB, BARE = 31, 15, -15  # values of the `wbits` parameter of zlib
 
 
 class Decompressor:
-    """Unpacks a body as it comes, never more at once than was asked for."""
+    """Incremental decompressor that limits the size of each decompressed piece."""
 
     def __init__(self, encoding: str) -> None:
-        """Raises `ChannelClosed` if it is none that we know."""
+        """Select the format by the value of `Content-Encoding`.
+
+        Raises:
+            ChannelClosed: The encoding is not gzip or deflate.
+        """
         if encoding not in ("gzip", "x-gzip", "deflate"):
-            raise ChannelClosed(f"the answer is packed as {encoding!r}, which was not asked for")
+            raise ChannelClosed(
+                f"unsupported content encoding {encoding!r}: expected gzip or deflate"
+            )
         self._gzip = encoding != "deflate"
         self._inflate: Any = None
         self._packed = b""
@@ -25,28 +31,37 @@ class Decompressor:
         self._packed += packed
 
     def take(self, most: int) -> bytes:
-        """What can be unpacked; nothing if more has to be fed. Raises `ChannelClosed`."""
+        """Return up to `most` decompressed bytes, or nothing if more input is needed.
+
+        Raises:
+            ChannelClosed: The data is not valid for the encoding.
+        """
         if not self._packed:
             return b""
+        # Created with the first bytes, because they show which form of `deflate` the server uses.
         if self._inflate is None:
             self._inflate = zlib.decompressobj(GZIP if self._gzip else _kind(self._packed))
         try:
             plain: bytes = self._inflate.decompress(self._packed, most)
         except zlib.error as exc:
-            raise ChannelClosed(f"the body is not packed properly: {exc}") from exc
-        # Members of gzip may follow each other, but nobody sends that, and a body of empty ones
-        # takes time that grows with the square of its length.
+            raise ChannelClosed(f"invalid compressed body: {exc}") from exc
+        # A gzip file may consist of several members, but HTTP servers do not send such bodies. Many
+        # empty members would take time quadratic in the length of the body.
         if self._inflate.unused_data:
-            raise ChannelClosed("the body is not packed properly: something follows it")
+            raise ChannelClosed("invalid compressed body: data after its end")
         self._packed = self._inflate.unconsumed_tail
         return plain
 
     def finish(self) -> None:
-        """There is no more. Raises `ChannelClosed` if there should be."""
+        """Check that the compressed data is complete.
+
+        Raises:
+            ChannelClosed: The data ends too early.
+        """
         if self._inflate is not None and not self._inflate.eof:
-            raise ChannelClosed("the body is not packed properly: it ends too early")
+            raise ChannelClosed("invalid compressed body: it is truncated")
 
 
 def _kind(packed: bytes) -> int:
-    """Some leave the wrapping of `deflate` out, against the standard."""
+    """Detect whether `deflate` data has a zlib header; some servers omit it, against RFC 9110."""
     return ZLIB if packed[0] & 15 == 8 else BARE

@@ -1,6 +1,6 @@
-"""A socket to a host that may have several addresses (RFC 8305), on any event loop.
+"""Connections to hosts with several addresses ("Happy Eyeballs", RFC 8305), on any event loop.
 
-uvloop's `create_connection` tries one address after the other and would wait for the first.
+`create_connection` of uvloop tries one address after the other and waits for each to fail.
 """
 
 import asyncio
@@ -17,7 +17,11 @@ _Found: TypeAlias = tuple[Any, Any, int, str, Any]
 
 
 async def connect_host(host: str, port: int) -> socket.socket:
-    """Connect to whichever address answers first. Raises `OSError` if none does."""
+    """Return a socket connected to the address that accepts first.
+
+    Raises:
+        OSError: The host has no address, or none of them accepts.
+    """
     loop = asyncio.get_running_loop()
     found: list[_Found] = list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     if not found:
@@ -26,11 +30,16 @@ async def connect_host(host: str, port: int) -> socket.socket:
 
 
 async def connect_unix_socket(path: str) -> socket.socket:
-    """Connect to a socket in the file system. Raises `OSError`."""
+    """Return a socket connected to a unix socket.
+
+    Raises:
+        OSError: The connection failed.
+    """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.setblocking(False)
         await asyncio.get_running_loop().sock_connect(made, path)
+    # Cancellation must close the socket as well: the caller has no reference to it yet.
     except BaseException:
         made.close()
         raise
@@ -42,15 +51,17 @@ async def _connect(address: _Found) -> socket.socket:
     made = socket.socket(family, kind, proto)
     try:
         made.setblocking(False)
-        # A stream of events may be silent for long; a peer that is gone is noticed this way.
+        # An event stream may be silent for long; keep-alive probes detect a peer that is gone.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Nagle's algorithm would delay a small request until the previous segment is acknowledged.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, where)
     except OSError as exc:
         made.close()
         if exc.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:
-            # Not a shortage of ports: this machine has no IPv6.
-            raise OSError(errno.EHOSTUNREACH, "IPv6 is not available here") from exc
+            # IPv6 is missing on this machine. EADDRNOTAVAIL would be reported as a shortage of
+            # ports.
+            raise OSError(errno.EHOSTUNREACH, "IPv6 is not available on this machine") from exc
         raise
     except BaseException:
         made.close()
@@ -60,6 +71,7 @@ async def _connect(address: _Found) -> socket.socket:
 
 async def _race(addresses: list[_Found]) -> socket.socket:
     loop = asyncio.get_running_loop()
+    # Reversed, so that `pop()` returns the preferred address first.
     left = addresses[::-1]
     running: set[asyncio.Task[socket.socket]] = set()
     problems: list[BaseException] = []
@@ -77,6 +89,7 @@ async def _race(addresses: list[_Found]) -> socket.socket:
                     return task.result()
                 problems.append(problem)
     finally:
+        # Not awaited: a slow address must not delay the connection that won.
         for task in running:
             task.cancel()
             task.add_done_callback(_discard)
@@ -84,13 +97,13 @@ async def _race(addresses: list[_Found]) -> socket.socket:
 
 
 def _discard(task: "asyncio.Task[socket.socket]") -> None:
-    """It has lost the race, perhaps by a hair."""
+    """Close the socket of an attempt that connected although another one had already won."""
     if not task.cancelled() and task.exception() is None:
         task.result().close()
 
 
 def _mixed(found: list[_Found]) -> list[_Found]:
-    """Families in turn, beginning with the one that the system prefers."""
+    """Alternate address families, starting with the one the system prefers."""
     first = [address for address in found if address[0] == found[0][0]]
     rest = [address for address in found if address[0] != found[0][0]]
     pairs = chain.from_iterable(zip_longest(first, rest))

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection of a client: a request is written, its answer is read, then the next.
+"""One HTTP/1.1 client connection, which sends a request and reads its response before the next one.
 
-What arrives is parsed by llhttp, which refuses what two readers could understand differently. A
-connection on which anything else came than one whole answer to one request is not used again.
+llhttp parses the received bytes and rejects ambiguous ones. A connection is reused only if it
+received exactly one complete response to each request.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from .response import HttpResponse
 
 __all__ = ["Http1Connection"]
 
-MAX_HEAD = 64 << 10  # bytes of status line and headers; of trailers, and between pieces of a body
-AT_ONCE = 256 << 10  # bytes that are written without looking whether they are taken
+MAX_HEAD = 64 << 10  # bytes of status line and headers, of trailers, and between pieces of a body
+AT_ONCE = 256 << 10  # bytes written without waiting for the peer to read them
 
 
 class Http1Connection(asyncio.Protocol):
-    """A connection, and the parser's callbacks. Its owner gives it one request at a time."""
+    """An HTTP/1.1 connection and the callbacks of its parser; it handles one request at a time."""
 
-    idle_since: float  # its owner's note
-    # Of the answer that arrives:
+    idle_since: float  # set by the pool
+    # State of the response being received:
     _status: int
     _until_close: bool
-    _other: int  # bytes since the last ones of a body
+    _other: int  # bytes received since the last body data
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Http1Connection(asyncio.Protocol):
         idle: Callable[["Http1Connection"], None],
         lost: Callable[["Http1Connection"], None],
     ) -> None:
-        """`idle` is told that the next request may come, `lost` that none may any more."""
-        self.heard = False  # anything, since the last request
+        """`idle` is called when another request may be sent, `lost` when the connection closes."""
+        self.heard = False  # bytes have been received since the last request
         self.socket: socket | None = None
         self._host = host
         self._idle, self._lost = idle, lost
@@ -44,15 +44,17 @@ class Http1Connection(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._transport: Any = None
         self._answer: HttpResponse | None = None
-        self._begun: asyncio.Future[None] = self._loop.create_future()  # its head is there
+        # done once the head is received
+        self._begun: asyncio.Future[None] = self._loop.create_future()
         self._reason = b""
         self._fields: list[tuple[bytes, bytes]] = []
-        self._problem = ""  # that a callback found
+        self._problem = ""  # found by a parser callback
         self._keep = False
-        self._unsent = False  # some of the request is still with us
-        self._full = False  # what we wrote is not being taken
+        # A connection with an unfinished request cannot be reused, even after a complete response.
+        self._unsent = False  # part of the request is not written yet
+        self._full = False  # the write buffer is full
         self._room: asyncio.Future[None] | None = None
-        self._paused = False  # reading
+        self._paused = False  # reading is paused
 
     @property
     def usable(self) -> bool:
@@ -60,7 +62,7 @@ class Http1Connection(asyncio.Protocol):
 
     @property
     def quiet(self) -> bool:
-        """Nothing waits in the socket that the loop has not seen: neither bytes nor the end."""
+        """True if the socket holds neither bytes nor an end of file that the loop has not read."""
         if self.socket is None:
             return True
         try:
@@ -68,14 +70,17 @@ class Http1Connection(asyncio.Protocol):
         except BlockingIOError:
             return True
         except OSError:
-            pass  # it is closed, or broken
+            pass  # closed or broken
         return False
 
     async def ask(self, url: str, head: bytes, body: bytes | None) -> HttpResponse:
-        """Send a request and wait for the head of its answer. Cancelling closes the connection.
+        """Send a request and return its response once the head is received.
+
+        Cancelling this closes the connection.
 
         Raises:
-            ChannelClosed: it broke; `delivered` says whether the request may have arrived.
+            ChannelClosed: The connection broke; `delivered` is False if the request cannot have
+                arrived.
         """
         if self._transport.is_closing():
             raise ChannelClosed(f"{self._host} closed the connection", delivered=False)
@@ -87,42 +92,44 @@ class Http1Connection(asyncio.Protocol):
             if body is None:
                 self._transport.write(head)
             elif len(body) <= AT_ONCE:
+                # One write, so that head and body leave in one segment where possible.
                 self._transport.write(head + body)
             else:
                 await self._write(head, memoryview(body))
             await begun
         except BaseException:
             if not begun.cancel() and not begun.cancelled():
-                begun.exception()  # seen, if we were cancelled at that very moment
+                begun.exception()  # retrieved, so that asyncio does not log it
             self.drop()
             raise
         return answer
 
     async def _write(self, head: bytes, body: memoryview) -> None:
-        """Write piece by piece, until all is written or there is an answer to the beginning."""
+        """Write in pieces until the body is complete or the response begins."""
         self._unsent = True
         self._transport.write(head)
         for start in range(0, len(body), AT_ONCE):
             while self._full and not self._begun.done():
                 self._room = self._loop.create_future()
                 await self._room
+            # A server may reject a body before all of it is sent; the rest would be wasted.
             if self._begun.done():
                 return
             self._transport.write(body[start : start + AT_ONCE])
         self._unsent = False
 
     def drop(self) -> None:
-        """Close the connection, whatever is under way."""
+        """Close the connection immediately."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()
 
     def resume(self) -> None:
-        """There is room for more of the body."""
+        """Resume reading after the reader has consumed part of the body."""
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
 
-    # asyncio
+    # Methods of asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -130,13 +137,16 @@ class Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         answer = self._answer
         if answer is None:
-            self.drop()  # nobody has asked: the next answer would be taken for another's
+            # Data without a request. The next request would take it for its own response.
+            self.drop()
             return
         self.heard = True
         seen = answer.seen
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            # The parser's state is undefined after an error, so the connection is not reused. A
+            # response that was complete before it remains valid.
             self._keep = False
             if not answer.complete:
                 self._fail(self._improper(self._problem or str(exc)), exc)
@@ -146,13 +156,15 @@ class Http1Connection(asyncio.Protocol):
             return
         self._other = 0 if answer.seen > seen else self._other + len(data)
         if self._other > MAX_HEAD:
-            self._fail(self._improper(f"over {MAX_HEAD} bytes without any of the body"))
+            self._fail(self._improper(f"more than {MAX_HEAD} bytes without body data"))
         elif answer.full and not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
     def eof_received(self) -> None:
         answer = self._answer
+        # Without Content-Length and chunked encoding the body extends to the end of the connection
+        # (RFC 9112, section 6.3).
         if answer is not None and self._until_close:
             answer.end()
             self._keep = False
@@ -161,12 +173,12 @@ class Http1Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(self)
         if self._unsent:
-            # Not all of it was written, so nobody can have acted on it.
+            # The request was not written completely, so the server cannot have acted on it.
             error = ChannelClosed(f"{self._host} closed the connection", delivered=False)
         elif not self.heard:
-            error = ChannelClosed(f"{self._host} closed the connection without an answer")
+            error = ChannelClosed(f"{self._host} closed the connection without a response")
         else:
-            why = f": {exc}" if exc is not None else " in the middle of an answer"
+            why = f": {exc}" if exc is not None else " in the middle of a response"
             error = ChannelClosed(f"the connection to {self._host} broke{why}")
         self._fail(error, exc)
 
@@ -177,11 +189,11 @@ class Http1Connection(asyncio.Protocol):
         self._full = False
         self._wake_writer()
 
-    # The parser
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._answer is None or self._answer.complete:
-            raise ValueError("a second answer")
+            raise ValueError("a second response")
         self._reason = b""
         self._fields = []
 
@@ -195,7 +207,7 @@ class Http1Connection(asyncio.Protocol):
         answer = self._answer
         status = self._status = self._parser.get_status_code()
         if status < 200 or answer is None:
-            return  # the answer is still to come
+            return  # an interim response (1xx); the final one follows
         fields: dict[bytes, bytes] = {}
         size = 0
         for name, value in self._fields:
@@ -203,8 +215,9 @@ class Http1Connection(asyncio.Protocol):
             name = name.lower()
             fields[name] = fields[name] + b", " + value if name in fields else value
         coding = fields.get(b"transfer-encoding")
+        # Other codings were not requested with TE, and llhttp does not decode them.
         if coding is not None and coding.lower() != b"chunked":
-            self._problem = "a transfer encoding that nobody asked for"
+            self._problem = "a transfer encoding other than chunked"
         elif size > MAX_HEAD:
             self._problem = f"headers over {MAX_HEAD} bytes"
         if self._problem:
@@ -225,11 +238,12 @@ class Http1Connection(asyncio.Protocol):
             self._keep = self._parser.should_keep_alive()
             self._answer.end()
 
-    # The end of an answer
+    # End of a response
 
     def _finished(self, answer: HttpResponse) -> None:
         self._answer = None
         if self._keep and not self._unsent:
+            # Paused reading would hide the end of file that makes an idle connection unusable.
             self.resume()
             self._idle(self)
         else:
@@ -247,7 +261,7 @@ class Http1Connection(asyncio.Protocol):
         self.drop()
 
     def _improper(self, why: str) -> ChannelClosed:
-        return ChannelClosed(f"{self._host} does not speak HTTP properly: {why}")
+        return ChannelClosed(f"{self._host} sent an invalid HTTP response: {why}")
 
     def _wake_writer(self) -> None:
         if self._room is not None and not self._room.done():

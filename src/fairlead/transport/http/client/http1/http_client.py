@@ -1,6 +1,6 @@
-"""The HTTP client: proxies, TLS and redirects, independent of MCP.
+"""HTTP client with proxies, TLS and redirects, independent of MCP.
 
-All HTTP requests of a client pass through it. The modules for connections are imported with the
+`HttpClient` sends all HTTP requests of a client. The modules for connections are imported with the
 first request.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpClient", "HttpClientOptions", "HttpResponse"]
 
-CONNECT_TIMEOUT = 30.0  # seconds for a connection, TLS and all
+CONNECT_TIMEOUT = 30.0  # seconds for a connection, including TLS
 MAX_REDIRECTS = 5
 UNTOUCHED_BY = frozenset((307, 308))  # redirects that keep method and body
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -28,7 +28,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class HttpClientOptions(TypedDict, total=False):
-    """How the connections of a `HttpClient` are made."""
+    """Connection options of an `HttpClient`."""
 
     ca_file: str | None
     ssl_context: ssl.SSLContext | None
@@ -37,7 +37,7 @@ class HttpClientOptions(TypedDict, total=False):
 
 
 class HttpClient:
-    """Requests to one server, over connections that are kept and used again."""
+    """HTTP requests to one server over a pool of persistent connections."""
 
     def __init__(
         self,
@@ -48,28 +48,28 @@ class HttpClient:
         verify: bool = True,
         connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
-        """Certificates are held against the system's trust store, or against `ca_file`.
+        """Server certificates are verified with `ca_file`, or else with the system's trust store.
 
         Raises:
-            ConfigError: if the file holds no certificates.
+            ConfigError: `ca_file` cannot be read or contains no certificates.
         """
         self.address = address
-        self._tls: ssl.SSLContext | None = None  # the system's trust store
+        self._tls: ssl.SSLContext | None = None  # None: the system's trust store
         self._verify = verify
         if not verify:
-            log.warning("certificates of %s are not verified, as configured", host_of(address.url))
+            log.warning("TLS certificates of %s are not verified", host_of(address.url))
         elif ssl_context is not None:
             self._tls = ssl_context
         elif ca_file is not None:
             self._tls = _trusting(ca_file)
         self._connect_timeout = connect_timeout
         self._pool: ConnectionPool | None = None
-        self._moved: dict[str, str] = {}  # by a permanent redirect
+        self._moved: dict[str, str] = {}  # targets of permanent redirects
         self._closed = False
 
     @property
     def reached(self) -> bool:
-        """Whether anything can have arrived at the server."""
+        """True if there is a connection, so that a request can have arrived at the server."""
         return self._pool is not None and self._pool.connected
 
     async def open(
@@ -79,14 +79,15 @@ class HttpClient:
         body: bytes | None = None,
         url: str | None = None,
     ) -> HttpResponse:
-        """Send a request and wait for the beginning of its answer, whatever its status is.
+        """Send a request and return its response, whatever the status, once the head is received.
 
-        The caller reads the reply or closes it. Cancelling closes the connection.
+        The caller reads the response or closes it. Cancelling this closes the connection.
 
         Raises:
-            ConnectFailed: no connection came about.
-            ChannelClosed: it broke; `delivered` says whether the request may have arrived.
-            HttpError: a redirect that we do not follow.
+            ConnectFailed: No connection could be opened.
+            ChannelClosed: The connection broke; `delivered` is False if the request cannot have
+                arrived.
+            HttpError: The response is a redirect that is not followed.
         """
         pool = self._pool or self._begin()
         url = url or self.address.url
@@ -99,24 +100,31 @@ class HttpClient:
         raise HttpError(310, f"more than {MAX_REDIRECTS} redirects")
 
     def _redirected(self, reply: HttpResponse, method: str) -> str:
-        """Where to go on; a POST is never made a GET, and nothing goes to another origin."""
+        """Return the target of a redirect.
+
+        Raises:
+            HttpError: The redirect would change the method or leads to another origin.
+        """
         location = reply.header("location") or ""
         reply.close()
+        # The request may carry credentials, which must not be sent to another origin.
         target = EndpointUrl(reply.url).resolve(location) if location else None
         if target is None:
-            why = f"redirected to another origin ({host_of(location)}), which is not followed"
+            why = f"redirect to another origin ({host_of(location)}) is not followed"
         elif method != "GET" and reply.status not in UNTOUCHED_BY:
-            why = f"redirected to {target}, which would turn a {method} into a GET"
+            why = f"redirect to {target} is not followed: it would turn a {method} into a GET"
         else:
+            # Bounded, because a server could invent targets without end.
             if reply.status == 308 and len(self._moved) < 100:
                 self._moved[reply.url] = target
             return target
         refusal = HttpError(reply.status, why, reply.headers)
+        # The server redirected instead of processing the request, so it may be sent again.
         refusal.delivered = False
         raise refusal
 
     async def close(self) -> None:
-        """Close all connections, those in use as well."""
+        """Close all connections, including those in use."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -143,12 +151,12 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as exc:
-        raise ConfigError(f"No certificates can be read: {exc}", path=ca_file) from exc
+        raise ConfigError(f"Cannot read CA certificates: {exc}", path=ca_file) from exc
 
 
 @lru_cache(maxsize=2)
 def _usual(verify: bool) -> ssl.SSLContext:
-    """One for all clients: to read the system's trust store takes tens of milliseconds."""
+    """Return a shared context: reading the system's trust store takes tens of milliseconds."""
     context = ssl.create_default_context()
     if not verify:
         context.check_hostname = False

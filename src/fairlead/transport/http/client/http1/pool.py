@@ -1,4 +1,4 @@
-"""Connections of our own to one server: opened, kept for a while, used again."""
+"""Pool of persistent HTTP/1.1 connections to one server."""
 
 import asyncio
 import re
@@ -20,12 +20,12 @@ from .url import EndpointUrl, same_origin
 
 __all__ = ["ConnectionPool"]
 
-# uvicorn and Node close connections that were idle for 5 s. A POST on one that is just being
-# closed fails, and nobody can say whether it arrived.
+# uvicorn and Node close connections that were idle for 5 s. A POST on a connection that is just
+# being closed fails, and the client cannot know whether it arrived.
 KEEP_ALIVE = 4.0  # seconds
-TURNS = 10  # of the loop, for something unexpected on a kept connection to be understood
-# What may be sent a second time when a kept connection is closed instead of answering: these mean
-# the same when they arrive twice. A POST never is, it may have arrived.
+TURNS = 10  # iterations of the loop in which to process unexpected data on a kept connection
+# Methods that are sent again if the server closes a kept connection instead of responding, because
+# they are idempotent. A POST may already have been executed.
 REPEATABLE = frozenset(("GET", "DELETE"))
 
 _FRAMING = frozenset(
@@ -38,7 +38,7 @@ _PRINTABLE = "".join(map(chr, range(33, 127)))
 
 
 class ConnectionPool:
-    """HTTP/1.1 to the origin of one address, as many connections as there are requests."""
+    """HTTP/1.1 connections to the origin of one address, one for each concurrent request."""
 
     def __init__(
         self,
@@ -47,21 +47,25 @@ class ConnectionPool:
         connect_timeout: float,
         proxy: Proxy | None = None,
     ) -> None:
-        """Raises `ConnectFailed` if the URL names no host that could be asked."""
+        """Connections use TLS if `tls` is given.
+
+        Raises:
+            ConnectFailed: The URL has an invalid host name or port.
+        """
         parts = urlsplit(address.url)
         self._address = address
         self._tls = tls
         self._proxy = proxy
-        self._forwarder = proxy if tls is None else None  # else the proxy opens tunnels
+        self._forwarder = proxy if tls is None else None  # with TLS the proxy opens tunnels instead
         self._connect_timeout = connect_timeout
         try:
             self._name = _ascii(parts.hostname or "")
             self._port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError as exc:
-            raise ConnectFailed(f"Not a URL: {exc}") from exc
+            raise ConnectFailed(f"Invalid server URL: {exc}") from exc
         self._host = _host_field(self._name, parts.port, parts.scheme)
         self._starts: dict[tuple[str, str], str] = {}
-        self._kept: list[Http1Connection] = []  # the one used last at the end
+        self._kept: list[Http1Connection] = []  # the most recently used one is last
         self._lines: set[Http1Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -69,17 +73,18 @@ class ConnectionPool:
 
     @property
     def connected(self) -> bool:
-        """Whether there is any connection."""
+        """True if at least one connection is open."""
         return bool(self._lines)
 
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> HttpResponse:
-        """Send a request and wait for the head of its answer.
+        """Send a request and return its response once the head is received.
 
         Raises:
-            ConnectFailed: no connection came about.
-            ChannelClosed: it broke; `delivered` says whether the request may have arrived.
+            ConnectFailed: No connection could be opened.
+            ChannelClosed: The connection broke; `delivered` is False if the request cannot have
+                arrived.
         """
         head = self._head(method, url, headers, body)
         line = self._take()
@@ -100,11 +105,12 @@ class ConnectionPool:
             reply = await line.ask(url, head, body)
         if reply.status == 407 and self._forwarder is not None:
             reply.close()
-            raise self._unreachable(refusal(407))  # by the proxy; the server was not asked
+            # the proxy refused; the request did not reach the server
+            raise self._unreachable(refusal(407))
         return reply
 
     async def close(self) -> None:
-        """Close all connections, those in use as well."""
+        """Close all connections, including those in use."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -113,12 +119,12 @@ class ConnectionPool:
         for line in lines:
             line.drop()
         if lines:
-            await asyncio.sleep(0)  # they are told in the next turn
+            await asyncio.sleep(0)  # `connection_lost` runs in the next iteration of the loop
 
     # Connections
 
     def _take(self) -> Http1Connection | None:
-        """The connection that was used last, if it is young enough and still there."""
+        """Return the most recently used connection that is still open and young enough."""
         while self._kept:
             line = self._kept.pop()
             if line.usable:
@@ -128,9 +134,9 @@ class ConnectionPool:
         return None
 
     async def _settled(self, line: Http1Connection) -> None:
-        """Something waits in the socket: the end, most likely, or a message of TLS.
+        """Let the loop process unread data on a kept connection: an end of file or a TLS message.
 
-        The loop has not come to it yet, and a POST that is written now would be lost.
+        Until then the connection looks usable, and a POST written to it would be lost.
         """
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -148,8 +154,9 @@ class ConnectionPool:
             raise self._unreachable(why, exc) from exc
         except (OSError, RuntimeError, ssl.CertificateError, UnicodeError) as exc:
             raise self._unreachable(str(exc) or type(exc).__name__, exc) from exc
-        if line.usable:  # else it has been lost already, and will say so
+        if line.usable:  # False if it was lost already; `ask` then raises
             self._lines.add(line)
+        # The pool may have been closed while the connection was being opened.
         if self._closed:
             line.drop()
         self._check_open()
@@ -183,7 +190,7 @@ class ConnectionPool:
         return line
 
     async def _straight(self, made: socket) -> Http1Connection:
-        """Speak HTTP with the peer of the socket, which is the server or a proxy that forwards."""
+        """Open an HTTP connection over a socket to the server or to a forwarding proxy."""
         tls, name = self._tls, self._name
         if self._forwarder is not None:
             tls, name = self._forwarder.tls, self._forwarder.host
@@ -217,7 +224,8 @@ class ConnectionPool:
         if self._closed:
             line.drop()
             return
-        line.idle_since = monotonic()  # the loop's own clock stands still while it is busy
+        # Not loop.time(): uvloop updates its clock once per iteration, and a busy one is long.
+        line.idle_since = monotonic()
         self._kept.append(line)
         if self._timer is None:
             self._timer = self._loop.call_later(KEEP_ALIVE, self._tidy)
@@ -228,7 +236,7 @@ class ConnectionPool:
             self._kept.remove(line)
 
     def _tidy(self) -> None:
-        """Close what was idle for too long; the oldest stand in front."""
+        """Close the connections that were idle for too long; they are first in the list."""
         self._timer = None
         before = monotonic() - KEEP_ALIVE
         old = [line for line in self._kept if line.idle_since <= before]
@@ -242,37 +250,48 @@ class ConnectionPool:
     # Requests
 
     def _head(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
-        """The head of a request. Raises `ChannelClosed` if it cannot be sent as it is."""
+        """Return the head of a request.
+
+        Raises:
+            ChannelClosed: A header name or value is invalid.
+        """
+        # Cached, because most requests of a client have the same method and URL.
         start = self._starts.get((method, url)) or self._start(method, url)
         names = {name.lower() for name in headers}
         if names.isdisjoint(_SPECIAL):
             fields = f"Host: {self._host}\r\nAccept-Encoding: identity\r\nUser-Agent: fairlead\r\n"
             fields += "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
             expected = len(headers) + 3
-        else:  # framing is ours, the rest theirs
+        # The pool sets the headers for framing; configured headers replace the other defaults.
+        else:
             usual = {"host": self._host, **_USUAL}
             theirs = {n: v for n, v in headers.items() if n.lower() not in _FRAMING}
             ours = {n: v for n, v in usual.items() if n not in names}
             fields = "".join([f"{name}: {value}\r\n" for name, value in (ours | theirs).items()])
             expected = len(ours) + len(theirs)
+        # A line break in a value would add a header or a second request (request smuggling).
+        # Counting the breaks of the whole head is faster than checking each value.
         lines = fields.count("\r\n")
         one_each = lines == fields.count("\r") == fields.count("\n") == expected
         if not one_each or "\0" in fields or not all(map(_is_name, headers)):
-            raise ChannelClosed("a header that may not be sent", delivered=False)
+            raise ChannelClosed("invalid name or value of a request header", delivered=False)
         if body is not None:
             fields += f"Content-Length: {len(body)}\r\n"
         try:
             return f"{start}{fields}\r\n".encode()
         except UnicodeEncodeError as exc:
-            raise ChannelClosed("a header that may not be sent", delivered=False) from exc
+            raise ChannelClosed(
+                "invalid name or value of a request header", delivered=False
+            ) from exc
 
     def _start(self, method: str, url: str) -> str:
         if not same_origin(url, self._address.url):
-            raise ConnectFailed(f"Connections to {self._host} lead nowhere else")
+            raise ConnectFailed(f"Cannot send a request for another origin to {self._host}")
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         target, credentials = quote(path, safe=_PRINTABLE), ""
-        if self._forwarder is not None:  # takes the absolute form: RFC 9112, section 3.2.2
+        # A forwarding proxy needs the absolute form (RFC 9112, section 3.2.2).
+        if self._forwarder is not None:
             target, credentials = f"http://{self._host}{target}", self._forwarder.credentials
         start = f"{method} {target} HTTP/1.1\r\n{credentials}"
         if len(self._starts) < 100:

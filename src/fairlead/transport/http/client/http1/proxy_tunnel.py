@@ -23,10 +23,10 @@ class Proxy:
     """A proxy that forwards requests and opens tunnels."""
 
     def __init__(self, url: str, tls: Callable[[], ssl.SSLContext]) -> None:
-        """Read a proxy's URL; `tls` is called for an `https://` one.
+        """Parse the URL of a proxy; `tls` is called for an `https://` one.
 
         Raises:
-            ConnectFailed: The URL is not one of an HTTP proxy.
+            ConnectFailed: The URL is not that of an HTTP proxy.
         """
         try:
             parts = urlsplit(url)
@@ -41,14 +41,14 @@ class Proxy:
         self.port = port or (443 if parts.scheme == "https" else 80)
         self.tls = tls() if parts.scheme == "https" else None
         authorization = basic_authorization(parts.username, parts.password)
-        # A whole header field, or nothing.
+        # A complete header field or an empty string, so that it can be inserted into a head.
         self.credentials = f"Proxy-Authorization: {authorization}\r\n" if authorization else ""
 
     async def open_tunnel(self, connected: socket, authority: str) -> asyncio.Transport:
-        """Ask for a tunnel to `authority` (`HOST:PORT`) over a socket connected to the proxy.
+        """Open a tunnel to `authority` (`HOST:PORT`) over a socket connected to the proxy.
 
         Raises:
-            OSError: The proxy refused, closed the connection or broke the protocol.
+            OSError: The proxy refused, closed the connection or violated the protocol.
         """
         loop = asyncio.get_running_loop()
         options: dict[str, Any] = {}
@@ -70,7 +70,7 @@ class Proxy:
 
 
 class _ConnectResponse(asyncio.Protocol):
-    """The head of a proxy's response to CONNECT; the tunnel begins behind it."""
+    """Head of a proxy's response to CONNECT; the tunnel begins after it."""
 
     def __init__(self) -> None:
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -85,7 +85,8 @@ class _ConnectResponse(asyncio.Protocol):
         if not end or status is None:
             self._fail("the proxy does not speak HTTP/1.1")
         elif rest and status[1].startswith(b"2"):
-            self._fail("the proxy sent data before the tunnel was used")  # TLS clients speak first
+            # In TLS the client sends first, so these bytes cannot be from the server.
+            self._fail("the proxy sent data before the tunnel was used")
         elif not self.status.done():
             self.status.set_result(int(status[1]))
 
@@ -98,7 +99,7 @@ class _ConnectResponse(asyncio.Protocol):
 
 
 def refusal(status: int) -> str:
-    """Return the reason for a proxy's response that says it did not forward a request."""
+    """Describe a proxy's response with which it refused to forward a request."""
     try:
         return f"the proxy answered {status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -106,7 +107,8 @@ def refusal(status: int) -> str:
 
 
 def proxy_url(url: str) -> str | None:
-    """Return the proxy that the environment names for a URL (`HTTPS_PROXY`, `NO_PROXY`, ...)."""
+    """Return the proxy that the environment sets for a URL (`HTTPS_PROXY`, `NO_PROXY`, ...)."""
+    # Imported on first use: `urllib.request` is slow to import.
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""The response to an HTTP request: its head, and a body that is read as it arrives."""
+"""HTTP responses whose body is read as it arrives."""
 
 import asyncio
 from functools import lru_cache
@@ -10,22 +10,22 @@ from .decompression import Decompressor
 
 __all__ = ["BodySource", "HttpResponse", "media_type"]
 
-MAX_ERROR_BODY = 1 << 20  # bytes that are read of a refusal
-MAX_UNREAD = 256 << 10  # bytes of a body that wait for their reader before the server has to
+MAX_ERROR_BODY = 1 << 20  # bytes read of the body of an error response
+MAX_UNREAD = 256 << 10  # bytes of a body that are buffered before reading from the socket is paused
 
 
 class BodySource(Protocol):
     """The connection that a body arrives on."""
 
     def resume(self) -> None:
-        """Read on, if reading was paused because too much of the body was unread."""
+        """Resume reading, if it was paused because too much of the body was unread."""
 
     def drop(self) -> None:
-        """Close the connection, whatever is under way."""
+        """Close the connection immediately."""
 
 
 class HttpResponse:
-    """A response whose body has not been read yet. Its connection fills it."""
+    """A response whose body is filled by its connection and read by the caller."""
 
     __slots__ = (
         "_error",
@@ -52,20 +52,20 @@ class HttpResponse:
 
     def __init__(self, source: BodySource, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.url = url
-        self.complete = False  # all of it has arrived, or will not
-        self.seen = 0  # bytes of the body so far
+        self.complete = False  # all of the body has arrived, or the connection failed
+        self.seen = 0  # bytes of the body received so far
         self._source = source
         self._loop = loop
         self._fields: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
-        self._size = 0  # of those
-        self._most = MAX_UNREAD  # of them
-        self._whole = False  # the reader wants nothing before the end
+        self._size = 0  # bytes in `_pieces`
+        self._most = MAX_UNREAD  # limit of `_size`
+        self._whole = False  # the reader waits for the complete body
         self._waiter: asyncio.Future[None] | None = None
         self._error: ChannelClosed | None = None
         self._unpacker: Decompressor | None = None
 
-    # For its connection
+    # Methods for the connection
 
     @property
     def full(self) -> bool:
@@ -83,6 +83,8 @@ class HttpResponse:
         size = len(piece)
         self._size += size
         self.seen += size
+        # A reader of the complete body is not woken for every piece, which saves a task switch for
+        # each.
         if self._waiter is not None and not (self._whole and not self.full):
             self._wake()
 
@@ -96,7 +98,7 @@ class HttpResponse:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # For its reader
+    # Methods for the reader
 
     @property
     def ok(self) -> bool:
@@ -108,7 +110,7 @@ class HttpResponse:
 
     @property
     def headers(self) -> dict[str, str]:
-        """All of them, names in lower case; values of one name are joined."""
+        """All headers: names in lower case, values of repeated headers joined with a comma."""
         return {_text(name): _text(value) for name, value in self._fields.items()}
 
     def header(self, name: str) -> str | None:
@@ -116,15 +118,16 @@ class HttpResponse:
         return None if value is None else _text(value)
 
     async def read(self, limit: int = MAX_MESSAGE) -> bytes:
-        """Return the whole body, unpacked.
+        """Return the complete, decompressed body.
 
         Raises:
-            ChannelClosed: The connection broke first, or the body is not packed properly.
+            ChannelClosed: The connection broke first, or the compressed data is invalid.
             TransportError: The body is longer than `limit`.
         """
         try:
             if self._is_packed():
                 return await self._read_packed(limit)
+            # The limit replaces back-pressure here: the body is needed as a whole.
             self._most, self._whole = limit, True
             if not self.complete:
                 self._source.resume()
@@ -151,7 +154,11 @@ class HttpResponse:
         return b"".join(pieces)
 
     async def chunk(self) -> bytes:
-        """Return what has come of the body; nothing at its end. Raises `ChannelClosed`."""
+        """Return the next received part of the body, or nothing at its end.
+
+        Raises:
+            ChannelClosed: The connection broke, or the compressed data is invalid.
+        """
         try:
             return await (self._unpacked() if self._is_packed() else self._arrived())
         except BaseException:
@@ -192,15 +199,16 @@ class HttpResponse:
             self._waiter = None
 
     def close(self) -> None:
-        """Discard the response; a connection with unread bytes is closed."""
+        """Discard the response; its connection is closed if the body is incomplete."""
         if not self.complete:
-            self.end(ChannelClosed("the answer was not read to its end"))
+            self.end(ChannelClosed("the response was closed before its end"))
             self._source.drop()
 
     async def refusal(self) -> tuple[HttpError, bytes]:
-        """The reply as an error, and the bytes of its body."""
+        """Return the response as an error, with the bytes of its body."""
         try:
             body = await self.read(MAX_ERROR_BODY)
+        # The status is more important than the body, so a body that cannot be read is left out.
         except TransportError:
             body = b""
         text = body.decode("utf-8", "replace").strip() or self.reason
@@ -213,7 +221,7 @@ class HttpResponse:
 
 @lru_cache(maxsize=64)
 def media_type(value: str) -> str:
-    """What a `Content-Type` says, without its parameters."""
+    """Return the media type of a `Content-Type` value, without parameters."""
     return value.partition(";")[0].strip().lower()
 
 

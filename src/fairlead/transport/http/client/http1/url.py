@@ -1,4 +1,4 @@
-"""Where a server is: its URL, taken apart once."""
+"""Parsed URLs of servers."""
 
 import base64
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
@@ -13,39 +13,40 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class EndpointUrl(Struct, frozen=True):
-    """An HTTP endpoint, perhaps behind a unix socket."""
+    """URL of an HTTP endpoint, optionally on a unix socket."""
 
-    url: str  # what is asked for, without credentials
+    url: str  # without credentials
     socket: str | None = None  # the path of a unix socket
-    authorization: str | None = None  # of credentials that stood in the URL
+    authorization: str | None = None  # from credentials in the URL
 
     @classmethod
     def parse(cls, url: str) -> "EndpointUrl":
-        """Read a URL. Without a path it means `/mcp`; `unix:///run/x.sock#/mcp` names a socket.
+        """Parse a URL. An empty path means `/mcp`; `unix:///run/x.sock#/mcp` selects a unix socket.
 
         Raises:
-            ConfigError: if no server can be reached by it.
+            ConfigError: The URL is invalid or has another scheme.
         """
         try:
             parts = urlsplit(url.strip())
             port = parts.port
         except ValueError as exc:
-            raise ConfigError(f"Not a URL: {exc}") from exc
+            raise ConfigError(f"Invalid server URL: {exc}") from exc
         if parts.scheme == "unix":
             if not parts.path.startswith("/") or parts.netloc:
-                raise ConfigError("A unix socket is written unix:///path/to.sock#/mcp")
+                raise ConfigError("Invalid unix socket URL: expected unix:///path/to.sock#/mcp")
             inner = "/" + (parts.fragment or "mcp").lstrip("/")
             return cls(f"http://localhost{inner}", unquote(parts.path))
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise ConfigError("The URL of a server begins with http://, https:// or unix://")
+            raise ConfigError("Invalid server URL: expected http://, https:// or unix://")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         place = host if port is None else f"{host}:{port}"
         path = parts.path if parts.path not in ("", "/") or parts.query else "/mcp"
+        # The fragment is dropped, as RFC 9110 (section 7.1) requires for request targets.
         plain = urlunsplit((parts.scheme, place, path or "/", parts.query, ""))
         return cls(plain, None, basic_authorization(parts.username, parts.password))
 
     def resolve(self, reference: str) -> str | None:
-        """What a reference of the server means; None if it leads to another origin."""
+        """Resolve a reference sent by the server; return None if it points to another origin."""
         try:
             url = urljoin(self.url, reference.strip()).partition("#")[0]
         except ValueError:
@@ -54,23 +55,24 @@ class EndpointUrl(Struct, frozen=True):
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Whether two URLs lead to the same scheme, host and port."""
+    """Return True if two URLs have the same scheme, host and port."""
     return _origin(one) == _origin(other) is not None
 
 
 def host_of(url: str) -> str:
-    """Who it is, for people: without path and query, which may hold secrets."""
+    """Return the host for messages, without path and query, which may contain secrets."""
     try:
-        return urlsplit(url).netloc.rpartition("@")[2] or "another place"
+        return urlsplit(url).netloc.rpartition("@")[2] or "unknown host"
     except ValueError:
-        return "another place"
+        return "unknown host"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
     try:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
-            return None  # somebody else's credentials are nobody's origin
+            # A URL with credentials sent by a server is never trusted, whatever its host.
+            return None
         return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         return None
