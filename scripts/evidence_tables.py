@@ -150,6 +150,43 @@ _SUMMARY = {
 }
 
 
+def reasons() -> str:
+    """Return the three reasons to use Fairlead that the README gives, with their figures."""
+    facts, conformance = _read(BENCHMARKS), _read(FOLDER / "conformance.json")
+    servers = _read(FOLDER / "public-servers.json")
+    if facts is None or conformance is None or servers is None:
+        return _MISSING
+    found = {(row["case"], row["label"]): row["times_better"] for row in facts["rows"]}
+
+    def times(case: str, label: str, peer: str) -> str:
+        return f"{found[case, label][peer]['median']:.2g}"
+
+    stdio = "stdio-server-1", "50 B, one at a time"
+    startup = "startup", "ten tools, to tools/list"
+    memory = "memory", "ten tools, 100 calls"
+    checks = list(conformance["legs"].values())
+    compared = {row["server"] for row in servers if "same" in row}
+    same = compared - {row["server"] for row in servers if row.get("different")}
+    return (
+        "* **Speed.** A server answers "
+        f"{times(*stdio, 'mcp')} times as many calls per second over stdio as one on the Python "
+        f"SDK and {times(*stdio, 'fastmcp')} times as many as one on FastMCP. It starts "
+        f"{times(*startup, 'mcp')} and {times(*startup, 'fastmcp')} times as fast; the "
+        f"others need {times(*memory, 'mcp')} and {times(*memory, 'fastmcp')} times its memory.\n"
+        "* **Both eras of the protocol.** One handler serves clients with and without a "
+        "handshake, and a relay connects clients and servers of different eras. "
+        f"{sum(counts.get('ok', 0) for counts in checks)} checks of the official conformance "
+        f"suite pass, {sum(counts.get('FAIL', 0) for counts in checks)} fail and "
+        f"{sum(counts.get('not yet', 0) for counts in checks)} concern features that are not "
+        f"supported yet; {len(same)} of {len(compared)} published servers give the same results "
+        "behind the proxy.\n"
+        "* **Gateway, rules and recordings included.** One package manages the servers on your "
+        "machine, merges them at one URL, applies rules, and records and replays traffic. "
+        f"The gateway forwards {times('gateway', 'session, one at a time', 'fastmcp')} times as "
+        "many calls per second as FastMCP's.\n"
+    )
+
+
 def _run_facts(facts: Mapping[str, Any]) -> str:
     """Return a paragraph that says when and where a run was made, and how noisy it was."""
     machine = facts["machine"]
@@ -201,6 +238,7 @@ EVIDENCE_TABLES: Tables = {
     "attack-load": attack_load_table,
     "benchmarks": benchmarks_table,
     "benchmarks-summary": benchmarks_summary,
+    "reasons": reasons,
 }
 
 
