@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 # Lowest first. A layer imports from those left of it, never from its right or from a sibling.
 LAYERS = [
-    {"errors", "lazy_names", "limits"},
+    {"errors", "lazy_names", "limits", "suggestions"},
     {"wire"},
     {"redaction"},
     {"observe"},
@@ -31,7 +31,7 @@ LAYERS = [
     {"cli"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
-PURE = {"errors", "lazy_names", "limits", "wire", "redaction", "observe", "protocol", "interceptor"}
+PURE = {name for layer in LAYERS[:6] for name in layer}
 IMPURE = {"asyncio", "socket", "subprocess", "threading", "ssl", "selectors", "uvloop"}
 
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -54,7 +54,6 @@ __all__ = [
     "RetriesExhausted",
     "RpcError",
     "ServerBusy",
-    "StartProblem",
     "TransportError",
     "UrlElicitationRequired",
 ]
@@ -136,15 +135,6 @@ class TransportError(FairleadError):
             self.public = public
 
 
-class StartProblem(StrEnum):
-    """Why the process of a server could not be started."""
-
-    MISSING_PROGRAM = "missing program"
-    MISSING_INTERPRETER = "missing interpreter"
-    NOT_EXECUTABLE = "not executable"
-    MISSING_FOLDER = "missing folder"
-
-
 class ConnectFailed(TransportError):
     """Failure to open a connection; nothing was sent.
 
@@ -158,10 +148,8 @@ class ConnectFailed(TransportError):
         exit_code: int | None = None,
         stderr: Sequence[str] = (),
         public: str = "",
-        problem: StartProblem | None = None,
     ) -> None:
         super().__init__(_with_last_words(message, stderr), delivered=False, public=public)
-        self.problem = problem  # set when a process could not be started at all
         self.summary = message
         self.exit_code = exit_code
         self.stderr = tuple(stderr)

@@ -30,6 +30,8 @@ _LOCKED: Final = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
+# `fairlead intercept` and `fairlead session` read this header, not the text of the response.
+_ADMIN_OFF: Final = ((b"x-admin-api", b"off"),)
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --dim: #777; --good: #0a7d4f; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --dim: #999; --good: #5fd39b; --bad: #ff8a80; } }
@@ -130,7 +132,7 @@ class GatewayPages:
 
     def _not_admitted(self, call: AsgiCall) -> tuple[int, str, Headers] | None:
         if not self._admin_token:
-            return 404, "there is no admin API: the gateway has no admin_token", ()
+            return 404, "there is no admin API: the gateway has no admin_token", _ADMIN_OFF
         if not self._is_admin(call):
             return 401, "X-Admin-Token: the gateway's admin_token", CLOSE
         if has_body(call.headers) and not has_json(call.headers):

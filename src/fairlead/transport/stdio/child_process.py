@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import threading
@@ -25,10 +24,10 @@ from ...redaction.redact_text import redact
 from ...wire import MAX_MESSAGE
 from ..channel import Deliver
 from ..line_channel import LineChannel, ReadPipeProtocol, WritePipeProtocol
-from ..local_resources import connect_error
 from . import orphan_reaper as reaper
 from .own_stdio import widen_pipe
 from .pipes import connect_reading, connect_writing, descriptor_of, detach_descriptor
+from .start_error import start_error
 
 __all__ = ["InheritEnv", "ProcessChannel", "child_environment", "spawn"]
 
@@ -103,7 +102,7 @@ async def spawn(
     # A `RuntimeError` means that no further thread can be started.
     except (OSError, ValueError, RuntimeError) as exc:
         start.abandon()
-        raise _not_started(command, cwd, environment, exc) from exc
+        raise start_error(command, cwd, environment, exc) from exc
     except BaseException:
         # A cancelled caller must not leave a process behind that starts later in the spawner
         # thread.
@@ -113,7 +112,7 @@ async def spawn(
     try:
         await channel.connect()
     except (OSError, RuntimeError) as exc:
-        raise _not_started(command, cwd, environment, exc) from exc
+        raise start_error(command, cwd, environment, exc) from exc
     return channel
 
 
@@ -495,29 +494,3 @@ def _wait_in_thread(pid: int, loop: asyncio.AbstractEventLoop, ended: Callable[[
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(ended)
-
-
-def _not_started(
-    command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
-) -> ConnectFailed:
-    why, public = str(exc), ""
-    # `Popen` raises the same exception for a missing directory and a missing program.
-    if cwd is not None and not os.path.isdir(cwd):
-        why = f"the working directory {cwd} does not exist"
-        public = "its working directory does not exist"
-    elif isinstance(exc, FileNotFoundError):
-        if shutil.which(command[0], path=env.get("PATH")) is None:
-            why = f"there is no program {command[0]!r}. Check the spelling and the PATH"
-            public = "its program does not exist"
-        else:
-            why = "the interpreter in its first line does not exist"
-            public = "the interpreter of its program does not exist"
-    elif isinstance(exc, PermissionError):
-        why = f"{command[0]!r} may not be executed"
-        public = "its program may not be executed"
-    return connect_error(
-        f"Could not start `{shlex.join(command)}`: {why}",
-        exc,
-        public=f"could not be started: {public}" if public else "could not be started",
-        spawning=True,
-    )

@@ -1,0 +1,70 @@
+"""Errors for server processes that could not be started."""
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from ...errors import ConnectFailed
+from ..local_resources import connect_error, exhausted_resource
+
+__all__ = ["StartFailed", "StartProblem", "start_error"]
+
+
+class StartProblem(StrEnum):
+    """Reasons why a process cannot be started that the owner of its entry can correct."""
+
+    MISSING_PROGRAM = "missing program"
+    MISSING_INTERPRETER = "missing interpreter"
+    NOT_EXECUTABLE = "not executable"
+    MISSING_FOLDER = "missing folder"
+
+
+class StartFailed(ConnectFailed):
+    """A process that could not be started; `problem` is the reason, None if it is unknown."""
+
+    def __init__(self, message: str, *, public: str, problem: StartProblem | None) -> None:
+        super().__init__(message, public=public)
+        self.problem = problem
+
+
+_PUBLIC = {
+    StartProblem.MISSING_PROGRAM: "its program does not exist",
+    StartProblem.MISSING_INTERPRETER: "the interpreter of its program does not exist",
+    StartProblem.NOT_EXECUTABLE: "its program may not be executed",
+    StartProblem.MISSING_FOLDER: "its working directory does not exist",
+}
+
+
+def start_error(
+    command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
+) -> ConnectFailed:
+    """Return the error for a command that raised `exc` when it was started."""
+    text, public = f"Could not start `{shlex.join(command)}`", "could not be started"
+    if exhausted_resource(exc, spawning=True) is not None:
+        return connect_error(f"{text}: {exc}", exc, public=public, spawning=True)
+    match problem := _problem(command, cwd, env, exc):
+        case StartProblem.MISSING_PROGRAM:
+            why = f"there is no program {command[0]!r}. Check the spelling and the PATH"
+        case StartProblem.MISSING_INTERPRETER:
+            why = "the interpreter in its first line does not exist"
+        case StartProblem.NOT_EXECUTABLE:
+            why = f"{command[0]!r} may not be executed"
+        case StartProblem.MISSING_FOLDER:
+            why = f"the working directory {cwd} does not exist"
+        case None:
+            return StartFailed(f"{text}: {exc}", public=public, problem=None)
+    return StartFailed(f"{text}: {why}", public=f"{public}: {_PUBLIC[problem]}", problem=problem)
+
+
+def _problem(
+    command: Sequence[str], cwd: str | None, env: Mapping[str, str], exc: Exception
+) -> StartProblem | None:
+    # `Popen` raises the same exception for a missing directory and a missing program.
+    if cwd is not None and not os.path.isdir(cwd):
+        return StartProblem.MISSING_FOLDER
+    if isinstance(exc, FileNotFoundError):
+        found = shutil.which(command[0], path=env.get("PATH"))
+        return StartProblem.MISSING_PROGRAM if found is None else StartProblem.MISSING_INTERPRETER
+    return StartProblem.NOT_EXECUTABLE if isinstance(exc, PermissionError) else None

@@ -1,0 +1,46 @@
+"""Tests of messages about unknown names."""
+
+import time
+
+import pytest
+
+from fairlead.suggestions import close_matches, did_you_mean, unknown_name
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "text"),
+    [
+        ("serch", ["search", "views"], "unknown setting 'serch': did you mean 'search'?"),
+        ("pageSize", ["page_size"], "unknown setting 'pageSize': did you mean 'page_size'?"),
+        ("log-level", ["log_level"], "unknown setting 'log-level': did you mean 'log_level'?"),
+        ("x", ["views", "search"], "unknown setting 'x': expected one of search, views"),
+        ("x", [], "unknown setting 'x'"),
+        ("a\x1b[2Jb", [], r"unknown setting 'a\x1b[2Jb'"),
+    ],
+)
+def test_unknown_name_shows_the_closest_name_or_all_names(
+    name: str, known: list[str], text: str
+) -> None:
+    assert unknown_name("setting", name, known) == text
+
+
+def test_close_matches_returns_the_closest_name_first() -> None:
+    known = ["notes", "note", "weather"]
+    assert close_matches("note", known, most=3) == ["note", "notes"]
+    assert close_matches("note", known) == ["note"]
+    assert close_matches("quite different", known) == []
+
+
+def test_names_that_differ_only_in_case_match_the_first_of_them() -> None:
+    assert close_matches("NOTES", ["Notes", "notes"], most=3) == ["Notes"]
+
+
+def test_did_you_mean_joins_several_names() -> None:
+    assert did_you_mean(["a", "b"]) == "did you mean 'a' or 'b'?"
+    assert did_you_mean([]) == ""
+
+
+def test_very_long_names_are_compared_in_bounded_time() -> None:
+    started = time.monotonic()
+    assert close_matches("ab" * 1_000_000, ["ab" * 999_999]) == ["ab" * 999_999]
+    assert time.monotonic() - started < 1
