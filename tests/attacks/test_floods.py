@@ -1,4 +1,4 @@
-"""Floods of messages, log lines and output: what waits, and what is remembered, is bounded."""
+"""Floods of messages, log lines and output: queues and stored data are limited."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ def large(count: int, size: int) -> list[Notification]:
     return [Notification("x" * size) for _ in range(count)]
 
 
-def test_a_mailbox_is_bounded_in_bytes_also_by_the_names_of_methods() -> None:
+def test_queued_notifications_are_limited_in_bytes_including_method_names() -> None:
     mailbox = NotificationQueue()
     for note in large(90, 1 << 20):
         mailbox.put(note)
@@ -54,7 +54,7 @@ def test_a_mailbox_is_bounded_in_bytes_also_by_the_names_of_methods() -> None:
     assert mailbox.dropped == 90 - len(mailbox.items)
 
 
-async def test_notifications_that_a_client_does_not_read_are_bounded_in_bytes() -> None:
+async def test_unread_notifications_are_limited_in_bytes() -> None:
     left, right = memory_pair()
     left.pause_writing()
     outbox = PeerOutbox(Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)))
@@ -67,8 +67,8 @@ async def test_notifications_that_a_client_does_not_read_are_bounded_in_bytes() 
     await right.close()
 
 
-async def test_answers_that_nobody_reads_stop_the_reading_within_a_chunk() -> None:
-    """All requests may be in one chunk, and each answer a thousand times as long."""
+async def test_unread_responses_pause_reading_within_a_chunk() -> None:
+    """All requests may arrive in one chunk, and each response may be a thousand times as long."""
     server = MCPServer("s", page_size=1000)
     for n in range(200):
         server.tool(name=f"tool_{n}", description="d" * 1000)(lambda: "x")
@@ -91,7 +91,7 @@ async def test_answers_that_nobody_reads_stop_the_reading_within_a_chunk() -> No
     await reading
 
 
-async def test_a_flood_on_stderr_is_handed_on_in_part() -> None:
+async def test_a_flood_on_stderr_is_forwarded_in_part() -> None:
     lines: list[str] = []
     source = "import sys\nfor n in range(20000): print('line', n, file=sys.stderr)"
     async with asyncio.timeout(LIMIT):
@@ -125,7 +125,7 @@ for request in requests():
 
 
 @pytest.mark.parametrize("kind", ["manager", "gateway"])
-async def test_a_server_that_tells_of_changes_all_the_time_is_asked_ever_less_often(
+async def test_constant_change_notifications_are_followed_by_fewer_list_requests(
     tmp_path: Path, kind: str
 ) -> None:
     command, *arguments = program(tmp_path, STORM, stateless=False)
@@ -164,7 +164,9 @@ def logger(caplog: pytest.LogCaptureFixture) -> logging.Logger:
     return redacted_logger("fairlead.floods")
 
 
-def test_log_lines_have_a_length(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_are_limited_in_length(
+    logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
     logger.warning("said %s", "x" * 1_000_000)
     try:
         raise ValueError("y" * 1_000_000)
@@ -174,7 +176,7 @@ def test_log_lines_have_a_length(logger: logging.Logger, caplog: pytest.LogCaptu
     assert "(1000005 characters)" in caplog.text
 
 
-def test_lines_of_one_kind_are_counted_after_the_first_ones(
+def test_repeated_log_lines_of_one_kind_are_counted_instead_of_written(
     logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     hits = LOG_LINES.hits
@@ -195,7 +197,7 @@ def test_a_line_about_a_request_with_many_secrets_is_withheld(
     logger.warning("it has secret-7", extra={ABOUT: Raw(many)})
     assert [record.getMessage() for record in caplog.records] == [
         "it has [REDACTED]",
-        "(withheld: the request that this is about has many values or long secrets)",
+        "(withheld: the request has too many values or too long secrets to search for)",
     ]
 
 
@@ -223,7 +225,7 @@ def test_metrics_keep_no_long_names_and_count_hits_of_limits() -> None:
     assert metrics.snapshot()["limits"].keys() <= {limit.name for limit in all_limits()}
 
 
-async def test_a_cache_counts_what_was_asked() -> None:
+async def test_a_cache_counts_the_size_of_requests() -> None:
     from fairlead.policy.actions import Cache
 
     cache = Cache(max_entries=1000, max_bytes=10_000)

@@ -318,7 +318,7 @@ async def test_around_the_calls_of_a_client(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(RequestTimeout):
                 await work(hang=True)
-        with pytest.raises(CircuitOpenError, match=r"moody failed too often .* in 30\.0 s"):
+        with pytest.raises(CircuitOpenError, match=r"moody failed too often; .* in 30\.0 s"):
             await work(hang=False)
         clock.now += 30
         assert await work(hang=False) == 4  # the refused call never came to the server

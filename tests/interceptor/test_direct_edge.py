@@ -21,7 +21,7 @@ async def test_nobody_can_be_asked() -> None:
         await asked.edge.request_caller(asked, "sampling/createMessage", {})
     assert (refused.value.code, refused.value.message) == (
         -32601,
-        "sampling/createMessage cannot be asked: nobody is connected",
+        "sampling/createMessage cannot be sent: no client is connected",
     )
 
 

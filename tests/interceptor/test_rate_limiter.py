@@ -83,7 +83,7 @@ def test_only_named_tools_have_a_limit_of_their_own() -> None:
     assert all(limiter.allow("quick") for _ in range(1000))
     assert not RateLimiter().active
     assert RateLimiter().wait() == 0.0
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         RateLimiter(-1)
 
 

@@ -117,7 +117,7 @@ def test_answers_and_exceptions_are_outcomes(outcome: object) -> None:
 def test_anything_else_is_a_mistake(outcome: object, name: str) -> None:
     found = checked_outcome(outcome)
     assert isinstance(found, TypeError)
-    assert str(found) == f"an interceptor answered with {name}, not with bytes"
+    assert str(found) == f"an interceptor must return bytes or None, not {name}"
 
 
 class Halves(SyncInterceptor):

@@ -15,7 +15,7 @@ from fairlead.observe.log_filter import (
     secrets_of_url,
 )
 
-WITHHELD = "(withheld: the request that this is about has many values or long secrets)"
+WITHHELD = "(withheld: the request has too many values or too long secrets to search for)"
 
 
 class Lines(logging.Handler):
@@ -67,7 +67,7 @@ def test_lines_that_were_left_out_are_counted(lines: Lines) -> None:
         write(1000.0)
     assert (len(lines.records), LOG_LINES.hits) == (100, hits + 3)
     write(1001.0)
-    assert lines.last == "same (3 lines like this were left out)"
+    assert lines.last == "same (3 similar lines were left out)"
     write(1001.0)
     assert lines.last == "same"
 

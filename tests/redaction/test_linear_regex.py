@@ -67,7 +67,7 @@ def test_matches_are_replaced_by_a_text_as_it_stands() -> None:
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<x"])
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="is no regular expression: ") as refused:
+    with pytest.raises(ValueError, match="is not a regular expression: ") as refused:
         LinearPattern(pattern)
     assert str(refused.value).startswith(repr(pattern))
 

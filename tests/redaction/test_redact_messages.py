@@ -67,7 +67,7 @@ def test_names_patterns_and_lengths_can_be_set() -> None:
         "text": "[REDACTED]",
         "long": "xxxxxxxxxx… (20 characters)",
     }
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         Redactor(patterns=["("])
 
 

@@ -1,4 +1,4 @@
-"""One exchange at a time, and what may stand around its handler."""
+"""Exchanges, and the interceptors around their handlers."""
 
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,9 @@ __all__ = [
     "overrides",
 ]
 
-# A server without interceptors needs none of these.
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+# Imported on first use: a server without interceptors needs none of these.
+# Hidden from type checkers, which would accept any misspelt name.
+if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {

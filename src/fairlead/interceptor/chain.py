@@ -1,4 +1,4 @@
-"""Handlers around handlers: the one way in which Fairlead composes."""
+"""Interceptors around handlers, the composition that all parts of Fairlead use."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
@@ -11,23 +11,26 @@ Proceed: TypeAlias = Callable[[Exchange], Awaitable[Answer]]
 
 
 class Interceptor(Protocol):
-    """Does something before, after or instead of the next handler; the same shape everywhere."""
+    """Callable that acts before, after or instead of the next handler.
+
+    Servers, clients and gateways use the same signature.
+    """
 
     def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
-        """Answer the exchange, usually with `await proceed(exchange)` in an `async def`.
+        """Return the result of an exchange, usually that of `await proceed(exchange)`.
 
-        May run for many exchanges at once.
+        Concurrent calls for several exchanges are allowed.
 
         Raises:
-            RpcError: to refuse.
+            RpcError: The interceptor refuses the request.
         """
         ...
 
 
 def chain(interceptors: Sequence[Interceptor], handler: Handler) -> Handler:
-    """The handler with interceptors around it, the first one outermost.
+    """Return the handler with interceptors around it, the first one outermost.
 
-    Without any, the handler itself.
+    Without interceptors, the handler itself is returned.
     """
     for interceptor in reversed(interceptors):
         handler = _around(interceptor, handler)
@@ -35,6 +38,8 @@ def chain(interceptors: Sequence[Interceptor], handler: Handler) -> Handler:
 
 
 def _around(interceptor: Interceptor, proceed: Handler) -> Handler:
+    # A plain function that returns the awaitable: another coroutine per interceptor would cost
+    # time.
     def handle(exchange: Exchange) -> Awaitable[Answer]:
         return interceptor(exchange, proceed)
 

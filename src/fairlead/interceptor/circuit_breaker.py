@@ -1,4 +1,4 @@
-"""Leave alone for a while what keeps failing, then try carefully whether it is back."""
+"""Circuit breaker: suspends calls after repeated failures and resumes with trial calls."""
 
 import logging
 import time
@@ -16,26 +16,27 @@ log = logging.getLogger("fairlead.interceptor")
 
 
 class CircuitState(StrEnum):
-    CLOSED = "closed"  # everything passes
-    OPEN = "open"  # nothing does
-    HALF_OPEN = "half-open"  # a few at a time do, to see how it goes
+    CLOSED = "closed"  # calls pass
+    OPEN = "open"  # calls are refused
+    HALF_OPEN = "half-open"  # a few trial calls pass at a time
 
 
 class CircuitBreaker:
-    """Refuses calls after `failure_threshold` failures in a row, for `reset_timeout` seconds.
+    """Circuit breaker that opens after `failure_threshold` consecutive failures.
 
-    Then at most `half_open_max_calls` at the same time are let through. One failure among them
-    begins another wait; `success_threshold` successes end it.
+    An open circuit refuses calls for `reset_timeout` seconds. Then at most `half_open_max_calls`
+    trial calls at a time pass. A failure among them opens the circuit again; `success_threshold`
+    successes close it.
 
         async with breaker:  # or `with`
             await upstream.call(...)
 
-    An exception is a failure. A cancellation counts as nothing, and neither does anything else that
-    is no `Exception`. A JSON-RPC error is an answer, so whoever gave it is there: it is a success.
-    `counts` can say otherwise about exceptions.
+    An exception is a failure. A cancellation and other exceptions that are not an `Exception` are
+    ignored. A JSON-RPC error is a response of a working server, so it counts as a success. Pass
+    `counts` to decide otherwise.
 
-    Raises (on the way in):
-        CircuitOpenError: if it is not tried now.
+    Raises (on entry):
+        CircuitOpenError: The circuit is open, or all trial calls are in progress.
     """
 
     def __init__(
@@ -49,11 +50,15 @@ class CircuitBreaker:
         counts: Callable[[Exception], bool] = lambda exc: not isinstance(exc, RpcError),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name` is what the breaker protects, for people."""
+        """Create a closed circuit.
+
+        `name` is the name of the protected resource for messages, and `counts` returns True for
+        exceptions that are failures.
+        """
         if min(failure_threshold, half_open_max_calls, success_threshold) < 1:
-            raise ValueError("the thresholds and probes of a circuit breaker are at least 1")
+            raise ValueError("thresholds and half_open_max_calls must be at least 1")
         if reset_timeout < 0:
-            raise ValueError(f"a reset timeout is not negative: {reset_timeout:g}")
+            raise ValueError(f"reset_timeout must not be negative: {reset_timeout:g}")
         self.name = name
         self._failure_threshold = failure_threshold
         self._reset_timeout = reset_timeout
@@ -61,30 +66,31 @@ class CircuitBreaker:
         self._success_threshold = success_threshold
         self._counts = counts
         self._clock = clock
-        self._opened = 0  # how often it opened
+        self._opened = 0  # number of times the circuit opened
         self._refused = 0
-        self._turn = 0  # goes up with every change of state: what began before it says nothing now
-        self._failures = 0  # in a row
-        self._successes = 0  # of probes
-        self._probes = 0  # under way
+        # Increases with every change of state, so that results of calls from before are ignored.
+        self._turn = 0
+        self._failures = 0  # consecutive failures
+        self._successes = 0  # successful trial calls
+        self._probes = 0  # trial calls in progress
         self._until = 0.0
         self._state = CircuitState.CLOSED
 
     @property
     def state(self) -> CircuitState:
-        """The state now; an open circuit becomes half-open when its time has come."""
+        """Return the current state; an open circuit becomes half-open after its timeout."""
         if self._state is CircuitState.OPEN and self._clock() >= self._until:
             self._enter(CircuitState.HALF_OPEN)
         return self._state
 
     @property
     def remaining(self) -> float:
-        """The seconds for which it stays open."""
+        """Return the seconds for which the circuit stays open."""
         return self._until - self._clock() if self.state is CircuitState.OPEN else 0.0
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The state, and how often calls were refused and the circuit opened."""
+        """Return the state and the numbers of refused calls and openings."""
         return {
             "state": self.state.value,
             "remaining": self.remaining,
@@ -95,10 +101,10 @@ class CircuitBreaker:
         }
 
     def admit(self) -> "BreakerPermit":
-        """Let one call through; whoever made it reports how it went.
+        """Admit one call, whose end must be reported to the returned permit.
 
         Raises:
-            CircuitOpenError: if it is not tried now.
+            CircuitOpenError: The circuit is open, or all trial calls are in progress.
         """
         state = self.state
         if state is CircuitState.HALF_OPEN and self._probes < self._max_probes:
@@ -109,7 +115,7 @@ class CircuitBreaker:
         return BreakerPermit(self, self._turn)
 
     def reset(self) -> None:
-        """Close it, as if nothing had happened, and forget the counts."""
+        """Close the circuit and clear the counts."""
         self._refused = self._opened = 0
         self._enter(CircuitState.CLOSED)
 
@@ -125,11 +131,14 @@ class CircuitBreaker:
         traceback: TracebackType | None,
     ) -> None:
         stack = _entered.get()
+        # A task may enter several breakers, and one breaker more than once; the last entry ends
+        # first.
         mine = [index for index, admission in enumerate(stack) if admission.breaker is self]
         if mine:
             _entered.set(stack[: mine[-1]] + stack[mine[-1] + 1 :])
             stack[mine[-1]].ended(exc)
-        else:  # left in another task than it was entered in: it can only count as of now
+        else:
+            # Left in another task than it was entered in, so the state at entry is unknown.
             self._ended(self._turn, exc)
 
     async def __aenter__(self) -> "CircuitBreaker":
@@ -171,12 +180,14 @@ class CircuitBreaker:
             self._opened += 1
             self._until = self._clock() + self._reset_timeout
             log.warning(
-                "%s failed too often: not tried for %g s", self.name or "it", self._reset_timeout
+                "%s failed too often; calls are suspended for %g s",
+                self.name or "the operation",
+                self._reset_timeout,
             )
 
 
 class BreakerPermit:
-    """One call that was let through. Only the first report counts."""
+    """Permission for one call. Only the first report counts."""
 
     __slots__ = ("_over", "_turn", "breaker")
 
@@ -186,11 +197,11 @@ class BreakerPermit:
         self._over = False
 
     def ended(self, exc: BaseException | None = None) -> None:
-        """The call is over, with this exception or with an answer."""
+        """Report the end of the call, with its exception if it failed."""
         if not self._over:
             self._over = True
             self.breaker._ended(self._turn, exc)
 
 
-# Calls of several tasks are under way in one breaker at once; each task finds its own here.
+# Calls of several tasks pass one breaker at the same time; each task finds its own permits here.
 _entered: ContextVar[tuple[BreakerPermit, ...]] = ContextVar("_entered", default=())

@@ -1,4 +1,4 @@
-"""The hooks of several interceptors as one function, or None where no interceptor defines it."""
+"""Hooks of several interceptors, combined into one function."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -15,9 +15,10 @@ log = logging.getLogger("fairlead.interceptor")
 
 
 def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers | None:
-    """Combine the hooks `extra_members` of interceptors; None if no interceptor defines it.
+    """Combine the `extra_members` hooks of interceptors; None if no interceptor defines it.
 
-    The function gets the request that is answered, and returns the members that are passed on.
+    The function takes the request and the members of its response and returns the members that are
+    forwarded.
     """
     wanting: list[EditExtraMembers] = [
         one.extra_members for one in _defining(InterceptorBase.extra_members, interceptors)
@@ -29,8 +30,9 @@ def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers 
         try:
             for change in wanting:
                 members = change(exchange, members)
-        except Exception as exc:  # code of users, and no caller to tell
-            log.error("an interceptor failed beside an answer: %s", type(exc).__name__)
+        # Code of users. The response is sent anyway, so the failure is only logged.
+        except Exception as exc:
+            log.error("extra_members of an interceptor failed: %s", type(exc).__name__)
             return {}
         return members
 
@@ -38,9 +40,10 @@ def extra_members_hook(interceptors: Iterable[Interceptor]) -> EditExtraMembers 
 
 
 def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | None:
-    """Combine the hooks `on_malformed` of interceptors; None if no interceptor defines it.
+    """Combine the `on_malformed` hooks of interceptors.
 
-    Then frames need not be kept until they are known to be messages.
+    Returns None if no interceptor defines the hook, so that frames need not be kept until they are
+    known to be messages.
     """
     wanting: list[OnMalformed] = [
         one.on_malformed for one in _defining(InterceptorBase.on_malformed, interceptors)
@@ -53,7 +56,7 @@ def malformed_frame_hook(interceptors: Iterable[Interceptor]) -> OnMalformed | N
             try:
                 hook(frame)
             except Exception as exc:  # code of users
-                log.error("an interceptor failed on a malformed frame: %s", type(exc).__name__)
+                log.error("on_malformed of an interceptor failed: %s", type(exc).__name__)
 
     return report
 

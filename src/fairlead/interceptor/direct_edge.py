@@ -1,4 +1,4 @@
-"""A message that came alone, outside any connection: from a program, or one tool to another."""
+"""Exchanges of requests outside any connection: from a program, or from one tool to another."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ __all__ = ["NullReplyPath", "direct_exchange"]
 
 
 class NullReplyPath(ReplyPathBase):
-    """Nobody is there to hear anything but the answer."""
+    """Reply path of a request without a connection, which can only receive its result."""
 
     def __init__(self, principal: Principal, conversation: Conversation | None = None) -> None:
         self._conversation = conversation or Conversation(
@@ -35,7 +35,7 @@ class NullReplyPath(ReplyPathBase):
         pass
 
     async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
-        raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be asked: nobody is connected")
+        raise RpcError(METHOD_NOT_FOUND, f"{method} cannot be sent: no client is connected")
 
 
 def direct_exchange(
@@ -45,7 +45,7 @@ def direct_exchange(
     conversation: Conversation | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Exchange:
-    """Return an exchange for a request that came outside of any connection."""
+    """Return an exchange for a request that came outside any connection."""
     return Exchange(
         message,
         caller,

@@ -1,4 +1,4 @@
-"""One request or notification under way to its outcome."""
+"""Exchange: a request or notification with its context, until it is completed."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -16,30 +16,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Exchange", "Handler", "ReplyPath", "ReplyPathBase"]
 
-Answer: TypeAlias = bytes | Raw | None  # the result's bytes; None answers a notification
+Answer: TypeAlias = bytes | Raw | None  # bytes of a result; None for a notification
 
 
 class ReplyPath(Protocol):
-    """Where an exchange came in: the way back to whoever asked, while the answer is being made.
+    """Path back to the sender of an exchange, for messages before the result.
 
-    `ReplyPathBase` has defaults for what not every transport can do.
+    `ReplyPathBase` has defaults for operations that not every transport supports.
     """
 
     @property
     def is_connection(self) -> bool:
-        """Whether it is a connection with other exchanges, too, rather than one HTTP request."""
+        """Return True for a connection that carries other exchanges, too, False for one HTTP
+        request.
+        """
         ...
 
     @property
     def carrier(self) -> object | None:
-        """The relay's connection that forwards messages of clients here, if one does."""
+        """Return the connection of the relay that forwards messages of clients here, if any."""
 
     @property
     def session(self) -> SessionContext: ...
 
     @property
     def log_level(self) -> str | None:
-        """Handshake era: the level the session asked for; settable."""
+        """Return the log level that the session set (handshake era)."""
 
     @log_level.setter
     def log_level(self, level: str | None) -> None: ...
@@ -48,33 +50,33 @@ class ReplyPath(Protocol):
         """Send a notification that belongs to this exchange; waits while the peer reads slowly.
 
         Raises:
-            ChannelClosed: if nobody is there any more.
+            ChannelClosed: The caller has disconnected.
         """
 
     def detach(self, exchange: "Exchange") -> None:
-        """Close the stream that waits for this exchange, where the caller can come back for it."""
+        """Close the stream that waits for this exchange, if the caller can resume it."""
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """Send these members beside the result or the error of a request."""
 
     async def close(self) -> None:
-        """Close the connection, where it is one; more than once is harmless."""
+        """Close the connection, if it is one. Safe to call more than once."""
 
     async def request_caller(
         self, exchange: "Exchange", method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
-        """Ask the caller's side something, on this exchange's own stream.
+        """Send a request to the caller, on the stream of this exchange.
 
         Raises:
-            LocalProtocolError: if this caller cannot be asked.
-            RpcError: if the caller's side refuses.
-            ChannelClosed: if nobody is there any more.
+            LocalProtocolError: This caller cannot receive the request.
+            RpcError: The caller returned an error.
+            ChannelClosed: The caller has disconnected.
         """
         ...
 
 
 class ReplyPathBase:
-    """Defaults for a `ReplyPath` of a single exchange: there is nothing to do."""
+    """Defaults for the `ReplyPath` of a single exchange, which do nothing."""
 
     __slots__ = ()
 
@@ -82,17 +84,17 @@ class ReplyPathBase:
     carrier: object | None = None
 
     def detach(self, exchange: "Exchange") -> None:
-        """Keep the stream: the caller could not come back for an answer."""
+        """Keep the stream: the caller could not resume it."""
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Drop the members: the answer is a result and nothing else."""
+        """Drop the members: the response consists of the result only."""
 
     async def close(self) -> None:
-        """Leave the request as it is: its answer ends it."""
+        """Do nothing: the request ends with its response."""
 
 
 class Exchange(Struct):
-    """A message on its way to a handler, with everything known about who sent it and how."""
+    """Message for a handler, with its sender and the transport it came by."""
 
     message: Request | Notification
     caller: Caller
@@ -101,13 +103,14 @@ class Exchange(Struct):
     transport: TransportContext
     edge: ReplyPath
     started: float = field(default_factory=time.time)
-    related: RequestId | None = None  # our own request, if it came on the stream of that one
-    alias: str | None = None  # the name of its target, as the server behind us knows it
-    did: list[str] | None = None  # what interceptors did to it, for tapes and journals
-    server: str | None = None  # whom it is for, where the endpoint belongs to one of several
-    displayed: str | None = None  # the client's name for its target, where one of us replaced it
-    permits: Callable[[str], bool] | None = None  # of a subscription: the URIs to tell it of
-    # Finds every name of what is meant, where several servers are behind one endpoint.
+    related: RequestId | None = None  # own request on whose stream the message came, if any
+    alias: str | None = None  # name of the target as the upstream server knows it
+    did: list[str] | None = None  # actions of interceptors, for tapes and journals
+    server: str | None = None  # name of the server, if the endpoint belongs to one of several
+    displayed: str | None = None  # the client's name of the target, if an interceptor replaced it
+    # For subscriptions: decides whether the client is notified of a URI.
+    permits: Callable[[str], bool] | None = None
+    # Returns every name of the target, if one endpoint serves several servers.
     resolver: "Callable[[Exchange], tuple[Target, ...]] | None" = None
 
     @property
@@ -116,23 +119,23 @@ class Exchange(Struct):
 
     @property
     def request_id(self) -> RequestId:
-        """The id of the request; a notification has none, and nobody may ask for it."""
+        """Return the id of the request. Must not be called for a notification, which has none."""
         return self.message.id  # type: ignore[union-attr]  # a call for every message adds up
 
     def note(self, what: str) -> None:
-        """Say what was done to it."""
+        """Record an action of an interceptor on this exchange."""
         if self.did is None:
             self.did = []
         self.did.append(what)
 
     @property
     def target(self) -> str | None:
-        """The tool, prompt or resource that is meant, when one is."""
+        """Return the tool, prompt or resource that the message names, if any."""
         return target_of(self.message.method, self.head)
 
     @property
     def targets(self) -> "tuple[Target, ...]":
-        """All that is meant, under every name and in every form that policies must compare."""
+        """Return all targets, with every name and form that policies must compare."""
         if self.resolver is not None:
             found = self.resolver(self)
         else:
@@ -145,14 +148,14 @@ class Exchange(Struct):
 
     @property
     def progress_token(self) -> int | str | None:
-        """The token under which the caller wants to hear about progress."""
+        """Return the token for progress notifications that the caller wants."""
         meta = self.head.meta
         if isinstance(meta, UnsetType) or isinstance(meta.progress_token, UnsetType):
             return None
         return meta.progress_token
 
     def envelope(self) -> MessageEnvelope:
-        """A plain record of this message; made only when somebody asks."""
+        """Build a plain record of this message."""
         return MessageEnvelope(
             message=self.message,
             direction=self.direction,

@@ -1,4 +1,4 @@
-"""The hooks that an interceptor may define besides `__call__`, and how they are found."""
+"""Hooks that an interceptor may define besides `__call__`, and their lookup."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeAlias
@@ -11,40 +11,40 @@ from .malformed_frame import MalformedFrame
 
 __all__ = ["EditExtraMembers", "ExtraMembers", "InterceptorBase", "hooks_of", "overrides"]
 
-# Members beside the result or the error of a response: the protocol knows none, but what peers
-# send is passed on.
+# Members beside the result or the error of a response. The protocol defines none, but members that
+# peers send are forwarded.
 ExtraMembers: TypeAlias = dict[str, Raw]
 EditExtraMembers: TypeAlias = Callable[[Exchange, ExtraMembers], ExtraMembers]
 
 
 class InterceptorBase:
-    """Base class of interceptors; every hook has a default that does nothing.
+    """Base class of interceptors. Every hook has a default that does nothing.
 
-    An `async` function `(exchange, proceed) -> Answer` is an interceptor, and so is an object
-    that is called like one. To define hooks, derive a class from this one. An object of another
-    class may define them as well: they are looked up once, when a chain is built. Hooks:
+    An `async` function `(exchange, proceed) -> Answer` is an interceptor, and so is an object that
+    is called like one. To define hooks, derive a class from this one. An object of another class
+    may define them as well: they are looked up once, when a chain is built. Hooks:
 
     * `__call__(exchange, proceed)` handles a request or a notification; by default it proceeds.
     * `passes(exchange)` returns True if neither a message nor its response concerns the
       interceptor, so that a relay can forward it without a task.
     * `on_malformed(frame)` receives a frame that is not a message, or not one that is allowed.
     * `extra_members(exchange, members)` returns the members beside a result or an error that are
-      passed on with it.
+      forwarded with it.
     * `shown(exchange, tool)` returns the definition of a tool as the search of a gateway shows it,
       or None to hide it.
-    * `views_changed()` drops what was decided under the views of a gateway's clients, which have
-      changed.
-    * `close()` releases what the interceptor holds, when its rule is removed.
+    * `views_changed()` drops decisions that depend on the views of the clients of a gateway, which
+      have changed.
+    * `close()` releases resources when the rule of the interceptor is removed.
     * `waits` is False if the interceptor awaits nothing but `proceed`: it gets no time limit of its
       own, and the rules behind it need not be looked up again.
-    * `also` names methods that the interceptor sees whatever the conditions of its rule say.
+    * `also` names methods that the interceptor receives regardless of the conditions of its rule.
     * `pure` is True if the interceptor only reads and changes messages, so that it can be tried out
       on a recording.
 
-    A `SyncInterceptor` has one more, `before(exchange)`, in the place of `__call__`.
+    A `SyncInterceptor` has one more hook, `before(exchange)`, which replaces `__call__`.
 
     `waits` and `passes` describe the `__call__` (or `before`) that they were written for. A derived
-    class that overrides it and not them gets the defaults, not what it would inherit.
+    class that overrides the method without them gets the defaults, not the inherited values.
     """
 
     waits: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class InterceptorBase:
         """Return the result of a request, or None for a notification.
 
         Raises:
-            RpcError: to refuse.
+            RpcError: The interceptor refuses the request.
         """
         return await proceed(exchange)
 
@@ -74,7 +74,7 @@ class InterceptorBase:
         """Receive a frame that is not a message, or not one that is allowed."""
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """Return the members that are passed on beside the result or the error of a request."""
+        """Return the members that are forwarded beside the result or the error of a request."""
         return members
 
     def shown(self, exchange: Exchange, tool: Raw, /) -> Raw | None:
@@ -82,10 +82,10 @@ class InterceptorBase:
         return tool
 
     def views_changed(self) -> None:
-        """Drop everything that was decided under the views of before."""
+        """Drop every decision that depends on the previous views."""
 
     def close(self) -> None:
-        """Release what is held open."""
+        """Release resources."""
 
 
 _FLAGS: Final = ("also", "pure")
@@ -93,7 +93,7 @@ _HOOKS: Final = ("on_malformed", "extra_members", "shown", "views_changed", "clo
 
 
 def hooks_of(interceptor: Interceptor) -> InterceptorBase:
-    """Return the hooks of an interceptor: itself, or for another class those that it defines."""
+    """Return the hooks of an interceptor: itself, or the hooks that another class defines."""
     if isinstance(interceptor, InterceptorBase):
         return interceptor
     return _FoundHooks(interceptor)
@@ -102,7 +102,7 @@ def hooks_of(interceptor: Interceptor) -> InterceptorBase:
 def overrides(hooks: InterceptorBase, hook: Callable[..., Any]) -> bool:
     """Return True if a method of `InterceptorBase` is overridden, so that calling it has an effect.
 
-    Where no interceptor does, the work of preparing its arguments can be saved.
+    If no interceptor overrides it, the arguments need not be prepared.
     """
     name = hook.__name__
     return name in vars(hooks) or getattr(type(hooks), name) is not hook
@@ -111,7 +111,7 @@ def overrides(hooks: InterceptorBase, hook: Callable[..., Any]) -> bool:
 def _describes(kind: type, name: str, *acts: str) -> bool:
     """Return True if an attribute of a class describes how its objects handle messages.
 
-    It does unless `__call__`, or one of the `acts`, is overridden further down than the attribute.
+    An attribute does not if `__call__`, or one of the `acts`, is overridden in a class below it.
     """
     for base in kind.__mro__:
         members = vars(base)
@@ -123,7 +123,7 @@ def _describes(kind: type, name: str, *acts: str) -> bool:
 
 
 class _FoundHooks(InterceptorBase):
-    """The hooks of an interceptor of another class; only it is called with messages."""
+    """Hooks of an interceptor of another class; messages go to the interceptor itself."""
 
     def __init__(self, interceptor: Interceptor) -> None:
         for name in _FLAGS:
@@ -133,6 +133,7 @@ class _FoundHooks(InterceptorBase):
             if callable(hook := getattr(interceptor, name, None)):
                 setattr(self, name, hook)
         for name, acts in (("waits", ()), ("passes", ("before",))):
+            # Objects of classes with `__slots__` have no `__dict__`.
             own = vars(interceptor) if hasattr(interceptor, "__dict__") else ()
             if name in own or _describes(type(interceptor), name, *acts):
                 setattr(self, name, getattr(interceptor, name))

@@ -1,4 +1,4 @@
-"""Frames that break the rules: they cannot be answered, but a log or a tape may show them."""
+"""Frames that violate the protocol and cannot be answered, for logs and tapes."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -12,9 +12,9 @@ __all__ = ["MalformedFrame", "OnMalformed"]
 
 
 class MalformedFrame(Struct, frozen=True, kw_only=True):
-    """Something that came and is no message, or none that may come here and now."""
+    """Received frame that is not a message, or not a message that is allowed at this point."""
 
-    frame: bytes  # as it came, secrets and all; empty if it was too long to be read
+    frame: bytes  # as received, with secrets; empty if it exceeded the size limit
     size: int
     kind: Literal["no message", "nobody asked", "refused"]
     why: str
@@ -23,7 +23,7 @@ class MalformedFrame(Struct, frozen=True, kw_only=True):
 
     @property
     def is_json(self) -> bool:
-        """Whether it can be read at all: then secrets are found by the names that they have."""
+        """Return True if the frame is JSON, so that secrets can be found by member names."""
         try:
             _read(self.frame)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""How often something may happen: token buckets, for everything together and for each tool."""
+"""Rate limiter with token buckets, for all calls together and for each tool."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,10 +8,10 @@ __all__ = ["RateLimiter"]
 
 
 class RateLimiter:
-    """Token buckets: `rate` tokens a second, at most `burst` saved up; one call takes one.
+    """Token buckets: `rate` tokens per second, at most `burst` saved up; a call takes one.
 
-    A rate of 0 means no limit. The rate of a tool is one number for each of them, or a mapping
-    from the names of those that have one. A call that is refused takes no token from any bucket.
+    A rate of 0 means no limit. `per_tool_rate` is one number for every tool, or a mapping from the
+    names of the tools that have a limit. A refused call takes no token from any bucket.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class RateLimiter:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A burst of 0 saves up one second's tokens, and at least one."""
+        """Fill the buckets. A burst of 0 means the tokens of one second, and at least one."""
         self._clock = clock
         self._per_tool_rate = per_tool_rate
         self._per_tool_burst = per_tool_burst
@@ -34,13 +34,15 @@ class RateLimiter:
 
     @property
     def active(self) -> bool:
-        """Whether there is any limit at all."""
+        """Return True if there is any limit."""
         return self._all is not None or bool(self._per_tool_rate)
 
     def allow(self, tool: str = "") -> bool:
-        """Take a token for one call, if there is one in every bucket it needs."""
+        """Take a token for one call from every bucket it needs; return False if one is empty."""
         now = self._clock()
         everything = self._all
+        # The bucket for all calls is only read first: a call that its tool refuses must not take a
+        # token.
         if everything is not None and everything.filled(now) < 1.0:
             return self._refuse(tool)
         if self._per_tool_rate:
@@ -55,14 +57,14 @@ class RateLimiter:
         return True
 
     def wait(self, tool: str = "") -> float:
-        """The seconds until a call of this tool would be allowed."""
+        """Return the seconds until a call of this tool would be allowed."""
         now = self._clock()
         buckets = (self._all, self._bucket_of(tool, now) if self._per_tool_rate else None)
         return max((b.wait(now) for b in buckets if b is not None), default=0.0)
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """How many calls were allowed and limited, and what is left now."""
+        """Return the numbers of allowed and limited calls, and the tokens left."""
         now = self._clock()
         return {
             "allowed": self._allowed,
@@ -72,7 +74,7 @@ class RateLimiter:
         }
 
     def reset(self) -> None:
-        """Fill every bucket and forget the counts."""
+        """Fill every bucket and clear the counts."""
         if self._all is not None:
             self._all.fill(self._clock())
         self._tools.clear()
@@ -96,7 +98,7 @@ class _Bucket:
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         if rate < 0 or burst < 0:
-            raise ValueError(f"a rate limit is not negative: rate {rate:g}, burst {burst:g}")
+            raise ValueError(f"rate and burst must not be negative: {rate:g}, {burst:g}")
         self.rate = rate
         self.burst = burst or max(rate, 1.0)
         self.fill(now)
@@ -106,12 +108,12 @@ class _Bucket:
         self.at = now
 
     def filled(self, now: float) -> float:
-        """What is in it now; a clock that went back adds nothing."""
+        """Return the tokens available now; a clock that goes backwards adds none."""
         if now > self.at:
             self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
         self.at = now
         return self.tokens
 
     def wait(self, now: float) -> float:
-        """The seconds until there is one."""
+        """Return the seconds until a token is available."""
         return max(0.0, (1.0 - self.filled(now)) / self.rate)

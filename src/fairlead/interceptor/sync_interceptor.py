@@ -1,7 +1,7 @@
-"""Interceptors that wait for nothing, in two halves: what they do before, and what they do after.
+"""Interceptors that never wait, split into a function before and a function after the handler.
 
-A coroutine for each of them, and a place where it stops, cost more than most of what they do. Where
-nothing in the way has to wait, only the halves are called.
+A coroutine per interceptor costs more than the work of most of them. If no interceptor of a chain
+has to wait, only the two functions are called.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from .interceptor_base import InterceptorBase
 
 __all__ = ["ANSWERS", "After", "Outcome", "SyncInterceptor", "checked_outcome"]
 
-# What became of it: an answer, or whatever was raised, also that it was cancelled.
+# An answer, or the exception that was raised, including a cancellation.
 Outcome: TypeAlias = Answer | BaseException
 After: TypeAlias = Callable[[Outcome], Outcome]
 
@@ -23,15 +23,17 @@ ANSWERS: Final = frozenset({bytes, Raw, type(None)})
 
 
 class SyncInterceptor(InterceptorBase):
-    """An interceptor like any other for those who call it as one."""
+    """Interceptor with plain functions, which can also be called like any other interceptor."""
 
     waits: ClassVar = False
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
-        """What is passed on; and what is to be called with the outcome, once, if anything is.
+        """Return the exchange to forward, and a function for the outcome or None.
+
+        The function is called once.
 
         Raises:
-            RpcError: to refuse.
+            RpcError: The interceptor refuses the request.
         """
         raise NotImplementedError
 
@@ -42,6 +44,7 @@ class SyncInterceptor(InterceptorBase):
         outcome: Outcome
         try:
             outcome = await proceed(exchange)
+        # `BaseException`, because `after` must also learn of a cancellation.
         except BaseException as exc:
             outcome = after(exc)
             if outcome is exc:
@@ -54,7 +57,7 @@ class SyncInterceptor(InterceptorBase):
 
 
 def checked_outcome(outcome: object) -> Outcome:
-    """What somebody else's code has made of it; or an error, if that is no outcome at all."""
+    """Return the outcome that an interceptor produced, or a `TypeError` if it is invalid."""
     if type(outcome) in ANSWERS or isinstance(outcome, bytes | BaseException):
         return cast(Outcome, outcome)
-    return TypeError(f"an interceptor answered with {type(outcome).__name__}, not with bytes")
+    return TypeError(f"an interceptor must return bytes or None, not {type(outcome).__name__}")

@@ -1,1 +1,1 @@
-"""What can be seen from outside: logs without secrets, metrics, traces."""
+"""Observation from outside: logs without secrets, metrics, timestamps, safe display of text."""

@@ -1,7 +1,7 @@
-"""Logs without secrets and hidden characters: the text of each record is looked over first.
+"""Log filter that removes secrets and hidden characters from every record.
 
-A filter of the logger does it, and not the code that logs: no call can forget it. Only what is
-really written is looked at, so nothing is spent on calls that go well.
+The filter is attached to the loggers, so that no call can forget it. Only records that are really
+written are examined, so calls without log output cost nothing.
 """
 
 import logging
@@ -20,47 +20,51 @@ if TYPE_CHECKING:
 
 __all__ = ["ABOUT", "redact_logs", "redacted_logger", "register_secrets", "secrets_of_url"]
 
-ABOUT: Final = "fairlead_about"  # of a record: what it is about; taken off before anybody sees it
+# attribute of a record with the value it is about; the filter removes it
+ABOUT: Final = "fairlead_about"
 LOGGERS: Final = (
     *("server", "client", "peer", "transport", "process"),
     *("interceptor", "gateway", "manager", "upstream"),
     *(f"gateway.{topic}" for topic in ("audit", "interceptors", "lock", "rules", "tape")),
 )
-PER_SECOND: Final = 20.0  # lines of one kind, after the first ones
-MAX_LEARNT: Final = 2_000  # secrets, before those of the past are forgotten
+PER_SECOND: Final = 20.0  # lines of one kind, after the first `LOG_LINES`
+# secrets in the redactor before it is built again from the current owners
+MAX_LEARNT: Final = 2_000
 
+# Weak references: registering its secrets does not keep a connection or a server alive.
 _owners: "WeakKeyDictionary[object, Callable[[], object]]" = WeakKeyDictionary()
-_fresh: "WeakSet[object]" = WeakSet()  # those of them whose secrets are not known yet
+_fresh: "WeakSet[object]" = WeakSet()  # owners whose secrets the redactor has not learnt yet
 _redactor: "Redactor | None" = None
-_learnt = 0  # by it
+_learnt = 0  # number of secrets in `_redactor`
 
 
 def register_secrets(owner: object, look: Callable[[], object]) -> None:
-    """Somebody uses secrets: `look` gives what has them, by their names, should a log be written.
+    """Register the secrets of an object, to be removed from all log lines while it exists.
 
-    While the owner is there, they are taken out wherever they stand.
+    `look` is called when the next record is logged and returns the values that contain secrets
+    under the names of secrets.
     """
     _owners[owner] = look
     _fresh.add(owner)
 
 
 def redact_logs() -> None:
-    """Look over all that we log. Done when the first of us is imported."""
+    """Attach the filter to all loggers of Fairlead. Called on the first import of a package."""
     for name in LOGGERS:
         redacted_logger(f"fairlead.{name}")
 
 
 def redacted_logger(name: str) -> logging.Logger:
-    """A logger, and nothing secret in what it writes. (Filters are not inherited.)"""
+    """Return a logger whose records contain no secrets. (Filters are not inherited.)"""
     logger = logging.getLogger(name)
     if not any(isinstance(one, _Clean) for one in logger.filters):
-        # An audit is complete; what servers write to stderr is limited where it is read.
+        # An audit log must be complete, and the stderr of servers is limited where it is read.
         logger.addFilter(_Clean(paced=not name.endswith((".audit", ".process"))))
     return logger
 
 
 def secrets_of_url(url: str) -> Mapping[str, object]:
-    """What a URL has that may be secret, by its names."""
+    """Return the parts of a URL that may be secret, by name."""
     from urllib.parse import parse_qs, urlsplit
 
     try:
@@ -76,7 +80,7 @@ def _shortened(text: str, redact: Callable[[str], str]) -> str:
     if len(text) <= limit:
         return redact(text)
     LOG_TEXT.hit()
-    # A secret that is cut in two is not recognised, so the cut comes after the search.
+    # The cut comes after the search, because a secret that is cut in two would not be recognised.
     return f"{redact(text[: limit + _LONGEST_SECRET])[:limit]}… ({len(text)} characters)"
 
 
@@ -84,17 +88,19 @@ _LONGEST_SECRET: Final = 8 << 10  # characters
 
 
 class _Clean(logging.Filter):
-    """Takes secrets and hidden characters out of a record; others stay as they are."""
+    """Filter that removes secrets and hidden characters from a record."""
 
     def __init__(self, paced: bool = True) -> None:
-        """`paced`: many lines of the same kind are counted instead of written."""
+        """If `paced`, many lines of the same kind are counted instead of written."""
         super().__init__()
         self._paces: dict[object, _Pace] | None = {} if paced else None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        from .safe_display import safe  # most programs log nothing
+        # Imported here, because most programs log nothing.
+        from .safe_display import safe
 
         left_out = 0
+        # All records of one call site are one kind, regardless of their arguments.
         if self._paces is not None and record.levelno > logging.DEBUG:
             pace = self._paces.setdefault((record.pathname, record.lineno), _Pace())
             if not pace.allows(record.created):
@@ -104,34 +110,37 @@ class _Clean(logging.Filter):
         redact = _redact_for(record.__dict__.pop(ABOUT, None))
         try:
             text = record.getMessage()
-        except Exception:  # whoever formats it says what is wrong
+        except Exception:  # the handler that formats the record reports the mistake
             return True
         clean = safe(_shortened(text, redact))
         if left_out:
-            clean += f" ({left_out} lines like this were left out)"
+            clean += f" ({left_out} similar lines were left out)"
+        # An unchanged record keeps its arguments, which other handlers may use.
         if clean != text:
             record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
             shown = trace
+            # A trace is cut in the middle, because the exception itself is at its end.
             if len(trace) > 4 * LOG_TEXT.value:
                 LOG_TEXT.hit()
                 half = 2 * LOG_TEXT.value
                 shown = f"{trace[:half]}\n… ({len(trace)} characters) …\n{trace[-half:]}"
             clean = safe(redact(shown))
-            if clean != trace:  # the exception itself would tell what its text must not
+            # The exception is removed, because handlers would format it again with the secret.
+            if clean != trace:
                 record.exc_info, record.exc_text = None, clean
         return True
 
 
 class _Pace:
-    """How often a line of one kind is written: some at once, then so many a second."""
+    """Rate of the lines of one kind: `LOG_LINES` at once, then `PER_SECOND`."""
 
     __slots__ = ("_full_at", "left_out")
 
     def __init__(self) -> None:
         self.left_out = 0
-        self._full_at = 0.0  # when as many as at first may be written again
+        self._full_at = 0.0  # time at which a full burst is allowed again
 
     def allows(self, now: float) -> bool:
         full_at = max(self._full_at, now)
@@ -144,11 +153,14 @@ class _Pace:
 
 def _redact_for(about: object) -> Callable[[str], str]:
     global _redactor, _learnt
-    from ..redaction.redact_messages import Redactor  # slow to load, and most programs log nothing
+    # Imported here: the module is slow to load, and most programs log nothing.
+    from ..redaction.redact_messages import Redactor
 
-    if _redactor is None or _learnt > MAX_LEARNT:  # most of those are of nobody any more
+    # Built again now and then, because most of the learnt secrets belong to objects that are gone.
+    if _redactor is None or _learnt > MAX_LEARNT:
         _redactor, _learnt = Redactor(), 0
         _fresh.update(_owners)
+    # A copy, because the garbage collector may remove owners from the set meanwhile.
     for owner in list(_fresh) if _fresh else ():
         _fresh.discard(owner)
         found = list(_secrets(_owners[owner](), _redactor, _Budget()))
@@ -162,7 +174,8 @@ def _redact_for(about: object) -> Callable[[str], str]:
     except _SpentError:
         LOG_SEARCHED.hit()
         return _withhold
-    if len(values) > LOG_SECRETS.value:  # each of them would be looked for everywhere
+    # Every secret is searched for in the whole text, so their number is limited.
+    if len(values) > LOG_SECRETS.value:
         LOG_SECRETS.hit()
         return _withhold
     if sum(map(len, values)) > LOG_SECRET_TEXT.value:
@@ -173,21 +186,25 @@ def _redact_for(about: object) -> Callable[[str], str]:
 
 
 def _withhold(_: str) -> str:
-    return "(withheld: the request that this is about has many values or long secrets)"
+    return "(withheld: the request has too many values or too long secrets to search for)"
 
 
 class _SpentError(Exception):
-    """There are more values than are looked at."""
+    """Signal that a value contains more values than are searched."""
 
 
 class _Budget:
-    """How many more values are looked at."""
+    """Number of values that may still be searched."""
 
     def __init__(self, values: int | None = None) -> None:
         self._left = values
 
     def spend(self, values: int) -> None:
-        """Raise `_SpentError` if there are too many."""
+        """Count values.
+
+        Raises:
+            _SpentError: There are too many.
+        """
         if self._left is not None:
             self._left -= values
             if self._left < 0:
@@ -195,8 +212,9 @@ class _Budget:
 
 
 def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 0) -> Iterator[str]:
-    """The values in something that have the names of secrets."""
-    from ..redaction.redact_text import is_folder  # as slow to load as `Redactor`
+    """Yield the values in a structure whose names are names of secrets."""
+    # As slow to load as `Redactor`.
+    from ..redaction.redact_text import is_folder
 
     if depth > 32:
         return
@@ -223,7 +241,8 @@ def _secrets(value: object, redactor: "Redactor", budget: _Budget, depth: int = 
 def _texts(value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-        scheme, _, rest = value.partition(" ")  # of an Authorization header
+        # In an Authorization header the credential follows the name of a scheme.
+        scheme, _, rest = value.partition(" ")
         if rest and scheme.isalpha():
             yield rest
     elif isinstance(value, Mapping) and depth <= 32:

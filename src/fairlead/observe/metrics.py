@@ -1,4 +1,4 @@
-"""Counts of what passes: calls, failures, durations and what is wrong with them, for a scraper."""
+"""Counters for calls, failures, durations and protocol violations, in Prometheus format."""
 
 import time
 from bisect import bisect_left
@@ -10,21 +10,22 @@ from ..redaction.redact_text import redact
 
 __all__ = ["BUCKETS", "OTHER", "Metrics", "Series"]
 
-# Upper bounds in seconds: a call on this machine takes less than a millisecond, a model a minute.
+# Upper bounds in seconds: a local call takes less than a millisecond, a call to a model up to a
+# minute.
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-OTHER: Final = "other"  # where names go that come after too many others
-LONGEST: Final = 1000  # characters of a name that are looked at
-MAX_KINDS: Final = 20  # of failures that are told apart in a series
+OTHER: Final = "other"  # label of names beyond the limit
+LONGEST: Final = 1000  # characters of a name that are read
+MAX_KINDS: Final = 20  # kinds of failures with a count of their own in a series
 
 _HELP: Final = {
-    "reconnects": "Connections to servers that were made anew.",
-    "malformed": "Frames that were no messages.",
-    "unknown_ids": "Answers to ids that nobody waited for.",
+    "reconnects": "Reconnections to servers.",
+    "malformed": "Received frames that are not messages.",
+    "unknown_ids": "Responses with an id of no pending request.",
 }
 
 
 class Series:
-    """The calls of one method and target, in one direction."""
+    """Calls of one method and target in one direction."""
 
     __slots__ = ("buckets", "calls", "errors", "pending", "seconds")
 
@@ -37,7 +38,7 @@ class Series:
 
     @property
     def only_refused(self) -> bool:
-        """Whether no call of it had a result, not even that of a tool that failed."""
+        """Return True if no call had a result, including results of tools that failed."""
         return "tool" not in self.errors and self.calls == sum(self.errors.values())
 
     def add(self, other: "Series") -> None:
@@ -53,16 +54,17 @@ class Series:
 
 
 class Metrics:
-    """Everything that is counted. Labels are bounded: strangers choose the names of tools.
+    """All counters. The number of labels is bounded, because peers choose the names of tools.
 
-    Names are the only thing that is taken from messages, and of resources not even those: a URI
-    may hold anything.
+    Only names are taken from messages. Of resources not even the name is used, because a URI may
+    contain anything.
     """
 
     def __init__(self, *, max_series: int = 500, clock: Callable[[], float] = time.time) -> None:
         self._max_series = max_series
         self._series: dict[tuple[str, str, str], Series] = {}
-        self._known: dict[tuple[str, str, str], Series] = {}  # by names as they come
+        # keys are names as received, before redaction
+        self._known: dict[tuple[str, str, str], Series] = {}
         self._counts: dict[str, dict[str, float]] = {name: {} for name in _HELP}
         self._seen: dict[tuple[str, str], tuple[object, float]] = {}
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
@@ -71,20 +73,24 @@ class Metrics:
     # Counting
 
     def began(self, direction: str, method: str, name: str | None = None) -> Series:
-        """A call is under way; `ended` gets what this returns."""
+        """Count a call that begins; pass the returned series to `ended`."""
         key = direction, method, name or ""
         series = self._known.get(key)
         if series is None:
             if len(self._known) >= self._max_series * 4:
                 self._known.clear()
             series = self._find(direction, redact(method[:LONGEST]), redact((name or "")[:LONGEST]))
-            if len(method) + len(key[2]) <= LONGEST:  # a longer one is not worth its memory
+            # Long names are redacted each time, because keeping them would cost more memory than it
+            # saves.
+            if len(method) + len(key[2]) <= LONGEST:
                 self._known[key] = series
         series.pending += 1
         return series
 
     def ended(self, series: Series, seconds: float, error: str | None = None) -> None:
-        """It has its outcome; `error` is a kind of failure (a code, "tool", "cancelled")."""
+        """Count a call that ended; `error` is the kind of its failure (a code, "tool",
+        "cancelled").
+        """
         series.pending -= 1
         series.calls += 1
         series.seconds += seconds
@@ -93,14 +99,14 @@ class Metrics:
             series.failed(error)
 
     def count(self, what: str, server: str = "", by: float = 1) -> None:
-        """One more of `reconnects`, `malformed` or `unknown_ids`."""
+        """Increment `reconnects`, `malformed` or `unknown_ids`."""
         counts = self._counts[what]
         if server not in counts and len(counts) >= self._max_series:
             server = OTHER
         counts[server] = counts.get(server, 0) + by
 
     def follow(self, what: str, server: str, source: object, value: float) -> None:
-        """The same from a counter that begins at 0 again with each new `source`."""
+        """Increment a counter by the growth of another one, which starts at 0 for each `source`."""
         before = self._seen.get((what, server))
         known = before[1] if before is not None and before[0] is source else 0
         self._seen[what, server] = source, value
@@ -108,7 +114,7 @@ class Metrics:
             self.count(what, server, value - known)
 
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:
-        """Something that has a value whenever somebody asks."""
+        """Register a gauge, which is read on every request for metrics."""
         self._gauges[name] = help, read
 
     def _find(self, direction: str, method: str, name: str) -> Series:
@@ -121,7 +127,7 @@ class Metrics:
         return self._series.setdefault(key, Series())
 
     def _fold_refused(self) -> None:
-        """Names that nobody ever had an answer for make room: most of them mean nothing."""
+        """Merge series without a result into "other": most of their names do not exist."""
         refused = [
             key
             for key, one in self._series.items()
@@ -130,13 +136,14 @@ class Metrics:
         for key in refused:
             others = self._series.setdefault((*key[:2], OTHER), Series())
             others.add(self._series.pop(key))
-        if refused:  # otherwise each call of a tool too many would cost all others what is known
+        # Otherwise each call of a tool beyond the limit would empty the cache for all others.
+        if refused:
             self._known.clear()
 
     # Showing
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return all counters as plain data."""
         return {
             "since": self._since,
             "pending": sum(one.pending for one in self._series.values()),
@@ -161,26 +168,28 @@ class Metrics:
         }
 
     def prometheus(self) -> str:
-        """All of it in the text format of Prometheus, version 0.0.4."""
+        """Return all counters in the text format of Prometheus, version 0.0.4."""
         lines: list[str] = []
         series = [(_labels(*key), one) for key, one in sorted(self._series.items())]
-        _head(lines, "calls_total", "counter", "Requests that were answered, refused or given up.")
+        _head(lines, "calls_total", "counter", "Requests that succeeded, failed or were cancelled.")
         lines += [f"fairlead_calls_total{{{labels}}} {one.calls}" for labels, one in series]
-        _head(lines, "errors_total", "counter", "Requests without a good answer, by kind.")
+        _head(lines, "errors_total", "counter", "Requests without a successful result, by kind.")
         for labels, one in series:
             for kind, count in sorted(one.errors.items()):
                 lines.append(f'fairlead_errors_total{{{labels},error="{_safe(kind)}"}} {count}')
-        _head(lines, "pending", "gauge", "Requests that are not answered yet.")
+        _head(lines, "pending", "gauge", "Requests without a response so far.")
         lines += [f"fairlead_pending{{{labels}}} {one.pending}" for labels, one in series]
-        _head(lines, "call_seconds", "histogram", "How long answers took.")
+        _head(lines, "call_seconds", "histogram", "Duration of requests.")
         for labels, one in series:
             lines += _histogram(labels, one)
         for what, counts in self._counts.items():
             _head(lines, f"{what}_total", "counter", _HELP[what])
+            # A counter without labels yet is shown as 0, so that rates can be computed from the
+            # start.
             shown: Mapping[str, float] = counts or {"": 0}
             for server, much in sorted(shown.items()):
                 lines.append(f'fairlead_{what}_total{{server="{_safe(server)}"}} {_number(much)}')
-        _head(lines, "limit_hits_total", "counter", "Times that a limit applied, by its name.")
+        _head(lines, "limit_hits_total", "counter", "Applications of a limit, by its name.")
         lines += [
             f'fairlead_limit_hits_total{{limit="{limit.name}"}} {limit.hits}'
             for limit in all_limits()
@@ -211,7 +220,7 @@ def _histogram(labels: str, one: Series) -> list[str]:
 
 
 def _quantile(one: Series, part: float) -> float | None:
-    """The upper bound of the bucket that this part of the calls is below; None is above all."""
+    """Return the upper bound of the bucket with this quantile; None if it is above all bounds."""
     wanted, total = part * one.calls, 0
     for bound, count in zip(BUCKETS, one.buckets, strict=False):
         total += count
@@ -221,7 +230,7 @@ def _quantile(one: Series, part: float) -> float | None:
 
 
 def _number(value: float) -> str:
-    """Every digit of it: a counter that is rounded stands still, and then jumps."""
+    """Return all digits of a number: a rounded counter would stand still and then jump."""
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 

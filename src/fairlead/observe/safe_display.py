@@ -1,8 +1,8 @@
-"""Text of files and servers, made safe to show to a person.
+"""Text of files and servers, made safe for display in terminals, logs and pages.
 
-A name may contain characters that a terminal obeys, that turn the direction of what follows, or
-that cannot be seen at all, so that two different names look alike or a line hides a part of itself.
-Here each of them becomes something visible. Used for terminals, logs and pages.
+A name may contain characters that a terminal executes, that change the direction of the text, or
+that are invisible, so that two different names look alike or a line hides a part of itself. This
+module replaces each of them by something visible.
 """
 
 import json
@@ -13,18 +13,19 @@ from typing import Any
 
 __all__ = ["escape_json", "json_text", "prose", "safe", "visible"]
 
-# Control characters as pictures of themselves; of the second set there are none.
+# Control characters are shown as their pictures; those from U+0080 on have none.
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
 _PICTURES |= dict.fromkeys(map(chr, range(0x80, 0xA0)), "\ufffd")
 
-# Printable for Unicode, and blank: fillers, joiners of graphemes, selectors of variants.
+# Printable according to Unicode, but blank: fillers, grapheme joiners, variation selectors.
 _BLANK = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4\U0001d159"
 )
 _SELECTORS = frozenset([*map(chr, range(0xFE00, 0xFE10)), *map(chr, range(0xE0100, 0xE01F0))])
 
-# What is worth a closer look. The ranges left out have nothing hidden: ASCII and Latin letters,
-# Greek, Cyrillic, kana, ideographs, Hangul. Most text is passed over without a call for each sign.
+# Characters that are examined one by one. The excluded ranges contain no hidden characters: ASCII
+# and Latin letters, Greek, Cyrillic, kana, ideographs, Hangul. Most text is skipped without a
+# function call per character.
 _ASCII = " -~"
 _LETTERS = "\xa1-\xac\xae-\u02ff\u0370-\u058f\u3041-\u3163\u3400-\u9fff\uac00-\ud7a3"
 _SUSPECT = re.compile(f"[^\\n\\t{_ASCII}{_LETTERS}]")
@@ -34,24 +35,29 @@ _JOINER, _AS_TEXT, _AS_EMOJI, _KEYCAP = "\u200d", "\ufe0e", "\ufe0f", "\u20e3"
 
 
 def safe(text: str) -> str:
-    """Return a text of any number of lines without anything that acts or hides."""
+    """Return a text of one or more lines without control characters and hidden characters."""
     return _SUSPECT.sub(_in_text, text.replace("\r\n", "\n"))
 
 
 def visible(text: str) -> str:
-    """Return one line in which nothing acts or hides: line ends and tabs are spelled out, too."""
+    """Return one line in which control characters, hidden characters, line ends and tabs are
+    escaped.
+    """
     return _SUSPECT_IN_LINE.sub(_in_line, text)
 
 
 def prose(text: str) -> str:
-    """Return the same as `safe` for a text that is read as such: its spaces may have any width."""
+    """Return the same as `safe`, except that spaces of any width stay.
+
+    For texts that are read as prose, such as descriptions.
+    """
     return _SUSPECT.sub(_in_prose, text.replace("\r\n", "\n"))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Encode a value as JSON that a terminal shows as it is: hidden characters are escaped.
+    """Encode a value as JSON in which hidden characters are escaped for display in a terminal.
 
-    A program that decodes it gets exactly the value, with `null` for numbers that JSON lacks.
+    A program that decodes the text gets exactly the value, with `null` for numbers that JSON lacks.
     """
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
@@ -81,7 +87,7 @@ def _in_line(match: re.Match[str]) -> str:
 
 
 def _in_json(match: re.Match[str]) -> str:
-    if match[0] == "\r":  # which stands between values only
+    if match[0] == "\r":  # possible only between values
         return " "
     return json.dumps(match[0])[1:-1] if _is_hidden(match) else match[0]
 
@@ -91,23 +97,23 @@ def _escaped(sign: str) -> str:
 
 
 def _is_hidden(match: re.Match[str]) -> bool:
-    """Whether a character acts, turns the direction, or cannot be seen where it stands."""
+    """Return True if a character controls the terminal, or is invisible at its position."""
     sign, text = match[0], match.string
     if sign.isprintable() and sign not in _BLANK and sign not in _SELECTORS:
         return False
     before = text[max(match.start() - 2, 0) : match.start()]
     after = text[match.end() : match.end() + 1]
-    if sign == _JOINER:  # as in a family of emoji
+    if sign == _JOINER:  # as in an emoji of a family
         base = before[-2:-1] if before[-1:] == _AS_EMOJI else before[-1:]
         return not (_is_symbol(base) and _is_symbol(after))
-    if sign in (_AS_TEXT, _AS_EMOJI):  # once, behind what has both looks
+    if sign in (_AS_TEXT, _AS_EMOJI):  # after a character that has a text form and an emoji form
         is_key = before[-1:] in tuple("#*0123456789") and after == _KEYCAP
         return not (is_key or _is_symbol(before[-1:]))
     return True
 
 
 def _is_symbol(sign: str) -> bool:
-    """Whether a character is an emoji, or a sign that can look like one."""
+    """Return True if a character is an emoji or can be displayed as one."""
     return sign != "" and unicodedata.category(sign) in ("So", "Sm", "Sk") and not sign.isascii()
 
 

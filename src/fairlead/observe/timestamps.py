@@ -1,4 +1,4 @@
-"""When something passed, for those who hear of it later than it happened."""
+"""Timestamps of events that are processed later than they happened."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ __all__ = ["Timestamp"]
 
 
 class Timestamp(NamedTuple):
-    """One moment by both clocks; processes of one machine share them."""
+    """One moment on both clocks, which the processes of a machine share."""
 
-    steady: float  # `time.monotonic()`: what lies between two of them is how long it took
-    wall: float  # `time.time()`: what to show
+    steady: float  # `time.monotonic()`, for durations
+    wall: float  # `time.time()`, for display

@@ -1,4 +1,4 @@
-"""Secrets that are known by their value, found in the forms in which programs repeat them."""
+"""Secrets that are known by value, found in the forms in which programs repeat them."""
 
 import json
 import re
@@ -11,15 +11,17 @@ from urllib.parse import quote, quote_plus
 __all__ = ["SHORTEST", "KnownValues"]
 
 SHORTEST: Final = 6  # characters; shorter values would be found everywhere
-_SHORTEST_LINE: Final = 16  # of a value with several lines, when one line of it is secret by itself
+# characters of a line that is treated as a secret of its own, in a value with several lines
+_SHORTEST_LINE: Final = 16
 
-# Characters that encoders do not encode: Python, encodeURIComponent and encodeURI, forms.
+# Characters that encoders leave unchanged: Python, encodeURIComponent and encodeURI, forms.
 _SAFE: Final = ("", "/", "!'()*~", ";/?:@&=+$,#!'()*~", "*-._")
+# Text that was encoded several times has several backslashes before the `u`.
 _ESCAPED: Final = re.compile(r"\\{1,8}u([0-9A-Fa-f]{4})")
 
 
 class KnownValues:
-    """A set of secret values.
+    """Set of secret values.
 
     A value is found unchanged, in base64 (both alphabets, at any offset within the encoded data),
     in hexadecimal, percent-encoded, or escaped for JSON.
@@ -29,17 +31,17 @@ class KnownValues:
         self.values: set[str] = set()
         self._forms: set[str] = set()
         # A value has about twenty forms, and a pattern of a few hundred alternatives takes
-        # microseconds per byte. Whatever has one of the forms in it has one of its first eight (or
-        # four) sequences of so many bytes at a place that is a multiple of that, so one look in a
-        # set for each of them decides.
+        # microseconds per byte. The text is therefore read as integers of eight (or four) bytes at
+        # aligned offsets. A text that contains a form contains one of the first eight (or four)
+        # windows of the form at such an offset, so one set lookup per integer decides.
         self._eights: set[int] = set()
         self._fours: set[int] = set()
-        self._short: tuple[bytes, ...] = ()  # forms that are too short for it
+        self._short: tuple[bytes, ...] = ()  # forms that are shorter than two such windows
         self._pattern: re.Pattern[str] | None = None
         self._escaped: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> set[str]:
-        """Add values, and return those that are new. Values that are too short are skipped."""
+        """Add values and return the new ones. Values that are too short are skipped."""
         new = {value for value in values if len(value) >= SHORTEST} - self.values
         if new:
             self.values |= new
@@ -47,6 +49,7 @@ class KnownValues:
             for form in {form for value in new for form in _forms(value)} - self._forms:
                 self._forms.add(form)
                 raw = form.encode("utf-8", "replace")
+                # Only `2 * width - 1` bytes contain a complete aligned window wherever they start.
                 if len(raw) >= 15:
                     self._eights.update(_starts(raw, 8))
                 elif len(raw) >= 7:
@@ -58,7 +61,7 @@ class KnownValues:
         return new
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Return False if none of the forms is there: one pass over the bytes, of any length."""
+        """Return False if the bytes contain none of the forms; takes one pass at any length."""
         view, size = memoryview(raw), len(raw)
         if self._eights and not self._eights.isdisjoint(view[: size & ~7].cast("Q")):
             return True
@@ -70,6 +73,7 @@ class KnownValues:
         """Replace every form of every value."""
         if self.may_be_in(text.encode("utf-8", "replace")):
             if self._pattern is None:
+                # The longest first, because a form may be the start of another one.
                 longest_first = sorted(self._forms, key=len, reverse=True)
                 self._pattern = re.compile("|".join(map(re.escape, longest_first)))
             text = self._pattern.sub(by, text)
@@ -87,9 +91,10 @@ def _starts(form: bytes, width: int) -> Iterator[int]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield how a value may be written down."""
+    """Yield the forms in which a value may be written."""
     lines = [line.strip() for line in value.splitlines()] if "\n" in value else []
     for text in (value, *(line for line in lines if _is_secret_line(line))):
+        # Once and twice encoded: tool results often contain JSON as a string.
         yield text
         for ascii_only in (False, True):
             once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
@@ -107,16 +112,16 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _is_secret_line(line: str) -> bool:
-    """Return True unless it is the first or last line of a key, which all keys have."""
+    """Return True unless it is the first or last line of a PEM key, which all keys share."""
     return len(line) >= _SHORTEST_LINE and not line.startswith("-----")
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """Yield what is certain of the encoded form, whatever stands before and behind the value."""
+    """Yield the part of the base64 form that does not depend on the surrounding data."""
     for before in range(3):
         encoded = b64encode(bytes(before) + raw).decode()
-        first = -(-before * 8 // 6)  # characters that depend on what is before it
-        last = (before + len(raw)) * 8 // 6  # and from here on on what is behind it
+        first = -(-before * 8 // 6)  # characters that depend on the bytes before the value
+        last = (before + len(raw)) * 8 // 6  # from here on they depend on the bytes after it
         certain = encoded[first:last]
         yield from (certain, certain.replace("+", "-").replace("/", "_"))
         yield certain.replace("/", "\\/")
@@ -128,16 +133,17 @@ def _lower_escapes(encoded: str) -> str:
 
 def _unescaped(text: str) -> str:
     plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
-    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # pairs
+    # Joins the surrogate pairs that were written as two escapes.
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _with_escapes(value: str) -> str:
-    """Return a pattern for a value in JSON, each of whose characters may be escaped by number."""
+    r"""Return a pattern for a value in JSON in which any character may be a `\u` escape."""
     return "".join(f"(?:{re.escape(char)}|{_escape(char)})" for char in value)
 
 
 def _escape(char: str) -> str:
-    """Return a pattern for the numbers of a character, of which some have two."""
+    r"""Return a pattern for the `\u` escapes of a character, two if it is beyond U+FFFF."""
     raw = char.encode("utf-16-be", "surrogatepass").hex()
     numbers = (raw[start : start + 4] for start in range(0, len(raw), 4))
     return "".join(rf"\\{{1,8}}u(?i:{number})" for number in numbers)

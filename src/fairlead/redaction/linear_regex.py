@@ -1,17 +1,17 @@
-"""Regular expressions of operators, run in linear time on text that clients and servers chose.
+r"""Regular expressions of operators that run in linear time on text from clients and servers.
 
 Rules and redaction take patterns in the syntax of Python's `re`, which may take exponential time.
-They run on RE2 instead. It has no look-around and no backreferences; a pattern with one of them is
-refused when it is read. What RE2 spells or means otherwise is translated: `\\d`, `\\w` and `\\s`
-stand for all of Unicode, `$` also matches before a line end at the end of the text, `{,3}` is
-`{0,3}` and `\\Z` the end of the text. `\\b` and `\\B` go by ASCII letters only.
+The patterns run on RE2 instead, which has no look-around and no backreferences; a pattern that uses
+them is refused when it is compiled. Differences in syntax are translated: `\d`, `\w` and `\s` match
+all of Unicode, `$` also matches before a line end at the end of the text, `{,3}` is `{0,3}` and
+`\Z` is the end of the text. `\b` and `\B` recognise ASCII letters only.
 """
 
 from typing import Any, Final
 
 __all__ = ["LinearPattern"]
 
-# What stands for a set of characters: in brackets, or by itself in brackets of its own.
+# Character sets in the syntax of RE2, to be placed inside brackets.
 _SETS: Final = {
     "d": r"\p{Nd}",
     "w": r"\p{L}\p{N}_",
@@ -20,10 +20,10 @@ _SETS: Final = {
 
 
 class LinearPattern:
-    """A compiled pattern.
+    """Compiled pattern.
 
-    Raises:
-        ValueError: when built, for a pattern that is invalid, or that cannot run in linear time.
+    Raises (when created):
+        ValueError: The pattern is invalid or cannot run in linear time.
     """
 
     __slots__ = ("_ends", "_search", "_sub", "text")
@@ -33,7 +33,8 @@ class LinearPattern:
 
         self.text = text
         options = re2.Options()
-        options.log_errors = False  # they go to stderr otherwise
+        # RE2 would write errors to stderr.
+        options.log_errors = False
         try:
             compiled = re2.compile(_translated(text), options)
         except re2.error as exc:
@@ -43,22 +44,25 @@ class LinearPattern:
         self._ends = "$" in text
 
     def matches(self, text: str) -> bool:
-        """Return whether the pattern matches anywhere in a text."""
+        """Return True if the pattern matches anywhere in a text."""
         data = text.encode("utf-8", "replace")
         if self._search(data) is not None:
             return True
+        # In RE2 `$` matches at the very end only; in Python also before a final line end.
         return self._ends and data.endswith(b"\n") and self._search(data[:-1]) is not None
 
     def matches_bytes(self, data: bytes) -> bool:
-        """Return whether the pattern matches anywhere in a text that is encoded already."""
+        """Return True if the pattern matches anywhere in encoded text."""
         return self._search(data) is not None
 
     def replace(self, text: str, by: str) -> str:
-        """Return the text with every match replaced; `by` is taken as it stands."""
+        """Return the text with every match replaced by the literal text `by`."""
         data = text.encode("utf-8", "replace")
+        # Most texts have no match; they are returned without a copy.
         if self._search(data) is None:
             return text
         literal = by.encode()
+        # A function, because backslashes in a replacement string would be references to groups.
         replaced: bytes = self._sub(lambda _: literal, data)
         return replaced.decode("utf-8", "replace")
 
@@ -72,14 +76,15 @@ def _refusal(text: str, exc: Exception) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # Python's own message for a syntax error names the position, RE2's does not.
             re.compile(text)
     except re.error as plain:
-        return f"{text!r} is no regular expression: {plain}"
+        return f"{text!r} is not a regular expression: {plain}"
     except (OverflowError, RecursionError):
         pass
     return (
         f"{text!r} cannot run in linear time: {why}. Look-around, backreferences, possessive "
-        "repeats, comments and repeats over 1000 are not supported; write two conditions instead, "
+        "repeats, comments and repeats over 1000 are not supported; use two conditions instead, "
         "one of them with `not_matches`"
     )
 
@@ -95,11 +100,12 @@ def _translated(text: str) -> str:
             at += 6 if text[at + 1] == "u" else 10 if text[at + 1] == "U" else 2
             continue
         if in_brackets:
-            # The first character may be a closing bracket that stands for itself.
+            # The first character may be a closing bracket that is an ordinary character.
             if character == "]" and at > opened + 1 + (text[opened + 1] == "^"):
                 in_brackets = False
+            # RE2 has classes like [:alpha:] inside brackets; Python does not.
             elif character == "[":
-                character = r"\["  # RE2 has classes like [:alpha:] there, Python has not
+                character = r"\["
         elif character == "[":
             in_brackets, opened = True, at
         elif text.startswith("{,", at):

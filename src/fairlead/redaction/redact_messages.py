@@ -1,4 +1,4 @@
-"""Secrets out of messages: by the names of members, by what values look like, and by value."""
+"""Removal of secrets from messages: by the names of members, by the form of values, by value."""
 
 import json
 import re
@@ -16,11 +16,12 @@ from .token_patterns import may_hold_token
 
 __all__ = ["Redactor", "repeats_a_name"]
 
-# Whether it is worth to open a message at all: one look over its bytes, in lower case, decides.
-# Words are found by a letter that is rare in them, which is what takes the time. Escapes that hide
-# letters or slashes are reason enough, and so are the four letters beyond ASCII that count as i, k
-# or s where case does not matter. `redact` says which words are meant. Most messages need not even
-# this look: there is something that nothing of it goes without (in `message` below).
+# Quick test of a message in lower case: only messages that match are decoded. The pattern finds
+# each word by a letter that is rare in other words, because searching for the first letter takes
+# most of the time. Escapes that may hide letters or slashes match as well, and so do the four
+# non-ASCII letters that equal i, k or s when case is ignored. `redact_text` has the list of words.
+# Most messages do not even need this search, because a substring that every match contains is
+# missing (see `Redactor.message`).
 _SUSPICIOUS: Final = re.compile(
     rb"""
     k (?: ie (?<=cookie)
@@ -39,16 +40,16 @@ _SUSPICIOUS: Final = re.compile(
 ).search
 _BASIC: Final = re.compile(rb"basic[\s\\]").search
 _LOGIN: Final = re.compile(rb"@[a-z0-9.-]{1,253}+(?::[0-9]|/)").search
-_BACKSLASH, _AT, _K, _W, _Z = b"\\@kwz"  # single bytes are found much faster than words
-REMEMBERED: Final = 4096  # bytes of a message that was harmless
+_BACKSLASH, _AT, _K, _W, _Z = b"\\@kwz"  # a single byte is found much faster than a word
+REMEMBERED: Final = 4096  # bytes of the last harmless message that are kept for comparison
 
-# A number keeps its digits, so that a message that is passed on loses nothing but its secrets.
+# Numbers with a fraction keep their spelling, so that a forwarded message loses only its secrets.
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Redactor:
-    """Takes secrets out of whatever is about to be kept or shown."""
+    """Filter that removes secrets from messages and texts before they are stored or shown."""
 
     def __init__(
         self,
@@ -59,43 +60,47 @@ class Redactor:
         patterns: Iterable[str] = (),
         longest: int = 0,
     ) -> None:
-        """`names` are further members that are secret, those in `keep` are not; `values` are
-        secrets that are known, `patterns` regular expressions; texts over `longest` characters are
-        cut, 0 leaves them.
+        """Configure what counts as a secret, in addition to well-known names and forms.
+
+        `names` are further members whose values are secret, `keep` members whose values are not.
+        `values` are known secrets and `patterns` regular expressions for others. Texts over
+        `longest` characters are cut; 0 means no limit.
 
         Raises:
-            ValueError: a pattern is none.
+            ValueError: A pattern is invalid.
         """
         self._names = {name.lower() for name in names}
         self._keep = {name.lower() for name in keep}
         self._known = KnownValues()
+        # Weak references: a redactor does not keep those alive that follow it.
         self._followers: WeakSet[Redactor] = WeakSet()
         self._patterns = [LinearPattern(pattern) for pattern in patterns]
         self._longest = longest
-        # Of other letters nobody knows here how they look in the other case: any may be meant.
+        # The search ignores case for ASCII bytes only, so for a name with other letters any byte
+        # beyond ASCII is a reason to decode the message.
         spelled = (_spelled(name) if name.isascii() else rb"[\x80-\xff]" for name in self._names)
         self._names_bytes = re.compile(b"|".join(spelled)) if self._names else None
         self._asks_more = bool(self._names or self._patterns or longest)
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
-        """Further values that must not be seen."""
+        """Add values that must be removed, also in the redactors that follow this one."""
         if new := self._known.add(values):
             self._asks_more = True
             for follower in self._followers:
                 follower.learn(new)
 
     def follow(self, other: "Redactor") -> Self:
-        """Know the values that another one knows, and those that it learns."""
+        """Learn the values that another redactor knows and those that it learns later."""
         other._followers.add(self)
         self.learn(other._known.values)
         return self
 
     def message(self, raw: bytes) -> bytes:
-        """A message, or any JSON; itself if there is nothing to hide.
+        """Return a message, or any JSON, without secrets; the same object if it has none.
 
-        Several look at each message, one right after the other, so the last one is remembered in
-        which nothing looks like a secret to anybody.
+        Several redactors examine each message in a row, so the last message without anything
+        suspicious is remembered for all of them.
         """
         global _harmless
         if raw != _harmless and not (_harmless_frame and _is_part(raw)):
@@ -124,7 +129,7 @@ class Redactor:
         return self._looked_into(raw) if self._asks_more and self._asks(raw) else raw
 
     def frame(self, raw: bytes) -> bytes:
-        """The same for a whole message, of which others then look at parts."""
+        """Return a complete message without secrets, whose parts are examined next."""
         global _harmless_frame
         clean = self.message(raw)
         _harmless_frame = raw if clean is raw is _harmless else b""
@@ -140,11 +145,12 @@ class Redactor:
             if clean is value and not repeats_a_name(raw, value):
                 return raw
             return msgspec.json.encode(clean)
-        except (RecursionError, UnicodeEncodeError):  # what cannot be looked into is not shown
+        # A value that cannot be examined is not shown.
+        except (RecursionError, UnicodeEncodeError):
             return msgspec.json.encode(REDACTED)
 
     def value(self, value: Any) -> Any:
-        """The same for decoded JSON; itself if there is nothing to hide."""
+        """Return decoded JSON without secrets; the same object if it has none."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -163,7 +169,7 @@ class Redactor:
         return value
 
     def text(self, text: str) -> str:
-        """A text without what looks like a credential, and without the known ones."""
+        """Return a text without credentials, known values and matches of the patterns."""
         if self._known.values:
             text = self._known.replace(text, REDACTED)
         for pattern in self._patterns:
@@ -174,7 +180,7 @@ class Redactor:
         return text if clean == text else clean
 
     def is_secret(self, name: str) -> bool:
-        """Whether a member of this name is nobody's business."""
+        """Return True if the value of a member with this name is secret."""
         folded = name.lower()
         return folded not in self._keep and (folded in self._names or is_secret_name(name))
 
@@ -183,6 +189,7 @@ class Redactor:
             return self._properties(held)
         if not isinstance(name, str) or not self.is_secret(name):
             return self.value(held)
+        # Empty values and flags reveal nothing, and readers need to see that they are empty.
         if held is None or isinstance(held, bool) or held in ("", REDACTED):
             return held
         if isinstance(held, str) and is_folder(name, held):
@@ -190,7 +197,7 @@ class Redactor:
         return REDACTED
 
     def _properties(self, held: Mapping[str, Any]) -> Any:
-        """What a schema says of its members; how a password is described is no secret."""
+        """Return the `properties` of a schema; the description of a password is not a secret."""
         if not any(isinstance(name, str) and self.is_secret(name) for name in held):
             return self.value(held)
         clean = {
@@ -208,7 +215,7 @@ class Redactor:
         return said
 
     def _asks(self, raw: bytes) -> bool:
-        """Whether there may be something in it that only we look for."""
+        """Return True if the message may contain a secret that only this redactor searches for."""
         if self._patterns or 0 < self._longest < len(raw):
             return True
         if self._names_bytes is not None and self._names_bytes.search(raw.lower()) is not None:
@@ -221,30 +228,32 @@ _harmless_frame = b""
 
 
 def _is_part(raw: bytes) -> bool:
-    """Whether it is an object in a frame in which nothing looks like a secret.
+    """Return True if the bytes are an object inside the last frame without secrets.
 
-    No word begins before an object, or ends behind it: whatever is found in it is found there too.
+    A match cannot begin before an object or end after it, so any match in the object would have
+    been found in the frame.
     """
     return raw.startswith(b"{") and _harmless_frame.find(raw) >= 0
 
 
 def _spelled(name: str) -> bytes:
-    """How a name stands in JSON, as a pattern."""
+    """Return a pattern for a name as it is written in JSON."""
     return re.escape(json.dumps(name).encode()[1:-1])
 
 
 def repeats_a_name(raw: bytes | Raw, value: Any) -> bool:
-    """Whether some object in a JSON text, which was read as `value`, has two members of one name.
+    """Return True if an object in a JSON text, decoded as `value`, has two members of one name.
 
-    Of those only the last is in the value, and somebody else may go by the first. Each one that is
-    left out takes a colon with it; nothing else does, unless colons in texts are escaped.
+    Only the last of them is in the decoded value, while another program may use the first. Each
+    member that is left out removes a colon from the encoded form, and nothing else does, unless
+    colons in strings are escaped.
     """
     text = bytes(raw)
     if text.find(b"\\u003a") < 0 and text.find(b"\\u003A") < 0:
         try:
             return text.count(b":") != msgspec.json.encode(value).count(b":")
         except (RecursionError, UnicodeEncodeError, ValueError):
-            pass  # then the long way
+            pass  # decided by the parser below
 
     def count(members: list[tuple[str, Any]]) -> None:
         if len(dict(members)) < len(members):
@@ -252,16 +261,17 @@ def repeats_a_name(raw: bytes | Raw, value: Any) -> bool:
 
     try:
         json.loads(text, object_pairs_hook=count, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):  # also if it is read in another way there
+    # Also if Python's parser rejects a text that msgspec accepts.
+    except (ValueError, RecursionError):
         return True
     return False
 
 
 class _Repeated(ValueError):
-    """Some name is there twice."""
+    """Signal that an object has two members of one name."""
 
 
-# Of a schema, what can be said about a secret without telling it.
+# Keywords of a schema that describe a secret without revealing it.
 _HARMLESS: Final = frozenset(
     {
         *("type", "format", "title", "description", "minLength", "maxLength", "pattern"),

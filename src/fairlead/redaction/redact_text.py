@@ -1,4 +1,4 @@
-"""Secrets out of texts that people and logs will see."""
+"""Removal of secrets from texts that are shown to people or logged."""
 
 import re
 from functools import cache
@@ -20,26 +20,30 @@ _SECRET = re.compile(
     r"(?i)authorization|cookie|token|secret|passw(?:or)?d|passphrase|api[_-]?key|credential|"
     r"private[_-]?key|pwd$"
 )
-_SECRET_ANYWHERE = re.compile(_SECRET.pattern.replace("pwd$", "pwd"))  # in a text of many names
-_LONG = 2048  # characters
-_KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")  # words of the protocol itself
+# For a whole text: a name may end anywhere in it, so `pwd$` cannot be anchored.
+_SECRET_ANYWHERE = re.compile(_SECRET.pattern.replace("pwd$", "pwd"))
+_LONG = 2048  # characters of a text from which on the automaton is faster
+# Words of the protocol and of model APIs.
+_KEEP = re.compile(r"(?i)progresstoken|nextcursor|max_?tokens")
 _HEADER = re.compile(r"(?i)authorization|cookie")
-_FOLDERS = ("PWD", "OLDPWD")  # of a shell, if what they hold is a path
+# Variables of a shell. Their values are not secret if they are paths.
+_FOLDERS = ("PWD", "OLDPWD")
 
-# `word = value`, `"word": "value"`, `--word value`; also inside a JSON text that is itself a string
-# in JSON, where the quotes are escaped. Which words are meant is decided afterwards: so each
-# character is looked at once, and a long run of letters is no trap.
+# `word = value`, `"word": "value"`, `--word value`; also inside a JSON text that is a string in
+# JSON, where the quotes are escaped. The pattern matches any word, and the words are compared
+# afterwards, so that each character is examined once and a long run of letters stays cheap.
 _NAMED = re.compile(
     r"""(?<![\w.-])(?:([\w.-]++)(?:\\*+["'])?+\s*+(?:[:=]|%3[AaDd])\s*+|(--[\w.-]++)\s++(?!-))"""
 )
 
-# Kinds of value.
+# Values by their kind: quoted, nested, a single word, the rest of a line.
 _OPENING = re.compile(r"""(\\*+)(["'])""")
 _STRING = {quote: re.compile(rf"(?s){quote}(?:[^{quote}\\]|\\.)*+{quote}") for quote in "\"'"}
 _NESTING = re.compile(r'(?s)"(?:[^"\\]|\\.)*+"|[\[\]{}]')
 _WORD = re.compile(r"""(?i)((?:bearer\s|basic\s)?)[^\s"',;&}\]]+""")
-_LINE = re.compile(r"()[^\r\n]+")  # of a header
-_QUOTED_LINE = re.compile(r"""()(?:[^\r\n"'\\]|\\.)+""")  # of one that stands in quotes as a whole
+_LINE = re.compile(r"()[^\r\n]+")  # value of a header
+# value of a header inside quotes that contain the whole line
+_QUOTED_LINE = re.compile(r"""()(?:[^\r\n"'\\]|\\.)+""")
 
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{8,}")
 _URL_USER = re.compile(
@@ -48,11 +52,13 @@ _URL_USER = re.compile(
 
 
 def redact(text: str) -> str:
-    """The text with everything that looks like a credential replaced."""
+    """Return the text with everything that looks like a credential replaced."""
     has_token = may_hold_token(text.encode("utf-8", "replace"))
-    if has_token:  # first: a key is longer than a word that follows a name
+    # Private keys first: the other patterns would replace only the first word of a key.
+    if has_token:
         text = replace_private_keys(text, REDACTED)
     text = _BEARER.sub(rf"\g<1>{REDACTED}", _without_named(text))
+    # Substring tests, which are much faster than the patterns they guard.
     if "asic" in text or "ASIC" in text:
         text = replace_basic(text, REDACTED)
     if "@" in text:
@@ -61,12 +67,12 @@ def redact(text: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether something of this name is nobody's business."""
+    """Return True if values of this name are secret."""
     return _SECRET.search(name) is not None and _KEEP.search(name) is None
 
 
 def is_folder(name: str, value: str) -> bool:
-    """Return True for the working directory of a shell, which is no password."""
+    """Return True for the working directory of a shell, which is not a password."""
     return name in _FOLDERS and value.startswith("/")
 
 
@@ -78,14 +84,15 @@ def _may_name_secret(text: str) -> bool:
 
 @cache
 def _linear() -> LinearPattern:
-    """Return the same as an automaton, which reads 60 KB in 0.1 ms instead of 5."""
+    """Return the same pattern as an automaton, which reads 60 KB in 0.1 ms instead of 5 ms."""
     return LinearPattern(_SECRET_ANYWHERE.pattern)
 
 
 def _without_named(text: str) -> str:
-    """The text without the values of names that sound like secrets."""
+    """Return the text without the values whose names look like names of secrets."""
+    # Comparing every name would take ten times as long.
     if not _may_name_secret(text):
-        return text  # looking at each name would take ten times as long
+        return text
     pieces: list[str] = []
     done = position = 0
     while match := _NAMED.search(text, position):
@@ -100,7 +107,7 @@ def _without_named(text: str) -> str:
 
 
 def _value(text: str, named: re.Match[str], *, is_header: bool) -> tuple[int, int]:
-    """Where the value of that name is; in doubt rather too much than too little."""
+    """Return the start and end of a value; in doubt the range is too long, not too short."""
     start = named.end()
     if opening := _OPENING.match(text, start):
         return opening.end(), _end_of_string(text, opening)
@@ -108,6 +115,7 @@ def _value(text: str, named: re.Match[str], *, is_header: bool) -> tuple[int, in
         return start, _end_of_nesting(text, start)
     kind = _WORD
     if is_header:
+        # The values of these headers contain blanks, so the whole line is secret.
         before = text[max(named.start() - 1, 0) : named.start()]
         kind = _QUOTED_LINE if before in ('"', "'") else _LINE
     found = kind.match(text, start)
@@ -139,4 +147,5 @@ def _replace_user(match: re.Match[str]) -> str:
     scheme, user, password = match.groups()
     if password:
         return f"{scheme}{user}:{REDACTED}@"
+    # `https://token@host` has a credential in place of the user; `ssh://git@host` has none.
     return f"{scheme}{REDACTED}@" if scheme.lower().startswith("http") else match[0]

@@ -14,18 +14,18 @@ __all__ = [
     "replace_tokens",
 ]
 
-# A token begins where a word does. A line break that is escaped and a percent-encoded character
-# end in a letter or a digit, but are none.
+# A token begins at a word boundary. An escaped line break and a percent-encoded character end with
+# a letter or a digit, but they are boundaries, too.
 _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f][0-9A-Fa-f]))"
-# Each is a prefix and at least so many characters of one class, so that a text that does not match
-# is left after as many characters, and one that does is consumed.
+# Each pattern is a prefix and a minimum number of characters of one class, so that the search
+# leaves a text that does not match after that many characters and consumes one that does.
 _NO_MORE: Final = r"(?![0-9A-Za-z])"
-_MANY: Final = 500  # characters with which a token may begin
+_MANY: Final = 500  # possible starts of tokens, above which one search by an automaton is faster
 _TOKENS: Final = (
     r"gh[pousr]_[A-Za-z0-9]{20,}+",  # GitHub
     r"github_pat_[A-Za-z0-9_]{20,}+",
     r"gl(?:pat|dt|rt|cbt|ptt|ft|oas)-[\w-]{16,}+",  # GitLab
-    r"sk-[A-Za-z0-9]{20,}+",  # OpenAI and those who followed it
+    r"sk-[A-Za-z0-9]{20,}+",  # OpenAI and compatible services
     r"sk-(?:ant|proj|svcacct|admin|or|lf|None)-[\w-]{16,}+",
     r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}+",  # Stripe
     r"xox[a-z]-[A-Za-z0-9-]{10,}+",  # Slack
@@ -33,7 +33,7 @@ _TOKENS: Final = (
     rf"A(?:KIA|SIA)[0-9A-Z]{{16}}{_NO_MORE}",  # AWS
     r"AIza[\w-]{30,}+",  # Google
     r"npm_[A-Za-z0-9]{30,}+",
-    r"pypi-AgE[\w-]{12,}+",  # all of them begin so: a macaroon, version 2
+    r"pypi-AgE[\w-]{12,}+",  # all of them begin with this: a macaroon, version 2
     r"hf_[A-Za-z0-9]{30,}+",  # Hugging Face
     r"sbp_[a-f0-9]{40}",  # Supabase
     r"sntry[su]_[\w+/=-]{20,}+",  # Sentry
@@ -44,8 +44,8 @@ _TOKENS: Final = (
     r"tvly-[\w-]{16,}+",  # Tavily
     r"eyJ[\w-]{5,}+\.[\w-]*+\.[\w-]++(?:\.[\w-]++){0,2}",  # JWS and JWE
 )
-# What stands before the first `_`, `-` or `J` of a token, by its last two bytes: its length says
-# where the token begins.
+# Text before the first `_`, `-` or `J` of a token, keyed by its last two bytes. The length gives
+# the start of the token.
 _BEFORE_UNDERSCORE: Final = {
     word[-2:]: len(word)
     for word in (
@@ -67,8 +67,8 @@ _UNDERSCORE, _HYPHEN, _J, _A = b"_-JA"
 _PRIVATE_KEY: Final = r"-----BEGIN[A-Z0-9 %+]{0,40}PRIVATE(?: |%20|\+)KEY[A-Z0-9 %+]{0,20}-----"
 _END: Final = r"-----END[A-Z0-9 %+]{0,80}(?:-----)?"
 _BASIC: Final = r"(?ai)(?<![a-z])(basic\s{1,8})([a-z0-9+/_-]{4,}+={0,2})"
-# `user:password@host:5432` and `user:password@host/database` without a scheme before it, seen from
-# the `@`; and what else is written so.
+# `user:password@host:5432` and `user:password@host/database` without a scheme, found from the `@`,
+# and words before a colon that are not user names.
 _HOST: Final = r"(?a)@[a-z0-9A-Z.-]{1,253}+(?::\d{2,5}+(?!\w)|/)"
 _USER: Final = r"(?<![\w.@-])[\w.-]{1,64}+\Z"
 _PASSWORD: Final = r"""[^\s:@/"'<>\\]{4,128}+"""
@@ -76,7 +76,8 @@ _NO_LOGIN: Final = (
     r"(?i)mailto|e?mail|from|to|b?cc|author|sips?|xmpp|acct|npm|jsr|pkg|git|ssh|workspace"
 )
 
-_compiled = cache(re.compile)  # when a text is found that may have one: few have
+# Compiled on first use: few texts contain candidates.
+_compiled = cache(re.compile)
 
 
 @cache
@@ -85,12 +86,12 @@ def _token_bytes() -> re.Pattern[bytes]:
 
 
 def may_hold_token(raw: bytes) -> bool:
-    """Return True if there is a token or a private key, in a text or in JSON as it was encoded.
+    """Return True if a text or encoded JSON contains a token or a private key.
 
-    Single bytes are found a hundred times faster than anything else, so each format is looked for
-    by one that is rare in other texts: most messages cost a few of these looks.
+    A single byte is found a hundred times faster than any pattern, so each format is located by a
+    byte that is rare in other texts; most messages cost a few such searches.
     """
-    if len(raw) > _MANY and (  # a short one need not be counted
+    if len(raw) > _MANY and (  # short texts cannot have that many
         raw.count(b"_") + raw.count(b"-") + raw.count(b"J") + raw.count(b"A") > _MANY
     ):
         return _searched_by_dfa(raw)
@@ -103,10 +104,10 @@ def may_hold_token(raw: bytes) -> bool:
 
 
 def _searched_by_dfa(raw: bytes) -> bool:
-    """Return True if there may be a token: in a text with thousands of places to look at.
+    """Return True if a text with many possible starts may contain a token.
 
     RE2 has no look-behind, so a token in the middle of a word counts as well. 60 KB of hyphens take
-    0.1 ms, where looking behind each of them takes 13 ms.
+    0.1 ms; testing the text before each hyphen takes 13 ms.
     """
     return _token_dfa().matches_bytes(raw)
 
@@ -114,7 +115,7 @@ def _searched_by_dfa(raw: bytes) -> bool:
 @cache
 def _token_dfa() -> LinearPattern:
     tokens = "|".join(_TOKENS).replace(_NO_MORE, "").replace(r"\w", "A-Za-z0-9_")
-    # Ten characters say enough here, and keep the automaton small.
+    # Ten characters suffice for a candidate and keep the automaton small.
     tokens = re.sub(r"\{[1-9]\d(,)?\}", "{10}", tokens.replace("}+", "}"))
     tokens = tokens.replace("*+", "*").replace("++", "+")
     return LinearPattern(f"(?:{tokens})|{_PRIVATE_KEY}")
@@ -142,14 +143,15 @@ def _begins_with_capital(raw: bytes) -> bool:
 
 
 def replace_tokens(text: str, by: str) -> str:
-    """Replace each token of a known service, and each JWT."""
+    """Replace each token of a known service and each JWT."""
     return _compiled(f"(?a){_START}(?:{'|'.join(_TOKENS)})").sub(by, text)
 
 
 def replace_private_keys(text: str, by: str) -> str:
-    """Replace each private key in PEM form, up to its end or, if it is cut off, that of the text.
+    """Replace each private key in PEM form.
 
-    Line breaks may be escaped or percent-encoded.
+    A key that is cut off extends to the end of the text. Line breaks may be escaped or
+    percent-encoded.
     """
     pieces: list[str] = []
     done = 0
@@ -161,7 +163,7 @@ def replace_private_keys(text: str, by: str) -> str:
 
 
 def replace_basic(text: str, by: str) -> str:
-    """Replace what follows `Basic`, if it is a name and a password in base64."""
+    """Replace the text after `Basic` if it is a user name and a password in base64."""
 
     def replace(match: re.Match[str]) -> str:
         return f"{match[1]}{by}" if _is_name_and_password(match[2]) else match[0]
@@ -170,7 +172,7 @@ def replace_basic(text: str, by: str) -> str:
 
 
 def replace_logins(text: str, by: str) -> str:
-    """Replace the password in `user:password@host`, if a port or a path follows."""
+    """Replace the password in `user:password@host` if a port or a path follows."""
     pieces: list[str] = []
     done, at = 0, text.find("@")
     while at >= 0:
@@ -183,7 +185,8 @@ def replace_logins(text: str, by: str) -> str:
 
 
 def _password_before(text: str, at: int) -> int | None:
-    """Return where a password that ends here begins, if a user name is before it."""
+    """Return the start of a password that ends at `at`, None without a user name before it."""
+    # The search is limited to the longest password, so that many `@` in a row stay cheap.
     colon = text.rfind(":", max(at - 129, 0), at)
     if colon < 0 or not _compiled(_PASSWORD).fullmatch(text, colon + 1, at):
         return None
@@ -192,11 +195,12 @@ def _password_before(text: str, at: int) -> int | None:
 
 
 def _is_name_and_password(encoded: str) -> bool:
-    from base64 import b64decode  # costs a millisecond, and few texts need it
+    # Imported here: the import costs a millisecond, and few texts need it.
+    from base64 import b64decode
 
     bare = encoded.rstrip("=")
     try:
         plain = b64decode(bare + "=" * (-len(bare) % 4), altchars=b"-_" if "-" in bare else None)
         return ":" in plain.decode() and plain.decode().isprintable()
-    except ValueError:  # no base64, or no UTF-8
+    except ValueError:  # not base64, or not UTF-8
         return False

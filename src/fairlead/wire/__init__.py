@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0: message structure and encoding. Pure, and ignorant of MCP."""
+"""JSON-RPC 2.0: structure and encoding of messages, without I/O and without knowledge of MCP."""
 
 from .codec import Batch, Decoder, answered_by, decode, encode, encode_request, encode_success
 from .framing import MAX_MESSAGE, LineSplitter, TooLong

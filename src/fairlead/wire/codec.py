@@ -1,8 +1,9 @@
-"""Frames to messages and back.
+"""Conversion of frames to messages and back.
 
-A frame is the bytes of one JSON text without its line end. Decoding looks at the envelope only;
-what it carries stays bytes. Three exceptions can come out of the decoder below (a syntax error,
-bad UTF-8, nesting deeper than the stack); all of them leave here as `RemoteProtocolError`.
+A frame is the bytes of one JSON text without its line end. Decoding reads the envelope only;
+params, results and error objects stay bytes. msgspec raises one of three exceptions (for a syntax
+error, for invalid UTF-8, for nesting deeper than the stack); this module converts them to
+`RemoteProtocolError`.
 """
 
 import math
@@ -31,9 +32,9 @@ __all__ = [
 
 
 class Batch(Struct, frozen=True):
-    """A JSON array of messages.
+    """JSON array of messages.
 
-    Items that are no messages are the errors they would have raised.
+    An item that is not a message is the error that its decoding raised.
     """
 
     items: tuple[Message | RemoteProtocolError, ...]
@@ -41,7 +42,9 @@ class Batch(Struct, frozen=True):
 
 class _Envelope(Struct, forbid_unknown_fields=True, gc=False):
     jsonrpc: Literal["2.0"]
-    id: int | float | str | UnsetType | None = UNSET  # float, so that 1.0 is seen and refused
+    # `float` is in the union because msgspec decodes 1.0 as an `int` otherwise, and such an id is
+    # invalid.
+    id: int | float | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
@@ -53,8 +56,8 @@ class _ErrorObject(Struct, gc=False):
     message: str
 
 
-SHORT = 8 << 10  # bytes that are sooner copied twice than taken care of
-_SHORT_METHOD = 64  # characters; the text of a longer one is not kept
+SHORT = 8 << 10  # bytes; copying this little twice is faster than joining parts
+_SHORT_METHOD = 64  # characters; longer method names are encoded again each time
 
 MAX_BATCH = BATCH.value
 MAX_BATCH_BYTES = BATCH_BYTES.value
@@ -66,16 +69,15 @@ _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _OPENING_BRACE = ord("{")
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
-# An escaped surrogate that has no other half: what JavaScript sends after cutting an emoji in two.
-# Pairs and escaped backslashes are matched first, so that the last alternative can only be a lone
-# one.
+# A lone surrogate escape, as JavaScript sends after it has cut an emoji in two. Pairs and escaped
+# backslashes are matched first, so that the last alternative matches lone surrogates only.
 _SURROGATES = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
-# How an answer begins, when it is written in the usual order: so that whoever waits for one that
-# cannot be read can be told.
+# Start of a response whose members are in the usual order. If the rest is unreadable, the request
+# that waits for it can still be failed.
 _ANSWER = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"jsonrpc"\s*:\s*"2.0"\s*,'
     rb'\s*"id"\s*:\s*(0|[1-9]\d{0,17}|"[^"\\\x00-\x1f\x80-\xff]*")\s*,\s*"(?:result|error)"'
@@ -83,30 +85,31 @@ _ANSWER = re.compile(
 
 
 class Decoder:
-    """Decodes frames of one connection and counts what had to be mended.
+    """Decoder for the frames of one connection. Counts the frames that had to be repaired.
 
     Raises (from `decode`):
-        RemoteProtocolError: -32700 if the frame is not JSON, -32600 if it is no JSON-RPC message;
-        with the
-            id of the request where it could be read, and the id that an answer which is not JSON
-            seems to be for.
+        RemoteProtocolError: -32700 if the frame is not JSON, -32600 if it is not a JSON-RPC
+            message.
+            `request_id` is set if the id of a request could be read, `answers` if the frame starts
+            like a response.
     """
 
     __slots__ = ("repaired",)
 
     def __init__(self) -> None:
-        self.repaired = 0  # frames with half a surrogate pair, read as U+FFFD
+        self.repaired = 0  # frames with a lone surrogate, which is read as U+FFFD
 
     def decode(self, frame: bytes) -> Message | Batch:
         try:
             envelope = _decode_envelope(frame)
-            # Bad UTF-8 inside a `Raw` would only be noticed by whoever decodes it: look once, here.
+            # Checked here, because invalid UTF-8 inside a `Raw` would raise only when the `Raw` is
+            # decoded.
             if not frame.isascii():
                 frame.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             return self._second_look(frame, exc)
-        # The common request and answer, recognized at once. A frame that ends with two braces ends
-        # with an object, and of what a plain request has, only params can be one.
+        # Fast path for common requests and responses. A frame that ends with two braces ends with
+        # an object, and of the members of a plain request only params can be an object.
         if (
             type(envelope.id) is int
             and type(envelope.method) is str
@@ -126,7 +129,7 @@ class Decoder:
         return _classify(envelope)
 
     def _second_look(self, frame: bytes, cause: Exception) -> Message | Batch:
-        """Why did the quick way fail? Mend what can be mended, name what cannot."""
+        """Repair a frame that the fast path could not decode, or raise an error with the reason."""
         if isinstance(cause, RecursionError):
             raise _no_json("The message is nested too deeply", frame) from cause
         if isinstance(cause, UnicodeDecodeError):
@@ -141,7 +144,7 @@ class Decoder:
         raise _no_json(f"The message is not valid JSON: {cause}", frame) from cause
 
     def _not_plain(self, frame: bytes) -> Message | Batch:
-        """JSON, but not a plain envelope: a batch, one with more members, or no message."""
+        """Decode a frame that is not a plain envelope: a batch, or a message with other members."""
         try:
             if not frame.isascii():
                 frame.decode()
@@ -153,8 +156,10 @@ class Decoder:
         except RecursionError as exc:
             raise _no_json("The message is nested too deeply", frame) from exc
         except msgspec.ValidationError as exc:
-            raise RemoteProtocolError("A message is a JSON object", code=INVALID_REQUEST) from exc
-        except msgspec.DecodeError as exc:  # the syntax error comes after the member we stumbled on
+            raise RemoteProtocolError("A message must be an object", code=INVALID_REQUEST) from exc
+        except msgspec.DecodeError as exc:
+            # Validation stopped at a member before the syntax error, so the error is found only
+            # now.
             return self._second_look(frame, exc)
         return _from_members(members)
 
@@ -167,11 +172,11 @@ class Decoder:
             )
         raws = _decode_items(frame)
         if not raws:
-            raise RemoteProtocolError("An empty array is no message", code=INVALID_REQUEST)
+            raise RemoteProtocolError("A batch must not be empty", code=INVALID_REQUEST)
         if len(raws) > MAX_BATCH:
             BATCH.hit()
             raise RemoteProtocolError(
-                f"A batch holds at most {MAX_BATCH} messages", code=INVALID_REQUEST
+                f"A batch must have at most {MAX_BATCH} messages", code=INVALID_REQUEST
             )
         items, mistakes = [], 0
         for raw in raws:
@@ -179,14 +184,14 @@ class Decoder:
             mistakes += isinstance(item, RemoteProtocolError)
             if mistakes > MAX_BATCH_MISTAKES:
                 BATCH_MISTAKES.hit()
-                raise RemoteProtocolError("A batch holds messages only", code=INVALID_REQUEST)
+                raise RemoteProtocolError("A batch must contain messages", code=INVALID_REQUEST)
             items.append(item)
         return Batch(tuple(items))
 
     def _item(self, raw: Raw) -> Message | RemoteProtocolError:
-        # An array in an array is not looked into: each level would be read once more.
+        # A nested array is not decoded: every level of nesting would be read once more.
         if memoryview(raw)[0] != _OPENING_BRACE:
-            return RemoteProtocolError("A batch holds messages only", code=INVALID_REQUEST)
+            return RemoteProtocolError("A batch must contain messages", code=INVALID_REQUEST)
         try:
             return self.decode(bytes(raw))  # type: ignore[return-value]  # of an object, no batch
         except RemoteProtocolError as exc:
@@ -194,7 +199,7 @@ class Decoder:
 
 
 def answered_by(start: bytes) -> RequestId | None:
-    """The request that a frame which begins so answers, as far as that can be seen."""
+    """Return the id of the request that a frame with this start responds to, None if unknown."""
     answer = _ANSWER.match(start)
     if answer is None:
         return None
@@ -203,13 +208,17 @@ def answered_by(start: bytes) -> RequestId | None:
 
 
 def decode(frame: bytes) -> Message | Batch:
-    """Decode one frame. Raises `RemoteProtocolError`, see `Decoder`."""
+    """Decode one frame.
+
+    Raises:
+        RemoteProtocolError: As described for `Decoder`.
+    """
     return Decoder().decode(frame)
 
 
 def encode(message: Message) -> bytes:
-    """The frame of a message: JSON on one line, without the line end."""
-    # The common request, recognized without the patterns below, which take twice as long.
+    """Return the frame of a message: JSON on one line, without a line end."""
+    # Fast path for the common request: matching the patterns below takes twice as long.
     if type(message) is Request and message.extra is None:
         params = message.params
         if type(message.id) is int and type(params) is Raw:
@@ -234,16 +243,16 @@ def encode(message: Message) -> bytes:
 
 
 def encode_request(number: int, method: str, params: Raw, end: bytes = b"") -> bytes:
-    """The frame of a request with params that somebody else has encoded; `end` is the line end."""
+    """Return the frame of a request with encoded params; `end` is the line end."""
     body = single_line(bytes(params))
     text = _short_method(method) if len(method) <= _SHORT_METHOD else to_json(method)
     return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}%b' % (number, text, body, end)
 
 
 def encode_success(request_id: RequestId, result: bytes | Raw, end: bytes = b"") -> bytes:
-    """The frame of a successful answer around a result that somebody else has encoded.
+    """Return the frame of a successful response with an encoded result.
 
-    `end` is the line end, for those who would copy the frame only to add it.
+    `end` is the line end. Adding it here saves callers another copy of the frame.
     """
     if type(result) is not bytes:
         result = bytes(result)
@@ -264,54 +273,64 @@ def _short_method(method: str) -> bytes:
 
 
 def _classify(envelope: _Envelope, extra: dict[str, Raw] | None = None) -> Message:
-    """RPC-07: method and id is a request, method alone a notification, an outcome a response."""
+    """Return the message that an envelope contains (RPC-07).
+
+    A method with an id is a request, a method without an id is a notification, a result or an error
+    is a response.
+    """
     method, request_id = envelope.method, envelope.id
     if method is not UNSET:
         if envelope.result is not UNSET or envelope.error is not UNSET:
-            raise _invalid("a request has no result and no error", request_id)
+            raise _invalid("a request must not have a result or an error", request_id)
         params = envelope.params
         if params is not UNSET and memoryview(params)[0] != _OPENING_BRACE:
-            if bytes(params) != b"null":  # some peers spell "absent" so
-                raise _invalid("params is an object", request_id)
+            # Some peers send null instead of leaving params out.
+            if bytes(params) != b"null":
+                raise _invalid("params must be an object", request_id)
             params = UNSET
         if type(request_id) is int or type(request_id) is str:
             return Request(request_id, method, params, extra)
         if request_id is UNSET:
             return Notification(method, params, extra)
-        raise _invalid("an id is a string or an integer")
-    if envelope.params is not UNSET:  # in an answer it means nothing, but a relay loses nothing
+        raise _invalid("id must be a string or an integer")
+    # JSON-RPC defines no params in a response; they are kept so that a relay forwards them.
+    if envelope.params is not UNSET:
         extra = {**(extra or {}), "params": envelope.params}
     if envelope.result is not UNSET:
         if envelope.error is not UNSET:
-            raise _invalid("an answer has a result or an error, not both", request_id)
+            raise _invalid("a response must not have both a result and an error", request_id)
         if type(request_id) is int or type(request_id) is str:
             return Success(request_id, envelope.result, extra)
-        raise _invalid("an answer carries the id of its request")
+        raise _invalid("a response must have the id of its request")
     if envelope.error is not UNSET:
         if isinstance(request_id, float):
-            raise _invalid("an id is a string or an integer")
+            raise _invalid("id must be a string or an integer")
         try:
             error = _decode_error(envelope.error)
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise _invalid(f"the error object is malformed: {exc}", request_id) from exc
+            raise _invalid(f"invalid error object: {exc}", request_id) from exc
         absent = request_id is UNSET
         known_id = None if isinstance(request_id, UnsetType) else request_id
         return Failure(known_id, error.code, error.message, envelope.error, extra, absent)
-    raise _invalid("it has neither method nor result nor error", request_id)
+    raise _invalid("method, result or error is missing", request_id)
 
 
 def _from_members(members: dict[str, Raw]) -> Message:
-    """The careful way, member by member: also saves the id of a request that is otherwise wrong."""
+    """Decode a message member by member.
+
+    Slower than decoding the envelope, but the id of a request with another invalid member is known,
+    so that the error response can carry it.
+    """
     request_id = _read_id(members.get("id"))
     if not _names_the_version(members.pop("jsonrpc", None)):
-        raise _invalid('jsonrpc is "2.0"', request_id)
+        raise _invalid('jsonrpc must be "2.0"', request_id)
     envelope = _Envelope("2.0", request_id)
     members.pop("id", None)
     if (method := members.pop("method", None)) is not None:
         try:
             envelope.method = msgspec.json.decode(method, type=str)
         except msgspec.DecodeError as exc:
-            raise _invalid("method is a string", request_id) from exc
+            raise _invalid("method must be a string", request_id) from exc
     envelope.params = members.pop("params", UNSET)
     envelope.result = members.pop("result", UNSET)
     envelope.error = members.pop("error", UNSET)
@@ -328,7 +347,7 @@ def _read_id(raw: Raw | None) -> int | float | str | UnsetType | None:
     try:
         return msgspec.json.decode(raw, type=int | float | str | None)
     except msgspec.DecodeError:
-        return math.nan  # present, but nothing an id can be
+        return math.nan  # present, but not a possible id
 
 
 def _no_json(why: str, frame: bytes) -> RemoteProtocolError:
@@ -340,7 +359,7 @@ def _no_json(why: str, frame: bytes) -> RemoteProtocolError:
 def _invalid(why: str, request_id: object = None) -> RemoteProtocolError:
     usable = request_id if type(request_id) is int or type(request_id) is str else None
     return RemoteProtocolError(
-        f"Not a JSON-RPC message: {why}", code=INVALID_REQUEST, request_id=usable
+        f"Invalid JSON-RPC message: {why}", code=INVALID_REQUEST, request_id=usable
     )
 
 

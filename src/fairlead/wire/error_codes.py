@@ -1,4 +1,4 @@
-"""JSON-RPC error codes: the standard ones, and those the MCP specification adds."""
+"""JSON-RPC error codes: the standard codes and the codes of the MCP specification."""
 
 from typing import Final
 
@@ -22,9 +22,10 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
-USER_REJECTED: Final = -1  # a client's user declined sampling (handshake era)
-RESOURCE_NOT_FOUND: Final = -32002  # handshake era only; later INVALID_PARAMS with data.uri
+USER_REJECTED: Final = -1  # the user of a client declined sampling (handshake era)
+# handshake era only; INVALID_PARAMS with data.uri in the stateless era
+RESOURCE_NOT_FOUND: Final = -32002
 URL_ELICITATION_REQUIRED: Final = -32042  # 2025-11-25 only
 HEADER_MISMATCH: Final = -32020  # stateless era, HTTP
-MISSING_CAPABILITY: Final = -32021  # stateless era: data.requiredCapabilities
-UNSUPPORTED_VERSION: Final = -32022  # stateless era: data.supported, data.requested
+MISSING_CAPABILITY: Final = -32021  # stateless era, with data.requiredCapabilities
+UNSUPPORTED_VERSION: Final = -32022  # stateless era, with data.supported and data.requested

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into lines, whatever the chunks were, within a bound."""
+"""Splitting of a byte stream into lines of limited length."""
 
 from msgspec import Struct
 
@@ -10,40 +10,43 @@ MAX_MESSAGE = MESSAGE_BYTES.value
 
 _BOM = b"\xef\xbb\xbf"
 _BLANKS = b" \t\r\n\x0b\x0c"
-_SHOWN = 200  # bytes of a line that is too long
+_SHOWN = 200  # bytes of a line over the limit that are kept for a log message
 
 
 class TooLong(Struct, frozen=True):
-    """Stands where a line over the limit was: its length, and how it began."""
+    """Placeholder for a line over the limit, with its length and its start."""
 
     size: int
     start: bytes
 
 
 class LineSplitter:
-    """Feed it chunks, get whole lines back, without line ends, blank lines and surrounding blanks.
+    """Splitter that takes chunks and returns complete lines.
 
-    Holds at most one unfinished line of `limit` bytes; the rest of a longer one is dropped as it
-    arrives and reported once, when it ends.
+    Lines are returned without line ends and surrounding whitespace; blank lines are left out. At
+    most one unfinished line of `limit` bytes is buffered. The rest of a longer line is dropped on
+    arrival, and the line is reported once, when it ends.
     """
 
     __slots__ = ("_at_start", "_limit", "_parts", "_size", "_start")
 
     def __init__(self, limit: int = MAX_MESSAGE) -> None:
         self._limit = limit
-        self._parts: list[bytes | bytearray] = []  # of the unfinished line
+        self._parts: list[bytes | bytearray] = []  # pieces of the unfinished line
         self._size = 0
-        self._start = b""  # of a line that grew over the limit
+        self._start = b""  # start of an unfinished line over the limit
+        # A byte order mark is removed from the first line only.
         self._at_start = True
 
     @property
     def held(self) -> int:
-        """Bytes in memory for a line that has not ended yet."""
+        """Return the number of bytes buffered for an unfinished line."""
         return self._size if self._size <= self._limit else len(self._start)
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
         end = len(chunk) - 1
-        if (  # one whole line and nothing else, as nearly always
+        # Fast path: nearly every chunk is exactly one line.
+        if (
             not self._size
             and chunk[:1] == b"{"
             and chunk[-2:] == b"}\n"
@@ -69,7 +72,7 @@ class LineSplitter:
         return out
 
     def finish(self) -> list[bytes | TooLong]:
-        """The stream has ended: a last line without its line end still counts."""
+        """Return the last line if the stream ended without a line end."""
         out: list[bytes | TooLong] = []
         if self._size:
             self._release(out)
@@ -79,12 +82,13 @@ class LineSplitter:
         self._size += len(piece)
         if self._size > self._limit:
             if len(self._start) < _SHOWN:
+                # Only the last piece can be empty, so this many pieces contain `_SHOWN` bytes.
                 parts = (*self._parts[:_SHOWN], self._start, piece)
                 self._start = b"".join(part[:_SHOWN] for part in parts)[:_SHOWN]
                 self._parts.clear()
             return
-        # Small pieces share one buffer: a peer that drips single bytes must not cost an object for
-        # each.
+        # Small pieces share one buffer, so that a peer that sends single bytes does not cost an
+        # object for each byte.
         if len(piece) < 4096 and self._parts and isinstance(last := self._parts[-1], bytearray):
             last += piece
         else:

@@ -1,7 +1,8 @@
-"""The four kinds of JSON-RPC message.
+"""The four kinds of JSON-RPC messages.
 
-`params`, `result` and the error object stay the bytes they came as: only the layer that knows
-their type decodes them, once. Whatever outlives the frame it was cut from should be a `.copy()`.
+`params`, `result` and the error object stay bytes until the layer that knows their type decodes
+them, once. Make a `.copy()` of a `Raw` that outlives its frame, because a `Raw` keeps the whole
+frame in memory.
 """
 
 from typing import Any, TypeAlias
@@ -31,14 +32,14 @@ __all__ = [
 ]
 
 RequestId: TypeAlias = int | str
-Params: TypeAlias = Raw | UnsetType  # the bytes of a JSON object, or absent
+Params: TypeAlias = Raw | UnsetType  # bytes of a JSON object, or absent
 
-# Members of the envelope that JSON-RPC does not define; kept so that a relay loses nothing.
+# Members of the envelope that JSON-RPC does not define, kept so that a relay forwards them.
 Extra: TypeAlias = dict[str, Raw] | None
 
 
 class Request(Struct, frozen=True, gc=False):
-    """Something asked; an answer with the same id is owed."""
+    """Message that requires a response with the same id."""
 
     id: RequestId
     method: str
@@ -47,7 +48,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """Something told; nobody answers it."""
+    """Message without a response."""
 
     method: str
     params: Params = UNSET
@@ -55,7 +56,7 @@ class Notification(Struct, frozen=True, gc=False):
 
 
 class Success(Struct, frozen=True, gc=False):
-    """The answer to a request that went well."""
+    """Successful response to a request."""
 
     id: RequestId
     result: Raw
@@ -63,11 +64,11 @@ class Success(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True, gc=False):
-    """The answer to a request that did not.
+    """Error response to a request.
 
-    `error` is the whole error object as bytes, `code` and `message` are read from it. `id` is
-    `None` when the id of the request could not be read; `absent_id` then says that it is left out,
-    not sent as null.
+    `error` is the complete error object as bytes; `code` and `message` are decoded from it. `id` is
+    `None` if the id of the request could not be read. In that case `absent_id` selects between a
+    missing id and null.
     """
 
     id: RequestId | None
@@ -82,13 +83,16 @@ Message: TypeAlias = Request | Notification | Success | Failure
 
 
 def size_of(message: Request | Notification) -> int:
-    """Return how many bytes a message keeps in memory; a name may be as long as params."""
+    """Return the number of bytes that a message keeps in memory.
+
+    The name of the method counts, because a peer may make it as long as params.
+    """
     params = message.params
     size = 0 if isinstance(params, UnsetType) else len(memoryview(params))
     return size + len(message.method)
 
 
-# The same things under the names of the requirements.
+# Names that `docs/requirements.md` prescribes.
 JsonRpcRequest = Request
 JsonRpcNotification = Notification
 JsonRpcResponse = Success
@@ -104,9 +108,9 @@ def failure(
     *,
     absent_id: bool = False,
 ) -> Failure:
-    """A `Failure` made here, from plain values.
+    """Build a `Failure` from plain values.
 
-    Most messages quote what the peer sent, so their size is limited once more here.
+    Most messages quote values of the peer, so the sizes of message and data are limited here again.
     """
     if len(message) > _LONGEST:
         ERROR_TEXT.hit()

@@ -1,4 +1,4 @@
-"""Text from a peer, cut to a length that fits into an error message or a log line."""
+"""Shortening of text from a peer for error messages and log lines."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ __all__ = ["quoted", "shortened"]
 
 
 def shortened(text: str, limit: int = QUOTED_TEXT.value) -> str:
-    """Return `text` if it is short, else its beginning and its end with an ellipsis between.
+    """Return `text`, or its start and its end with an ellipsis between them if it is too long.
 
-    The end is kept because messages of validators put the reason behind the value.
+    The end is kept because validators put the reason after the value.
     """
     if len(text) <= limit:
         return text
@@ -20,7 +20,8 @@ def shortened(text: str, limit: int = QUOTED_TEXT.value) -> str:
 
 
 def quoted(value: Any, limit: int = QUOTED_TEXT.value) -> str:
-    """Return the `repr` of a value, shortened; of a long string only what is shown is read."""
+    """Return the `repr` of a value, shortened to `limit` characters."""
+    # A string is shortened first, so that `repr` does not copy all of a long one.
     if isinstance(value, str):
         return repr(shortened(value, limit))
     return shortened(repr(value), limit)

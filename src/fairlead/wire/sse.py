@@ -1,7 +1,8 @@
-"""Server-sent events: cutting a byte stream into events, and writing them.
+"""Server-sent events: parser for a byte stream, and encoder.
 
-https://html.spec.whatwg.org/multipage/server-sent-events.html, sections 9.2.5 and 9.2.6. Works on
-bytes, so that a character cut in two by the network is whole again before anybody decodes it.
+Implements https://html.spec.whatwg.org/multipage/server-sent-events.html, sections 9.2.5 and 9.2.6.
+The parser works on bytes, so that a character that the network splits is complete before it is
+decoded.
 """
 
 import re
@@ -22,26 +23,26 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event. `data` is empty for one that only moved the last event id or the retry time."""
+    """One event. `data` is empty if the event sets only the last event id or the retry time."""
 
     data: bytes
     event: str = "message"
-    id: str | None = None  # the last event id, as of this event
-    retry: int | None = None  # milliseconds, if this event set it
+    id: str | None = None  # the last event id after this event
+    retry: int | None = None  # milliseconds, if this event sets the retry time
 
 
 class EventTooLong(Struct, frozen=True):
-    """Stands where an event over the limit was."""
+    """Placeholder for an event over the limit."""
 
     size: int
     id: str | None = None
 
 
 class EventParser:
-    """Feed it chunks, get whole events back. Holds at most one unfinished event of `limit` bytes.
+    """Parser that takes chunks and returns complete events.
 
-    Unlike a browser it also hands over events without data: a stream that can be resumed begins
-    with one.
+    At most one unfinished event of `limit` bytes is buffered. Unlike a browser, the parser also
+    returns events without data, because a resumable stream starts with one.
     """
 
     __slots__ = (
@@ -61,19 +62,20 @@ class EventParser:
     def __init__(self, limit: int = MAX_MESSAGE) -> None:
         self.last_id: str | None = None
         self._limit = limit
-        self._line: list[bytes] = []  # pieces of the line that has not ended
-        self._data: list[bytes] = []  # the data lines of the event that has not ended
-        self._line_size = 0  # those beyond the limit are counted, not kept
-        self._size = 0  # of the lines of the event that have ended; comments are not counted
+        self._line: list[bytes] = []  # pieces of the unfinished line
+        self._data: list[bytes] = []  # data lines of the unfinished event
+        self._line_size = 0  # includes bytes beyond the limit, which are not kept
+        self._size = 0  # size of the complete lines of the event; comments are not counted
         self._event = ""
         self._new_id: str | None = None
         self._retry: int | None = None
-        self._skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
+        # the last chunk ended in CR; a LF that follows belongs to the same line end
+        self._skip_lf = False
         self._at_start = True
 
     @property
     def held(self) -> int:
-        """Bytes in memory for an event that has not ended."""
+        """Return the number of bytes buffered for an unfinished event."""
         return sum(map(len, self._line)) + sum(map(len, self._data))
 
     def feed(self, chunk: bytes) -> list[Event | EventTooLong]:
@@ -85,12 +87,14 @@ class EventParser:
                 chunk = chunk[1:]
         if not chunk:
             return []
+        # Without a CR, a plain split is faster than the regular expression.
         lines = _LINE_END.split(chunk) if CR in chunk else chunk.split(b"\n")
         self._skip_lf = chunk.endswith(b"\r")
         rest = lines.pop()
         out: list[Event | EventTooLong] = []
         for line in lines:
             size = len(line)
+            # A piece of this line came in an earlier chunk.
             if self._line:
                 size += self._line_size
                 self._keep(line)
@@ -99,6 +103,7 @@ class EventParser:
                 self._line_size = 0
             if not line:
                 self._dispatch(out)
+            # A comment of any length is not part of the event and must not count against its limit.
             elif not line.startswith(b":"):
                 self._size += size
                 if self._size <= self._limit:
@@ -110,7 +115,7 @@ class EventParser:
         return out
 
     def _without_bom(self, chunk: bytes) -> bytes:
-        """One byte order mark at the very start does not count, also when it comes in pieces."""
+        """Remove a byte order mark from the start of the stream, even if it arrives in pieces."""
         if self._line:
             chunk = b"".join(self._line) + chunk
             self._line.clear()
@@ -126,7 +131,8 @@ class EventParser:
         if self._size + self._line_size <= self._limit:
             self._line.append(piece)
         elif not self._line:
-            self._line.append(piece[:1])  # enough to know that a line is under way, and of what
+            # One byte shows that a line is unfinished and whether it is a comment.
+            self._line.append(piece[:1])
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
@@ -136,13 +142,16 @@ class EventParser:
         elif name == b"event":
             self._event = value.decode("utf-8", "replace")
         elif name == b"id":
+            # The specification ignores ids that contain NUL.
             if b"\0" not in value:
                 self._new_id = value.decode("utf-8", "replace")
+        # Nine digits are eleven days; `int` would raise for a number of thousands of digits.
         elif name == b"retry" and value.isdigit() and len(value) < 10:
             self._retry = int(value)
 
     def _dispatch(self, out: list[Event | EventTooLong]) -> None:
         size, data, self._size = self._size, self._data, 0
+        # The id of an event over the limit counts, so that the stream can be resumed after it.
         if self._new_id is not None:
             self.last_id = self._new_id
         if size > self._limit:
@@ -157,7 +166,7 @@ class EventParser:
 def encode_event(
     data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None
 ) -> bytes:
-    """One event around a JSON text, which is written on one line."""
+    """Return one event with a JSON text as its data, written on one line."""
     head = b""
     if event is not None:
         head += b"event: %b\n" % event.encode()
@@ -169,9 +178,9 @@ def encode_event(
 
 
 def parse_sse(text: str) -> Any:
-    """The JSON value of the first `data: ` line that has one, else of the whole text.
+    """Return the JSON value of the first `data: ` line that has one, else of the whole text.
 
-    `[DONE]` and lines that are no JSON are passed over; None if nothing can be read.
+    `[DONE]` and lines that are not JSON are skipped. Returns None if no JSON is found.
     """
     for line in _TEXT_LINE_END.split(text):
         if line.startswith("data: "):

@@ -129,26 +129,26 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
         RuleSet.of_file(file)
     told = str(wrong.value).replace(f"{file}:", "").replace(str(tmp_path), "").splitlines()
     assert told == [
-        '3:10: there is no condition "metod"; did you mean "method"?',
-        '4:1: there is no action "blok"; did you mean "block"?',
+        '3:10: unknown condition "metod"; did you mean "method"?',
+        '4:1: unknown action "blok"; did you mean "block"?',
         "7:1: `priority` is a whole number",
-        '8:66: there is no operator "greter"; did you mean "greater"?',
-        '9:18: there is no option of `delay` "secnds"; did you mean "seconds"?',
-        '12:6: `kind`: "request" or "notification" or "response" or "error" is expected',
-        "13:18: `x-y`: `matches`: '(' is no regular expression: missing ), unterminated "
+        '8:66: unknown operator "greter"; did you mean "greater"?',
+        '9:18: unknown option of `delay` "secnds"; did you mean "seconds"?',
+        '12:6: `kind`: must be "request" or "notification" or "response" or "error"',
+        "13:18: `x-y`: `matches`: '(' is not a regular expression: missing ), unterminated "
         "subpattern at position 0",
         '14:8: `kind` of `fault` is "drop" or "duplicate" or "corrupt" or "cut" or "error" or '
         '"slow"',
         "14:27: `rate` needs `rate`",
         '15:1: `on_failure` is "fail_closed", "fail_open" or "skip"',
         '17:1: "e" does nothing: `do` is expected',
-        '21:1: there is no key "colour"; there are about, do, enabled, name, on_failure, '
+        '21:1: unknown key "colour"; expected one of about, do, enabled, name, on_failure, '
         "priority, stop, timeout, when",
         "22:8: `seconds` of `delay` is a number, not a text",
         "22:34: `code` of `block` is a whole number, not a text",
-        "25:8: `mock`: either `result` or `error` is expected",
-        "25:19: `use`: there is no file /nowhere.py",
-        "25:41: `rate`: `rate` is above 0, and `burst` is 0 or at least 1",
+        "25:8: `mock`: exactly one of `result` and `error` must be given",
+        "25:19: `use`: file /nowhere.py does not exist",
+        "25:41: `rate`: `rate` must be greater than 0, and `burst` must be 0 or at least 1, not 0 and 0",
     ]
     assert (wrong.value.path, wrong.value.line) == (str(file), 3)
 
@@ -157,14 +157,14 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
     ("name", "text", "place", "words"),
     [
         ("a.yaml", "rules:\n  - name: x\n    do: blok\n", "3:5", 'did you mean "block"'),
-        ("a.yaml", "rules:\n  - when: {tool: 3}\n    do: block\n", "2:12", "`tool`: a text"),
+        ("a.yaml", "rules:\n  - when: {tool: 3}\n    do: block\n", "2:12", "`tool`: expected a string"),
         ("a.json", '{"rules": [\n {"do": "block",\n  "when": []}]}', "3:3", "not an empty one"),
         ("a.json", '{"rules": [\n {"do": {"delay": {"seconds": []}}}]}', "2:20", "is a number"),
         ("a.json", '{"rules": 7}', "1:2", "is a list of rules"),
         ("a.json", '{"rules": [7]}', "1:12", "a rule is a map"),
         ("a.json", '{"rule": []}', "1:2", 'did you mean "rules"'),
         ("a.toml", 'rules = [\n{ do = "block" },\n{ do = "x" }]', "3:3", 'no action "x"'),
-        ("a.toml", '[rules.one]\ndo = "block"\nwhen.tool = 1\n', "3:6", "`tool`: a text"),
+        ("a.toml", '[rules.one]\ndo = "block"\nwhen.tool = 1\n', "3:6", "`tool`: expected a string"),
         ("a.toml", '[rules.one]\ndo = "allow"\nwhen.any = []\n', "3:6", "not an empty one"),
         ("a.toml", "[[rules]]\ndo = { allow = 3 }\n", "2:8", "takes no options"),
         ("a.toml", '[[rules]]\ndo = "block"\ntimeout = -1\n', "3:1", "not below 0"),
