@@ -1,0 +1,91 @@
+"""The commands of the tutorial run as the page shows them, in a folder with its files."""
+
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_process import LIMIT
+from tests.support.cli_user import Person, person
+from tests.support.running_gateway import running
+
+from .test_gateway_page import environment
+
+__all__ = ["person"]
+
+pytestmark = pytest.mark.slow  # part of `make test-all`
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "tutorial.md").read_text()
+TOKENS = {"ALICE_TOKEN": "a1ice", "BOB_TOKEN": "b0b"}
+
+
+def test_commands_on_the_page_work(person: Person) -> None:
+    prepare(person)
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL):
+        done = shell(person, block)
+        assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+        if block.startswith("python client.py"):
+            assert f"```text\n{done.stdout}```" in TEXT
+    assert "3 compared, 0 differ" in done.stdout
+    failed = shell(person, titled("fails"))
+    assert (failed.returncode, failed.stderr) == (1, "error: unknown note 'tomorrow'\n")
+
+
+def test_the_server_keeps_notes_over_http(person: Person) -> None:
+    prepare(person)
+    port = free_port()
+    command = titled("server").replace("8080", port).split()
+    with running(person, *command[1:], env=environment(person)) as server:
+        server.wait_for("serving: ")
+        done = shell(person, titled("over HTTP").replace("8080", port))
+    assert done.stdout == 'wrote \'idea\' (8 characters)\n["idea","today"]\n', done.stderr
+
+
+def test_the_gateway_shows_each_client_its_tools(person: Person) -> None:
+    prepare(person)
+    port = free_port()
+    *_, command = titled("gateway").strip().split("\n")
+    env = {**environment(person), **TOKENS}
+    with running(person, *command.split()[1:], "--port", port, env=env) as gateway:
+        for server in ("notes", "demo"):
+            gateway.wait_for(f"{server}: connected")
+        done = shell(person, titled("behind the gateway").replace("8765", port))
+    assert done.returncode == 0, done.stderr
+    alice, bob = done.stdout.split("wrote 'idea'")
+    assert "demo_roll_dice" in alice
+    assert [line for line in bob.split("\n") if line.startswith(("notes_", "demo_"))] == [
+        "notes_titles"
+    ]
+    assert '["idea","today"]' in bob
+
+
+def prepare(person: Person) -> None:
+    for file in (ROOT / "examples" / "tutorial").iterdir():
+        if file.is_file():
+            shutil.copy(file, person.project)
+
+
+def titled(title: str) -> str:
+    [block] = re.findall(rf'```sh title="{title}"\n(.*?)```', TEXT, re.DOTALL)
+    return str(block)
+
+
+def shell(person: Person, block: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f"set -e\n{block}"],
+        cwd=person.project,
+        env=environment(person),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=4 * LIMIT,
+    )
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return str(probe.getsockname()[1])
