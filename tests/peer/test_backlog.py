@@ -92,7 +92,7 @@ async def test_too_many_requests_are_refused() -> None:
     refused = await frames.next()
     assert isinstance(refused, Failure)
     assert (refused.id, refused.code) == (MAX_QUEUED, -32603)
-    assert refused.message == "Too many requests: 1 are under way. Try again later"
+    assert refused.message == "Too many requests: 1 are in progress. Try again later"
     await one.channel.close()
     await one.client.close()
     await frames.task

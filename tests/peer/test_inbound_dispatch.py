@@ -179,7 +179,7 @@ async def test_the_rest_of_a_batch_is_refused_if_its_answers_pile_up() -> None:
     refused = await frames.next()
     assert (refused.id, refused.code) == (2, -32600)
     assert refused.message == (
-        "The answers to this batch are too large; send its requests one by one"
+        "The responses to this batch are too large; send its requests one by one"
     )
     assert BATCH_QUEUE.hits == hits + 1
     await server.close()

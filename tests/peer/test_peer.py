@@ -548,7 +548,7 @@ async def test_a_program_that_only_chats_is_given_up_at_once() -> None:
     pending = asyncio.create_task(client.request("initialize", {}))
     await asyncio.sleep(0)
     right.write(b"Usage: prog [options]\n" * 50_000)
-    with pytest.raises(ChannelClosed, match=r"beginning with 'Usage: prog \[options\]'"):
+    with pytest.raises(ChannelClosed, match=r"starting with 'Usage: prog \[options\]'"):
         async with asyncio.timeout(5):
             await pending
     await client.close()
@@ -788,7 +788,7 @@ async def chat(line: bytes, count: int, *, closed: bool) -> None:
     async with asyncio.timeout(5):
         if closed:
             end = await client.wait_closed()
-            assert "writes something else than MCP" in str(end)
+            assert "writes output that is not MCP" in str(end)
         else:
             assert (await told.get()).method == "notifications/x"
     await client.close()

@@ -1,4 +1,6 @@
-"""Connections that are driven: who waits for what, for how long, and how it ends."""
+"""Peers: a channel driven with a conversation, including tasks, futures, deadlines and
+cancellation.
+"""
 
 from ..observe.log_filter import redact_logs
 from .deadlines import Deadlines

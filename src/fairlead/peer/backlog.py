@@ -1,4 +1,4 @@
-"""Requests of the peer that wait for their turn."""
+"""The queue of requests of the peer that exceed the limit of concurrent requests."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ log = logging.getLogger("fairlead.peer")
 
 
 class Backlog(BoundedQueue[Exchange]):
-    """First come, first served, as soon as fewer are under way; bounded, also in bytes."""
+    """Requests in order of arrival, started as soon as others end; limited in items and bytes."""
 
     def __init__(self, line: ConnectionState, begin: Callable[[Exchange, RequestId], None]) -> None:
         super().__init__(lambda exchange: size_of(exchange.message), MAX_QUEUED, MAX_QUEUED_BYTES)
@@ -28,7 +28,7 @@ class Backlog(BoundedQueue[Exchange]):
         self._begin = begin
 
     def put(self, exchange: Exchange) -> None:
-        """Let a request wait, or refuse it if too many do."""
+        """Queue a request, or refuse it if the queue is full."""
         IN_FLIGHT.hit()
         if self.fits(exchange):
             self.enqueue(exchange)
@@ -36,18 +36,18 @@ class Backlog(BoundedQueue[Exchange]):
         (QUEUED_REQUESTS if self.count >= self.max_items else QUEUED_REQUEST_BYTES).hit()
         line = self._line
         line.conversation.mark_answered(exchange.request_id)
-        why = f"Too many requests: {line.work.most} are under way. Try again later"
-        log.warning("refused %s: too many requests are under way", exchange.method)
+        why = f"Too many requests: {line.work.most} are in progress. Try again later"
+        log.warning("refused %s: too many requests are in progress", exchange.method)
         line.send_quietly(failure(exchange.request_id, INTERNAL_ERROR, why))
 
     def next(self) -> None:
-        """Begin with one that waits, if there is room for it now."""
+        """Start the oldest queued request, if the limit allows it."""
         if self.items and self._line.end is None and not self._line.work.is_full:
             exchange = self.pop()
             self._begin(exchange, exchange.request_id)
 
     def drop(self, request_id: RequestId) -> None:
-        """The peer does not want it any more, if it waits at all."""
+        """Remove a request that the peer has cancelled, if it is queued."""
         for exchange in self.items:
             if exchange.request_id == request_id:
                 self.remove(exchange)

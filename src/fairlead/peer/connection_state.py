@@ -1,4 +1,4 @@
-"""What the parts of a peer share: the channel, the rules of its conversation, and its end."""
+"""State shared by the parts of a peer: channel, conversation, work in progress and end."""
 
 import asyncio
 from typing import Any
@@ -11,26 +11,26 @@ from .inbound_in_flight import InFlight
 
 __all__ = ["FEW", "ConnectionState"]
 
-FEW = 4  # with more than so many under way, it pays to write their messages together
-LAST_WORDS = 1.5  # seconds that a channel may take to find out why it has ended
+FEW = 4  # with more requests than this in progress, joining their writes pays off
+LAST_WORDS = 1.5  # seconds that a channel may take to determine why it has ended
 
 
 class ConnectionState:
-    """One connection, as those see it who speak on it."""
+    """The state of one connection."""
 
     def __init__(self, channel: Channel, conversation: Conversation, work: InFlight) -> None:
         self.channel = channel
         self.conversation = conversation
-        self.work = work  # requests of the peer that are under way
+        self.work = work  # requests of the peer in progress
         self.loop = asyncio.get_running_loop()
-        self.direction = (  # of what arrives
+        self.direction = (  # direction of inbound messages
             Direction.CLIENT_TO_SERVER
             if conversation.role is ConversationRole.SERVER
             else Direction.SERVER_TO_CLIENT
         )
-        self.owner: asyncio.Task[None] | None = None  # runs the channel
-        self.open = False  # it has an owner, and is not over
-        self.end: ChannelClosed | None = None  # why it is over
+        self.owner: asyncio.Task[None] | None = None  # the task that runs the channel
+        self.open = False  # started and not ended
+        self.end: ChannelClosed | None = None  # why the connection ended
 
     def begin(self, owner: asyncio.Task[None]) -> None:
         self.owner = owner
@@ -42,14 +42,14 @@ class ConnectionState:
         self.conversation.closed()
 
     def send_quietly(self, message: Any) -> None:
-        """Send something of which nobody needs to know whether it arrives."""
+        """Send a message and ignore a closed channel."""
         try:
             self.channel.send(message)
         except ChannelClosed:
-            pass  # the owner hears of it from the channel
+            pass  # the owner task learns of it from the channel
 
     def not_connected_error(self) -> ChannelClosed:
-        """What those hear who speak on a line that is not open."""
+        """Return the error for sending on a connection that is not open."""
         error = ChannelClosed(delivered=False)
         if self.end is not None:
             error = ChannelClosed(
@@ -63,9 +63,12 @@ class ConnectionState:
         return error
 
     async def wait_for_close_reason(self, error: ChannelClosed) -> ChannelClosed:
-        """Writing fails as soon as the other end is gone; why it went is known a moment later."""
+        """Return the reason of the end after a failed write.
+
+        A write fails as soon as the other end is gone; the cause is known a moment later.
+        """
         owner = self.owner
-        # The owner waits for the tasks of requests: none of them may wait for it.
+        # The owner waits for the tasks of requests, so none of them may wait for the owner.
         own = (owner, *self.work.running.values())
         if owner is not None and asyncio.current_task() not in own:
             await asyncio.wait((owner,), timeout=LAST_WORDS)

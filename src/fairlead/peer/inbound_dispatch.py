@@ -1,4 +1,4 @@
-"""What arrives: messages find those whom they are for, and the rest is counted and refused."""
+"""Dispatch of inbound messages to requests and handlers; invalid ones are counted and refused."""
 
 import logging
 from collections.abc import Callable
@@ -27,7 +27,8 @@ from .outbound_requests import OutboundRequests
 
 __all__ = ["InboundDispatcher"]
 
-GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10  # without one message, a connection is not one
+# A server that wrote this much without one valid message is disconnected.
+GARBAGE_LINES, GARBAGE_BYTES = 100, 64 << 10
 
 log = logging.getLogger("fairlead.peer")
 
@@ -35,7 +36,7 @@ _MESSAGES = (Success, Notification, Failure, Request)
 
 
 class InboundDispatcher:
-    """Takes in what a channel reads."""
+    """Receives all items that a channel delivers."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class InboundDispatcher:
         on_error: Callable[[Exception], None] | None,
         hang_up: Callable[[ChannelClosed], None],
     ) -> None:
-        """`hang_up` ends a connection on which nobody speaks MCP."""
+        """`hang_up` closes a connection on which the peer does not send MCP messages."""
         self._line = line
         self._conversation = line.conversation
         self._outbound = outbound
@@ -55,17 +56,18 @@ class InboundDispatcher:
         self._on_notification = on_notification
         self._on_error = on_error
         self._hang_up = hang_up
-        self.on_malformed: OnMalformed | None = None  # hears of frames that are no good
+        self.on_malformed: OnMalformed | None = None  # called for invalid frames
         self.unmatched_count = 0
         self.malformed = 0
-        self._heard = False  # one valid message, ever
-        self._garbage = (0, 0, "")  # lines, bytes and the first line before that
+        self._heard = False  # True after the first valid message
+        self._garbage = (0, 0, "")  # lines, bytes and first line before the first valid message
 
     def deliver(self, item: Incoming) -> None:
-        """Take in what the channel read. Returns at once, never raises, awaits nobody's code."""
+        """Process an item of the channel. Returns at once, never raises and awaits nothing."""
         if not self._line.open:
-            return  # over; the channel only has not noticed yet
+            return  # closed, but the channel is still reading
         try:
+            # The two most frequent cases come first and do not build an event for the conversation.
             if type(item) is Request:
                 self._heard = True
                 event = self._conversation.receive_request(item)
@@ -87,12 +89,14 @@ class InboundDispatcher:
                 self._outbound.fail_request(item.request_id, item.error, "lost")
             else:
                 self._unreadable(item)
+        # Handlers and callbacks are code of others; the channel requires that `deliver` never
+        # raises.
         except Exception as exc:
             log.exception("a message could not be handled")
             self.report(exc)
 
     def apply_event(self, event: ConversationEvent) -> None:
-        """See to it that what a message means for us has its effect."""
+        """Apply the effect of a message as determined by the conversation."""
         if isinstance(event, ResponseReceived):
             self._outbound.receive_response(event.message)
             return
@@ -114,7 +118,7 @@ class InboundDispatcher:
                     self._offended("nobody asked", encode(message), why)
 
     def report(self, error: Exception) -> None:
-        """Tell whoever wants to know that something went wrong."""
+        """Call `on_error`, if set."""
         if self._on_error is not None:
             try:
                 self._on_error(error)
@@ -129,15 +133,15 @@ class InboundDispatcher:
             self._unreadable(error)
             return
         for item in batch.items:
-            # Answers that are there at once would pile up behind a peer that does not read.
+            # Responses that need no task would accumulate for a peer that does not read.
             if type(item) is Request and self._line.channel.congested:
                 BATCH_QUEUE.hit()
-                why = "The answers to this batch are too large; send its requests one by one"
+                why = "The responses to this batch are too large; send its requests one by one"
                 self._line.send_quietly(failure(item.id, INVALID_REQUEST, why))
             else:
                 self.deliver(item)
 
-    # Frames that are no good
+    # Invalid frames
 
     def _unreadable(self, error: RemoteProtocolError) -> None:
         self.malformed += 1
@@ -147,33 +151,37 @@ class InboundDispatcher:
         if self._conversation.role is ConversationRole.SERVER:
             self._refuse_unreadable(error)
             return
-        from ..redaction.redact_text import redact  # rarely needed, and slow to load
+        from ..redaction.redact_text import redact  # rarely needed, and slow to import
 
-        log.warning("skipped a frame that is no message: %.100r", redact(error.excerpt))
+        log.warning("skipped a frame that is not a message: %.100r", redact(error.excerpt))
         self.report(error)
         if not self._heard:
             self._count_garbage(error)
 
     def _settle_unreadable(self, error: RemoteProtocolError) -> None:
-        """An answer that cannot be read, or is too long, is an outcome."""
+        """Fail the request whose response is unreadable or too long."""
         answers = error.answers
+        # A client takes the id of an unreadable frame for the id of one of its requests.
         if answers is None and self._conversation.role is ConversationRole.CLIENT:
             answers = error.request_id
         if answers is not None:
-            self._outbound.fail_request(answers, error, "unreadable answer")
+            self._outbound.fail_request(answers, error, "unreadable response")
 
     def _refuse_unreadable(self, error: RemoteProtocolError) -> None:
-        log.warning("refused a frame that is no message: %s", error)
+        log.warning("refused a frame that is not a message: %s", error)
         absent = error.request_id is None and not self._conversation.null_error_id
         self._line.send_quietly(failure(error.request_id, error.code, str(error), absent_id=absent))
 
     def _count_garbage(self, error: RemoteProtocolError) -> None:
-        """A program that only chats on its stdout is no server: say so instead of waiting."""
+        """Close the connection to a program that only writes other text to its stdout.
+
+        Otherwise callers would wait until their timeouts.
+        """
         lines, size, first = self._garbage
         self._garbage = lines, size, first = lines + 1, size + error.size, first or error.excerpt
         if lines >= GARBAGE_LINES or size >= GARBAGE_BYTES:
-            why = f"it writes something else than MCP to its output, beginning with {first!r}"
-            public = "writes something else than MCP messages to its output"
+            why = f"the server writes output that is not MCP, starting with {first!r}"
+            public = "writes output that is not MCP messages"
             self._hang_up(ChannelClosed(why, public=public))
 
     def _offended(

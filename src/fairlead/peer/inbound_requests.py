@@ -1,6 +1,6 @@
-"""What the peer asks: each request has one outcome, which is delivered once.
+"""Requests of the peer: each has one outcome, which is sent once.
 
-This is the only place where a task per inbound request is started.
+This is the only module that starts a task per inbound request.
 """
 
 import asyncio
@@ -21,17 +21,18 @@ from .taskless_requests import Delegate, DelegatedRequests
 
 __all__ = ["InboundRequests", "InlineHandler", "OnCancelled"]
 
-# Answers at once what needs no task, or returns None to have one started.
+# Answers a request immediately, or returns None to have a task started.
 InlineHandler = Callable[[Exchange], Answer]
 
-# Hears that the peer cancels a request; what it then does is up to it: the callable cancels.
+# Called with the notification when the peer cancels a request. The callable performs the
+# cancellation.
 OnCancelled = Callable[[Notification, Callable[[str], object]], None]
 
 _ANSWERS = (Raw, bytes, type(None))
 
 
 class InboundRequests:
-    """Finds somebody to answer a request: inline, by being taken over, or in a task."""
+    """Routes each request to the inline handler, to a delegate or to a task."""
 
     def __init__(
         self,
@@ -45,8 +46,8 @@ class InboundRequests:
         on_cancelled: OnCancelled | None,
         on_question: Callable[[asyncio.Task[None]], None] | None,
     ) -> None:
-        """`edge` is the way back to whoever asks. `on_question` hears of tasks in which a person
-        or a model of ours is asked; only clients are.
+        """`edge` is the path for messages back to the caller. `on_question` is called with each
+        task that requests input from a user or a model; only clients have such tasks.
         """
         self._line = line
         self._channel = line.channel
@@ -64,12 +65,12 @@ class InboundRequests:
         self._on_question = on_question
         self._queue = Backlog(line, self._begin)
         self._queued = self._queue.items
-        self._opening: asyncio.Task[None] | None = None  # answers `initialize`
+        self._opening: asyncio.Task[None] | None = None  # the task that answers `initialize`
         self.responses = Responses(line)
         self.delegated = DelegatedRequests(line, self.responses, self._queue, self._begin)
 
     def receive_request(self, event: RequestReceived) -> None:
-        """Take in a request."""
+        """Process a request."""
         exchange = Exchange(
             event.message,
             event.caller,
@@ -79,7 +80,7 @@ class InboundRequests:
             self._edge,
         )
         if self._on_question is not None:
-            # Only channels over HTTP can tell which request of ours made the server ask.
+            # Only HTTP channels know which outbound request caused a request of the server.
             exchange.related = self._channel.related_request_id
         request_id = event.message.id
         if event.message.method in self._inline_methods and self._inline is not None:
@@ -95,6 +96,7 @@ class InboundRequests:
         if self._work.is_full:
             self._queue.put(exchange)
             return
+        # A delegate responds without a task and could overtake requests whose task has not started.
         if self._take is not None and not self.delegated.behind:
             taken = self._take(exchange)
             if taken is not None:
@@ -107,7 +109,7 @@ class InboundRequests:
             self.delegated.preserve_order()
         method, opening = exchange.message.method, self._opening
         if opening is not None and (exchange.caller.stateless or method == "ping"):
-            opening = None  # these need no handshake
+            opening = None  # neither needs a handshake
         task = self._line.loop.create_task(self._serve(exchange, request_id, opening))
         self._running[request_id] = task
         if method == "initialize":
@@ -124,17 +126,17 @@ class InboundRequests:
     async def _serve(
         self, exchange: Exchange, request_id: RequestId, opening: "asyncio.Task[None] | None"
     ) -> None:
-        """Handle one request. First outcome wins and is delivered once.
+        """Handle one request. The first outcome wins and is sent once.
 
-        A request that was sent right behind `initialize` waits until that is answered: interceptors
-        may need time for it, and until then a relay does not know its client.
+        A request that was sent directly after `initialize` waits for its response: interceptors may
+        need time for it, and a relay does not know its client before.
         """
         try:
             if opening is not None:
                 await asyncio.wait((opening,))
             answer = await self._handler(exchange)
             if type(answer) not in _ANSWERS and not isinstance(answer, bytes | Raw | None):
-                raise TypeError(f"the answer is {type(answer).__name__}, not bytes")
+                raise TypeError(f"the handler returned {type(answer).__name__}, expected bytes")
             if not self._is_let_go and self._conversation.mark_answered(request_id):
                 channel = self._channel
                 if len(self._running) > FEW:
@@ -143,7 +145,8 @@ class InboundRequests:
                 if channel.congested:
                     await channel.drain()
         except ChannelClosed as exc:
-            if self._line.end is None and not self._is_let_go:  # else it was this connection
+            # Otherwise this connection is closed, and no response can be sent.
+            if self._line.end is None and not self._is_let_go:
                 self.responses.fail(request_id, error_response(exchange, exc))
         except Exception as exc:
             refusal = error_response(exchange, exc)
@@ -151,12 +154,13 @@ class InboundRequests:
                 self.responses.fail(request_id, refusal)
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
+            # Not cancelled itself: an operation that the handler awaited was cancelled.
             if self._is_let_go or task is None or task.cancelling():
                 raise
             self.responses.fail(request_id, error_response(exchange, _not_ours(exc)))
         finally:
             # After a cancellation the id may belong to another request, and after the end of the
-            # connection nothing is running any more.
+            # connection the table is empty.
             if not self._leaving or self._running.get(request_id) is asyncio.current_task():
                 self._running.pop(request_id, None)
             if self._queued:
@@ -164,13 +168,15 @@ class InboundRequests:
 
     @property
     def _is_let_go(self) -> bool:
-        """Whether the peer has cancelled the request of this task: its id may be another's now."""
+        """Return True if the peer has cancelled this task's request, so that its id may have been
+        reused.
+        """
         return bool(self._leaving) and asyncio.current_task() in self._leaving
 
-    # What is not wanted any more
+    # Cancellation
 
     def cancelled(self, event: RequestCancelled) -> None:
-        """Take in that the peer does not wait for a request any more."""
+        """Cancel a request on behalf of the peer."""
         cancel = self._let_go(event.request_id)
         if self._on_cancelled is None:
             cancel(event.reason)
@@ -179,14 +185,15 @@ class InboundRequests:
         self._channel.finish(event.request_id)
 
     def _let_go(self, request_id: RequestId) -> Callable[[str], object]:
-        """A request of the peer is not its business any more; returns what ends it."""
+        """Forget a request of the peer and return the function that cancels it."""
         self.responses.members.pop(request_id, None)
         task = self._running.pop(request_id, None)
         if task is not None:
-            # A stateless peer may use the id again at once, while this one still cleans up.
+            # A stateless peer may reuse the id at once, while this task still cleans up.
             self._leaving.add(task)
             task.add_done_callback(self._left)
-            return lambda why: task.cancel(why or None)  # whoever passed it on tells why
+            # The reason is forwarded if the handler has sent the request to another server.
+            return lambda why: task.cancel(why or None)
         cancel = self.delegated.release(request_id)
         if cancel is None:
             self._queue.drop(request_id)
@@ -195,18 +202,19 @@ class InboundRequests:
 
     def _left(self, task: asyncio.Task[None]) -> None:
         self._leaving.discard(task)
-        self._queue.next()  # if it never began, it could not see to that itself
+        # A task that is cancelled before its first step never runs the `finally` of `_serve`.
+        self._queue.next()
 
     def drop_all(self) -> None:
-        """Nobody is there any more; the current task goes on, if it is one of ours."""
+        """Cancel all requests after the connection has ended, except that of the current task."""
         self._queue.clear()
         self._work.cancel_tasks(asyncio.current_task())
         self.delegated.drop()
 
 
 def _not_ours(error: asyncio.CancelledError) -> Exception:
-    """Something that the handler waited for was cancelled, but not the request."""
-    failed = RuntimeError("what it waited for was cancelled")
+    """Return the error for a cancellation that was not aimed at the request."""
+    failed = RuntimeError("an awaited operation was cancelled")
     failed.__cause__ = error
     return failed
 

@@ -1,6 +1,6 @@
-"""A connection with interceptors: all that either side says on it passes them.
+"""A peer with interceptors, which see all messages in both directions.
 
-Whoever has none uses a plain `Peer`, which knows nothing of this.
+A connection without interceptors uses a plain `Peer`, which contains none of this code.
 """
 
 import asyncio
@@ -33,10 +33,11 @@ log = logging.getLogger("fairlead.peer")
 
 
 class InterceptedPeer(Peer):
-    """A peer whose interceptors see requests, answers, notifications, progress and cancellations.
+    """A peer whose interceptors see requests, responses, notifications, progress and cancellations.
 
-    What the peer tells passes them one after the other, and the answers that came behind it wait
-    for it. The `handler` has them around it already, because requests also come from elsewhere.
+    Inbound notifications pass the interceptors one at a time, and responses that arrived after a
+    notification wait for it. The interceptors are already part of `handler`, because requests also
+    arrive by other paths.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class InterceptedPeer(Peer):
         on_notification: Callable[[Notification], None] | None = None,
         **options: Any,
     ) -> None:
-        """Options are those of a `Peer`."""
+        """Accept the options of `Peer`."""
         super().__init__(
             channel,
             conversation,
@@ -66,10 +67,11 @@ class InterceptedPeer(Peer):
     async def notify_through(
         self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
     ) -> None:
-        """Tell the peer something in another way than over the channel.
+        """Send a notification through the interceptors and then to `deliver` instead of the
+        channel.
 
         Raises:
-            FairleadError: what `deliver` raises.
+            FairleadError: `deliver` raised it.
         """
         await _say(self._exchange(note), self.interceptors, deliver)
 
@@ -83,7 +85,7 @@ class InterceptedPeer(Peer):
     def _exchange(
         self, message: Request | Notification, related: RequestId | None = None
     ) -> Exchange:
-        """A message of ours."""
+        """Return the exchange of an outbound message."""
         known, identity = self.conversation.peer, self.conversation.identity
         revision = NEWEST if known is None else known.revision
         return Exchange(
@@ -111,7 +113,7 @@ class InterceptedPeer(Peer):
         note: Notification,
         related: RequestId | None = None,
     ) -> None:
-        """The peer has told something in another way than by a message of its own."""
+        """Receive a notification that did not arrive as a message of its own."""
         self._inbound_notes.put(note, self, deliver, related)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
@@ -123,7 +125,7 @@ class InterceptedPeer(Peer):
             async with asyncio.timeout(seconds):
                 await self._inbound_notes.passed()
         except TimeoutError:
-            log.warning("interceptors are too slow for what was told at the end")
+            log.warning("interceptors did not process the last notifications in time")
         await super()._finish_work(max(0.0, seconds - (self._line.loop.time() - began)))
 
     async def _own(self) -> None:
@@ -135,10 +137,10 @@ class InterceptedPeer(Peer):
 
 
 class _InterceptedRequests(OutboundRequests):
-    """What we say, on its way through the interceptors.
+    """Outbound requests and notifications that pass the interceptors.
 
-    A request has its id and its metadata before they see it, and gets the latter again if they
-    lose it.
+    A request has its id and metadata before the interceptors see it. Metadata that they remove is
+    added again.
     """
 
     def __init__(self, peer: InterceptedPeer, line: ConnectionState, input_timeout: float) -> None:
@@ -162,7 +164,8 @@ class _InterceptedRequests(OutboundRequests):
         async def deliver(exchange: Exchange) -> Answer:
             nonlocal under
             message = exchange.message
-            mine, under = under, None  # whoever proceeds twice sends two requests
+            # An interceptor that proceeds twice sends two requests, and the second needs a new id.
+            mine, under = under, None
 
             def sent(request_id: RequestId) -> None:
                 exchange.message = Request(request_id, message.method, message.params)
@@ -204,7 +207,8 @@ class _InterceptedRequests(OutboundRequests):
         def deliver(note: Notification) -> None:
             if event.request_id in self.pending:
                 OutboundRequests.progressed(self, ProgressReceived(event.request_id, note))
-            else:  # the answer is there already, and waits for this
+            # The response has already arrived and waits for this notification.
+            else:
                 pending.progressed(note)
 
         self._peer._inbound_notes.put(event.message, self._peer, deliver, event.request_id)
@@ -213,6 +217,8 @@ class _InterceptedRequests(OutboundRequests):
         try:
             result = await super()._outcome(message, pending, *how, **more)
         except RpcError:
+            # The server sent these notifications before its response, so they must be delivered
+            # first.
             await self._heard_before(pending)
             raise
         await self._heard_before(pending)
@@ -228,18 +234,23 @@ class _InterceptedRequests(OutboundRequests):
 
 
 class InterceptedNotifier:
-    """What a server says of its own accord on connections that may not have interceptors.
+    """Notifications that a server sends unsolicited, on connections that may lack interceptors.
 
-    One notification after the other passes those that are given; one that is refused is not sent.
+    Notifications pass the given interceptors one at a time; a notification that they refuse is not
+    sent.
     """
 
     def __init__(self, interceptors: Sequence[Interceptor], info: bytes | None) -> None:
-        """`info` is how the server calls itself."""
+        """`info` is the server's own `Implementation` object, as JSON."""
         self.interceptors = interceptors
         self._info = info
 
     async def to_session(self, edge: Peer, note: Notification) -> None:
-        """Raises `TransportError`: it could not be sent."""
+        """Send a notification to a session.
+
+        Raises:
+            TransportError: The notification could not be sent.
+        """
 
         async def deliver(passed: Notification) -> None:
             params = passed.params
@@ -251,7 +262,11 @@ class InterceptedNotifier:
         await _say(told, self.interceptors, deliver)
 
     async def to_listener(self, exchange: Exchange, note: Notification) -> None:
-        """Raises `ChannelClosed`: nobody listens any more."""
+        """Send a notification on the stream of a listening request.
+
+        Raises:
+            ChannelClosed: The stream is closed.
+        """
         await self.tell(
             exchange, note, partial(exchange.edge.notify_caller, exchange), exchange.edge
         )
@@ -263,13 +278,13 @@ class InterceptedNotifier:
         deliver: Callable[[Notification], Awaitable[None]],
         edge: ReplyPath,
     ) -> None:
-        """Tell something that belongs to a request."""
+        """Send a notification that belongs to a request."""
         await _say(self.beside(exchange, note, edge), self.interceptors, deliver)
 
     def beside(
         self, exchange: Exchange, message: Request | Notification, edge: ReplyPath
     ) -> Exchange:
-        """Return the exchange of a message of ours that belongs to a request."""
+        """Return the exchange of an outbound message that belongs to a request."""
         return Exchange(
             message,
             self._us(exchange.caller),
@@ -289,10 +304,10 @@ async def _say(
     interceptors: Sequence[Interceptor],
     deliver: Callable[[Notification], Awaitable[None]],
 ) -> None:
-    """Send a notification of ours through interceptors; one that they refuse is not sent.
+    """Send a notification through interceptors; if they refuse it, it is not sent.
 
     Raises:
-        FairleadError: what `deliver` raises, but for refusals.
+        FairleadError: `deliver` raised it, and it is not a refusal.
     """
 
     async def last(passed: Exchange) -> Answer:
@@ -304,7 +319,7 @@ async def _say(
     try:
         await handler(exchange)
     except RpcError as exc:
-        log.info("%s was held back: %s", exchange.method, exc.message)
+        log.info("an interceptor refused %s: %s", exchange.method, exc.message)
     except FairleadError:
         raise
     except Exception:

@@ -1,4 +1,4 @@
-"""Notifications on their way through interceptors: one after the other, in the order they came."""
+"""Notifications that pass through interceptors one at a time, in order of arrival."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from .peer import Peer
 
 __all__ = ["NotificationPipeline"]
 
-# What waits for slow interceptors; older notes are dropped.
+# Limits for notifications that wait for slow interceptors; the oldest are dropped.
 MAX_NOTES = QUEUED_NOTIFICATIONS.value
 MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 
@@ -31,15 +31,15 @@ log = logging.getLogger("fairlead.peer")
 
 DeliverNotification: TypeAlias = Callable[[Notification], object]
 _Entry: TypeAlias = (
-    "tuple[Exchange, DeliverNotification] | asyncio.Future[None]"  # the second marks a place
+    "tuple[Exchange, DeliverNotification] | asyncio.Future[None]"  # a future is a marker
 )
 
 
 class NotificationPipeline(WorkQueue[_Entry]):
-    """One connection's notifications in one direction, or those that come alone.
+    """The notifications of one connection in one direction, or those without a connection.
 
-    An interceptor refuses one by raising, or changes it by proceeding with another message. Without
-    interceptors nothing waits and nothing is built.
+    An interceptor refuses a notification by raising, or changes it by proceeding with another
+    message. Without interceptors, notifications are delivered directly.
     """
 
     def __init__(self, interceptors: Sequence[Interceptor], direction: Direction) -> None:
@@ -55,9 +55,9 @@ class NotificationPipeline(WorkQueue[_Entry]):
         related: RequestId | None = None,
         sender: Caller | None = None,
     ) -> None:
-        """Let a notification through; `deliver` gets what comes out.
+        """Pass a notification through the interceptors; `deliver` receives the result.
 
-        `sender` is the peer as interceptors are to see it; without it, as its connection knows it.
+        `sender` is the peer as interceptors see it, by default the sender known to the connection.
         """
         if not self._interceptors:
             deliver(note)
@@ -80,7 +80,7 @@ class NotificationPipeline(WorkQueue[_Entry]):
         context: TransportContext,
         deliver: DeliverNotification,
     ) -> None:
-        """Let a notification through that came outside of any connection."""
+        """Pass a notification that arrived outside of any connection through the interceptors."""
         if not self._interceptors:
             deliver(note)
             return
@@ -88,7 +88,7 @@ class NotificationPipeline(WorkQueue[_Entry]):
         self.enter(Exchange(note, caller, head, self._direction, context, edge), deliver)
 
     def enter(self, exchange: Exchange, deliver: DeliverNotification) -> None:
-        """The same for one of which everything is known already; there are interceptors."""
+        """Queue an exchange that is already built. Requires at least one interceptor."""
         self.enqueue((exchange, deliver))
 
     def cancel(
@@ -99,18 +99,18 @@ class NotificationPipeline(WorkQueue[_Entry]):
         related: RequestId | None = None,
         sender: Caller | None = None,
     ) -> None:
-        """The same for a cancellation: if it does not get through, what it is about goes on."""
+        """Pass a cancellation through the interceptors; if refused, the request continues."""
         self.put(note, peer, lambda passed: cancel(_reason(passed)), related, sender)
 
     async def passed(self) -> None:
-        """Wait until what came before is through: what comes after it comes behind it."""
+        """Wait until all notifications queued so far are delivered."""
         if self.busy and _inside.get() is not self:
             mark: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.enqueue(mark)
             await mark
 
     def close(self) -> None:
-        """Nobody is there any more."""
+        """Drop all notifications and release all waiting tasks."""
         for entry in self.items:
             if isinstance(entry, asyncio.Future):
                 _release(entry)
@@ -125,13 +125,14 @@ class NotificationPipeline(WorkQueue[_Entry]):
         try:
             await chain(self._interceptors, _last(deliver))(exchange)
         except RpcError as exc:
-            log.info("%s was held back: %s", exchange.method, exc.message)
+            log.info("an interceptor refused %s: %s", exchange.method, exc.message)
         except (Exception, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise  # it was us, not something that an interceptor waited for
+                # The queue's own task was cancelled, not an operation that an interceptor awaited.
+                raise
             about = {ABOUT: exchange.message.params}
-            why = "an interceptor failed; %s was not passed on"
+            why = "an interceptor failed; %s was not delivered"
             log.exception(why, exchange.method, extra=about)
 
     def on_drop(self) -> None:
@@ -148,7 +149,8 @@ def _last(deliver: DeliverNotification) -> Handler:
     async def handle(exchange: Exchange) -> Answer:
         assert isinstance(exchange.message, Notification)
         inside = _inside.get()
-        _inside.set(None)  # what is begun there is not an interceptor's doing
+        # Tasks started by `deliver` copy the context, but are not part of an interceptor.
+        _inside.set(None)
         try:
             deliver(exchange.message)
         finally:
@@ -167,5 +169,6 @@ def _size(entry: _Entry) -> int | None:
     return None if isinstance(entry, asyncio.Future) else size_of(entry[0].message)
 
 
-# An interceptor that asks something itself must not wait for what waits for it.
+# Set while an interceptor runs. A request that it sends must not wait for the queue, which waits
+# for the interceptor.
 _inside: ContextVar[NotificationPipeline | None] = ContextVar("_inside", default=None)

@@ -1,4 +1,4 @@
-"""What we ask the peer, and tell it unasked: each request of ours is settled exactly once."""
+"""Requests and notifications to the peer; each request is settled exactly once."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ __all__ = ["OutboundRequests"]
 
 
 class OutboundRequests:
-    """Requests of ours under way on one connection, each with its time limit."""
+    """The outbound requests in flight on one connection, each with its deadline."""
 
     def __init__(self, line: ConnectionState, input_timeout: float) -> None:
-        """`input_timeout` is how long a question to a person may keep our requests from ageing."""
+        """`input_timeout` limits how long a request for user input may pause the deadlines."""
         self._line = line
         self._loop = line.loop
         self._channel = line.channel
@@ -29,10 +29,10 @@ class OutboundRequests:
         self._input_timeout = input_timeout
         self._deadlines: Deadlines[RequestId] = Deadlines(line.loop)
         self.pending: dict[RequestId, Pending | CallbackPending] = {}
-        self.wanting = 0  # requests of ours that wait until the channel is not congested
-        # Hears of members that an answer has besides its result: of which request, and which.
+        self.wanting = 0  # requests that wait until the channel is not congested
+        # Called with a request id and the members that its response has beside the result.
         self.on_extra_members: Callable[[RequestId, dict[str, Raw]], None] | None = None
-        # Writes a request that is only passed on, where ids are numbers.
+        # Sends a request that is only forwarded, if request ids are numbers.
         self._send_request: Callable[[Any, str, Any], None] | None = None
         if line.conversation.numbers:
             self._send_request = line.channel.send_request
@@ -50,18 +50,18 @@ class OutboundRequests:
         reply_to: RequestId | None = None,
         reserved: RequestId | None = None,
     ) -> Raw:
-        """Ask the peer something and wait for the result's bytes.
+        """Send a request and wait for the bytes of its result.
 
-        With `max_total`, progress restarts the clock until so many seconds have passed in all; a
-        `timeout` of 0 means no limit. `on_sent` learns the id; a `quiet` request is not cancelled
-        at the peer when nobody waits any more; `reply_to` is the request of the peer that makes us
-        ask; `reserved` is an id that it has already.
+        A `timeout` of 0 means no limit. With `max_total`, progress restarts the timeout until that
+        many seconds have passed in all. `on_sent` gets the id of the request. A `quiet` request is
+        not cancelled at the peer when its caller stops waiting. `reply_to` is the request of the
+        peer that this one belongs to, `reserved` an id that was reserved before.
 
         Raises:
-            RpcError: the peer said no.
-            RequestTimeout: no answer in time; the peer was told.
-            ChannelClosed: the connection ended first.
-            LocalProtocolError: this may not be asked now.
+            RpcError: The peer answered with an error.
+            RequestTimeout: No response came in time; the peer was notified.
+            ChannelClosed: The connection ended first.
+            LocalProtocolError: The request is not allowed now.
         """
         if not self._line.open:
             raise self._line.not_connected_error()
@@ -88,8 +88,10 @@ class OutboundRequests:
         on_sent: Callable[[RequestId], None] | None = None,
         reply_to: RequestId | None = None,
     ) -> Raw:
-        """Pass somebody else's request on: like `request`, but the params are made by `fill`, for
-        the id that it gets, and progress is handed over as it came.
+        """Forward a request of another connection and wait for its result.
+
+        The differences to `request`: `fill` returns the params for the id of the new request, and
+        `overhear` gets the unchanged progress notifications.
         """
         if not self._line.open:
             raise self._line.not_connected_error()
@@ -113,11 +115,11 @@ class OutboundRequests:
         max_total: float = 0.0,
         overhear: OnProgressNotification | None = None,
     ) -> RequestId:
-        """The same for those who need no task: `done` gets what `forward` returns or raises, once.
+        """Forward a request without a task; `done` gets what `forward` returns or raises, once.
 
         Raises:
-            ChannelClosed: it certainly was not sent.
-            LocalProtocolError: this may not be asked now.
+            ChannelClosed: The request was certainly not sent.
+            LocalProtocolError: The request is not allowed now.
         """
         if not self._line.open:
             raise self._line.not_connected_error()
@@ -127,6 +129,7 @@ class OutboundRequests:
         write = self._send_request
         request_id: RequestId = 0
         try:
+            # Raw params need no `Request` object, which is the most frequent case in a relay.
             if write is not None and type(fill) is Raw and extra is None:
                 request_id = conversation.begin(method)
                 write(request_id, method, fill)
@@ -144,7 +147,7 @@ class OutboundRequests:
         return request_id
 
     def cancel_forwarded(self, request_id: RequestId, reason: str) -> None:
-        """Nobody waits for a request of ours that was handed on: the peer is told."""
+        """Cancel a request sent with `forward_nowait` and notify the peer."""
         self._abandon(request_id, reason)
 
     async def notify(
@@ -154,11 +157,11 @@ class OutboundRequests:
         *,
         timeout: float = 30.0,
     ) -> None:
-        """Tell the peer something.
+        """Send a notification; wait while the peer reads slowly.
 
         Raises:
-            ChannelClosed: it certainly did not arrive.
-            RequestTimeout: the peer reads nothing; it was not sent.
+            ChannelClosed: The notification was certainly not delivered.
+            RequestTimeout: The peer does not read; the notification was not sent.
         """
         if not self._line.open:
             raise self._line.not_connected_error()
@@ -175,7 +178,7 @@ class OutboundRequests:
         *,
         quiet: bool = False,
     ) -> Raw:
-        """Send a request and wait for what becomes of it."""
+        """Send a request and wait for its outcome."""
         channel = self._channel
         if len(self.pending) > FEW:
             channel.join_writes()
@@ -209,10 +212,10 @@ class OutboundRequests:
         finally:
             self.wanting -= 1
 
-    # What becomes of a request
+    # Outcomes
 
     def receive_response(self, message: Success | Failure) -> None:
-        """Take in an answer; the conversation knows of it already."""
+        """Settle the request of a response that the conversation has accepted."""
         request_id = message.id
         pending = None if request_id is None else self.pending.pop(request_id, None)
         if pending is None or request_id is None:
@@ -226,7 +229,7 @@ class OutboundRequests:
             pending.settle(RpcError(message.code, message.message, raw=bytes(message.error)))
 
     def progressed(self, event: ProgressReceived) -> None:
-        """Take in that something goes on."""
+        """Pass progress to the request and restart its timeout."""
         pending = self.pending.get(event.request_id)
         if pending is None:
             return
@@ -236,16 +239,17 @@ class OutboundRequests:
         pending.progressed(event.message)
 
     def fail_request(self, request_id: RequestId, error: FairleadError, reason: str) -> None:
-        """There will be no answer, or none that can be read: whoever waits need not go on."""
+        """Fail a request that will not get a response, or not a readable one."""
         pending = self.pending.get(request_id)
         if pending is not None:
             self._abandon(request_id, reason, quiet=True)
             pending.settle(error)
 
     def fail_all(self, end: ChannelClosed) -> None:
-        """Every request fails now, once, with the reason."""
+        """Fail all pending requests, once, with the reason of the end."""
         pending, self.pending = self.pending, {}
         for waiting in pending.values():
+            # A copy for each caller: a raised exception references the frames of its caller.
             again = type(end)(
                 end.reason,
                 delivered=end.delivered,
@@ -257,19 +261,19 @@ class OutboundRequests:
             waiting.settle(again)
 
     def close(self) -> None:
-        """No clock runs any more."""
+        """Stop all deadlines."""
         self._deadlines.close()
 
     def _expired(self, request_id: RequestId) -> None:
         pending = self.pending.get(request_id)
         if pending is not None:
-            # It makes a difference to those who read the error.
+            # The error message distinguishes the two cases.
             what = "SSE response" if self._channel.waits_for_events(request_id) else "Request"
             self._abandon(request_id, "timeout")
             pending.settle(RequestTimeout(pending.timeout, pending.method, what=what))
 
     def _abandon(self, request_id: RequestId, reason: str, *, quiet: bool = False) -> None:
-        """Nobody waits any more: forget it here, and tell the peer without waiting for that."""
+        """Forget a request and notify the peer, without waiting for the write."""
         self.pending.pop(request_id, None)
         self._deadlines.remove(request_id)
         notification = self._conversation.abandon(request_id, reason)
@@ -277,21 +281,22 @@ class OutboundRequests:
             self._give_notice(notification, request_id)
 
     def _give_notice(self, note: Notification, request_id: RequestId) -> None:
-        """Tell the peer that a request of ours needs no answer any more."""
+        """Notify the peer that a request needs no response."""
         self._line.send_quietly(note)
 
-    # Clocks that stand still
+    # Paused deadlines
 
     def pause_deadlines(self, question: asyncio.Task[None]) -> None:
-        """PRO-37: while a person or a model of ours is asked, the calls that wait do not age.
+        """Pause all deadlines while a user or a model is asked for input (PRO-37).
 
-        Which call the question belongs to cannot be known here, so it holds for all of them; but
-        not for longer than such an answer may take.
+        The call that caused the question is not known here, so the pause applies to all of them,
+        for at most `input_timeout` seconds.
         """
         self._deadlines.pause()
         limit = self._loop.call_later(self._input_timeout, self._go_on)
 
         def answered(_: object) -> None:
+            # After the limit has expired, `_go_on` was already called.
             if limit.when() > self._loop.time():
                 limit.cancel()
                 self._go_on()

@@ -1,10 +1,10 @@
-"""One connection: a channel, the rules of its conversation, and the requests in flight on it.
+"""One connection: a channel, its conversation and the requests in flight.
 
-The owner task runs the channel and, in its `finally`, settles and cleans up everything; so any task
-may open, share and close a connection, in any order. Messages are handled by the parts:
-`inbound_dispatch` receives them, `outbound_requests` has the requests that we send,
-`inbound_requests` those of the peer, `taskless_requests` those of them that need no task. The parts
-share one `ConnectionState`; two of them are attributes, for code that forwards messages.
+The owner task runs the channel and, in its `finally`, settles and cleans up everything. Any task
+may therefore open, share and close a connection, in any order. Messages are handled by the parts:
+`inbound_dispatch` receives them, `outbound_requests` handles requests to the peer,
+`inbound_requests` those of the peer, and `taskless_requests` those of the latter that need no task.
+The parts share one `ConnectionState`; two of them are attributes, for code that forwards messages.
 """
 
 import asyncio
@@ -33,14 +33,15 @@ from .taskless_requests import Delegate
 __all__ = ["Peer"]
 
 MAX_IN_FLIGHT = IN_FLIGHT.value
-EOF_GRACE = 1.5  # seconds without any answer, after which a peer that ended its side hears no more
+# Seconds without a response after which a peer that has ended its side is disconnected.
+EOF_GRACE = 1.5
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 
 log = logging.getLogger("fairlead.peer")
 
 
 class Peer(ReplyPathBase):
-    """The other end of a connection: ask it, tell it, answer it."""
+    """The peer of a connection: send it requests and notifications, and answer its requests."""
 
     is_connection = True
 
@@ -62,16 +63,17 @@ class Peer(ReplyPathBase):
         take: Delegate | None = None,
         make_outbound: Callable[[ConnectionState, float], OutboundRequests] = OutboundRequests,
     ) -> None:
-        """`inline` is asked first for `inline_methods`: what it answers needs no task. Nor does
-        what `take` takes over.
+        """`inline` may answer requests with one of `inline_methods` without a task; `take` may take
+        over any other request without a task.
 
-        `on_eof` is told when the peer has ended its side, while work in progress may still finish.
-        `on_cancelled` is asked to cancel a request that the peer does not wait for any more.
-        `make_outbound` makes what sends our own requests.
+        `on_eof` is called when the peer has ended its side, while work in progress may still
+        finish. `on_cancelled` is called to cancel a request that the peer has cancelled.
+        `make_outbound` creates the object that sends requests.
         """
         channel = self.channel = complete_channel(channel)
         self.conversation = conversation
-        self.carrier: object | None = None  # who passes messages of others on it, if anybody
+        # the object that forwards messages on this connection, if any
+        self.carrier: object | None = None
         self._on_close = on_close
         self._on_eof = on_eof
         self._input_timeout = input_timeout
@@ -101,8 +103,8 @@ class Peer(ReplyPathBase):
         )
         self.delegated = self._inbound_requests.delegated
 
-    # Requests and notifications. Code that runs for every forwarded message or call of a client
-    # uses `outbound` and `delegated` themselves: one Python call less.
+    # Requests and notifications. Code that runs for every forwarded message or every call of a
+    # client uses `outbound` and `delegated` directly, which saves one Python call.
 
     def request(
         self,
@@ -126,7 +128,7 @@ class Peer(ReplyPathBase):
 
         Raises:
             RpcError: The peer answered with an error.
-            RequestTimeout: No response came in time; the peer was told.
+            RequestTimeout: No response came in time; the peer was notified.
             ChannelClosed: The connection ended first.
             LocalProtocolError: The request is not allowed now.
         """
@@ -148,8 +150,8 @@ class Peer(ReplyPathBase):
         """Send a notification; wait while the peer reads slowly.
 
         Raises:
-            ChannelClosed: It certainly did not arrive.
-            RequestTimeout: The peer reads nothing; it was not sent.
+            ChannelClosed: The notification was certainly not delivered.
+            RequestTimeout: The peer does not read; the notification was not sent.
         """
         return self.outbound.notify(method, params, timeout=timeout)
 
@@ -167,8 +169,8 @@ class Peer(ReplyPathBase):
     ) -> Coroutine[Any, Any, Raw]:
         """Forward a request of another connection and wait for its result.
 
-        It differs from `request` in that `fill` makes the params for the id that the request gets,
-        and `overhear` gets the notifications of progress as they came.
+        The differences to `request`: `fill` returns the params for the id of the new request, and
+        `overhear` gets the unchanged progress notifications.
 
         Raises:
             RpcError, RequestTimeout, ChannelClosed, LocalProtocolError: As `request` does.
@@ -188,10 +190,10 @@ class Peer(ReplyPathBase):
         """Send these members beside the result or the error of a request of the peer."""
         self._inbound_requests.responses.add_extra_members(request_id, members)
 
-    # Life
+    # Start and end
 
     def start(self) -> None:
-        """Begin to read. Once."""
+        """Start to read. Call it once."""
         assert self._line.owner is None
         self._line.begin(self._line.loop.create_task(self._own()))
 
@@ -201,20 +203,21 @@ class Peer(ReplyPathBase):
 
     @property
     def end(self) -> ChannelClosed | None:
-        """Why the connection is over, once it is."""
+        """Return the reason why the connection ended, or None while it is open."""
         return self._line.end
 
     async def wait_closed(self) -> ChannelClosed:
-        """Wait until the connection is over and cleaned up."""
+        """Wait until the connection has ended and is cleaned up, and return the reason."""
         assert self._line.owner is not None
         await asyncio.wait((self._line.owner,))
         assert self._line.end is not None
         return self._line.end
 
     async def close(self, reason: str = "", *, public: str = "") -> None:
-        """End the connection in bounded time; `reason` is what those hear who wait for an answer.
+        """Close the connection in bounded time; pending requests fail with `reason`.
 
-        By any task, more than once, also by a handler of ours. `public` is as in `TransportError`.
+        May be called by any task and more than once, also by a request handler. `public` is as in
+        `TransportError`.
         """
         self.conversation.closing()
         self._over(ChannelClosed(reason, public=public))
@@ -222,6 +225,7 @@ class Peer(ReplyPathBase):
         if owner is not None:
             self._inbound_requests.drop_all()
         await self.channel.close()
+        # The owner waits for the tasks of requests, so such a task must not wait for the owner.
         if owner is not None and current is not owner and not self._work.has_task(current):
             await asyncio.wait((owner,))
 
@@ -231,11 +235,13 @@ class Peer(ReplyPathBase):
             await self.channel.run(self._inbound_dispatcher.deliver)
             if self._on_eof is not None:
                 self._on_eof(self)
+            # A client that ended its side still reads the responses to its requests.
             if self.conversation.role is ConversationRole.SERVER and self._line.end is None:
                 while await self._got_on(EOF_GRACE):
                     pass
         except ChannelClosed as exc:
             end = exc
+        # The channel or a callback may be code of others; its failure ends only this connection.
         except Exception as exc:
             log.exception("the connection failed")
             self._inbound_dispatcher.report(exc)
@@ -254,47 +260,47 @@ class Peer(ReplyPathBase):
                     log.exception("on_close failed")
 
     async def _got_on(self, seconds: float) -> bool:
-        """Give work in progress some time; whether there is more of it, and some of it got done.
+        """Wait for work in progress; return True if some of it was completed and more is left.
 
-        Whoever pipes many requests into a server wants all of their answers.
+        A client that pipes many requests into a server expects all responses.
         """
         owed, before = self.conversation.unanswered_count, self._work.everything()
         await self._finish_work(seconds)
         left = self._work.everything()
         got_on = (
             self.conversation.unanswered_count < owed or not before <= left
-        )  # answered, or read as well
+        )  # a response was sent, or a task has ended
         return bool(left) and got_on and self._line.end is None
 
     async def _finish_work(self, seconds: float) -> None:
         await self._work.finish(seconds)
 
     def _over(self, end: ChannelClosed) -> None:
-        """It ends once; the first reason is the one that everybody hears."""
+        """Record the end of the connection. The first reason is the one that is reported."""
         if self._line.end is None:
             self._line.finish(end)
             self.outbound.fail_all(end)
 
     def _give_up(self, end: ChannelClosed) -> None:
-        """End it without waiting for that."""
+        """End the connection without waiting for the channel to close."""
         self._over(end)
         self._closing = self._line.loop.create_task(self.channel.close())
 
-    # What was heard, and how much can be said
+    # Counters, hooks and back-pressure
 
     @property
     def unmatched_count(self) -> int:
-        """Messages for which nobody waited."""
+        """Number of messages that match no request."""
         return self._inbound_dispatcher.unmatched_count
 
     @property
     def malformed(self) -> int:
-        """Frames that were no messages."""
+        """Number of frames that are not messages."""
         return self._inbound_dispatcher.malformed
 
     @property
     def on_malformed(self) -> OnMalformed | None:
-        """Hears of frames that are no good; settable."""
+        """Callback for invalid frames; settable."""
         return self._inbound_dispatcher.on_malformed
 
     @on_malformed.setter
@@ -303,7 +309,9 @@ class Peer(ReplyPathBase):
 
     @property
     def on_extra_members(self) -> Callable[[RequestId, dict[str, Raw]], None] | None:
-        """Hears of members that an answer has besides its result: of which request; settable."""
+        """Callback for members beside the result of a response, called with the request id;
+        settable.
+        """
         return self.outbound.on_extra_members
 
     @on_extra_members.setter
@@ -312,19 +320,19 @@ class Peer(ReplyPathBase):
 
     @property
     def congested(self) -> bool:
-        """Whether a request of ours would have to wait; also behind those that do so already."""
+        """Return True if an outbound request would have to wait for the channel."""
         return self.outbound.wanting > 0 or self.channel.congested
 
     @property
     def related_request_id(self) -> RequestId | None:
-        """While something is delivered: the request of ours whose own stream brought it.
+        """The outbound request whose stream carried the message that is being delivered.
 
-        Only channels over HTTP can tell; elsewhere all share one stream.
+        Only HTTP channels know it; on other channels all requests share one stream.
         """
         return self.channel.related_request_id
 
     def settle(self, request_id: RequestId, result: Raw) -> None:
-        """Take something else for the answer to a request of ours."""
+        """Settle an outbound request with a result that did not arrive as its response."""
         self._inbound_dispatcher.apply_event(self.conversation.receive(Success(request_id, result)))
 
     # The interface `ReplyPath`
@@ -334,7 +342,7 @@ class Peer(ReplyPathBase):
         known, named = self.conversation.session, self.channel.id
         if known.session_id is not None or named is None:
             return known
-        return replace(known, session_id=named)  # a session over HTTP has an id of its own
+        return replace(known, session_id=named)  # an HTTP session has its own id
 
     @property
     def log_level(self) -> str | None:
@@ -348,13 +356,14 @@ class Peer(ReplyPathBase):
         channel, work = self.channel, self._work
         request_id = exchange.request_id
         if request_id not in work.running and request_id not in work.taken:
-            return  # it has its outcome; nothing may follow that
+            # The request is complete, and no message may follow its response.
+            return
         channel.send(notification, reply_to=request_id)
         if channel.congested:
             await channel.drain()
 
     def detach(self, exchange: Exchange) -> None:
-        """Let go of the stream that waits for this exchange, if it has one of its own."""
+        """Close the stream that waits for the response of this exchange, if it has its own."""
         self.channel.detach(exchange.request_id)
 
     async def request_caller(

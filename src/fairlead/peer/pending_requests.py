@@ -1,4 +1,4 @@
-"""Requests of ours that are under way: each is settled exactly once."""
+"""Outbound requests that wait for a response: each is settled exactly once."""
 
 import asyncio
 import logging
@@ -14,14 +14,14 @@ __all__ = ["CallbackPending", "OnProgress", "OnProgressNotification", "Pending"]
 
 log = logging.getLogger("fairlead.peer")
 
-# Called with what the peer said: progress, total, message. May be a coroutine function.
+# Called with progress, total and message of a notification. May be a coroutine function.
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
-# The same for those who pass it on: the notification as it came, at once.
+# Called at once with the unchanged notification, for code that forwards it.
 OnProgressNotification = Callable[[Notification], None]
 
 
 class Pending:
-    """One request that waits for its outcome; its progress is delivered before its result."""
+    """An outbound request that waits for its outcome; progress is delivered before it."""
 
     __slots__ = (
         "_on_progress",
@@ -46,21 +46,22 @@ class Pending:
         self.method = method
         self.future = future
         self.timeout = timeout
-        self.gives_up_at = gives_up_at  # progress restarts the clock, but not beyond this
+        self.gives_up_at = gives_up_at  # progress restarts the timeout, but not beyond this time
         self._on_progress = on_progress
         self._overhear = overhear
-        self._said: list[dict[str, Any]] | None = None  # not handed over yet, for slow callbacks
+        self._said: list[dict[str, Any]] | None = None  # progress that waits for a slow callback
         self._runner: asyncio.Task[None] | None = None
 
     def settle(self, result: Raw | Exception) -> None:
-        """The first outcome wins; whatever comes later is dropped."""
+        """Settle the request. The first outcome wins; later ones are ignored."""
+        # Progress that arrived before the result is delivered before it, also to a slow callback.
         if self._runner is not None and not self._runner.done():
             self._runner.add_done_callback(lambda _: self._settle(result))
         else:
             self._settle(result)
 
     def progressed(self, notification: Notification) -> None:
-        """Hand a progress notification to the callback, in order, without waiting for it."""
+        """Pass a progress notification to the callback, in order, without waiting for it."""
         if self._overhear is not None:
             self._overhear(notification)
             return
@@ -72,7 +73,8 @@ class Pending:
             return
         if self._said is not None:
             self._said.append(params)
-            del self._said[:-100]  # a callback slower than the peer misses the oldest
+            # A callback that is slower than the peer misses the oldest notifications.
+            del self._said[:-100]
             return
         waiting = self._call(params)
         if waiting is not None:
@@ -80,7 +82,7 @@ class Pending:
             self._runner = asyncio.ensure_future(self._run(waiting))
 
     async def progress_delivered(self) -> None:
-        """Wait until the callback has heard all progress that came."""
+        """Wait until the callback has processed all progress received so far."""
         if self._runner is not None:
             await asyncio.wait((self._runner,))
 
@@ -117,7 +119,7 @@ class Pending:
 
 
 class CallbackPending:
-    """A request that was passed on for somebody else: its outcome goes to a callback, at once."""
+    """A forwarded request whose outcome is passed to a callback at once."""
 
     __slots__ = ("_overhear", "gives_up_at", "method", "settle", "timeout")
 
@@ -132,7 +134,7 @@ class CallbackPending:
         self.method = method
         self.timeout = timeout
         self.gives_up_at = gives_up_at
-        self.settle = done  # whoever holds the table of what is under way calls it once
+        self.settle = done  # called once by the owner of the `pending` table
         self._overhear = overhear
 
     def progressed(self, notification: Notification) -> None:

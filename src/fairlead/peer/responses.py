@@ -1,4 +1,4 @@
-"""Answers of ours: what a request of the peer gets in the end, once."""
+"""Responses to requests of the peer: each request gets one, exactly once."""
 
 import logging
 
@@ -17,30 +17,32 @@ log = logging.getLogger("fairlead.peer")
 
 
 class Responses:
-    """Writes answers, with the members that they have besides their result."""
+    """Sends responses, including extra members beside the result."""
 
     def __init__(self, line: ConnectionState) -> None:
         self._line = line
         self._channel = line.channel
         self._conversation = line.conversation
-        self.members: dict[RequestId, dict[str, Raw]] = {}  # of answers that are yet to come
+        # extra members of responses that are not sent yet
+        self.members: dict[RequestId, dict[str, Raw]] = {}
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Our answer to a request, when there is one, has these members besides."""
+        """Add members to the future response to a request."""
         if self._conversation.is_unanswered(request_id):
             self.members[request_id] = members
 
     def succeed(self, request_id: RequestId, result: bytes | Raw) -> None:
-        """Answer a request of which the conversation knows already that it is settled."""
+        """Send the result of a request that the conversation has already marked as answered."""
         if self.members and (members := self.members.pop(request_id, None)) is not None:
             self._channel.send(Success(request_id, Raw(bytes(result)), members))
         else:
             self._channel.send_success(request_id, result)
 
     def fail(self, request_id: RequestId, error: RpcError) -> None:
-        """Refuse a request, unless it had its answer before."""
+        """Send an error response, unless the request was answered before."""
         if self._conversation.mark_answered(request_id):
             members = self.members.pop(request_id, None)
+            # The original bytes keep members of the error that a relay does not know.
             if error.raw is not None:
                 raw = Raw(error.raw)
                 answer = Failure(request_id, error.code, error.message, raw, members)
@@ -50,12 +52,14 @@ class Responses:
 
 
 def error_response(exchange: Exchange, error: Exception) -> RpcError:
-    """What the peer is answered if its request failed so. What it need not know is logged."""
+    """Return the error response for a failed request. Details that the peer must not see are
+    logged.
+    """
     if isinstance(error, RpcError):
         return error
     if isinstance(error, LocalProtocolError | RemoteProtocolError):
         return RpcError(error.code, str(error))
-    if isinstance(error, ChannelClosed):  # another connection, one that the handler used
+    if isinstance(error, ChannelClosed):  # another connection, used by the handler
         log.warning("%s failed: %s", exchange.method, error)
     else:
         about = {ABOUT: exchange.message.params}

@@ -1,4 +1,4 @@
-"""Requests of the peer that somebody takes over: they are answered without a task of ours."""
+"""Requests of the peer that are delegated: answered without a task of this peer."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,16 +15,15 @@ from .responses import Responses
 
 __all__ = ["Delegate", "DelegatedRequests"]
 
-MAX_LET_GO = 256  # cancelled by the peer, and remembered until that was passed on
+MAX_LET_GO = 256  # cancelled by the peer, and kept until the delegate was notified
 
-# Takes a request over, to answer it with `DelegatedRequests.answer`; or returns None to have a
-# task started. What it returns is known by who it is: an id may be used again by a request that is
-# not its own.
+# Takes over a request, to answer it with `DelegatedRequests.answer`, or returns None to have a task
+# started. The returned object is compared by identity, because another request may reuse the id.
 Delegate = Callable[[Exchange], DelegatedRequest | None]
 
 
 class DelegatedRequests:
-    """Answers requests that were taken over, gives them back, and lets go of them."""
+    """Delegated requests: their responses, cancellation and conversion to tasks."""
 
     def __init__(
         self,
@@ -44,16 +43,16 @@ class DelegatedRequests:
         self._queue = queue
         self._queued = queue.items
         self._begin = begin
-        self.behind = 0  # requests that must not be overtaken
-        # Cancelled by the peer, but nobody has passed that on; the last ones.
+        self.behind = 0  # tasks started in this turn of the loop, which must not be overtaken
+        # Cancelled by the peer, but `cancel` was not called yet; limited to the latest.
         self._let_go_of: deque[DelegatedRequest] = deque(maxlen=MAX_LET_GO)
 
     def answer(
         self, taken: DelegatedRequest, request_id: RequestId, outcome: bytes | Raw | RpcError
     ) -> None:
-        """Answer a request that was taken over. First outcome wins."""
+        """Answer a delegated request. The first outcome wins."""
         if self._taken.get(request_id) is not taken:
-            return  # cancelled, and perhaps the id has another owner by now
+            return  # cancelled, and the id may belong to another request
         del self._taken[request_id]
         if isinstance(outcome, RpcError):
             self._replies.fail(request_id, outcome)
@@ -61,25 +60,29 @@ class DelegatedRequests:
             if len(self._taken) > FEW:
                 self._channel.join_writes()
             try:
+                # Without extra members the channel is called directly, which saves a call per
+                # response.
                 if self._members:
                     self._replies.succeed(request_id, outcome)
                 else:
                     self._channel.send_success(request_id, outcome)
             except ChannelClosed:
-                pass  # the owner hears of it from the channel
+                pass  # the owner task learns of it from the channel
         if self._queued or self._work.awaited is not None:
             self._one_less()
 
     def undelegate(self, taken: DelegatedRequest, exchange: Exchange) -> None:
-        """A request that was taken over needs a task after all."""
+        """Start a task for a request that was delegated."""
         if self._taken.get(exchange.request_id) is taken and self._line.end is None:
             del self._taken[exchange.request_id]
             self._begin(exchange, exchange.request_id)
             self._work.notify_idle_waiter()
 
     def preserve_order(self) -> None:
-        """A request is on its way only in the next turn of the loop: those that come until then
-        have a task too, so that they stay behind it."""
+        """Give a task to all requests of this turn of the loop.
+
+        A request with a task is handled in the next turn; delegated requests would overtake it.
+        """
         self.behind += 1
         self._line.loop.call_soon(self._went_ahead)
 
@@ -87,7 +90,9 @@ class DelegatedRequests:
         self.behind -= 1
 
     def release(self, request_id: RequestId) -> Callable[[str], None] | None:
-        """The peer has cancelled a request; returns what ends it, if it was taken over."""
+        """Release a delegated request that the peer has cancelled, and return the function that
+        cancels it.
+        """
         taken = self._taken.pop(request_id, None)
         if taken is None:
             return None
@@ -102,7 +107,7 @@ class DelegatedRequests:
         return cancel
 
     def drop(self) -> None:
-        """Nobody is there any more who waits for answers."""
+        """Cancel all delegated requests, because the connection has ended."""
         gone = (*self._taken.values(), *self._let_go_of)
         self._taken.clear()
         for one in gone:
