@@ -1,8 +1,8 @@
-"""Small hostile requests: none makes a server or a gateway work, or write, much more than an echo.
+"""Small hostile requests do not cost a server or gateway much more work or output than an echo.
 
-Processor time is compared with that of a call of the same size that only returns its argument; the
-size of what is written with the size of what was sent. Results of tools, and lists that an author
-or an upstream server supplied, are theirs; everything else is ours.
+Processor time is compared with that of a call of the same size that only returns its argument, and
+the size of the output with the size of the request. The results of tools and the lists of authors
+and upstream servers are not limited here; all other output is.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from fairlead.transport.memory import memory_pair
 from fairlead.wire import encode
 from tests.support.gateway_servers import LIMIT
 
-SIZE = 60_000  # bytes of a request, or nearly
-TIMES = 50  # the processor time of an echo
-LEAST = 0.0004  # seconds that an echo takes at least; below, the clock decides
-FACTOR, MORE = 16, 64 << 10  # what may be written for each byte that was sent, and besides
+SIZE = 60_000  # approximate bytes of a request
+TIMES = 50  # limit, as a multiple of the processor time of an echo
+LEAST = 0.0004  # lower bound in seconds for the time of an echo, because of the clock's resolution
+FACTOR, MORE = 16, 64 << 10  # output that is allowed per byte of input, and in addition
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -39,20 +39,20 @@ META = {
 
 
 class Leaf(msgspec.Struct, tag="leaf"):
-    """A value in a tree."""
+    """A leaf of a tree."""
 
     value: int
 
 
 class Pair(msgspec.Struct, tag="pair"):
-    """Two trees."""
+    """A pair of trees."""
 
     left: "Leaf | Pair"
     right: "Leaf | Pair"
 
 
 class Both(msgspec.Struct, tag="both"):
-    """Two more."""
+    """Another pair of trees."""
 
     left: "Leaf | Pair | Both"
     right: "Leaf | Pair | Both"
@@ -101,7 +101,7 @@ def make() -> MCPServer:
 
 
 class Line:
-    """A connection, and what was sent and received on it."""
+    """A connection that counts the bytes it receives."""
 
     def __init__(self, target: Any) -> None:
         self.left, right = memory_pair()
@@ -115,7 +115,7 @@ class Line:
         self._answers.put_nowait(message)
 
     async def send(self, frame: bytes, answers: int) -> None:
-        """Send a frame, wait for so many answers to it, and for one to a ping behind it."""
+        """Send a frame, and wait for `answers` responses to it and one to a following ping."""
         while not self._answers.empty():
             self._answers.get_nowait()
         self.received = 0
@@ -165,7 +165,7 @@ def tree(levels: int) -> Any:
     return {"root": value}
 
 
-# Each is a frame, and how many messages answer it.
+# A frame, and the number of messages that answer it.
 SHAPES: dict[str, Callable[[], tuple[bytes, int]]] = {
     "unknown arguments": lambda: (call("add", {f"x{n}": n for n in range(5000)}), 1),
     "unknown arguments, some": lambda: (call("add", {f"x{n}": n for n in range(900)}), 1),
@@ -317,7 +317,8 @@ async def opened(kind: str) -> AsyncIterator[Line]:
                 around += [RateLimit(1_000_000), Cache(), Redact(patterns=["(a+)+b"])]
             gateway = Gateway(interceptors=around)
             target = await stack.enter_async_context(gateway)
-            env = {"PYTHONPATH": os.pathsep.join(sys.path)}  # it imports helpers of other tests
+            # the server program imports modules of the tests
+            env = {"PYTHONPATH": os.pathsep.join(sys.path)}
             entry = {"command": sys.executable, "args": [str(Path(__file__))], "env": env}
             await gateway.connect({"e": entry})
             async with asyncio.timeout(LIMIT):
@@ -328,7 +329,7 @@ async def opened(kind: str) -> AsyncIterator[Line]:
         await line.ask("initialize", hello)
         await line.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', 0)
         listed = await line.ask("tools/list", {})
-        assert b'"name":' in bytes(listed.result), "the server behind the gateway did not start"
+        assert b'"name":' in bytes(listed.result), "the upstream server did not start"
         yield line
 
 
@@ -351,10 +352,10 @@ async def test_no_request_costs_much_more_than_an_echo(kind: str) -> None:
             frame, answers = shape()
             frame = frame.replace(b'"name": "', f'"name": "{prefix}'.encode(), 1)
             echo = call(f"{prefix}echo", {"text": "x" * len(frame)})
-            await line.send(frame, answers)  # what is only done once, is
+            await line.send(frame, answers)  # warm up: some work is only done once
             spent = min([await cost(line, frame, answers) for _ in range(3)])
             usual = max(median([await cost(line, echo, 1) for _ in range(5)]), LEAST)
-            for _ in range(5):  # a busy machine: measured again before it counts
+            for _ in range(5):  # a busy machine: measure again before counting it
                 if spent > TIMES * usual:
                     spent = min(spent, await cost(line, frame, answers))
                     usual = max(usual, await cost(line, echo, 1))
@@ -367,8 +368,8 @@ async def test_no_request_costs_much_more_than_an_echo(kind: str) -> None:
     assert not worst, "\n".join(worst)
 
 
-async def test_a_batch_that_nobody_reads_the_answers_of_is_refused_from_there_on() -> None:
-    """Lists are supplied by authors, so their size is not ours; that they pile up would be."""
+async def test_unread_responses_to_a_batch_are_limited_in_bytes() -> None:
+    """Each list has the size that its author chose, but the queued responses are limited."""
     server = make()
     for n in range(60):
         server.tool(name=f"tool_{n}", description="d" * 1000)(lambda: "x")

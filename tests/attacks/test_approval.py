@@ -1,4 +1,4 @@
-"""An approval covers everything in a project that decides what runs; a change asks again."""
+"""Approvals cover every part of a project that decides what runs; a change requires a new one."""
 
 import copy
 import json
@@ -65,7 +65,7 @@ def document_of(host: Host) -> dict[str, Any]:
 
 
 def lay_out(root: Path, host: Host, path: str) -> dict[str, Any]:
-    """Write a project with a file of a program and everything that its entries refer to."""
+    """Write a project with a host's file and every file that its entries refer to."""
     document = document_of(host)
     put(root, path, written(path, document))
     for folder in {Path(), Path(path).parent}:
@@ -97,7 +97,7 @@ def approve_all(root: Path, host: Host) -> tuple[Trust, dict[str, MCPServerEntry
     return trust, {name: resolved(one, trust) for name, one in found.items()}
 
 
-# Any change at all
+# Arbitrary changes
 
 TEXTS = st.sampled_from(
     [
@@ -169,7 +169,7 @@ def places_in(value: Any) -> list[Any]:
 
 
 def change(draw: Callable[[Any], Any], document: dict[str, Any]) -> None:
-    """Change a document in one place: a value, a key, the order, or one more of something."""
+    """Change a document in one place: a value, a key, the order, or an added item."""
     place = draw(st.sampled_from(places_in(document)))
     keys = list(place) if isinstance(place, dict) else list(range(len(place)))
     how = draw(st.sampled_from(["set", "remove", "add", "turn", "repeat", "nest"]))
@@ -206,7 +206,7 @@ CONTENTS = st.sampled_from(
 @settings(max_examples=examples(30))
 @pytest.mark.parametrize(("host", "path"), FILES, ids=NAMED)
 @given(data=st.data())
-def test_after_any_change_it_resolves_to_the_same_or_is_not_approved(
+def test_a_changed_entry_resolves_to_the_same_or_is_not_approved(
     host: Host, path: str, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -233,7 +233,7 @@ def test_after_any_change_it_resolves_to_the_same_or_is_not_approved(
 @settings(max_examples=examples(30))
 @pytest.mark.parametrize(("host", "path"), FILES, ids=NAMED)
 @given(data=st.data())
-def test_any_other_text_resolves_to_the_same_or_is_not_approved(
+def test_a_changed_file_text_resolves_to_the_same_or_is_not_approved(
     host: Host, path: str, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -254,7 +254,7 @@ def test_any_other_text_resolves_to_the_same_or_is_not_approved(
             assert now in ("not approved", "refused") or now == before[name]
 
 
-# What the finding was about, and its relatives
+# Inputs and files
 
 
 def vscode(root: Path, entry: dict[str, Any], **more: Any) -> FoundServer:
@@ -277,7 +277,7 @@ def vscode(root: Path, entry: dict[str, Any], **more: Any) -> FoundServer:
         ([{"id": "a", "default": "x"}], []),
     ],
 )
-def test_a_changed_input_asks_again(
+def test_a_changed_input_requires_a_new_approval(
     tmp_path: Path, before: list[dict[str, Any]], after: list[dict[str, Any]]
 ) -> None:
     trust = Trust(tmp_path / "approvals.json")
@@ -295,7 +295,7 @@ def test_inputs_that_an_entry_does_not_use_may_change(tmp_path: Path) -> None:
     assert trust.trusts(vscode(tmp_path, entry, inputs=inputs))
 
 
-def test_what_is_the_users_may_change(tmp_path: Path) -> None:
+def test_variables_and_inputs_of_the_user_may_change(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     entry = {"command": "${env:SET}", "args": ["${input:a}"]}
     found = vscode(tmp_path, entry, inputs=[{"id": "a", "default": "x"}])
@@ -318,7 +318,7 @@ def test_a_file_that_changes_after_it_was_read_is_not_used(tmp_path: Path) -> No
         resolve(vscode(tmp_path, {"command": "x", "envFile": ".env"}), ENV, trust=trust)
 
 
-def test_a_file_whose_path_an_answer_decides_is_never_read(tmp_path: Path) -> None:
+def test_a_file_whose_path_depends_on_an_input_is_not_read_without_approval(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     put(tmp_path, "good.env", "A=1")
     put(tmp_path, "evil.env", "A=evil")
@@ -330,7 +330,9 @@ def test_a_file_whose_path_an_answer_decides_is_never_read(tmp_path: Path) -> No
         resolve(found, ENV, trust=trust, inputs={"which": "evil"})
 
 
-def test_the_default_of_one_file_answers_no_other(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_input_default_of_one_file_does_not_apply_to_another(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     from fairlead.cli.gateway.choose_servers import OwnAddress, discovered_servers
 
     home = tmp_path / "home"
@@ -352,7 +354,7 @@ def test_the_default_of_one_file_answers_no_other(tmp_path: Path, monkeypatch: A
     assert asyncio.run(one.resolve()).url == "https://mine.example/mcp"  # type: ignore
 
 
-def test_too_many_files_are_refused(tmp_path: Path) -> None:
+def test_references_to_too_many_files_are_rejected(tmp_path: Path) -> None:
     args = [f"{{file:{number}.txt}}" for number in range(100)]
     put(tmp_path, "opencode.json", json.dumps({"mcp": {"s": {"type": "local", "command": args}}}))
     host = next(host for host in HOSTS if host.id == "opencode")
@@ -379,7 +381,7 @@ def old_approval(path: Path, found: FoundServer) -> None:
     path.chmod(0o600)
 
 
-def test_an_approval_of_an_earlier_version_counts_no_longer_and_says_why(tmp_path: Path) -> None:
+def test_an_approval_of_an_earlier_version_is_outdated_with_a_reason(tmp_path: Path) -> None:
     found = vscode(tmp_path, {"command": "x"})
     other = vscode(tmp_path, {"command": "y"})
     old_approval(tmp_path / "approvals.json", found)
@@ -393,7 +395,7 @@ def test_an_approval_of_an_earlier_version_counts_no_longer_and_says_why(tmp_pat
     assert (again.approval(found), again.approval(other)) == ("approved", "changed")
 
 
-def test_every_command_says_that_an_old_approval_has_to_be_renewed(person: Person) -> None:
+def test_every_command_reports_that_an_old_approval_must_be_renewed(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     found = load_all_mcp_configs(person.project).found["p"]
     old_approval(person.ours / "data" / "approvals.json", found)
@@ -407,7 +409,7 @@ def test_every_command_says_that_an_old_approval_has_to_be_renewed(person: Perso
         assert "by an earlier version of Fairlead" in done.out + done.err, words
 
 
-# What is shown
+# Displayed values
 
 
 def test_approve_shows_resolved_values_and_where_they_come_from(person: Person) -> None:
@@ -449,7 +451,7 @@ def test_approve_shows_what_has_changed(person: Person) -> None:
     assert "  before    it runs x 1\n" in shown
 
 
-def test_approve_tells_programs_the_same(person: Person) -> None:
+def test_approve_reports_the_same_values_as_json(person: Person) -> None:
     person.has(
         "project/.mcp.json", {"p": {"url": "https://${TOKEN}.example", "headers": {"A": "b"}}}
     )
@@ -471,7 +473,7 @@ def test_approve_tells_programs_the_same(person: Person) -> None:
     assert about["before"] == {"reaches": "https://${TOKEN}.example"}
 
 
-# Where it runs
+# Working directory
 
 SERVER = """#!/bin/sh
 exec {python} {server}
@@ -507,7 +509,7 @@ def test_a_relative_command_runs_in_the_folder_of_its_project(
     assert not (person.folder / "evil").exists()
 
 
-async def test_all_ways_to_start_a_server_use_the_same_folder(tmp_path: Path) -> None:
+async def test_every_way_to_start_a_server_uses_the_same_folder(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     project = tmp_path / "project"
     entry = {"command": "bin/run", "args": ["./a"], "cwd": "sub"}
@@ -529,7 +531,7 @@ async def test_all_ways_to_start_a_server_use_the_same_folder(tmp_path: Path) ->
     assert (other.command, other.cwd) == ("x", str(project))
 
 
-def test_an_imported_entry_still_means_the_folder_of_its_project(person: Person) -> None:
+def test_an_imported_entry_keeps_the_folder_of_its_project(person: Person) -> None:
     put(person.project, ".env", "A=1")
     entry = {"command": "./run", "cwd": "sub", "envFile": ".env"}
     person.has("project/.cursor/mcp.json", {"p": entry})
@@ -543,7 +545,7 @@ def test_an_imported_entry_still_means_the_folder_of_its_project(person: Person)
     assert (copied["cwd"], copied["envFile"]) == (f"{project}/sub", f"{project}/.env")
 
 
-def test_a_project_cannot_choose_which_variable_is_taken_for_a_key(tmp_path: Path) -> None:
+def test_a_project_cannot_choose_the_variable_used_as_an_api_key(tmp_path: Path) -> None:
     url = "https://mcp.exa.ai/mcp?exaApiKey=${%s}"
     servers = {"exa": {"url": url % "TOKEN"}, "other": {"url": url % "EXA_API_KEY"}}
     put(tmp_path, ".mcp.json", json.dumps({"mcpServers": servers}))

@@ -1,4 +1,4 @@
-"""Arguments that do not fit: what a server says about them, and what finding out costs."""
+"""Invalid arguments: the size of the error and the cost of finding it."""
 
 import json
 import time
@@ -49,7 +49,7 @@ def server() -> MCPServer:
 
 
 async def call(tool: str, arguments: dict[str, Any]) -> tuple[str, float, int]:
-    """The text of the result, and the processor time and the bytes that it took."""
+    """Return the text, the processor time and the size beyond 16 times that of the request."""
     params = {"name": tool, "arguments": arguments}
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     made = server()
@@ -83,13 +83,13 @@ async def test_unknown_arguments_are_named_once_each() -> None:
         ("names", {"values": "\x00" * 8_000}),
     ],
 )
-async def test_what_is_wrong_is_told_in_a_limited_text(tool: str, arguments: Any) -> None:
+async def test_errors_about_arguments_are_limited_in_size(tool: str, arguments: Any) -> None:
     _, took, excess = await call(tool, arguments)
     assert took < QUICK
     assert excess < 64 << 10
 
 
-async def test_a_deep_value_is_refused_without_working_out_every_path() -> None:
+async def test_a_deep_value_is_rejected_without_explaining_every_path() -> None:
     value: Any = "wrong"
     for _ in range(40):
         value = {"type": "sum", "left": value, "right": 1}
@@ -117,7 +117,7 @@ def deep(levels: int) -> Any:
     return value
 
 
-def test_problems_of_a_union_are_worked_out_as_far_as_that_is_cheap() -> None:
+def test_problems_of_a_union_are_explained_only_to_a_limited_depth() -> None:
     checker = Checker(union("add", "mul"))
     shallow = checker.problems(deep(3))
     assert "anyOf" in shallow[0].constraint
@@ -156,7 +156,7 @@ def test_a_recursive_schema_without_choices_is_explained_at_any_depth() -> None:
 
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 @pytest.mark.parametrize("deeper", [False, True])
-def test_a_schema_whose_references_multiply_is_refused(keyword: str, deeper: bool) -> None:
+def test_a_schema_whose_references_multiply_is_rejected(keyword: str, deeper: bool) -> None:
     schema: dict[str, Any] = {"$ref": "#/$defs/d0", "$defs": {"d40": {"type": "integer"}}}
     for n in range(40):
         following = {"$ref": f"#/$defs/d{n + 1}"}
@@ -191,12 +191,12 @@ def test_patterns_of_a_foreign_schema_take_linear_time(pattern: str, place: str)
         {"$ref": "https://example.com/schema.json"},
     ],
 )
-def test_a_foreign_schema_is_bounded(schema: dict[str, Any]) -> None:
+def test_a_foreign_schema_is_limited_in_size_and_references(schema: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         SchemaValidator(schema, foreign=True)
 
 
-def test_an_error_is_bounded_where_it_is_encoded() -> None:
+def test_an_error_is_truncated_when_it_is_encoded() -> None:
     said = failure(1, -32602, "x" * 100_000, {"uri": "y" * 100_000})
     assert len(said.message) == ERROR_TEXT.value
     assert len(said.error) < ERROR_DATA.value

@@ -1,4 +1,4 @@
-"""Arguments of a call arrive at the server as they were given, whichever way they take."""
+"""Arguments of a call reach the server unchanged on every route."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ async def serving(server: Any) -> AsyncIterator[str]:
 
 
 class Received:
-    """Interceptor that answers each call with the arguments it carried."""
+    """An interceptor that answers each call with the arguments of the call."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.message.method != "tools/call":
@@ -100,7 +100,7 @@ def text_of(result: Any) -> str:
 
 
 async def open_routes(stack: contextlib.AsyncExitStack, entry: dict[str, Any]) -> dict[str, Call]:
-    """Return one function per way to call the tool; each returns what the server received."""
+    """Return one function per route to the tool; each returns the line that the server received."""
     enter = stack.enter_async_context
     routes: dict[str, Call] = {}
 
@@ -180,7 +180,7 @@ async def open_routes(stack: contextlib.AsyncExitStack, entry: dict[str, Any]) -
 
 
 class Running:
-    """An event loop in a thread, with every route open."""
+    """An event loop in a thread, with every route opened."""
 
     def __init__(self, folder: Path) -> None:
         program = folder / "echo.py"
@@ -205,7 +205,7 @@ class Running:
             self._opened.set()
 
     def call(self, route: str, arguments: dict[str, Any]) -> str:
-        """Return what the server received by this route."""
+        """Return the line that the server received by this route."""
         work = asyncio.wait_for(self.routes[route](arguments), LIMIT)
         return str(asyncio.run_coroutine_threadsafe(work, self.loop).result(LIMIT))
 
@@ -253,7 +253,7 @@ NO_NULL = {"title", "options", "items", "count"}  # optional, and their schemas 
 @example({"note": None, "unknown": None, "options": {"title": None, "x": [None, {}]}})
 @example({"z": 1, "a": 1.0, "m": -0.0, "": "", "count": 10**40})
 @example({})
-def test_any_object_arrives_as_it_was_given(
+def test_arguments_arrive_unchanged(
     running: Running, route: str, arguments: dict[str, Any]
 ) -> None:
     if route in MANAGED:
@@ -270,14 +270,14 @@ def test_a_null_is_omitted_where_the_schema_forbids_it(running: Running, route: 
 
 @settings(max_examples=examples(100))
 @given(arguments=objects)
-def test_the_command_line_reads_any_object_as_it_is(arguments: dict[str, Any]) -> None:
+def test_the_command_line_parses_any_object_unchanged(arguments: dict[str, Any]) -> None:
     assert spelled(parse([], json.dumps(arguments)).fit({})) == spelled(arguments)
     words = {key: value for key, value in arguments.items() if key and not set(key) & {"=", ":"}}
     given = parse([f"{key}:={json.dumps(value)}" for key, value in words.items()], None)
     assert spelled(given.fit({})) == spelled(words)
 
 
-def test_an_empty_text_on_the_command_line_is_a_value(running: Running) -> None:
+def test_an_empty_string_on_the_command_line_is_a_value(running: Running) -> None:
     command = [sys.executable, "-m", "fairlead", "call", "echo", "title=", "note=null"]
     done = subprocess.run(
         [*command, "options:={}", "--", *[running.entry["command"], *running.entry["args"]]],  # type: ignore[list-item]

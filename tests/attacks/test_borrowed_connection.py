@@ -1,4 +1,4 @@
-"""A client at the path of one server cannot undo what other clients asked of it."""
+"""Clients at the endpoint of one server cannot undo subscriptions of other clients."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from fairlead import MCPClient
 from fairlead.client.client_config import MCPClientConfig
 from fairlead.gateway import Gateway
 
-# A server of the handshake era that tells of the resources that are subscribed.
+# A server of the handshake era that notifies of the subscribed resources.
 _SERVER = """
 import json, sys
 
@@ -56,8 +56,8 @@ for line in sys.stdin:
 
 @pytest.mark.attack(
     "unsubscribe from a resource that other clients watch",
-    "only what a client itself subscribed to is unsubscribed at the server",
-    "others still hear of changes",
+    "a client can only cancel its own subscriptions at the server",
+    "other clients still receive notifications",
 )
 async def test_a_client_cannot_unsubscribe_others(tmp_path: Path) -> None:
     program = tmp_path / "server.py"

@@ -1,4 +1,6 @@
-"""Text of files and servers on a terminal: it neither acts, nor hides, nor becomes a command."""
+"""Terminal output of text from files and servers: no control sequences, hidden characters or
+commands.
+"""
 
 import io
 import json
@@ -31,16 +33,16 @@ __all__ = ["person"]
 HIDING = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")
 OTHERS = "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\uffa0\ufe00\ufe0f\U000e0100\U000e01ef"
 EVIL = (
-    "\u202egnp.exe",  # turns the direction
-    "a\u2066b\u2069",  # isolates
-    "a\u200bb",  # no width
+    "\u202egnp.exe",  # overrides the direction
+    "a\u2066b\u2069",  # isolates the direction
+    "a\u200bb",  # a zero-width space
     "a\u00adb",  # a soft hyphen
     "a\ufeffb",
-    "a\U000e0041\U000e0042",  # tags
-    "a\ufe00\U000e0100b",  # selectors of variants
+    "a\U000e0041\U000e0042",  # tag characters
+    "a\ufe00\U000e0100b",  # variation selectors
     "a\u2028b",
     "a\u3164b",  # a filler
-    "a\u00a0b",  # a space that is none
+    "a\u00a0b",  # a no-break space
     "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\",
     "\x1b[2J\x1b[1;31mred",
     "\x9b31m",
@@ -59,7 +61,7 @@ def is_hidden(sign: str) -> bool:
 @given(st.text(), st.characters(), st.text())
 @example("", "\U000e0001", "")
 @example("a", "\u200d", "b")
-def test_nothing_hidden_is_left_in_a_line(before: str, sign: str, after: str) -> None:
+def test_hidden_characters_are_removed_from_a_line(before: str, sign: str, after: str) -> None:
     shown = visible(before + sign + after)
     left = [c for c in shown if is_hidden(c) and c not in "\u200d\ufe0e\ufe0f"]
     assert left == []
@@ -98,12 +100,12 @@ def test_ordinary_text_stays_readable(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a\u200d\U0001f525", "🔥\ufe0f\ufe0f", "1\ufe0f", "🔥\u200d\u200d🔥"]
 )
-def test_joiners_and_selectors_hide_nothing_elsewhere(text: str) -> None:
+def test_joiners_and_selectors_outside_of_emoji_are_escaped(text: str) -> None:
     assert "\\u" in visible(text)
 
 
 @given(st.recursive(st.text() | st.none() | st.floats(), st.lists, max_leaves=5))
-def test_json_keeps_the_value_and_shows_everything(value: Any) -> None:
+def test_json_keeps_the_value_and_escapes_hidden_characters(value: Any) -> None:
     text = json_text(value)
     assert [c for c in text if is_hidden(c) and c not in "\u200d\ufe0e\ufe0f"] == []
     again = json.loads(text, parse_constant=pytest.fail)
@@ -113,7 +115,7 @@ def test_json_keeps_the_value_and_shows_everything(value: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", ["\u202e", "\U000e0041", "\ufe0f", "\u200d", "\x1b"])
-def test_a_long_text_of_hidden_characters_takes_no_time(sign: str) -> None:
+def test_a_long_text_of_hidden_characters_is_escaped_quickly(sign: str) -> None:
     began = time.process_time()
     for show in (visible, safe, prose, json_text):
         show(sign * 50_000)
@@ -124,7 +126,7 @@ def test_prose_keeps_its_spaces() -> None:
     assert prose("\u3000日本\u00a0\u202e") == "\u3000日本\u00a0\\u202e"
 
 
-# Everything that commands print
+# The output of commands
 
 
 def is_clean(text: str) -> bool:
@@ -133,7 +135,7 @@ def is_clean(text: str) -> bool:
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=ascii)
-def test_names_in_files_are_shown_as_they_are(person: Person, evil: str) -> None:
+def test_hidden_characters_in_files_are_escaped_in_all_commands(person: Person, evil: str) -> None:
     entry = {"command": evil, "args": [evil], "env": {"A": evil}, "cwd": evil, "whatever": evil}
     person.has("project/.mcp.json", {evil: entry, "broken" + evil: {"command": 1}})
     person.has("home/.cursor/mcp.json", {"x" + evil: {"url": f"http://127.0.0.1:1/{evil}"}})
@@ -168,7 +170,7 @@ def test_names_in_files_are_shown_as_they_are(person: Person, evil: str) -> None
             json.loads(done.out)
 
 
-def test_what_a_server_says_is_shown_as_it_is(person: Person) -> None:
+def test_hidden_characters_from_a_server_are_escaped(person: Person) -> None:
     part = f"""
 def offer(evil):
     @server.tool(name="t" + evil, description=evil)
@@ -222,7 +224,7 @@ def test_a_label_cannot_be_imitated() -> None:
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=ascii)
-def test_pages_show_names_as_they_are(evil: str) -> None:
+def test_pages_escape_hidden_characters(evil: str) -> None:
     row = dict.fromkeys(("era", "revision", "transport", "latency_ms"))
     server = {**row, "name": evil, "status": evil, "error": evil, "source": evil}
     server |= {"tools": 1, "calls": 1, "errors": 1}
@@ -245,7 +247,7 @@ def test_pages_show_names_as_they_are(evil: str) -> None:
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=ascii)
-def test_log_records_are_shown_as_they_are(evil: str) -> None:
+def test_log_records_escape_hidden_characters(evil: str) -> None:
     out = io.StringIO()
     log, handler = logging.getLogger("fairlead.manager"), logging.StreamHandler(out)
     log.addHandler(handler)
@@ -265,7 +267,7 @@ NAMES = ["a; rm -rf ~", "$(id)", "`id`", "a b", "-x", "--yes", "a'b", 'a"b', "a\
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_suggested_command_means_that_name(person: Person, name: str) -> None:
+def test_a_suggested_command_quotes_the_name(person: Person, name: str) -> None:
     person.has("project/.mcp.json", {name: {"command": "x"}})
     done = person.does("mcp", "test", "--", name)
     [pasted] = re.findall(r"`(fairlead mcp approve .*?)` shows what", done.err)
@@ -275,7 +277,7 @@ def test_a_suggested_command_means_that_name(person: Person, name: str) -> None:
 
 
 def words_of(command: str) -> list[str]:
-    """Return the words that a shell makes of a command."""
+    """Return the words into which a shell splits a command."""
     script = command.replace("fairlead", "printf '%s\\0' fairlead", 1)
     printed = subprocess.run(["bash", "-c", script], capture_output=True, check=True, timeout=30)
     return printed.stdout.decode().split("\0")[:-1]
@@ -295,7 +297,7 @@ def test_quoted_words_are_what_a_shell_reads() -> None:
     assert words_of(command)[1:] == words
 
 
-def test_what_looks_like_an_option_is_none() -> None:
+def test_an_operand_that_looks_like_an_option_follows_two_dashes() -> None:
     assert suggest("mcp", "approve", operands=["-x"]) == "`fairlead mcp approve -- -x`"
     assert suggest("mcp", "approve", operands=["x"]) == "`fairlead mcp approve x`"
 
@@ -319,7 +321,7 @@ def test_hints_of_all_commands_quote_names(person: Person, name: str) -> None:
         done = person.does(*words)
         for pasted in re.findall(r"`(fairlead .*?[^\\])`(?: |$|\n|,)", done.out + done.err):
             if "`" in name or "\n" in pasted:
-                continue  # where it ends is not to be told from the text alone
+                continue  # the end of the command is ambiguous in the text
             got = words_of(pasted)
             if any(one in plain for one in got):
                 continue
@@ -332,7 +334,7 @@ def test_addresses_in_hints_are_quoted() -> None:
     assert "'http://127.0.0.1:1/mcp?a=$(id)'" in lines["Fairlead"]
 
 
-def test_pretty_json_shows_what_it_holds() -> None:
+def test_pretty_json_escapes_hidden_characters() -> None:
     out = io.StringIO()
     with redirect_stdout(out):
         sys.stdout.write(pretty({"a": "\u202e\x9b", "b": float("nan")}))
@@ -340,7 +342,7 @@ def test_pretty_json_shows_what_it_holds() -> None:
     assert is_clean(out.getvalue())
 
 
-def test_our_own_file_is_written_whatever_it_holds(person: Person) -> None:
+def test_our_own_file_is_written_with_any_content(person: Person) -> None:
     file = person.has("ours/mcp.json", {"a\ud800": {"command": "\u202e"}})
     assert person.does("mcp", "add", "b", "--", "x").code == 0
     assert "a\ud800" in json.loads(Path(file).read_text())["mcpServers"]

@@ -41,11 +41,11 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
 class Model:
-    """Items of several clients, with the rules that must hold whatever happens."""
+    """Items of several clients, with the invariants of their shares."""
 
     def __init__(self, total: int, per_client: int) -> None:
         self.total, self.per_client = total, per_client
-        self.held: dict[int, tuple[str, bool]] = {}  # owner, and whether it is idle
+        self.held: dict[int, tuple[str, bool]] = {}  # owner, and whether the item is idle
         self.limit = Limit("test", total, "items", "client", "")
         self.shares: ClientShares[int] = ClientShares(
             total, per_client, self.limit, is_idle=lambda item: self.held[item][1], used=float
@@ -63,7 +63,7 @@ class Model:
             victim = self.shares.make_room(client)
         except NoShareLeft:
             assert full or own >= self.per_client
-            if own < min(fair, self.per_client):  # then no client is above the fair share
+            if own < min(fair, self.per_client):  # otherwise no client is above the fair share
                 assert max(counts.values()) <= fair
             return
         if victim is not None:
@@ -102,7 +102,7 @@ class Model:
         max_size=60,
     ),
 )
-def test_a_client_below_its_share_neither_loses_anything_nor_is_refused(
+def test_a_client_below_its_share_keeps_its_items_and_is_accepted(
     total: int, per_client: int, steps: list[Any]
 ) -> None:
     model = Model(total, per_client)
@@ -118,12 +118,12 @@ def test_an_idle_item_is_found_behind_many_that_are_in_use() -> None:
     model = Model(200, 200)
     for number in range(200):
         model.open("a", idle=number == 150)
-    for _ in range(8):  # each attempt looks at some more of them
+    for _ in range(8):  # each attempt examines some more of them
         with suppress(NoShareLeft):
             victim = model.shares.make_room("a")
             assert victim == 151
             return
-    pytest.fail("the idle one was not found")
+    pytest.fail("the idle item was not found")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_an_idle_item_is_found_behind_many_that_are_in_use() -> None:
         ("a", "b", False),
     ],
 )
-def test_an_anonymous_client_is_its_network(one: str, other: str, same: bool) -> None:
+def test_an_anonymous_client_is_identified_by_its_network(one: str, other: str, same: bool) -> None:
     assert (network_of(one) == network_of(other)) is same
     assert (client_key(ANONYMOUS, one) == client_key(ANONYMOUS, other)) is same
     assert client_key("ann", one) == client_key("ann", other)
@@ -151,7 +151,7 @@ def test_an_anonymous_client_is_its_network(one: str, other: str, same: bool) ->
 
 
 class Client:
-    """A client with a token, or an address of its own."""
+    """A client with a token or a local address."""
 
     def __init__(self, url: str, token: str = "", address: str = "127.0.0.1") -> None:
         self.url = url
@@ -173,14 +173,14 @@ class Client:
             return response
 
     async def open(self) -> str | None:
-        """Open a session; None if it is refused."""
+        """Open a session and return its id, or None if it is refused."""
         return (await self.post(OPENING)).headers.get("mcp-session-id")
 
     async def alive(self, sessions: list[str | None]) -> int:
         return sum([(await self.post(PING, one or "?")).status == 200 for one in sessions])
 
     async def listen(self, path: str = "/mcp", session: str | None = None) -> Any:
-        """Open a stream with GET, and keep it open."""
+        """Open a stream with GET."""
         headers = {"Accept": "text/event-stream"}
         if session is not None:
             headers["Mcp-Session-Id"] = session
@@ -204,7 +204,7 @@ async def serving(**options: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def two_clients(kind: str, **options: Any) -> AsyncIterator[tuple[Client, Client]]:
-    """A greedy client and a modest one: two principals, or two addresses without a token."""
+    """Yield a greedy and a modest client: two principals, or two addresses without a token."""
     names = {"greedy": "ann", "modest": "bob"}
     if kind == "principals":
         options["verify_token"] = names.get
@@ -220,7 +220,7 @@ KINDS = pytest.mark.parametrize("kind", ["principals", "addresses"])
 
 
 @KINDS
-async def test_too_many_sessions_end_those_of_their_own_client(kind: str) -> None:
+async def test_excess_sessions_of_a_client_replace_its_own_sessions(kind: str) -> None:
     async with two_clients(kind, max_sessions=10) as (greedy, modest):
         before = [await modest.open() for _ in range(2)]
         opened = [await greedy.open() for _ in range(30)]
@@ -239,12 +239,12 @@ async def test_a_client_has_no_more_sessions_than_its_limit(kind: str) -> None:
 
 
 @KINDS
-async def test_sessions_in_use_do_not_keep_other_clients_out(kind: str) -> None:
+async def test_active_sessions_of_one_client_do_not_exclude_other_clients(kind: str) -> None:
     async with two_clients(kind, max_sessions=6) as (greedy, modest):
         opened = [await greedy.open() for _ in range(6)]
         streams = [await greedy.listen(session=one) for one in opened]
         assert all(stream.status == 200 for stream in streams)
-        assert await greedy.open() is None  # its own are all in use
+        assert await greedy.open() is None  # all of its own sessions are in use
         mine = [await modest.open() for _ in range(3)]
         assert None not in mine
         assert await modest.alive(mine) == 3
@@ -261,7 +261,7 @@ async def test_streams_of_http_sse_are_shared_fairly(kind: str) -> None:
         mine = [await modest.listen("/sse") for _ in range(4)]
         assert [stream.status for stream in mine] == [200] * 3 + [503]
         for stream in streams[:3]:
-            await stream.content.read()  # until the server ends it
+            await stream.content.read()  # read until the server ends the stream
         for stream in streams + mine:
             stream.close()
 
@@ -294,7 +294,7 @@ async def test_websockets_are_shared_fairly(kind: str) -> None:
 # Stored events and sessions
 
 
-def test_events_of_one_client_do_not_push_out_those_of_another() -> None:
+def test_events_of_one_client_do_not_evict_those_of_another() -> None:
     owners = {"s": "modest"}
     store = MemoryEventStore(max_bytes=1000, max_total=4000, owner_of=lambda s: owners.get(s, "?"))
     store.append("s", "p1", 1, b"x" * 300)
@@ -307,7 +307,7 @@ def test_events_of_one_client_do_not_push_out_those_of_another() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(1, 900))))
-def test_the_store_of_events_stays_within_its_bounds(steps: list[tuple[str, int, int]]) -> None:
+def test_the_event_store_stays_within_its_limits(steps: list[tuple[str, int, int]]) -> None:
     store = MemoryEventStore(max_bytes=1000, max_total=3000, owner_of=lambda session: session[0])
     numbers: Counter[str] = Counter()
     for owner, session, size in steps:
@@ -334,7 +334,7 @@ def stored(client: str, number: int) -> StoredSession:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_stored_sessions_of_one_client_do_not_push_out_those_of_another(
+async def test_stored_sessions_of_one_client_do_not_evict_those_of_another(
     kind: str, tmp_path: Path
 ) -> None:
     store: Any = MemorySessionStore(max_sessions=5)
@@ -353,7 +353,7 @@ async def test_stored_sessions_of_one_client_do_not_push_out_those_of_another(
         store.close()
 
 
-async def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+async def test_a_session_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with sqlite3.connect(path) as file:
         file.execute(

@@ -1,4 +1,4 @@
-"""Configuration files with values nobody expects: an error with a place, never a traceback."""
+"""Configuration files with unexpected values cause an error with a location, not a traceback."""
 
 import io
 import json
@@ -58,7 +58,7 @@ ODD_YAML = {
     "a private tag": "!thing x",
     "sexagesimal": "190:20:30",
     "merged": "{<<: {a: 1}, b: 2}",
-    "merged with what is no map": "{<<: [1, 2], b: 2}",
+    "merged with a list": "{<<: [1, 2], b: 2}",
     "two documents": "a\n---\nb",
     "many brackets": "[" * 2_000,
     "many maps": "{a: " * 2_000,
@@ -94,7 +94,7 @@ YAML_FILES = (
 
 @contextmanager
 def swallowed() -> Iterator[list[str]]:
-    """Collect what a reader had to catch because it was not prepared for it."""
+    """Collect the unexpected errors that a reader logged."""
     said: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
@@ -107,7 +107,7 @@ def swallowed() -> Iterator[list[str]]:
 
 
 def look_at_everything(root: Path) -> DiscoveredServers:
-    """Load all files and do with every entry what `list`, `why` and `approve` do."""
+    """Load all files and resolve every entry, as `list`, `why` and `approve` do."""
     home, project = root / "home", root / "project"
     project.mkdir(exist_ok=True)
     with swallowed() as said:
@@ -124,7 +124,7 @@ def look_at_everything(root: Path) -> DiscoveredServers:
 
 
 def read_or_refuse(rules: Path, gateway: Path) -> None:
-    """Read both files; only the error that says what is wrong may come out."""
+    """Read both files; only `RulesError` and `ConfigError` may be raised."""
     with suppress(RulesError):
         read_rules(rules)
     with suppress(ConfigError):
@@ -133,7 +133,7 @@ def read_or_refuse(rules: Path, gateway: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
-def test_odd_yaml_values_anywhere_cost_their_entry_at_most(
+def test_odd_yaml_values_invalidate_only_their_entry(
     tmp_path: Path, place: str, value: str
 ) -> None:
     for name in YAML_FILES:
@@ -144,7 +144,7 @@ def test_odd_yaml_values_anywhere_cost_their_entry_at_most(
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
-def test_odd_yaml_values_in_files_of_gateways_and_rules_are_errors(
+def test_odd_yaml_values_in_gateway_and_rules_files_raise_config_errors(
     tmp_path: Path, place: str, value: str
 ) -> None:
     text = place.format(value).replace("mcpServers", "rules").replace("command", "do")
@@ -153,7 +153,7 @@ def test_odd_yaml_values_in_files_of_gateways_and_rules_are_errors(
     read_or_refuse(tmp_path / "rules.yaml", tmp_path / "gateway.yaml")
 
 
-def test_keys_are_the_text_that_stands_in_the_file() -> None:
+def test_yaml_keys_keep_the_text_of_the_file() -> None:
     text = "on: 1\n1: 2\nnull: 3\n1.50: 4\n2024-01-01: 5\n0x1F: 6\n'on ': 7\n"
     document = parse("a.yaml", text.encode(), strict=False)
     assert list(document.data) == ["on", "1", "null", "1.50", "2024-01-01", "0x1F", "on "]
@@ -180,14 +180,14 @@ def test_a_number_and_the_same_text_are_one_key_in_strict_files() -> None:
     ],
     ids=lambda value: value[:20],
 )
-def test_deep_nesting_is_refused_quickly(name: str, text: str) -> None:
+def test_deep_nesting_is_rejected_quickly(name: str, text: str) -> None:
     began = time.process_time()
     with pytest.raises(ConfigError):
         parse(name, text.encode(), strict=False)
     assert time.process_time() - began < 5
 
 
-# Whatever a document says
+# Arbitrary documents
 
 
 def words(text: str) -> st.SearchStrategy[str]:
@@ -233,7 +233,7 @@ DOCUMENTS = st.dictionaries(
 
 
 def files_of_all_hosts() -> list[str]:
-    """Where every program may have a file, below a folder with a home and a project."""
+    """Return the path of every file that a host may read, below a home and a project."""
     machine = HostPaths(platform="linux", home="/home", cwd="/project", env={}, root="/nowhere")
     places = [place.path for host in HOSTS for place in host.places(machine, ConfigReader())]
     below = [path for path in places if path.startswith(("/home/", "/project/"))]
@@ -242,7 +242,7 @@ def files_of_all_hosts() -> list[str]:
 
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS)
-def test_no_document_in_any_place_makes_a_reader_stumble(document: dict[str, Any]) -> None:
+def test_no_document_in_any_file_breaks_discovery(document: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in files_of_all_hosts():
@@ -253,7 +253,7 @@ def test_no_document_in_any_place_makes_a_reader_stumble(document: dict[str, Any
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS)
-def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
+def test_no_document_breaks_the_list_command(document: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for name in ("HOME", "FAIRLEAD_HOME"):
             patch.setenv(name, f"{folder}/{name}")
@@ -269,7 +269,9 @@ def test_no_document_makes_the_list_fail(document: dict[str, Any]) -> None:
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(DOCUMENTS.map(lambda document: {**document, "rules": document.get("mcp")}))
-def test_no_document_makes_the_files_of_gateways_and_rules_fail(document: dict[str, Any]) -> None:
+def test_no_document_breaks_the_readers_of_gateway_and_rules_files(
+    document: dict[str, Any],
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("a.json", "a.yaml", "a.toml"):
             put(Path(folder), name, written(name, document))
@@ -281,7 +283,7 @@ def test_no_document_makes_the_files_of_gateways_and_rules_fail(document: dict[s
     st.binary(max_size=60) | st.text(max_size=60).map(str.encode),
     st.sampled_from(["json", "toml", "yaml"]),
 )
-def test_no_bytes_make_the_parser_stumble(content: bytes, ending: str) -> None:
+def test_no_bytes_break_the_parser(content: bytes, ending: str) -> None:
     for strict in (True, False):
         try:
             document = parse(f"a.{ending}", content, strict=strict)

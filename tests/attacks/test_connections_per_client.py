@@ -1,4 +1,4 @@
-"""What a client declares decides which connection it uses, not how many processes others get."""
+"""Declared capabilities select a client's connection and cannot exhaust the processes of others."""
 
 import asyncio
 import sys
@@ -29,7 +29,7 @@ from tests.support.virtual_time import VirtualTime
 LIMIT = 30.0
 
 
-# Each of these is another key: what a server can make use of, in all its forms.
+# Each of these declarations needs another connection.
 KINDS = [
     msgspec.json.encode({**elicitation, **sampling, **roots})
     for elicitation, sampling, roots in product(
@@ -61,9 +61,9 @@ def held_by(place: UpstreamPool, principal: Principal) -> list[UpstreamConnectio
 
 
 @pytest.mark.attack(
-    "other capabilities in each request, each of which needs a connection to the server",
+    "different capabilities in each request, so that each needs another connection to the server",
     "half of a server's connections per client",
-    "the client is told that the server is busy; others still get connections",
+    'the client gets a "busy" error; other clients still get connections',
 )
 async def test_a_client_has_at_most_half_of_the_connections() -> None:
     async with connections(8) as place:
@@ -74,12 +74,12 @@ async def test_a_client_has_at_most_half_of_the_connections() -> None:
         assert len(held_by(place, "greedy")) == 4
         for kind in range(4):
             await place.for_caller(caller("other", kind))
-        await place.for_caller(caller("greedy", 1))  # what is open stays of use
+        await place.for_caller(caller("greedy", 1))  # open connections can still be used
 
 
 @pytest.mark.attack(
-    "capabilities that no server acts on, others in each request",
-    "they do not count as other capabilities",
+    "unknown capabilities that differ in each request",
+    "unknown capabilities do not select a connection",
     "the client has one connection",
 )
 async def test_invented_capabilities_do_not_open_connections() -> None:
@@ -90,7 +90,7 @@ async def test_invented_capabilities_do_not_open_connections() -> None:
         assert len(held_by(place, "greedy")) == 1
 
 
-async def test_a_busy_server_names_the_time_after_which_an_idle_connection_makes_room(
+async def test_a_busy_error_has_the_time_until_an_idle_connection_is_evicted(
     virtual_time: VirtualTime,
 ) -> None:
     async with connections(2) as place:
@@ -106,7 +106,7 @@ async def test_a_busy_server_names_the_time_after_which_an_idle_connection_makes
         assert held_by(place, "greedy") == [second]
 
 
-async def test_connections_that_are_being_opened_count() -> None:
+async def test_connections_that_are_being_opened_count_towards_the_limit() -> None:
     async with connections(8) as place:
         opening = (place.for_caller(caller("greedy", kind)) for kind in range(20))
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
@@ -114,7 +114,7 @@ async def test_connections_that_are_being_opened_count() -> None:
         assert sum(isinstance(one, ServerBusy) for one in outcomes) == 16
 
 
-async def test_an_idle_connection_of_the_client_makes_room_after_a_while() -> None:
+async def test_an_idle_connection_of_the_client_is_evicted_after_a_while() -> None:
     async with connections(4) as place:
         first = await place.for_caller(caller("greedy", 0))
         await place.for_caller(caller("greedy", 1))
@@ -126,7 +126,7 @@ async def test_an_idle_connection_of_the_client_makes_room_after_a_while() -> No
         assert len(held_by(place, "other")) == 1
 
 
-async def test_the_principal_with_most_connections_gives_one_up() -> None:
+async def test_a_connection_of_the_principal_with_most_connections_is_evicted() -> None:
     async with connections(4) as place:
         await place.for_caller(caller("modest"))
         for kind in range(3):
@@ -152,7 +152,8 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
             with pytest.raises(ConnectFailed):
                 await place.for_caller(caller("breaks-it"))
             failing = False
-            with pytest.raises(ConnectFailed, match="is not there"):  # too early
+            # before the backoff has passed
+            with pytest.raises(ConnectFailed, match="is not there"):
                 await place.for_caller(caller("breaks-it"))
             assert (await place.for_caller(caller("other"))).alive
     finally:
@@ -173,7 +174,7 @@ async def test_failed_attempts_of_few_principals_are_remembered() -> None:
     await place.close()
 
 
-# A server of the handshake era.
+# A server of the handshake era that exits if the client declares sampling.
 _EXITS = """
 import json, sys
 
@@ -206,11 +207,11 @@ for line in sys.stdin:
 
 
 @pytest.mark.attack(
-    "capabilities with which a server exits, sent again and again",
-    "a client whose own process exits at its start shares the first one; that is no failure",
+    "repeated declarations of capabilities that make a server exit",
+    "a client whose own process exits during start-up shares the first one; no failure is counted",
     "all clients are served",
 )
-async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_path: Path) -> None:
+async def test_a_process_that_exits_for_one_client_does_not_affect_others(tmp_path: Path) -> None:
     program = tmp_path / "exits.py"
     program.write_text(_EXITS)
     entry = {"command": sys.executable, "args": [str(program)]}
@@ -223,7 +224,7 @@ async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_
         async with MCPClient.connect_inprocess(gateway) as client:
             assert (await client.call_tool("s_echo", {"text": "a"}))["content"][0]["text"] == "a"
             async with MCPClient.connect_inprocess(gateway, on_sample=sample) as attacker:
-                for _ in range(10):  # it is served by the first process, without being asked
+                for _ in range(10):  # the first process serves it, without sampling requests
                     served = await attacker.call_tool("s_echo", {"text": "x"})
                     assert served["content"][0]["text"] == "x"
                 result = await client.call_tool("s_echo", {"text": "b"})
@@ -231,11 +232,13 @@ async def test_a_process_that_exits_for_one_client_does_not_keep_others_out(tmp_
 
 
 @pytest.mark.attack(
-    "a client with a name whose declared capabilities make its own process exit",
-    "clients with names never share a process, so the call fails",
-    "the process of other clients is not reached",
+    "an authenticated client whose declared capabilities make its own process exit",
+    "authenticated clients never share a process, so the call fails",
+    "the client does not reach the process of other clients",
 )
-async def test_a_client_with_a_name_is_not_moved_to_the_process_of_others(tmp_path: Path) -> None:
+async def test_an_authenticated_client_is_not_moved_to_the_process_of_others(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / "exits.py"
     program.write_text(_EXITS)
     entry = {"command": sys.executable, "args": [str(program)]}

@@ -1,4 +1,4 @@
-"""Definitions that a server changed, compared with the approved ones: bounded in time and size."""
+"""Comparisons of changed tool definitions with approved ones are limited in time and size."""
 
 import random
 import time
@@ -12,7 +12,7 @@ from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
 from fairlead.policy.tool_lock.tool_diff import difference_of
 from fairlead.protocol.targets.unique_names import merge_names
 
-QUICK = 0.5  # seconds of processor time; 6 KB took 12
+QUICK = 0.5  # seconds of processor time; a definition of 6 KB once took 12
 
 
 def tool(**members: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_a_long_line_is_shown_from_where_it_differs() -> None:
     assert new.endswith('now",')
 
 
-def test_only_what_differs_is_shown() -> None:
+def test_only_differing_lines_are_shown() -> None:
     before, now = tool(), tool(title="T")
     difference = difference_of(LockedTool(digest_of(before), before), now)
     assert difference is not None

@@ -1,4 +1,4 @@
-"""A rule about the path of an endpoint holds for every way to write that path."""
+"""Rules on the path of an endpoint apply to every spelling of the path."""
 
 import asyncio
 
@@ -11,8 +11,8 @@ from tests.support.http_server import serving
 
 
 @pytest.mark.attack(
-    "a POST to `/`, `///` or `/mcp/`, which reach the endpoint at `/mcp` too",
-    "a request has the path of the endpoint that serves it",
+    "a POST to `/`, `///` or `/mcp/`, which also reach the endpoint at `/mcp`",
+    "`path` is the path of the endpoint that serves the request",
     "rules on `path` apply",
 )
 @pytest.mark.parametrize("stateless", [True, False])
@@ -28,7 +28,7 @@ from tests.support.http_server import serving
         ("/mcp/one/", "/mcp/one"),
     ],
 )
-async def test_every_way_to_write_a_path_is_the_path_of_the_endpoint(
+async def test_every_spelling_of_a_path_is_the_path_of_the_endpoint(
     written: str, path: str, stateless: bool
 ) -> None:
     seen: list[str | None] = []

@@ -1,4 +1,4 @@
-"""Clients of a gateway learn a server's name and a reason; only its owner learns the rest."""
+"""Error texts: clients see a server's name and a reason; only its owner sees details."""
 
 import asyncio
 import contextlib
@@ -38,14 +38,14 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
-# None of these looks like a credential, so patterns do not find them.
+# None of these looks like a credential, so redaction patterns do not find them.
 PRINTED = "zebra crossing nineteen"
 ARGUMENT = "walrus-umbrella"
 VARIABLE = "velvet-typhoon"
 PLACE = "quartz-lantern"
 HIDDEN = (PRINTED, ARGUMENT, VARIABLE, PLACE, "Traceback", ".py")
 
-# A server that does one thing wrong.
+# A server with one fault.
 FAULTY = f"""
 import json, sys, time
 fault = sys.argv[1]
@@ -91,7 +91,7 @@ for line in sys.stdin:
 PROGRAMS = {
     "exits": "exited with code 1 during start-up",
     "hangs": "did not answer within 1.5 s",
-    "chats": "writes something else than MCP messages to its output",
+    "chats": "writes output that is not MCP messages",
     "refuses": "answered with error -32000",
     "dies of a probe": "exited with code 7 during start-up",
     "crashes in a call": "exited with code 3",
@@ -172,7 +172,7 @@ class Visit:
         return [("tools/list", {}), ("tools/call", {"name": tool, "arguments": {}})]
 
     def check(self, reason: str) -> None:
-        """Assert that the reason is given, and nothing of what only an owner may know."""
+        """Assert that the client received the reason and no detail that is for the owner only."""
         everything = "\n".join(self.heard)
         assert reason in everything, everything
         for hidden in (*HIDDEN, sys.executable, os.path.basename(sys.executable)):
@@ -180,7 +180,7 @@ class Visit:
 
 
 async def visit_gateway(web: aiohttp.ClientSession, given: dict[str, Any], reason: str) -> str:
-    """Ask in every way for a server that fails, and return what an administrator sees of it."""
+    """Request a failing server over every transport, and return its status for an administrator."""
     settings = {"call_timeout": 1.5, "connect_timeout": 1.5}
     async with (
         Gateway(admin_token="open sesame", relay=_settings(settings)) as gateway,
@@ -209,7 +209,7 @@ def _settings(values: dict[str, Any]) -> Any:
 
 @pytest.mark.covers("CON-07")
 @pytest.mark.parametrize(("fault", "reason"), PROGRAMS.items())
-async def test_no_client_learns_what_a_program_printed_or_how_it_was_started(
+async def test_clients_do_not_see_the_output_or_command_of_a_program(
     fault: str, reason: str, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(LIMIT), aiohttp.ClientSession() as web:
@@ -218,7 +218,9 @@ async def test_no_client_learns_what_a_program_printed_or_how_it_was_started(
 
 @pytest.mark.covers("CON-07")
 @pytest.mark.parametrize(("fault", "reason"), PROGRAMS.items())
-async def test_no_client_of_a_proxy_learns_it(fault: str, reason: str, tmp_path: Path) -> None:
+async def test_clients_of_a_proxy_do_not_see_the_output_or_command(
+    fault: str, reason: str, tmp_path: Path
+) -> None:
     relay = Relay(entry(tmp_path, fault), "bad", call_timeout=1.5, connect_timeout=1.5)
     async with (
         asyncio.timeout(LIMIT),
@@ -228,7 +230,7 @@ async def test_no_client_of_a_proxy_learns_it(fault: str, reason: str, tmp_path:
         visit = Visit(web)
         await visit.in_a_session(url, "do")
         await visit.without_a_session(url, "do")
-        if fault != "refuses":  # the server's own words, which are meant for its clients
+        if fault != "refuses":  # the server's own message, which is for its clients
             visit.check(f"server 'bad' {reason}")
         assert PRINTED not in "".join(visit.heard)
 
@@ -253,7 +255,7 @@ async def test_no_client_of_a_proxy_learns_it(fault: str, reason: str, tmp_path:
     ],
     ids=["program", "folder", "not executable", "port", "host", "socket"],
 )
-async def test_no_client_learns_where_a_server_should_have_been(
+async def test_clients_do_not_see_the_path_or_url_of_a_missing_server(
     given: dict[str, Any], reason: str, owner: str
 ) -> None:
     async with asyncio.timeout(LIMIT), aiohttp.ClientSession() as web:
@@ -261,7 +263,7 @@ async def test_no_client_learns_where_a_server_should_have_been(
 
 
 async def answer_with(text: str) -> tuple[asyncio.Server, int]:
-    """Serve the same HTTP answer to every request."""
+    """Serve the same HTTP response to every request."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -301,7 +303,7 @@ PAGE = f"<html><body>{PRINTED}</body></html>"
     ],
     ids=["500", "502", "401", "redirect", "html", "events", "no http"],
 )
-async def test_no_client_learns_what_a_web_server_answered(said: str, reason: str) -> None:
+async def test_clients_do_not_see_the_response_of_a_web_server(said: str, reason: str) -> None:
     async with asyncio.timeout(LIMIT), aiohttp.ClientSession() as web:
         upstream, port = await answer_with(said)
         async with upstream:
@@ -309,7 +311,7 @@ async def test_no_client_learns_what_a_web_server_answered(said: str, reason: st
             await visit_gateway(web, {"url": url, "headers": {"X-Y": VARIABLE}}, reason)
 
 
-async def test_no_client_learns_what_is_wrong_with_tls() -> None:
+async def test_clients_do_not_see_the_details_of_a_tls_failure() -> None:
     async with asyncio.timeout(LIMIT), aiohttp.ClientSession() as web:
         upstream, port = await answer_with(http_answer("200 OK", PAGE))
         async with upstream:
@@ -317,7 +319,7 @@ async def test_no_client_learns_what_is_wrong_with_tls() -> None:
             await visit_gateway(web, {"url": url}, "the TLS handshake failed")
 
 
-async def test_no_client_learns_why_a_web_socket_was_closed() -> None:
+async def test_clients_do_not_see_the_close_reason_of_a_websocket() -> None:
     async def hang_up(connection: websockets.ServerConnection) -> None:
         await connection.recv()
         await connection.close(1011, PRINTED)
@@ -333,7 +335,7 @@ async def test_no_client_learns_why_a_web_socket_was_closed() -> None:
 
 
 @pytest.mark.covers("STD-06")
-async def test_the_owner_of_a_server_learns_what_it_printed(tmp_path: Path) -> None:
+async def test_the_owner_of_a_server_sees_its_output(tmp_path: Path) -> None:
     given = entry(tmp_path, "exits")
     command = [given["command"], *given["args"]]
     config = MCPClientConfig(timeout_seconds=10, max_retries=0)
@@ -364,7 +366,7 @@ def run_fairlead(folder: Path, *arguments: str, said: str = "") -> subprocess.Co
     )
 
 
-def test_the_command_line_shows_what_a_server_printed(tmp_path: Path) -> None:
+def test_the_command_line_shows_the_output_of_a_server(tmp_path: Path) -> None:
     given = entry(tmp_path, "exits")
     file = tmp_path / "ours" / "mcp.json"
     file.parent.mkdir()
@@ -376,7 +378,7 @@ def test_the_command_line_shows_what_a_server_printed(tmp_path: Path) -> None:
     assert PRINTED in run_fairlead(tmp_path, *call).stderr
 
 
-def test_the_command_of_a_proxy_tells_its_client_only_a_reason(tmp_path: Path) -> None:
+def test_the_proxy_command_sends_its_client_only_a_reason(tmp_path: Path) -> None:
     given = entry(tmp_path, "exits")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
     params = {**hello, "clientInfo": {"name": "c", "version": "1"}}
@@ -388,7 +390,7 @@ def test_the_command_of_a_proxy_tells_its_client_only_a_reason(tmp_path: Path) -
     assert PRINTED in done.stderr
 
 
-def test_the_command_of_a_proxy_names_a_server_by_its_host(tmp_path: Path) -> None:
+def test_the_proxy_command_names_a_server_by_its_host(tmp_path: Path) -> None:
     url = f"http://me:{ARGUMENT}@127.0.0.1:9/{PLACE}/mcp?key={VARIABLE}"
     said = json.dumps(
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
@@ -458,7 +460,7 @@ async def test_a_failure_outside_of_tools_is_an_internal_error_without_details()
         (None, "could not be reached"),
     ],
 )
-def test_a_reason_is_made_of_facts_also_behind_other_failures(
+def test_a_public_reason_has_no_details_even_if_the_error_is_wrapped(
     error: BaseException | None, reason: str
 ) -> None:
     assert public_reason(error) == reason

@@ -193,10 +193,10 @@ def test_a_line_about_a_request_with_many_secrets_is_withheld(
 ) -> None:
     few = to_json({"token": ["secret-one"]})
     many = to_json({"token": [f"secret-{n}" for n in range(LOG_SECRETS.value + 1)]})
-    logger.warning("it has secret-one", extra={ABOUT: Raw(few)})
-    logger.warning("it has secret-7", extra={ABOUT: Raw(many)})
+    logger.warning("value: secret-one", extra={ABOUT: Raw(few)})
+    logger.warning("value: secret-7", extra={ABOUT: Raw(many)})
     assert [record.getMessage() for record in caplog.records] == [
-        "it has [REDACTED]",
+        "value: [REDACTED]",
         "(withheld: the request has too many values or too long secrets to search for)",
     ]
 
@@ -206,8 +206,8 @@ def test_a_line_about_a_request_with_many_values_is_withheld(
 ) -> None:
     hits = LOG_SEARCHED.hits
     for about in (list(range(LOG_SEARCHED.value + 1)), [[{"a": n}] for n in range(500)]):
-        logger.warning("it has values", extra={ABOUT: Raw(to_json({"arguments": about}))})
-    logger.warning("it has few", extra={ABOUT: Raw(to_json({"arguments": [1, 2]}))})
+        logger.warning("value: values", extra={ABOUT: Raw(to_json({"arguments": about}))})
+    logger.warning("value: few", extra={ABOUT: Raw(to_json({"arguments": [1, 2]}))})
     told = [record.getMessage() for record in caplog.records]
     assert [text.startswith("(withheld") for text in told] == [True, True, False]
     assert LOG_SEARCHED.hits == hits + 2

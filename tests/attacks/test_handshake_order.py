@@ -1,4 +1,4 @@
-"""A client cannot get ahead of its own `initialize`, however slow or strict interceptors are."""
+"""Requests of a client wait for its `initialize`, however slow or strict interceptors are."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ LIMIT = 10.0
 
 
 class SlowStart:
-    """An interceptor that takes its time for `initialize`, and notes the order of what passes."""
+    """An interceptor that delays or rejects `initialize` and records the order of exchanges."""
 
     def __init__(self, refuses: bool = False) -> None:
         self.ended: list[str] = []
@@ -66,7 +66,7 @@ async def serving(target: Any) -> AsyncIterator[str]:
             await running
 
 
-async def test_requests_behind_initialize_wait_for_it_and_a_ping_does_not() -> None:
+async def test_requests_after_initialize_wait_for_it_but_a_ping_does_not() -> None:
     opened, order = asyncio.Event(), list[str]()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -95,7 +95,7 @@ async def test_requests_behind_initialize_wait_for_it_and_a_ping_does_not() -> N
     await asyncio.wait({reading})
 
 
-async def test_tool_call_frames_wait_for_the_handshake_that_is_made_for_them() -> None:
+async def test_tool_call_frames_wait_for_their_implicit_handshake() -> None:
     slow = SlowStart()
     relay = Relay(make_server(), interceptors=[slow])
     async with asyncio.timeout(LIMIT), serving(relay) as url, connect(url) as socket:
@@ -113,7 +113,7 @@ async def test_tool_call_frames_wait_for_the_handshake_that_is_made_for_them() -
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_refused_handshake_refuses_every_tool_call_frame(first: bool) -> None:
+async def test_a_rejected_handshake_rejects_every_tool_call_frame(first: bool) -> None:
     strict = SlowStart(refuses=True)
     relay = Relay(make_server(), interceptors=[strict])
     async with asyncio.timeout(LIMIT), serving(relay) as url, connect(url) as socket:

@@ -1,4 +1,4 @@
-"""What a view does not have is, in every answer, like something that does not exist."""
+"""Items outside of a client's view are indistinguishable from items that do not exist."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ WIDE = {"Authorization": "Bearer wide"}
 
 
 def marked(name: str) -> MCPServer:
-    """A server with tools that have an argument in a header, too."""
+    """Return a server whose tools also have an argument in a header."""
     server = MCPServer(name, rate_limit_rate=0)
 
     def where(region: Annotated[str, "Where", Header("Region")] = "") -> str:
@@ -33,7 +33,7 @@ def marked(name: str) -> MCPServer:
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[tuple[Gateway, Web]]:
-    """A gateway to two servers; bob sees a part of one."""
+    """Run a gateway to two servers, where bob's view has a part of one."""
     view = View(servers=("one",), deny=("*sealed",), rename={"one_open": "renamed"})
     async with (
         asyncio.timeout(LIMIT),
@@ -53,16 +53,16 @@ async def scene() -> AsyncIterator[tuple[Gateway, Web]]:
 
 
 @pytest.mark.attack(
-    "calls with wrong `Mcp-Param-*` headers that look for tools outside of the view",
-    "headers are held against the tools of the client's view",
-    "the tool is unknown, as one that does not exist",
+    "calls with wrong `Mcp-Param-*` headers that probe for tools outside of the view",
+    "headers are compared with the tools of the client's view",
+    "the same error as for an unknown tool",
 )
 @pytest.mark.parametrize(
     ("path", "tool", "code"),
     [
         ("", "one_sealed", INVALID_PARAMS),
         ("", "two_open", INVALID_PARAMS),
-        ("", "one_open", INVALID_PARAMS),  # it has another name in the view
+        ("", "one_open", INVALID_PARAMS),  # renamed in the view
         ("", "nothing", INVALID_PARAMS),
         ("/one", "sealed", INVALID_PARAMS),
         ("/one", "nothing", INVALID_PARAMS),
@@ -70,7 +70,9 @@ async def scene() -> AsyncIterator[tuple[Gateway, Web]]:
         ("/one", "open", HEADER_MISMATCH),
     ],
 )
-async def test_checks_of_headers_do_not_reveal_tools(path: str, tool: str, code: int) -> None:
+async def test_header_checks_do_not_reveal_tools_outside_of_the_view(
+    path: str, tool: str, code: int
+) -> None:
     async with scene() as (_, web):
         web.url += path
         call = {"name": tool, "arguments": {"region": "north"}}
@@ -87,7 +89,7 @@ async def test_checks_of_headers_do_not_reveal_tools(path: str, tool: str, code:
 
 
 async def _answers(web: Web, path: str, token: dict[str, str]) -> list[Any]:
-    """The answers to all kinds of requests to a path."""
+    """Return the responses to all kinds of requests to a path."""
     url, seen = f"{web.url}{path}", []
     body, headers = stateless("tools/list", None, token)
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -109,12 +111,12 @@ async def _answers(web: Web, path: str, token: dict[str, str]) -> list[Any]:
 
 
 @pytest.mark.attack(
-    "requests to `/mcp/NAME` that look for servers outside of the view",
-    "the path of a server that the view does not have is like any other",
+    "requests to `/mcp/NAME` that probe for servers outside of the view",
+    "the path of a server outside of the view is treated as unknown",
     "404, as for a server that does not exist; 401 without a token",
 )
 @pytest.mark.parametrize("token", [BOB, {}], ids=["with a narrow view", "without a token"])
-async def test_the_path_of_a_hidden_server_is_like_one_without_a_server(
+async def test_the_path_of_a_hidden_server_behaves_like_an_unknown_path(
     token: dict[str, str],
 ) -> None:
     async with scene() as (_, web):
@@ -126,8 +128,8 @@ async def test_the_path_of_a_hidden_server_is_like_one_without_a_server(
 
 @pytest.mark.attack(
     "`/health`, `/status` and `/`, read by a client with a narrow view",
-    "pages count what the view has and the client's own connections",
-    "nothing about other servers, clients and calls",
+    "pages count the servers and tools of the view and the client's own connections",
+    "pages show no other servers, clients or calls",
 )
 async def test_pages_count_nothing_outside_of_the_view() -> None:
     async with scene() as (_, web):
@@ -152,12 +154,12 @@ async def test_pages_count_nothing_outside_of_the_view() -> None:
 
 
 @pytest.mark.attack(
-    "listening for changes of lists that are about servers outside of the view",
-    "news about a server are for those whose view has it",
+    "listening for list changes of servers outside of the view",
+    "notifications about a server go to clients whose view has it",
     "no notification",
 )
 @pytest.mark.parametrize("version", BOTH)
-async def test_news_of_a_hidden_server_are_not_told(version: str) -> None:
+async def test_notifications_about_a_hidden_server_are_not_sent(version: str) -> None:
     bobs, wides = Ears(), Ears()
 
     def client(url: str, token: dict[str, str], ears: Ears) -> Any:

@@ -1,8 +1,9 @@
-"""Every entry point, kind of request and policy: a narrow client gets nothing outside its share.
+"""Every entry point, kind of request and policy: a narrow client gets no item outside its view.
 
-The tables (`ENTRIES`, `KINDS`, `POLICIES`) are in `identity_scene`. Each test takes one entry point
+The tables (`ENTRIES`, `KINDS`, `POLICIES`) are in `gateway_entry_points`. Each test takes one entry
+point
 and one policy, tries every kind of request there, and compares all outcomes at once. Combinations
-that do not exist are skipped by `missing`, which says why.
+that do not exist are skipped by `missing`, which returns the reason.
 """
 
 import asyncio
@@ -37,11 +38,11 @@ from tests.support.gateway_entry_points import (
     StatelessPost,
 )
 
-_runners: list[asyncio.Runner] = []  # of the `host` that runs
+_runners: list[asyncio.Runner] = []  # one item while `host` runs
 
 
 def in_one_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in a loop that all share: a fresh one for each costs more than the test."""
+    """Run a test in a shared event loop, because a new loop costs more than the test."""
 
     @functools.wraps(test)
     def run(*args: Any, **options: Any) -> None:
@@ -59,18 +60,18 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 def missing(entry: type[Entry], policy: Policy, server: str) -> str | None:
-    """Why there is no such combination; None if there is."""
+    """Return the reason why a combination does not exist, or None if it does."""
     if server and not entry.at_servers:
         return "this transport has one address, that of the merged endpoint"
     if server == "vault" and policy is not POLICIES["view"]:
-        return "only a view takes a whole server away"
+        return "only a view hides a whole server"
     return None
 
 
 def absent(entry: type[Entry], kind: Kind) -> str | None:
-    """Why an entry point does not carry a kind of request; None if it does."""
+    """Return the reason why an entry point does not carry a kind of request, or None if it does."""
     if entry.methods and kind.method not in entry.methods:
-        return "this dialect carries nothing else"
+        return "the method is not part of this format"
     if entry.era not in (*kind.eras, "none"):
         return "the method is not part of this era"
     return None
@@ -92,7 +93,7 @@ COMBINATIONS = [
 
 
 def named(params: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Fill in the prefix that merged names have."""
+    """Replace `{}` by the prefix of merged names."""
     text = json.dumps(params).replace('"{}', f'"{prefix}').replace("{{key}}", "{key}")
     return json.loads(text)  # type: ignore[no-any-return]
 
@@ -102,13 +103,13 @@ def succeeded(response: dict[str, Any]) -> bool:
 
 
 def reached(kind: Kind, response: dict[str, Any]) -> bool:
-    """Whether a client got at something sealed; the error of a tool lock may show it."""
+    """Return True if a client got a sealed item; the error of a tool lock may show it."""
     result = response.get("result", "")
     return MARK in json.dumps(result) if kind.marked else succeeded(response)
 
 
 def sealed_at(kind: Kind, server: str) -> list[dict[str, Any]]:
-    """Params of everything sealed at an endpoint, under the names that it has there."""
+    """Return the params of all sealed items at an endpoint, under their names there."""
     at_notes = [named(one, "" if server else "notes_") for one in kind.sealed]
     at_vault = [named(one, "" if server else "vault_") for one in kind.at_vault]
     return {"": at_notes + at_vault, "notes": at_notes, "vault": at_vault}[server]
@@ -116,12 +117,12 @@ def sealed_at(kind: Kind, server: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("entry", "policy", "server"), COMBINATIONS)
 @in_one_loop
-async def test_a_policy_holds_at_an_entry_point(
+async def test_a_policy_applies_at_every_entry_point(
     host: Host, entry: str, policy: str, server: str
 ) -> None:
     kind_of, rules, place = ENTRIES[entry], POLICIES[policy], host.places[policy]
     kinds = {name: one for name, one in KINDS.items() if absent(kind_of, one) is None}
-    assert kinds, "an entry point that carries nothing"
+    assert kinds, "the entry point carries no kind of request"
     problems: list[str] = []
 
     async def check(who: str, *, sealed: bool) -> None:
@@ -131,7 +132,7 @@ async def test_a_policy_holds_at_an_entry_point(
             await try_all(client, who, sealed=sealed)
         except Refused as exc:
             if server != "vault" or who == WIDE:
-                problems.append(f"{who} is not let in: {exc}")
+                problems.append(f"{who} is rejected: {exc}")
         finally:
             await client.stack.aclose()
 
@@ -146,9 +147,9 @@ async def test_a_policy_holds_at_an_entry_point(
             for params in sealed_at(kind, server):
                 answer = await client.ask(kind.method, params)
                 if reached(kind, answer) and policed:
-                    problems.append(f"{who} gets past: {name} {params}: {answer}")
+                    problems.append(f"{who} bypasses the policy: {name} {params}: {answer}")
                 if not policed and not reached(kind, answer) and not hidden:
-                    problems.append(f"{who} is kept from: {name} {params}: {answer}")
+                    problems.append(f"{who} is denied: {name} {params}: {answer}")
 
     async with asyncio.timeout(LIMIT):
         if policy == "rate":
@@ -162,12 +163,12 @@ async def test_a_policy_holds_at_an_entry_point(
 
 
 async def spend(place: Place) -> None:
-    """Take the one call that the narrow client has, wherever it is next."""
+    """Use up the one call that the rate limit grants the narrow client."""
     async with StatelessPost(place, NARROW) as client:
         await client.ask("tools/call", {"name": "notes_erase", "arguments": {}})
 
 
-# Every message has its principal
+# The principal of every message
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -192,7 +193,7 @@ async def test_every_message_has_the_principal_of_its_client(
         assert succeeded(await client.ask("tools/call", asked))
     seen = spy.seen[before:]
     assert ("client_to_server", "tools/call", NARROW) in seen
-    # A server's own news is for all clients of a connection; what belongs to a call is not.
+    # Notifications of the server itself go to all clients of a connection; those of a call do not.
     own = {method for way, method, _ in seen if way == "server_to_client"} - {
         "notifications/progress",
         "notifications/message",
@@ -207,12 +208,14 @@ async def test_every_message_has_the_principal_of_its_client(
 @pytest.mark.parametrize("policy", ["view", "rule"])
 @pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if one.hears])
 @in_one_loop
-async def test_no_news_of_what_is_sealed(host: Host, entry: str, policy: str) -> None:
+async def test_updates_of_sealed_resources_are_not_sent(
+    host: Host, entry: str, policy: str
+) -> None:
     kind_of, place = ENTRIES[entry], host.places[policy]
     uris = ["note://sealed", "note://open"]
 
     async def subscribe(client: Entry) -> list[str]:
-        """Returns what it was granted."""
+        """Subscribe to both resources and return the granted ones."""
         if client.era == "handshake":
             answers = [await client.ask("resources/subscribe", {"uri": uri}) for uri in uris]
             return [uri for uri, one in zip(uris, answers, strict=True) if succeeded(one)]
@@ -223,7 +226,7 @@ async def test_no_news_of_what_is_sealed(host: Host, entry: str, policy: str) ->
         return list(granted["resourceSubscriptions"])
 
     if kind_of.era == "stateless" and policy == "rule":
-        pytest.skip("a rule blocks subscriptions by their URI; `listen` has a list of them")
+        pytest.skip("a rule blocks the URI of a request, but `listen` has a list of URIs")
     async with (
         asyncio.timeout(LIMIT),
         kind_of(place, NARROW) as narrow,
@@ -248,7 +251,7 @@ async def first_update(client: Entry) -> str:
 
 
 @in_one_loop
-async def test_listen_over_http_grants_only_what_is_open(host: Host) -> None:
+async def test_listen_over_http_grants_only_permitted_resources(host: Host) -> None:
     uris = ["note://sealed", "sealed://x", "vault://gold", "note://open"]
     for server in ("", "/notes"):
         for who, expected in ((NARROW, {"note://open"}), (WIDE, set(uris))):
@@ -265,18 +268,18 @@ async def test_listen_over_http_grants_only_what_is_open(host: Host) -> None:
                         line = await stream.content.readline()
                 granted = json.loads(line[5:])["params"]["notifications"]
                 found = set(granted["resourceSubscriptions"])
-                if server:  # where that URI is none of the vault's
+                if server:  # at this endpoint, the URI does not belong to the vault
                     found.discard("vault://gold")
                     expected = expected - {"vault://gold"}
                 assert found == expected
 
 
-# Sessions of others
+# Sessions of other clients
 
 
 @in_one_loop
-async def test_a_session_serves_no_other_principal(host: Host) -> None:
-    """POST, batch, GET, a resumed stream and DELETE with the id of another client's session."""
+async def test_a_session_rejects_other_principals(host: Host) -> None:
+    """Use POST, batch, GET, a resumed stream and DELETE with the id of another client's session."""
     place = host.places["view"]
     call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "notes_erase"}}
     async with asyncio.timeout(LIMIT), PostInSession(place, WIDE) as owner:
@@ -299,7 +302,7 @@ async def test_a_session_serves_no_other_principal(host: Host) -> None:
 
 
 @in_one_loop
-async def test_the_stream_of_another_client_takes_no_messages(host: Host) -> None:
+async def test_the_stream_of_another_client_accepts_no_messages(host: Host) -> None:
     place = host.places["view"]
     async with asyncio.timeout(LIMIT), ENTRIES["HTTP+SSE"](place, WIDE) as owner:
         headers = {"Authorization": f"Bearer {NARROW}"}
@@ -310,7 +313,7 @@ async def test_the_stream_of_another_client_takes_no_messages(host: Host) -> Non
 
 @pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if not one.methods])
 @in_one_loop
-async def test_a_call_is_not_cancelled_by_another_client(host: Host, entry: str) -> None:
+async def test_another_client_cannot_cancel_a_call(host: Host, entry: str) -> None:
     place = host.places["view"]
     async with (
         asyncio.timeout(LIMIT),
@@ -329,7 +332,7 @@ async def test_a_call_is_not_cancelled_by_another_client(host: Host, entry: str)
 
 @pytest.mark.parametrize("entry", [name for name, one in ENTRIES.items() if not one.methods])
 @in_one_loop
-async def test_a_locked_tool_is_in_no_list(host: Host, entry: str) -> None:
+async def test_a_locked_tool_is_not_listed(host: Host, entry: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         ENTRIES[entry](host.places["tool lock"], WIDE) as client,
@@ -351,7 +354,7 @@ async def fetch(url: str, token: str, method: str = "GET", **headers: str) -> tu
 
 @pytest.mark.parametrize("path", ["/", "/status"])
 @in_one_loop
-async def test_a_page_shows_only_what_its_reader_sees(host: Host, path: str) -> None:
+async def test_a_page_shows_only_servers_in_the_view_of_its_reader(host: Host, path: str) -> None:
     base = host.places["view"].urls["tcp"].removesuffix("/mcp")
     status, narrow = await fetch(base + path, NARROW)
     assert (status, "notes" in narrow, "vault" in narrow) == (200, True, False)
@@ -361,7 +364,7 @@ async def test_a_page_shows_only_what_its_reader_sees(host: Host, path: str) -> 
 
 
 @in_one_loop
-async def test_metrics_are_for_those_who_see_everything(host: Host) -> None:
+async def test_metrics_require_an_unrestricted_view(host: Host) -> None:
     url = host.places["view"].urls["tcp"].removesuffix("/mcp") + "/metrics"
     assert (await fetch(url, NARROW))[0] == 403
     assert (await fetch(url, WIDE))[0] == 200
@@ -394,11 +397,11 @@ async def test_the_admin_api_needs_its_own_token(host: Host, method: str, path: 
         assert (await fetch(url, NARROW, method, **{"X-Admin-Token": "admin"}))[0] == 200
 
 
-# REST, which only a plain server has
+# REST, which only plain servers have
 
 
 @in_one_loop
-async def test_rest_knows_its_caller(host: Host) -> None:
+async def test_rest_calls_have_the_principal_of_the_token(host: Host) -> None:
     base = host.rest.removesuffix("/mcp")
 
     async def call(tool: str, token: str) -> tuple[int, str]:
@@ -416,6 +419,6 @@ async def test_rest_knows_its_caller(host: Host) -> None:
 
 @in_one_loop
 async def test_every_era_and_version_is_in_the_table() -> None:
-    """So that an entry point is not lost without notice."""
+    """Guard against an entry point being removed unnoticed."""
     assert {entry.era for entry in ENTRIES.values()} == {"handshake", "stateless", "none"}
     assert any(getattr(entry, "version", "") == HANDSHAKE for entry in ENTRIES.values())

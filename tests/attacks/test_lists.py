@@ -1,4 +1,4 @@
-"""Lists of a hostile server: a client reads a limited part, a gateway keeps the last good ones."""
+"""Lists of a hostile server: clients read a limited part, gateways keep the last good ones."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ for request in requests():
     elif "id" in request:
         refuse(request)
 """
-# What each page has, and which cursor: new ones for ever, or a circle of two.
+# Size and number of the items of a page; every cursor is new, so the list has no end.
 SHAPES = {
     "bytes": "SIZE, COUNT, CURSOR_OF = 1_000_000, 1, 'new'",
     "items": "SIZE, COUNT, CURSOR_OF = 1, 5_000, 'new'",
@@ -65,7 +65,7 @@ async def test_a_client_stops_reading_an_endless_list(
                 await listing()
 
 
-async def test_what_a_client_reads_can_be_set(tmp_path: Path) -> None:
+async def test_the_list_limit_of_a_client_can_be_configured(tmp_path: Path) -> None:
     command = endless(tmp_path, "items", stateless=False)
     config = MCPClientConfig(max_list_items=10_000)
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command, config=config) as client:
@@ -73,21 +73,21 @@ async def test_what_a_client_reads_can_be_set(tmp_path: Path) -> None:
             await client.list_tools()
 
 
-async def test_a_cursor_that_comes_again_ends_the_list(tmp_path: Path) -> None:
+async def test_a_repeated_cursor_ends_the_list(tmp_path: Path) -> None:
     source = "SIZE, COUNT = 1, 1\n" + ENDLESS.replace("CURSOR}", "str(number % 3)}")
     command = program(tmp_path, source, stateless=False)
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command) as client:
         assert len(await client.list_tools()) == 4
 
 
-def test_a_page_of_tiny_items_is_refused_before_it_is_decoded() -> None:
+def test_a_page_of_tiny_items_is_rejected_before_it_is_decoded() -> None:
     page = b'{"tools":[' + b"1," * 1_000_000 + b"1]}"
     with pytest.raises(ListTooLarge, match="tools/list has more than 20000 items"):
         ListBudget("tools/list").page(page)
 
 
 @pytest.mark.parametrize("shape", ["bytes", "items"])
-async def test_a_gateway_lists_the_other_servers_and_says_what_is_wrong(
+async def test_a_gateway_lists_the_other_servers_and_reports_the_error(
     tmp_path: Path, shape: str
 ) -> None:
     command, *arguments = endless(tmp_path, shape, stateless=False)
@@ -135,7 +135,7 @@ def tool(name: str, size: int = 0) -> Raw:
     return Raw(to_json({"name": name, "description": "d" * size, "inputSchema": {}}))
 
 
-def test_all_lists_together_have_a_limit() -> None:
+def test_all_lists_together_are_limited_in_bytes() -> None:
     catalog = MergedCatalog(server_bytes=3000, total_bytes=5000)
     assert catalog.put("a", ListKind.TOOLS, [tool("x", 2000)])
     with pytest.raises(ListTooLarge, match="its lists have more than 3000 bytes"):
@@ -149,14 +149,14 @@ def test_all_lists_together_have_a_limit() -> None:
     assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_y", "c_x"]
 
 
-def test_an_item_that_is_too_large_is_left_out() -> None:
+def test_an_item_that_is_too_large_is_omitted() -> None:
     catalog = MergedCatalog()
     catalog.put("a", ListKind.TOOLS, [tool("x"), tool("y", ITEM_BYTES.value)])
     assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_x"]
     assert catalog.left_out == {"a": 1}
 
 
-def test_a_merged_list_continues_where_a_message_would_be_too_large() -> None:
+def test_a_merged_list_is_split_before_a_message_becomes_too_large() -> None:
     catalog = MergedCatalog()
     size = ITEM_BYTES.value - 1000
     count = 2 * PAGE_BYTES.value // size
@@ -174,7 +174,7 @@ def test_a_merged_list_continues_where_a_message_would_be_too_large() -> None:
     assert found == [f"s{n:02}_x" for n in range(count)]
 
 
-def test_a_server_has_a_limited_number_of_templates_that_are_matched() -> None:
+def test_the_number_of_matched_templates_of_a_server_is_limited() -> None:
     catalog = MergedCatalog()
     more = TEMPLATES.value + 10
     items = [Raw(to_json({"name": "t", "uriTemplate": f"x://{n}/{{a}}"})) for n in range(more)]

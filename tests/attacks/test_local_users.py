@@ -1,4 +1,4 @@
-"""Other users of the same machine: they are mentioned, and kept out of sockets and files."""
+"""Other users of the same machine: warnings mention them, and sockets and files exclude them."""
 
 import io
 import json
@@ -38,13 +38,13 @@ PEOPLE = {
     1002: ("backup", "/usr/sbin/nologin"),
     1003: ("daemon2", "/bin/false"),
     65534: ("nobody", "/bin/sh"),
-    1_234_567: ("eve", "/bin/sh"),  # of a directory service
+    1_234_567: ("eve", "/bin/sh"),  # from a directory service
 }
 
 
 @pytest.fixture
 def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine with these accounts, on which we are Ada."""
+    """Simulate a machine with these accounts, where the current user is Ada."""
 
     def entry(uid: int) -> pwd.struct_passwd:
         name, shell = PEOPLE[uid]
@@ -62,7 +62,7 @@ def owners(monkeypatch: pytest.MonkeyPatch, *uids: int) -> None:
     monkeypatch.setattr(module, "_process_owners", lambda: iter(uids))
 
 
-def test_people_who_run_something_are_found(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_with_processes_are_found(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert other_users() == []
     owners(monkeypatch, 0, 33, 1000, 1002, 1003, 65534, 100_000)
     assert other_users() == []
@@ -70,14 +70,14 @@ def test_people_who_run_something_are_found(people: Path, monkeypatch: pytest.Mo
     assert other_users() == ["bob", "eve"]
 
 
-def test_people_who_are_logged_in_are_found(people: Path) -> None:
+def test_logged_in_users_are_found(people: Path) -> None:
     (people / "users").mkdir()
     for uid in (1000, 1001):
         (people / "users" / str(uid)).touch()
     assert other_users() == ["bob"]
 
 
-def test_on_this_machine_it_never_fails() -> None:
+def test_other_users_can_be_determined_on_this_machine() -> None:
     assert pwd.getpwuid(os.getuid()).pw_name not in other_users()
 
 
@@ -99,7 +99,7 @@ def announced_by(one: ListenAddress) -> str:
     return err.getvalue()
 
 
-def test_other_users_are_mentioned_where_they_could_come_in(
+def test_a_warning_names_other_users_who_could_connect(
     people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FAIRLEAD_AUTH_TOKEN", raising=False)
@@ -113,7 +113,7 @@ def test_other_users_are_mentioned_where_they_could_come_in(
     assert "warning" not in announced_by(endpoint(unix=str(people / "s")))
 
 
-def test_a_socket_that_others_can_replace_is_mentioned(people: Path) -> None:
+def test_a_warning_names_a_socket_that_others_can_replace(people: Path) -> None:
     (people / "open").mkdir()
     (people / "open").chmod(0o777)
     inside = endpoint(unix=str(people / "open" / "s"))
@@ -122,7 +122,7 @@ def test_a_socket_that_others_can_replace_is_mentioned(people: Path) -> None:
     assert "warning" not in announced_by(inside)
 
 
-def test_up_mentions_other_users(person: Person, tmp_path: Path) -> None:
+def test_up_warns_of_other_users(person: Person, tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(
@@ -139,10 +139,10 @@ def test_up_mentions_other_users(person: Person, tmp_path: Path) -> None:
         assert "(bob, eve)" in warning
 
 
-# A token that is made for the occasion
+# Generated tokens
 
 
-def test_a_token_that_is_made_is_new_each_time_and_shown() -> None:
+def test_a_generated_token_is_new_each_time_and_shown() -> None:
     one, two = endpoint(token="auto"), endpoint(token="auto")
     assert one.token != two.token
     assert len(one.token or "") >= 32
@@ -154,7 +154,7 @@ def test_a_token_that_is_made_is_new_each_time_and_shown() -> None:
         assert "TOKEN" in text, program
 
 
-def test_up_with_a_token_of_its_own_lets_in_who_knows_it(person: Person) -> None:
+def test_up_requires_its_generated_token(person: Person) -> None:
     with running(person, "up", "--port", "0", "--json", "--token", "auto") as up:
         report = up.report()
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -168,7 +168,7 @@ def test_up_with_a_token_of_its_own_lets_in_who_knows_it(person: Person) -> None
 
 @pytest.fixture(autouse=True)
 def open_mask() -> Iterator[None]:
-    """Nothing may rely on the umask."""
+    """Clear the umask, so that no test relies on it."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -178,13 +178,13 @@ def mode(path: Path | str) -> str:
     return oct(stat.S_IMODE(os.stat(path).st_mode))
 
 
-def test_a_socket_of_http_is_its_users_own(tmp_path: Path) -> None:
+def test_an_http_socket_is_private_to_its_user(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "s"
     with bind("", 0, str(path), HttpSettings(), insecure=False):
         assert (mode(path), mode(path.parent)) == ("0o600", "0o700")
 
 
-async def test_what_can_be_watched_is_its_users_own(tmp_path: Path) -> None:
+async def test_the_watch_folder_is_private_to_its_user(tmp_path: Path) -> None:
     machine = HostPaths(
         platform="linux", home=str(tmp_path), env={"FAIRLEAD_HOME": f"{tmp_path}/f"}, cwd="/"
     )
@@ -196,7 +196,7 @@ async def test_what_can_be_watched_is_its_users_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_a_tape_is_its_users_own(tmp_path: Path, was_there: bool) -> None:
+def test_a_tape_is_private_to_its_user(tmp_path: Path, was_there: bool) -> None:
     tape = tmp_path / "folder" / "a.tape.jsonl"
     if was_there:
         tape.parent.mkdir()
@@ -208,7 +208,7 @@ def test_a_tape_is_its_users_own(tmp_path: Path, was_there: bool) -> None:
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_kept_sessions_are_their_users_own(tmp_path: Path, was_there: bool) -> None:
+def test_stored_sessions_are_private_to_their_user(tmp_path: Path, was_there: bool) -> None:
     path = tmp_path / "folder" / "sessions.db"
     if was_there:
         path.parent.mkdir()
@@ -219,7 +219,7 @@ def test_kept_sessions_are_their_users_own(tmp_path: Path, was_there: bool) -> N
     store.close()
 
 
-def test_approvals_and_our_own_file_are_their_users_own(person: Person) -> None:
+def test_approvals_and_configuration_are_private_to_their_user(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     person.does("mcp", "approve", "p", "--yes")
     person.does("mcp", "add", "a", "--", "x")

@@ -1,4 +1,4 @@
-"""Text of one peer, matched against patterns of another: the time grows with the length only."""
+"""Patterns of one peer matched against text of another take linear time."""
 
 import importlib
 import json
@@ -52,7 +52,7 @@ def test_a_template_takes_linear_time(template: str, uri: str) -> None:
     assert seconds(UriTemplate(template).match, uri) < QUICK
 
 
-def test_templates_and_uris_have_a_limit() -> None:
+def test_templates_and_uris_are_limited_in_length() -> None:
     long = "x://" + "a" * TEMPLATE_TEXT.value
     with pytest.raises(ValueError, match="longer than"):
         UriTemplate(long)
@@ -75,8 +75,10 @@ STEPS = st.lists(
 
 
 @given(STEPS, LETTERS)
-def test_a_match_is_that_of_the_regular_expression(drawn: list[Any], text: str) -> None:
-    """The one with the same parts, which takes the same text for each of them."""
+def test_a_template_matches_like_the_equivalent_regular_expression(
+    drawn: list[Any], text: str
+) -> None:
+    """Compare with a regular expression of the same parts, including the text of each variable."""
     steps: list[TemplateStep] = []
     pattern = ""
     for number, one in enumerate(drawn):
@@ -106,7 +108,7 @@ def test_a_pattern_of_a_rule_takes_linear_time(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "(?P<n>a)(?P=n)", "a{2000}"])
-def test_a_pattern_that_is_not_linear_is_refused_with_a_remedy(pattern: str) -> None:
+def test_a_pattern_that_is_not_linear_is_rejected_with_a_remedy(pattern: str) -> None:
     with pytest.raises(InvalidTest, match="cannot run in linear time.*not_matches"):
         compare({"matches": pattern})
     with pytest.raises(ValueError, match="cannot run in linear time"):
@@ -122,10 +124,10 @@ ALIKE = (
 
 @given(st.text(st.sampled_from("aAbéÉ٣ \n\u00a0/.,-_0[]^@\x08\x1c"), max_size=8))
 @pytest.mark.parametrize("pattern", ALIKE)
-def test_patterns_mean_what_they_mean_to_python(pattern: str, text: str) -> None:
+def test_patterns_match_like_those_of_python(pattern: str, text: str) -> None:
     expected = re.search(pattern, text) is not None
     if r"\B" in pattern and not text.isascii():
-        return  # by ASCII letters only, as documented
+        return  # ASCII letters only, as documented
     assert LinearPattern(pattern).matches(text) is expected
 
 
@@ -185,8 +187,8 @@ PIECES = [
     [value for *_, value in EXPRESSIONS],
     ids=[f"{m.__name__}.{n}" for m, n, _ in EXPRESSIONS],
 )
-def test_expressions_of_ours_take_linear_time(expression: re.Pattern[Any]) -> None:
-    """Repeated pieces, long enough for anything quadratic to take seconds."""
+def test_our_own_expressions_take_linear_time(expression: re.Pattern[Any]) -> None:
+    """Match repeated pieces that are long enough for quadratic time to take seconds."""
     for piece in PIECES:
         for start in ("", "token", '"', "a://"):
             text: Any = start + piece * (20_000 // len(piece)) + "\x00"

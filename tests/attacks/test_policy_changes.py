@@ -1,4 +1,4 @@
-"""Clients, views and tokens change while requests of clients are under way."""
+"""Changes of clients, views and tokens while requests of clients are in progress."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ PATHS = pytest.mark.parametrize("path", ["", "/one"])
 
 
 class Hold:
-    """Hold calls of tools until the test lets them go on, as a rule with a delay does."""
+    """An interceptor that holds tool calls until the test releases them."""
 
     def __init__(self) -> None:
         self.arrived, self.go_on = asyncio.Event(), asyncio.Event()
@@ -38,13 +38,13 @@ class Hold:
 
 
 class Place:
-    """A gateway over HTTP that follows its file."""
+    """A gateway over HTTP that follows changes of its file."""
 
     def __init__(self, path: Path, gateway: Gateway, admission: ClientAccess, url: str) -> None:
         self.path, self.gateway, self.admission, self.url = path, gateway, admission, url
 
     async def write(self, text: str) -> None:
-        """Change the file, and follow it."""
+        """Change the file and apply it."""
         self.path.write_text(text)
         await self.admission.follow(read_gateway_file(self.path), self.gateway)
 
@@ -73,14 +73,12 @@ async def scene(
 
 
 @pytest.mark.attack(
-    "a call that waits while its client is removed from the gateway's file",
-    "a removed client has a view that permits nothing",
+    "a waiting call whose client is removed from the gateway's file",
+    "a removed client has an empty view",
     "the call ends with an error and does not reach the server",
 )
 @PATHS
-async def test_a_waiting_call_of_a_removed_client_gets_no_wider_view(
-    tmp_path: Path, path: str
-) -> None:
+async def test_a_waiting_call_of_a_removed_client_is_rejected(tmp_path: Path, path: str) -> None:
     hold = Hold()
     async with (
         scene(tmp_path, make("one"), ALICE + BOB + VIEWS, hold) as place,
@@ -94,7 +92,7 @@ async def test_a_waiting_call_of_a_removed_client_gets_no_wider_view(
             await call
 
 
-async def test_a_removed_client_without_a_view_of_its_own_may_use_nothing(tmp_path: Path) -> None:
+async def test_a_removed_client_without_its_own_view_is_denied_everything(tmp_path: Path) -> None:
     hold = Hold()
     async with (
         scene(tmp_path, make("one"), ALICE + BOB + VIEWS, hold) as place,
@@ -134,9 +132,9 @@ async def test_a_stateless_call_at_a_server_ends_when_its_client_is_removed(
 
 
 @pytest.mark.attack(
-    "a client of the gateway's file that has the name of the unnamed token",
+    "a client in the gateway's file with the name of the unnamed token",
     "the name `token` is reserved, and each token belongs to one principal",
-    "the file is refused",
+    "the file is rejected",
 )
 @pytest.mark.parametrize(
     ("text", "reason"),
@@ -156,13 +154,13 @@ def test_no_client_shares_a_principal_with_the_unnamed_token(
 
 
 @pytest.mark.attack(
-    "reading a cached resource after the view of the client has denied it",
-    "a cache forgets all answers when views change",
+    "reading a cached resource after a change of the view has denied it",
+    "caches are cleared when views change",
     "the resource is not found",
 )
 @PATHS
 @pytest.mark.parametrize("scope", ["public", "private"])
-async def test_a_cache_serves_nothing_that_a_view_has_denied_since(
+async def test_a_cached_resource_is_not_served_after_a_view_denies_it(
     tmp_path: Path, path: str, scope: str
 ) -> None:
     server = MCPServer("one", cache_ttl=3600.0, cache_scope=scope)
@@ -173,7 +171,7 @@ async def test_a_cache_serves_nothing_that_a_view_has_denied_since(
 
 
 @PATHS
-async def test_a_cache_of_a_rules_file_serves_nothing_that_a_view_has_denied_since(
+async def test_a_resource_cached_by_a_rule_is_not_served_after_a_view_denies_it(
     tmp_path: Path, path: str
 ) -> None:
     server = MCPServer("one", cache_ttl=3600.0, cache_scope="public")
@@ -207,7 +205,7 @@ async def test_a_cache_of_a_rules_file_serves_nothing_that_a_view_has_denied_sin
                 await bob.read_resource("one://plan")
 
 
-async def test_an_answer_that_was_under_way_when_views_changed_is_not_cached(
+async def test_a_result_of_a_request_sent_before_views_changed_is_not_cached(
     tmp_path: Path,
 ) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()

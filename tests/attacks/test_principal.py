@@ -1,4 +1,4 @@
-"""Anonymous is a principal of its own: no client can take its place by choosing a name."""
+"""The anonymous principal is distinct from every name that a client can choose."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def exchange(principal: Principal, params: dict[str, Any], method: str = "tools/
     return Exchange(message, caller, head, up, context, NullReplyPath(principal))
 
 
-# A missing decision is an error, not a default.
+# The principal is a required argument
 
 
 def test_a_caller_cannot_be_made_without_a_principal() -> None:
@@ -75,11 +75,11 @@ def test_every_caller_of_a_conversation_has_its_principal(principal: Principal) 
     assert assumed.sender.principal == principal
 
 
-# Anonymous equals no name.
+# Anonymous differs from every name
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_anonymous_equals_no_name(name: str) -> None:
+def test_anonymous_differs_from_every_name(name: str) -> None:
     assert name != ANONYMOUS
     assert len({name, ANONYMOUS}) == 2
     assert principal_name(name) == name
@@ -93,7 +93,7 @@ def test_anonymous_is_null_in_files_and_back() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_sealed_state_of_an_anonymous_call_is_refused_to_every_name(name: str) -> None:
+async def test_sealed_state_of_an_anonymous_call_is_rejected_from_named_clients(name: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -116,7 +116,7 @@ async def test_sealed_state_of_an_anonymous_call_is_refused_to_every_name(name: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_parked_state_of_an_anonymous_call_is_refused_to_every_name(name: str) -> None:
+async def test_parked_state_of_an_anonymous_call_is_rejected_from_named_clients(name: str) -> None:
     parked = ParkedCalls(RelaySettings())
     members = {"name": Raw(b'"t"')}
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
@@ -127,7 +127,7 @@ async def test_parked_state_of_an_anonymous_call_is_refused_to_every_name(name: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_stored_anonymous_session_is_not_found_by_any_name(name: str) -> None:
+async def test_a_stored_anonymous_session_is_not_found_by_named_clients(name: str) -> None:
     store = MemorySessionStore()
     restorer = SessionRestorer(store, 0, *(lambda *_: None,) * 3)  # type: ignore[arg-type]
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
@@ -149,7 +149,7 @@ async def test_a_stored_anonymous_session_is_not_found_by_any_name(name: str) ->
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("scope", ["private", "public"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_cached_result_of_an_anonymous_client_serves_no_name(
+async def test_a_cached_result_of_an_anonymous_client_is_not_served_to_named_clients(
     name: str, scope: str, shared: bool
 ) -> None:
     cache, answered = Cache(shared=shared), list[Principal]()

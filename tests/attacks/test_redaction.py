@@ -1,4 +1,4 @@
-"""Secrets leave no trace: by their form, and by their value in whatever form it is repeated."""
+"""Redaction of secrets by their format, and by their value in every encoding."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ from fairlead.redaction.token_patterns import may_hold_token
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
-LETTERS = "Zq7Xk2Lm9Rt4Vw8Yb3Nc6Df1Gh5Js0Pa"  # 32 of them, in no order
+LETTERS = "Zq7Xk2Lm9Rt4Vw8Yb3Nc6Df1Gh5Js0Pa"  # 32 characters in no order
 
 
 def jwt(**claims: Any) -> str:
@@ -45,7 +45,7 @@ def pem(kind: str, newline: str) -> str:
     return f"-----BEGIN {kind}-----{newline}{body}{newline}-----END {kind}-----"
 
 
-# Put together here, so that no scanner takes this file for a leak.
+# Assembled here, so that scanners do not report this file.
 TOKENS = {
     "GitHub": "ghp" + f"_{LETTERS}abcd",
     "GitHub OAuth": "gho" + f"_{LETTERS}abcd",
@@ -71,7 +71,7 @@ TOKENS = {
     "key with escaped line breaks": pem("EC PRIVATE KEY", "\\n"),
     "key that is cut off": pem("PRIVATE KEY", "\n").partition("-----END")[0],
 }
-# A part of each that must not be left.
+# The part of each token that must not remain.
 PARTS = dict.fromkeys(TOKENS, LETTERS[:16]) | {
     "AWS": "IOSFODNN7EXAMPLE",
     "AWS session": "Y34FZKBOKMUTVV7A",
@@ -94,7 +94,7 @@ AROUND: dict[str, Callable[[str], str]] = {
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("name", TOKENS)
-def test_a_token_is_recognised_by_its_form(name: str, around: str) -> None:
+def test_a_token_is_recognised_by_its_format(name: str, around: str) -> None:
     text, part = AROUND[around](TOKENS[name]), PARTS[name]
     assert part in text
     for clean in (redact(text), Redactor().text(text)):
@@ -158,7 +158,7 @@ HARMLESS = [
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("text", HARMLESS)
-def test_ordinary_texts_stay_as_they_are(text: str) -> None:
+def test_ordinary_texts_are_unchanged(text: str) -> None:
     assert redact(text) == text
     raw = json.dumps({"result": {"text": text}}).encode()
     assert Redactor().message(raw) is raw
@@ -172,7 +172,7 @@ def test_no_file_of_this_repository_looks_like_a_token() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TOKENS if "key" not in name])
-def test_each_token_is_noticed_by_the_quick_look(name: str) -> None:
+def test_each_token_is_found_by_the_quick_check(name: str) -> None:
     token = TOKENS[name].encode()
     for before in (b"", b'"', b" ", b"\\n", b"%0A", b"=", b"\xc3\xa4"):
         assert may_hold_token(before + token)
@@ -205,7 +205,7 @@ def test_each_token_is_noticed_by_the_quick_look(name: str) -> None:
         ),
     ],
 )
-def test_time_grows_with_the_length_and_no_faster(piece: str) -> None:
+def test_redaction_takes_linear_time(piece: str) -> None:
     redactor = Redactor(values=["hunter2-hunter2", 'quo"ted\\', "aaaaaaaa"])
     text = piece * (200_000 // len(piece))
     started = time.process_time()
@@ -215,7 +215,7 @@ def test_time_grows_with_the_length_and_no_faster(piece: str) -> None:
     assert time.process_time() - started < 4.0
 
 
-# Values that are known
+# Known values
 
 
 def in_base64(value: str, before: bytes, behind: bytes) -> str:
@@ -264,7 +264,7 @@ values = st.text(
     around=st.tuples(st.text(max_size=12), st.text(max_size=12)),
     spelling=st.sampled_from(["ascii", "utf-8", "slashes", "escapes"]),
 )
-def test_a_known_value_is_removed_in_every_form_and_place(
+def test_a_known_value_is_removed_in_every_encoding_and_position(
     form: str,
     value: str,
     before: bytes,
@@ -273,7 +273,7 @@ def test_a_known_value_is_removed_in_every_form_and_place(
     spelling: str,
 ) -> None:
     written = FORMS[form](value, before, behind)
-    # Around it may be what happens to continue the form, or to be one.
+    # The surrounding text may happen to continue the encoded value, or to contain it.
     text = f"{around[0]} {written} {around[1]}".encode("utf-8", "replace").decode()
     assume(value not in f"{around[0]} {around[1]}{REDACTED}")
     redactor = Redactor(values=[value])
@@ -290,7 +290,7 @@ def test_a_known_value_is_removed_in_every_form_and_place(
 
 
 def every_escape_or_plain(text: str) -> str:
-    """Escape every second character, so that no run of the value is left."""
+    """Escape every second character, so that no part of the value remains unescaped."""
     return "".join(
         every_escape(char) if number % 2 else json.dumps(char)[1:-1]
         for number, char in enumerate(text)
@@ -298,7 +298,7 @@ def every_escape_or_plain(text: str) -> str:
 
 
 def holds(text: str, value: str) -> bool:
-    """Return True if one of the forms of the value is left, also in what text encodes."""
+    """Return True if an encoding of the value remains, also in decoded base64."""
     plain = value.encode()
     found = value in text or plain.hex() in text.lower()
     for piece in text.replace("-", "+").replace("_", "/").split():
@@ -312,7 +312,7 @@ def holds(text: str, value: str) -> bool:
     return found
 
 
-def test_a_part_of_a_key_with_many_lines_is_removed_too() -> None:
+def test_a_single_line_of_a_known_key_is_removed() -> None:
     key = pem("PRIVATE KEY", "\n").replace(LETTERS, LETTERS[::-1])
     line = key.splitlines()[2]
     redactor = Redactor(values=[key])
@@ -322,7 +322,7 @@ def test_a_part_of_a_key_with_many_lines_is_removed_too() -> None:
 
 
 @pytest.mark.parametrize("size", [6, 7, 11, 14, 15, 16, 40])
-def test_short_and_long_values_are_noticed_at_every_offset(size: int) -> None:
+def test_short_and_long_values_are_found_at_every_offset(size: int) -> None:
     value = (LETTERS * 2)[:size]
     redactor = Redactor(values=[value])
     for before in range(40):
@@ -339,7 +339,7 @@ def test_short_and_long_values_are_noticed_at_every_offset(size: int) -> None:
         *(("LOG_LEVEL", False), ("KEYBOARD", False), ("PATHS", False), ("AUTHOR", False)),
     ],
 )
-def test_variables_of_an_entry_are_secret_by_their_names(variable: str, secret: bool) -> None:
+def test_variables_with_secret_names_are_secret(variable: str, secret: bool) -> None:
     entry = {"command": "x", "env": {variable: "correct-horse-battery"}, "inheritEnv": []}
     assert ("correct-horse-battery" in secrets_of(entry)) is secret
 
@@ -349,7 +349,7 @@ def test_the_working_directory_is_not_a_secret(monkeypatch: pytest.MonkeyPatch) 
     assert "/home/ada/project" not in secrets_of({"command": "x"})
 
 
-def test_a_variable_that_holds_a_token_is_secret_whatever_its_name() -> None:
+def test_a_variable_with_a_token_is_secret_regardless_of_its_name() -> None:
     token = TOKENS["GitLab"]
     assert token in secrets_of({"command": "x", "env": {"FLAVOUR": token}, "inheritEnv": []})
 
@@ -375,7 +375,7 @@ KEY = "correct/horse+battery=staple"
 
 @pytest.mark.covers("OBS-05", "GTW-10")
 @pytest.mark.parametrize("version", ["2025-11-25", "auto"])
-async def test_tapes_archives_journals_audits_and_clients_do_not_see_it(
+async def test_tapes_archives_journals_audits_and_clients_do_not_contain_a_key(
     version: str, tmp_path: Path
 ) -> None:
     redactor = Redactor()

@@ -1,4 +1,4 @@
-"""A header that decides something and occurs twice is not read in one way or the other."""
+"""Requests with a repeated security-relevant header are rejected, not interpreted."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from tests.support.http_server import serving
 
 @pytest.mark.attack(
     "a second `Authorization`, `Host` or `Mcp-Session-Id` header, with any method",
-    "a header that decides something occurs once",
-    "400, and the session stays as it was",
+    "security-relevant headers may occur only once",
+    "400, and the session is unchanged",
 )
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @pytest.mark.parametrize(
     "name", ["Authorization", "Host", "Mcp-Session-Id", "MCP-Protocol-Version", "Origin"]
 )
-async def test_a_repeated_header_is_refused_with_every_method(method: str, name: str) -> None:
+async def test_a_repeated_header_is_rejected_with_every_method(method: str, name: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("one"), verify_token=lambda token: token) as web,

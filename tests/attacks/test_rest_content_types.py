@@ -1,4 +1,4 @@
-"""A web page cannot make a browser call tools: no entry point accepts what needs no preflight."""
+"""Web pages cannot make a browser call tools: every entry point requires a preflight."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "s
 
 
 class Place:
-    """A server on a real port, and what has happened to it."""
+    """A server on a real port and the number of calls of its tool."""
 
     def __init__(self, url: str) -> None:
         self.port = int(url.split(":")[2].split("/")[0])
@@ -42,7 +42,7 @@ class Place:
     async def send(
         self, method: str, path: str, body: bytes, headers: dict[str, str | None]
     ) -> tuple[int, str]:
-        """Send exactly these headers, and return status and body."""
+        """Send a request with exactly these headers, and return status and body."""
         sent = {"Host": f"127.0.0.1:{self.port}", "Connection": "close", **headers}
         lines = [f"{name}: {value}" for name, value in sent.items() if value is not None]
         head = "\r\n".join([f"{method} {path} HTTP/1.1", *lines, f"Content-Length: {len(body)}"])
@@ -72,7 +72,7 @@ async def serving(server: Any) -> AsyncIterator[Place]:
 
 @contextlib.asynccontextmanager
 async def spending(**options: Any) -> AsyncIterator[Place]:
-    """A server whose only tool has a side effect."""
+    """Run a server whose only tool has a side effect."""
     server = MCPServer("bank", rate_limit_rate=0, **options)
     calls: list[str] = []
 
@@ -90,7 +90,7 @@ async def spending(**options: Any) -> AsyncIterator[Place]:
 @pytest.mark.parametrize("origin", [None, "http://localhost:3000"])
 @pytest.mark.parametrize("kind", SIMPLE)
 @pytest.mark.parametrize("body", [b"", b"{}"])
-async def test_a_call_without_a_json_type_is_refused(
+async def test_a_call_without_a_json_content_type_is_rejected(
     kind: str | None, origin: str | None, body: bytes
 ) -> None:
     async with spending() as place:
@@ -104,7 +104,7 @@ async def test_a_call_without_a_json_type_is_refused(
 
 
 @pytest.mark.parametrize("kind", [*JSON, "application/problem+json"])
-async def test_a_call_with_a_json_type_is_made(kind: str) -> None:
+async def test_a_call_with_a_json_content_type_is_accepted(kind: str) -> None:
     async with spending() as place:
         for body in (b"", b"{}"):
             headers: dict[str, str | None] = {"Content-Type": kind}
@@ -115,7 +115,9 @@ async def test_a_call_with_a_json_type_is_made(kind: str) -> None:
 @pytest.mark.covers("SRV-46")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/tools/spend/call", "/tools", "/mcp", "/messages", "/sse", "/"])
-async def test_other_origins_hosts_and_sites_are_refused_everywhere(method: str, path: str) -> None:
+async def test_other_origins_hosts_and_sites_are_rejected_everywhere(
+    method: str, path: str
+) -> None:
     wrong: list[dict[str, str | None]] = [{"Origin": origin} for origin in FOREIGN]
     wrong += [{"Host": "evil.example"}, {"Host": "evil.example:80", "Origin": "http://localhost"}]
     wrong += [{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}]
@@ -126,7 +128,7 @@ async def test_other_origins_hosts_and_sites_are_refused_everywhere(method: str,
     assert place.calls == 0
 
 
-async def test_a_link_of_another_site_may_be_followed() -> None:
+async def test_a_link_from_another_site_may_be_followed() -> None:
     headers: dict[str, str | None] = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",
@@ -136,10 +138,10 @@ async def test_a_link_of_another_site_may_be_followed() -> None:
 
 
 @pytest.mark.parametrize("name", ["Host", "Origin", "Content-Type"])
-async def test_a_header_that_decides_must_occur_once(name: str) -> None:
+async def test_repeated_security_headers_are_rejected(name: str) -> None:
     good = {"Host": "127.0.0.1", "Origin": "http://localhost", "Content-Type": "application/json"}
     async with spending() as place:
-        # The last one is what a dictionary keeps, and it is the good one.
+        # A dictionary would keep only the last value, which is the valid one.
         headers: dict[str, str | None] = {name: f"text/plain\r\n{name}: {good[name]}"}
         sent = {"Content-Type": "application/json", **headers}
         assert (await place.send("POST", "/tools/spend/call", b"{}", sent))[0] == 400
@@ -147,7 +149,7 @@ async def test_a_header_that_decides_must_occur_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*SIMPLE, *JSON])
-async def test_messages_of_http_and_sse_are_json(kind: str | None) -> None:
+async def test_http_sse_messages_require_a_json_content_type(kind: str | None) -> None:
     async with spending() as place:
         reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
         try:
@@ -165,7 +167,9 @@ async def test_messages_of_http_and_sse_are_json(kind: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", [*SIMPLE, *JSON])
-async def test_bodies_of_the_admin_api_are_json(kind: str | None, tmp_path: Path) -> None:
+async def test_bodies_of_the_admin_api_require_a_json_content_type(
+    kind: str | None, tmp_path: Path
+) -> None:
     observing = Observability(tapes=TapeControl(tmp_path))
     async with (
         Gateway(admin_token=ADMIN, observing=observing) as gateway,
@@ -175,7 +179,7 @@ async def test_bodies_of_the_admin_api_are_json(kind: str | None, tmp_path: Path
         status, _ = await place.send("POST", "/admin/tapes", b'{"name": "one"}', headers)
         assert status == (200 if kind in JSON else 415)
         assert (observing.tapes.recording is not None) == (kind in JSON)  # type: ignore[union-attr]
-        # A page cannot send the token without a preflight, so what has no body needs no type.
+        # A page cannot send the token without a preflight, so requests without a body need no type.
         assert (await place.send("POST", "/admin/reload", b"", headers))[0] == 200
         for wrong in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
             status, _ = await place.send("POST", "/admin/reload", b"", {**headers, **wrong})

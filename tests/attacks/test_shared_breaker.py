@@ -1,4 +1,4 @@
-"""A client cannot open the circuit breaker of a server for the others."""
+"""Clients cannot open the circuit breaker of a server for other clients."""
 
 import asyncio
 
@@ -11,11 +11,11 @@ from fairlead.gateway.backends.replica_factory import _is_failure
 
 
 @pytest.mark.attack(
-    "requests that a server rejects (too large, malformed), sent again and again",
+    "repeated requests that a server rejects (too large, malformed)",
     "rejected requests do not count as failures of the server",
     "other clients are served",
 )
-async def test_rejected_requests_of_one_client_do_not_keep_others_out() -> None:
+async def test_rejected_requests_of_one_client_do_not_affect_others() -> None:
     server = MCPServer("s", rate_limit_rate=0)
 
     @server.tool()
@@ -41,14 +41,14 @@ async def test_rejected_requests_of_one_client_do_not_keep_others_out() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
-def test_a_rejected_request_is_no_failure_of_the_server(status: int) -> None:
+def test_a_rejected_request_is_not_a_server_failure(status: int) -> None:
     assert not _is_failure(HttpError(status))
 
 
 @pytest.mark.parametrize("status", [401, 404, 500, 502, 503])
-def test_other_statuses_are_failures(status: int) -> None:
+def test_other_error_statuses_are_server_failures(status: int) -> None:
     assert _is_failure(HttpError(status))
 
 
-def test_a_server_whose_connections_are_in_use_has_not_failed() -> None:
+def test_a_busy_server_is_not_a_server_failure() -> None:
     assert not _is_failure(ServerBusy("s is busy", public="is busy"))

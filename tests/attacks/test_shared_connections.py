@@ -1,4 +1,4 @@
-"""Clients that share a connection to a server cannot disturb each other on it."""
+"""Clients that share a connection to a server cannot disturb each other."""
 
 import asyncio
 import sys
@@ -42,9 +42,9 @@ server.run()
 
 
 @pytest.mark.attack(
-    "cancel calls of other clients of a proxy by guessing ids",
+    "cancelling calls of other clients of a proxy by guessing ids",
     "notifications that name a request are not forwarded for stateless clients",
-    "dropped",
+    "the notification is dropped",
 )
 async def test_a_stateless_client_cannot_cancel_the_call_of_another(tmp_path: Path) -> None:
     program = tmp_path / "server.py"

@@ -1,6 +1,6 @@
-"""Bodies that trickle or never come, over raw sockets: the token comes first, then a deadline.
+"""Slow and missing bodies over raw sockets: the token is checked first, then a deadline applies.
 
-Each entry point that takes a POST is tried with both framings, with and without the fast lane.
+Each entry point that accepts a POST is tested with both framings, with and without the fast path.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ FRAMES = pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunk
 
 
 class Entry(NamedTuple):
-    """A path that takes a POST. To cover another one, add a row to `ENTRIES`."""
+    """A path that accepts a POST. To cover another one, add a row to `ENTRIES`."""
 
     path: str
     body: bytes
     headers: str = ""
-    only: str = ""  # what has it: a server or a gateway; nothing: both
+    only: str = ""  # "server" or "gateway" if only one has it
 
 
 ENTRIES = {
@@ -55,12 +55,12 @@ ENTRIES = {
     "admin": Entry("/admin/paused/1/block", b"{}", "X-Admin-Token: admin\r\n", only="gateway"),
 }
 SERVED = pytest.mark.parametrize("served", ["server", "gateway"])
-Outcome = tuple[int, str]  # the status, and the header `connection`
+Outcome = tuple[int, str]  # the status, and the `connection` header
 
 
 class Place(NamedTuple):
     port: int
-    session: str  # of HTTP+SSE
+    session: str  # of the open HTTP+SSE stream
 
     def head(self, entry: Entry, *, token: str, chunked: bool, size: int | None = None) -> bytes:
         length = len(entry.body) if size is None else size
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 @asynccontextmanager
 async def serving(kind: str, **options: Any) -> AsyncIterator[Place]:
-    """A server or gateway on a real port; one HTTP+SSE stream is open."""
+    """Serve a server or gateway on a real port, with one open HTTP+SSE stream."""
     served: Any = _gateway() if kind == "gateway" else _server()
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(
@@ -122,7 +122,7 @@ def framed(data: bytes, chunked: bool) -> bytes:
 
 
 async def outcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome:
-    """Read an answer, and wait until the server hangs up."""
+    """Read a response, and wait until the server closes the connection."""
     try:
         async with asyncio.timeout(LIMIT):
             head, _, _ = (await reader.read()).partition(b"\r\n\r\n")
@@ -136,7 +136,7 @@ async def outcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def everywhere(
     served: str, attack: Callable[[Entry, bool], Coroutine[Any, Any, Outcome]]
 ) -> set[Outcome]:
-    """Try every entry point in both framings; any one that differs is shown."""
+    """Run an attack on every entry point in both framings, and return all outcomes."""
     tried = [
         (name, chunked)
         for name, entry in ENTRIES.items()
@@ -150,7 +150,9 @@ async def everywhere(
 
 @LANES
 @SERVED
-async def test_a_wrong_token_is_refused_before_the_body_comes(served: str, fast_path: bool) -> None:
+async def test_a_wrong_token_is_rejected_before_the_body_is_received(
+    served: str, fast_path: bool
+) -> None:
     async with serving(served, fast_path=fast_path) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
@@ -167,7 +169,7 @@ async def test_a_wrong_token_is_refused_before_the_body_comes(served: str, fast_
 
 @LANES
 @FRAMES
-async def test_a_wrong_admin_token_is_refused_before_the_body_comes(
+async def test_a_wrong_admin_token_is_rejected_before_the_body_is_received(
     chunked: bool, fast_path: bool
 ) -> None:
     entry = ENTRIES["admin"]._replace(headers="X-Admin-Token: wrong\r\n")
@@ -179,7 +181,7 @@ async def test_a_wrong_admin_token_is_refused_before_the_body_comes(
 
 @LANES
 @SERVED
-async def test_a_body_that_never_comes_is_answered_408(served: str, fast_path: bool) -> None:
+async def test_a_missing_body_is_answered_with_408(served: str, fast_path: bool) -> None:
     async with serving(served, fast_path=fast_path, body_timeout=0.2) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
@@ -192,8 +194,8 @@ async def test_a_body_that_never_comes_is_answered_408(served: str, fast_path: b
 
 @LANES
 @SERVED
-async def test_a_body_that_trickles_is_answered_408(served: str, fast_path: bool) -> None:
-    """One byte at a time never counts as silence, so only a deadline ends it."""
+async def test_a_trickling_body_is_answered_with_408(served: str, fast_path: bool) -> None:
+    """Each byte resets an idle timeout, so only a deadline ends the request."""
     async with serving(served, fast_path=fast_path, body_timeout=0.3) as place:
 
         async def attack(entry: Entry, chunked: bool) -> Outcome:
@@ -211,14 +213,16 @@ async def test_a_body_that_trickles_is_answered_408(served: str, fast_path: bool
 
 @LANES
 @FRAMES
-async def test_a_large_body_at_a_fair_rate_gets_more_time(chunked: bool, fast_path: bool) -> None:
+async def test_a_large_body_at_a_sufficient_rate_gets_more_time(
+    chunked: bool, fast_path: bool
+) -> None:
     """Received bytes extend the deadline, so that slow links can send large bodies."""
     size = BODY_RATE.value * 2
     entry = ENTRIES["endpoint"]._replace(body=BODY + b" " * (size - len(BODY)))
     async with serving("server", fast_path=fast_path, body_timeout=0.2) as place:
         reader, writer = await place.connect()
         writer.write(place.head(entry, token=TOKEN, chunked=chunked))
-        writer.write(framed(entry.body[: size // 2], chunked))  # pays for a second
+        writer.write(framed(entry.body[: size // 2], chunked))  # extends the deadline by a second
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.6):
                 await reader.read(1)
@@ -229,7 +233,7 @@ async def test_a_large_body_at_a_fair_rate_gets_more_time(chunked: bool, fast_pa
 
 
 @LANES
-async def test_a_request_that_was_answered_is_closed_without_a_second_answer(
+async def test_an_answered_request_is_closed_without_a_second_response(
     fast_path: bool,
 ) -> None:
     entry = ENTRIES["endpoint"]
@@ -245,7 +249,7 @@ async def test_a_request_that_was_answered_is_closed_without_a_second_answer(
 
 
 @LANES
-async def test_other_refusals_come_before_the_body_too(fast_path: bool) -> None:
+async def test_other_rejections_are_sent_before_the_body_is_received(fast_path: bool) -> None:
     entry = ENTRIES["endpoint"]
     async with serving("server", fast_path=fast_path, body_timeout=60) as place:
         for change, expected in (

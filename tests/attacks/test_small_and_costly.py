@@ -1,4 +1,4 @@
-"""Short inputs that used to take far more time or memory than they have bytes."""
+"""Short inputs that must not take much more time or memory than their size justifies."""
 
 import logging
 import time
@@ -22,17 +22,17 @@ def seconds(work: object) -> float:
 
 
 @pytest.mark.attack(
-    "a tool description of an angle bracket and thousands of blanks",
+    "a tool description that is an angle bracket and thousands of blanks",
     "patterns with bounded repeats",
-    "looked at in milliseconds",
+    "the check takes milliseconds",
 )
-def test_a_description_of_blanks_is_looked_at_quickly() -> None:
+def test_a_description_of_blanks_is_checked_quickly() -> None:
     tool = {"name": "x", "description": "<" + " " * 16_000}
     assert seconds(lambda: find_suspicious_text(tool)) < 1
 
 
 @pytest.mark.attack(
-    "a schema with short patterns that are large when compiled",
+    "a schema with short patterns whose compiled form is large",
     "`schema_pattern_bytes`",
     "values are not checked against the pattern",
 )
@@ -44,7 +44,7 @@ def test_a_pattern_that_is_large_when_compiled_is_not_compiled() -> None:
 
 
 @pytest.mark.attack(
-    "capabilities of megabytes", "`declaration_bytes`", "refused with -32602, not kept"
+    "capabilities of megabytes", "`declaration_bytes`", "rejected with -32602 and not stored"
 )
 def test_a_client_cannot_declare_megabytes() -> None:
     large = b'{"experimental":"' + b"x" * DECLARATION_BYTES.value + b'"}'
@@ -54,7 +54,7 @@ def test_a_client_cannot_declare_megabytes() -> None:
 
 
 @pytest.mark.attack(
-    "a failing call with long values under the names of secrets",
+    "a failing call with long values in members with secret names",
     "`log_secret_text`",
     "the log line is withheld",
 )

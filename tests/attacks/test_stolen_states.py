@@ -1,4 +1,4 @@
-"""A client that sends the state of another client's question."""
+"""A client that sends the request state of another client's elicitation."""
 
 import asyncio
 from typing import Any
@@ -30,10 +30,8 @@ async def call(web: aiohttp.ClientSession, url: str, token: str, **params: Any) 
 
 
 @pytest.mark.parametrize(("path", "tool"), [("", "red_ask"), ("/red", "ask")])
-async def test_the_state_of_a_question_is_for_the_client_that_received_it(
-    path: str, tool: str
-) -> None:
-    """The server behind is stateless: without the gateway it would accept the state from anyone."""
+async def test_a_request_state_is_rejected_from_another_client(path: str, tool: str) -> None:
+    """Use a stateless upstream server, which would accept the state from any client."""
     server = make("red")
     async with (
         asyncio.timeout(LIMIT),

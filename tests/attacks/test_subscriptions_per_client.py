@@ -1,4 +1,4 @@
-"""Subscriptions of one client, over all its sessions and listen streams."""
+"""Limits for the subscriptions of one client, over all its sessions and listen streams."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ async def sessions(target: Any, count: int, principal: str | None) -> AsyncItera
 
 @contextlib.contextmanager
 def limited(target: Any, limit: Limit, value: int) -> Iterator[None]:
-    """Set a limit of one server or gateway; those behind it keep theirs."""
+    """Set a limit of one server or gateway, without changing its upstream servers."""
     quota = quota_of(target)
     for counts in (quota.uris, quota.streams):
         if counts.each is limit:
@@ -91,7 +91,7 @@ def notes() -> MCPServer:
 
 
 async def subscribe(wire: Wire, first: int, count: int) -> list[str]:
-    """Subscribe to so many notes; the messages of those that were refused."""
+    """Subscribe to `count` notes, and return the messages of rejected subscriptions."""
     refused = []
     for number in range(first, first + count):
         answer = await wire.ask("resources/subscribe", {"uri": f"note://{number}"}, id=number + 1)
@@ -102,7 +102,7 @@ async def subscribe(wire: Wire, first: int, count: int) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def served(kind: str) -> AsyncIterator[Any]:
-    """The notes by themselves, behind a relay, and behind a gateway."""
+    """Yield the notes server alone, behind a relay, or behind a gateway."""
     if kind == "server":
         yield notes()
     elif kind == "relay":
@@ -137,7 +137,7 @@ async def test_sessions_of_one_client_share_a_limit(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_session_that_ends_gives_back_what_it_held(kind: str) -> None:
+async def test_the_subscriptions_of_an_ended_session_no_longer_count(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, CLIENT_SUBSCRIPTIONS, 10):
             for _ in range(3):
@@ -147,7 +147,7 @@ async def test_a_session_that_ends_gives_back_what_it_held(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_all_clients_together_have_a_limit(kind: str) -> None:
+async def test_all_clients_together_share_a_limit(kind: str) -> None:
     async with asyncio.timeout(LIMIT), served(kind) as target:
         with limited(target, SUBSCRIPTIONS, 10):
             async with sessions(target, 1, "ann") as (ann,), sessions(target, 1, "ben") as (ben,):
@@ -162,7 +162,7 @@ def filter_of(*uris: str) -> dict[str, Any]:
 
 
 async def listen(wire: Wire, count: int, first: int = 0) -> list[str]:
-    """Open so many streams; the messages of those that were refused."""
+    """Open `count` streams, and return the messages of rejected ones."""
     refused = []
     for number in range(first, first + count):
         uris = (f"note://{number}a", f"note://{number}b")
@@ -207,7 +207,7 @@ async def test_streams_over_http_are_counted_by_address() -> None:
                 await clients[3].subscribe("note://1")
 
 
-def test_a_subscription_costs_the_same_however_many_there_are() -> None:
+def test_the_cost_of_a_subscription_does_not_depend_on_their_number() -> None:
     with set_to(SESSION_SUBSCRIPTIONS, 10**6), set_to(CLIENT_SUBSCRIPTIONS, 10**6):
         times = []
         held = SubscriptionQuota().held("c")
@@ -219,7 +219,7 @@ def test_a_subscription_costs_the_same_however_many_there_are() -> None:
         assert times[1] < 4 * times[0] + 0.05
 
 
-def test_listen_streams_have_a_limit_in_total() -> None:
+def test_all_listen_streams_together_share_a_limit() -> None:
     quota = SubscriptionQuota()
     with set_to(LISTENERS, 1), quota.listening("a", object(), 1):
         with pytest.raises(RpcError, match="of all clients together"):
@@ -229,8 +229,8 @@ def test_listen_streams_have_a_limit_in_total() -> None:
 
 
 @pytest.mark.parametrize("count", [350])
-async def test_many_subscriptions_at_a_stateless_server_take_few_streams(count: int) -> None:
-    """One more subscription sends one part of them anew, not all."""
+async def test_many_subscriptions_at_a_stateless_server_share_few_streams(count: int) -> None:
+    """Check that another subscription renews one part of the streams, not all."""
     server, opened = notes(), []
     listened = server.changes.listen
 
@@ -245,15 +245,15 @@ async def test_many_subscriptions_at_a_stateless_server_take_few_streams(count: 
     ):
         for n in range(count):
             await client.subscribe(f"note://{n}")
-        assert max(opened) < 3000  # 100 URIs, and what else a request has
+        assert max(opened) < 3000  # 100 URIs and the rest of a request
         await asyncio.gather(*(client.subscribe(f"note://x{n}") for n in range(count)))
-        assert len(opened) < count + 20  # those that come together are asked for together
+        assert len(opened) < count + 20  # subscriptions at the same time are combined
         server.resource_updated("note://x3")
         for n in range(count):
             await client.unsubscribe(f"note://{n}")
 
 
-async def test_a_gateway_has_few_streams_to_a_stateless_server() -> None:
+async def test_a_gateway_opens_few_streams_to_a_stateless_server() -> None:
     server = notes()
     async with asyncio.timeout(LIMIT), serving(server) as url, Gateway() as gateway:
         await gateway.connect({"notes": {"url": url}})
@@ -262,4 +262,4 @@ async def test_a_gateway_has_few_streams_to_a_stateless_server() -> None:
             await wire.greet()
             assert await subscribe(wire, 0, 300) == []
             assert counted(gateway) == (300, 0)
-            assert counted(server)[1] <= 3 + 2  # and those that follow the lists
+            assert counted(server)[1] <= 3 + 2  # and the streams that follow the lists

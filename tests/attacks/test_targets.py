@@ -1,6 +1,6 @@
-"""A denied item stays denied by any of its names, in any spelling, at any endpoint.
+"""Denied items stay denied by any of their names, in any spelling, at any endpoint.
 
-The server in these tests accepts every name and URI that reaches it, so its answer is a bypass.
+The server in these tests accepts every name and URI that reaches it, so any result is a bypass.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ from tests.support.raw_relay import Client, Scene, Server, scene
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
-# A server that takes whatever it is asked for.
+# A server that accepts every request.
 EASY_GOING = """
 import json, sys
 NAMES = sys.argv[1].split()
@@ -149,7 +149,9 @@ POLICIES: dict[str, Policy] = {
 async def gateway_of(
     servers: dict[str, list[str]], **options: Any
 ) -> AsyncIterator[tuple[Gateway, Callable[[str], MCPClient]]]:
-    """A gateway before easy-going servers, and what gives a client of an endpoint of it."""
+    """Run a gateway with easy-going servers, and yield a function that returns a client of an
+    endpoint.
+    """
     async with (
         asyncio.timeout(LIMIT),
         Gateway(**options) as gateway,
@@ -196,7 +198,7 @@ def complete(**ref: str) -> tuple[str, dict[str, Any]]:
 # Names
 
 
-# Two tools would be `a_b_erase`, so each gets a hash of its own; the name of a third is cut off.
+# Two tools would be named `a_b_erase`, so each name gets a hash; the name of a third is truncated.
 SERVERS = {"a": ["b_erase", "read"], "a_b": ["erase"], "c": [LONG]}
 PAIRS = [("a", "b_erase"), ("a_b", "erase"), ("c", LONG)]
 MERGED = merge_names([(server, name) for server, names in SERVERS.items() for name in names])
@@ -239,7 +241,7 @@ async def test_a_denied_name_is_denied_by_all_names_at_all_endpoints(
 
 
 def with_view(options: dict[str, Any], **rename: str) -> dict[str, Any]:
-    """Options of a gateway whose view renames something too."""
+    """Return options of a gateway whose view also renames items."""
     view = options.get("view", View())
     return {**options, "view": View(deny=view.deny, rename=rename or RENAMED)}
 
@@ -248,10 +250,10 @@ SPELLINGS = ["ERASE", "Erase", "erase\u200b", "ｅrase", " erase ", "erase\x00",
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_another_spelling_of_a_denied_name_is_denied_where_it_would_be_passed_on(
+async def test_other_spellings_of_a_denied_name_are_denied_at_the_server_endpoint(
     spelling: str,
 ) -> None:
-    """A server alone is asked for names that it does not list, too."""
+    """Use the endpoint of one server, which forwards names that the server does not list."""
     async with gateway_of({"notes": ["erase", "read"]}) as (_, client):
         assert await reaches(client("notes"), *call(spelling))
     for denied in ("erase", "notes_erase", "wipe"):
@@ -263,7 +265,7 @@ async def test_another_spelling_of_a_denied_name_is_denied_where_it_would_be_pas
                 assert await reaches(client("notes"), *call("read"))
 
 
-async def test_a_rule_on_a_server_is_about_all_that_is_its_own() -> None:
+async def test_a_rule_on_a_server_applies_to_all_of_its_items() -> None:
     deny = rules({"when": {"server": "notes", "target": {"exists": True}}, "do": "block"})
     servers = {"notes": ["erase"], "other": ["read"]}
     view = View(rename={"notes_erase": "wipe"})
@@ -275,7 +277,8 @@ async def test_a_rule_on_a_server_is_about_all_that_is_its_own() -> None:
             (client("notes"), call("erase")),
             (client("notes"), call("anything")),
             (client("notes"), get("erase")),
-            (client(""), ("resources/read", {"uri": "file:///docs/a"})),  # the first one's
+            # owned by the first server
+            (client(""), ("resources/read", {"uri": "file:///docs/a"})),
             (client(""), ("resources/subscribe", {"uri": "file:///docs/a"})),
             (client(""), complete(uri="file:///{+path}")),
         ):
@@ -284,7 +287,7 @@ async def test_a_rule_on_a_server_is_about_all_that_is_its_own() -> None:
         assert await reaches(client("other"), *call("read"))
 
 
-async def test_a_server_cannot_choose_a_name_that_is_allowed() -> None:
+async def test_a_server_cannot_gain_access_by_choosing_an_allowed_name() -> None:
     servers = {"notes": ["read"], "evil": ["notes_read", "read"]}
     for policy in (
         {"view": View(allow=("notes_read",))},
@@ -319,7 +322,7 @@ async def test_a_server_cannot_choose_a_name_that_is_allowed() -> None:
             assert not await reaches(client("notes"), *call("read\u200b"))
 
 
-async def test_a_rule_that_stops_others_does_so_only_for_what_it_names_to_the_letter() -> None:
+async def test_a_rule_with_stop_stops_other_rules_only_for_exact_spellings() -> None:
     stopping = rules(
         {"when": {"resource": "file:///docs/*"}, "do": {"size": 9999}, "stop": True},
         {"when": {"resource": "file:///*"}, "do": "block"},
@@ -359,7 +362,7 @@ async def test_a_denied_name_is_denied_while_its_server_is_still_starting() -> N
 # Names that rules and interceptors change
 
 
-async def test_a_deny_on_a_name_that_a_rule_takes_away_holds_for_the_new_one() -> None:
+async def test_a_deny_rule_on_a_renamed_tool_applies_to_the_new_name() -> None:
     rename = {"do": {"rename": {"names": {"erase": "wipe"}}}}
     for denied in ("erase", "wipe", "ERASE"):
         for priority in (10, -10):
@@ -371,7 +374,7 @@ async def test_a_deny_on_a_name_that_a_rule_takes_away_holds_for_the_new_one() -
                 await passes(client, server, "tools/call", {"name": "read"})
 
 
-async def test_a_deny_on_a_merged_name_that_a_rule_takes_away_holds_for_the_new_one() -> None:
+async def test_a_deny_rule_on_a_renamed_merged_name_applies_to_the_new_name() -> None:
     rename = {"do": {"rename": {"names": {"notes_erase": "wipe"}}}}
     for denied in ("erase", "notes_erase", "wipe"):
         deny = {"when": {"tool": denied}, "do": "block", "priority": 10}
@@ -382,7 +385,7 @@ async def test_a_deny_on_a_merged_name_that_a_rule_takes_away_holds_for_the_new_
             assert await reaches(client(""), *call("notes_read"))
 
 
-async def test_a_name_that_was_taken_away_is_not_there_in_another_spelling() -> None:
+async def test_the_old_name_of_a_renamed_tool_is_unknown_in_any_spelling() -> None:
     async with opened(Rename({"erase": "wipe"})) as (client, server):
         for spelling in ("erase", *SPELLINGS):
             await refused(client, "tools/call", {"name": spelling})
@@ -456,7 +459,7 @@ def test_generated_spellings_reach_no_denied_resource(data: st.DataObject) -> No
     asyncio.run(attack())
 
 
-# One server behind a relay: nothing is listed, so every name is passed on
+# One server behind a relay: no item is listed, so every name is forwarded
 
 
 @contextlib.asynccontextmanager
@@ -495,7 +498,7 @@ async def passes(
 
 
 @pytest.mark.parametrize("spelling", ["erase", *SPELLINGS])
-async def test_a_relay_passes_no_spelling_of_a_denied_name_on(spelling: str) -> None:
+async def test_a_relay_forwards_no_spelling_of_a_denied_name(spelling: str) -> None:
     for deny in (
         Allow(deny=["erase"]),
         rules({"when": {"target": "erase"}, "do": "block"}),
@@ -510,7 +513,7 @@ async def test_a_relay_passes_no_spelling_of_a_denied_name_on(spelling: str) -> 
 
 
 @pytest.mark.parametrize("deny", ["access", "rule"])
-async def test_a_subscription_to_several_resources_has_no_denied_one_among_them(deny: str) -> None:
+async def test_a_subscription_with_a_denied_resource_is_rejected(deny: str) -> None:
     policy = rules({"when": {"resource": DENIED}, "do": "block"})
     judge = Allow(deny=DENIED) if deny == "access" else policy
     async with opened(judge, era="stateless") as (client, server):
@@ -541,12 +544,12 @@ async def test_a_subscription_to_several_resources_has_no_denied_one_among_them(
         '"method":"vendor/run","params":{"name":"erase","uri":"x:y"}',
     ],
 )
-async def test_members_that_stand_twice_or_side_by_side_hide_nothing(line: str) -> None:
+async def test_repeated_and_additional_members_do_not_hide_a_denied_name(line: str) -> None:
     for deny in (Allow(deny=["erase"]), rules({"when": {"target": "erase"}, "do": "block"})):
         async with opened(deny) as (client, server):
             client.send('{"jsonrpc":"2.0","id":1,' + line + "}")
             assert "error" in await client.answer_to(1)
-            # Only the last of two members of one name is passed on.
+            # Only the last of two members of the same name is forwarded.
             client.send(
                 '{"jsonrpc":"2.0","id":2,"method":"tools/call",'
                 '"params":{"name":"erase","name":"read"}}'
@@ -556,7 +559,7 @@ async def test_members_that_stand_twice_or_side_by_side_hide_nothing(line: str) 
             assert b"read" in passed
 
 
-async def test_news_of_a_denied_resource_are_not_delivered() -> None:
+async def test_updates_of_a_denied_resource_are_not_delivered() -> None:
     for deny in (
         Allow(deny=DENIED),
         rules({"do": {"access": {"deny": DENIED}}}),
@@ -569,8 +572,8 @@ async def test_news_of_a_denied_resource_are_not_delivered() -> None:
             assert note["params"] == {"uri": "file:///docs/a"}
 
 
-async def test_a_view_keeps_news_from_the_clients_of_one_server_too() -> None:
-    """A server may send news of resources to which its client has not subscribed."""
+async def test_a_view_filters_updates_at_the_endpoint_of_one_server() -> None:
+    """Use a server that sends updates of resources to which no client has subscribed."""
     ears, view = Ears(), View(deny=tuple(DENIED))
     async with asyncio.timeout(LIMIT), Gateway(views={"bob": view}) as gateway:
         await gateway.connect({"notes": easy_going("tell")})
@@ -587,7 +590,7 @@ async def test_a_view_keeps_news_from_the_clients_of_one_server_too() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["", "notes"])
-async def test_a_stateless_client_of_a_gateway_subscribes_to_nothing_that_is_denied(
+async def test_a_stateless_client_of_a_gateway_cannot_subscribe_to_denied_resources(
     endpoint: str,
 ) -> None:
     for deny in (
@@ -604,7 +607,7 @@ async def test_a_stateless_client_of_a_gateway_subscribes_to_nothing_that_is_den
                     assert not await reaches(client, listen, {"notifications": wanted}), uri
 
 
-async def test_a_rule_on_a_server_is_about_its_news_at_the_merged_endpoint() -> None:
+async def test_a_rule_on_a_server_applies_to_its_notifications_at_the_merged_endpoint() -> None:
     heard: list[str] = []
     updated, listed = "notifications/resources/updated", "notifications/tools/list_changed"
     deny = rules({"when": {"server": "notes", "method": updated}, "do": "block"})
@@ -684,7 +687,7 @@ SAME = [
     ("note:STRASSE", "note:stra\u00dfe"),
     ("note:\u0130x", "note:i\u0307x"),
 ]
-# Hosts that no two servers need to read alike.
+# Hosts that servers may parse differently.
 MALFORMED = [
     "http://h:99999/",
     "http://h:x/",
@@ -701,11 +704,11 @@ MALFORMED = [
 
 @pytest.mark.attack(
     "a denied URI in another spelling of its user, host, port, slashes or drive",
-    "policies compare all readings of a URI",
-    "denied",
+    "policies compare all interpretations of a URI",
+    "the request is denied",
 )
 @pytest.mark.parametrize(("pattern", "uri"), SAME)
-async def test_a_uri_is_denied_however_its_host_is_written(pattern: str, uri: str) -> None:
+async def test_a_uri_is_denied_in_every_spelling_of_its_host(pattern: str, uri: str) -> None:
     assert Patterns([pattern]).deny(resource(uri)), uri_forms(uri)
     assert not Patterns(["http://other.example/*"]).deny(resource(uri)) or uri_forms(uri) is None
 
@@ -746,7 +749,7 @@ def test_a_malformed_host_is_denied_and_never_allowed(uri: str) -> None:
     ],
 )
 @pytest.mark.parametrize("start", ["http", "*"])
-def test_a_wildcard_for_a_host_allows_no_path(start: str, uri: str) -> None:
+def test_a_wildcard_in_a_host_does_not_match_a_path(start: str, uri: str) -> None:
     for pattern in (f"{start}://*.good.example/*", f"{start}://*.good.exam*"):
         assert not Patterns([pattern]).allow(resource(uri))
         for good in (
@@ -773,7 +776,7 @@ async def test_denied_and_hidden_items_are_not_listed_by_any_name(denied: str, h
             assert [one["name"] for one in prompts] == names
 
 
-async def test_a_search_finds_nothing_that_is_denied_by_its_own_name() -> None:
+async def test_a_search_does_not_find_tools_denied_by_their_own_name() -> None:
     view = View(deny=("erase",))
     async with gateway_of({"notes": ["erase", "read"]}, view=view, search=True) as (_, client):
         found = await client("").call_tool("search_tools", {"query": "erase notes"})
@@ -782,7 +785,7 @@ async def test_a_search_finds_nothing_that_is_denied_by_its_own_name() -> None:
         assert described["isError"] is True
 
 
-def test_a_tool_that_an_entry_leaves_out_is_left_out_in_any_spelling() -> None:
+def test_a_tool_excluded_by_an_entry_is_excluded_in_any_spelling() -> None:
     entry = read_entry({"command": "x"})
     configured = ServerSpec(entry=entry, without_tools=("erase",))
     assert not any(configured.has_tool(name) for name in ("erase", *SPELLINGS))
@@ -790,10 +793,10 @@ def test_a_tool_that_an_entry_leaves_out_is_left_out_in_any_spelling() -> None:
     assert not ServerSpec(entry=entry, only_tools=("erase",)).has_tool("ERASE")
 
 
-# Policies that count, remember and compare
+# Rate limits, locks, schema checks, caches and audits
 
 
-async def test_a_limit_per_tool_counts_all_ways_to_it() -> None:
+async def test_a_limit_per_tool_counts_calls_by_all_its_names() -> None:
     limit = RateLimit(0.001, 2, per="tool")
     view = View(rename={"notes_erase": "wipe"})
     options: dict[str, Any] = {"interceptors": [limit], "view": view}
@@ -840,7 +843,7 @@ async def test_arguments_are_checked_in_any_spelling_of_a_name() -> None:
         await passes(client, server, "tools/call", {"name": "add", "arguments": {"n": 1}})
 
 
-async def test_a_kept_answer_is_stale_in_any_spelling_of_its_uri() -> None:
+async def test_an_update_in_any_spelling_of_a_uri_invalidates_the_cached_result() -> None:
     async with opened(Cache(), era="stateless") as (client, server):
         result = {"contents": [], "ttlMs": 60_000, "cacheScope": "public", "resultType": "complete"}
         read = {"uri": "file:///docs/./a"}
@@ -854,7 +857,7 @@ async def test_a_kept_answer_is_stale_in_any_spelling_of_its_uri() -> None:
             await passes(client, server, "tools/call", {"name": "x"}, stateless=True)
 
 
-async def test_an_audit_names_the_server_and_its_own_name() -> None:
+async def test_an_audit_line_has_the_server_and_its_own_tool_name() -> None:
     lines: list[bytes] = []
     view = View(rename={"notes_erase": "wipe"})
     options: dict[str, Any] = {"interceptors": [Audit(write=lines.append)], "view": view}
@@ -869,7 +872,7 @@ async def test_an_audit_names_the_server_and_its_own_name() -> None:
     assert [one["target"] for one in completed] == ["file:///etc/{+path}"]
 
 
-async def test_a_rehearsal_goes_by_the_names_of_the_servers_on_a_tape(tmp_path: Path) -> None:
+async def test_a_rehearsal_uses_the_servers_own_names_on_a_tape(tmp_path: Path) -> None:
     deny = {"name": "no", "when": {"target": ["erase", "file:///etc/*"]}, "do": "block"}
     file = tmp_path / "rules.json"
     file.write_bytes(msgspec.json.encode({"rules": [deny]}))
@@ -893,7 +896,7 @@ async def test_a_rehearsal_goes_by_the_names_of_the_servers_on_a_tape(tmp_path: 
 # Over HTTP and WebSocket
 
 
-async def test_the_path_of_an_endpoint_is_the_same_with_a_slash_behind_it() -> None:
+async def test_the_path_of_an_endpoint_may_end_with_a_slash() -> None:
     deny = rules({"when": {"path": "/mcp/notes"}, "do": "block"})
     async with asyncio.timeout(LIMIT), Gateway(interceptors=[deny]) as gateway:
         await gateway.connect({"notes": easy_going("read")})
@@ -906,7 +909,7 @@ async def test_the_path_of_an_endpoint_is_the_same_with_a_slash_behind_it() -> N
 
 
 @pytest.mark.parametrize("path", ["erase", "%65rase", "er%61se"])
-async def test_rest_calls_are_judged_by_the_decoded_name(path: str) -> None:
+async def test_rules_apply_to_the_decoded_name_of_rest_calls(path: str) -> None:
     called: list[str] = []
     for deny in (Allow(deny=["erase"]), rules({"when": {"tool": "erase"}, "do": "block"})):
         server = MCPServer("notes", interceptors=[deny], rate_limit_rate=0)
@@ -918,7 +921,7 @@ async def test_rest_calls_are_judged_by_the_decoded_name(path: str) -> None:
     assert called == []
 
 
-async def test_tool_call_frames_are_judged_like_all_other_calls() -> None:
+async def test_rules_apply_to_tool_call_frames() -> None:
     called: list[str] = []
     deny = Allow(deny=["ERASE"])
     server = MCPServer("notes", interceptors=[deny], rate_limit_rate=0)
@@ -933,7 +936,7 @@ async def test_tool_call_frames_are_judged_like_all_other_calls() -> None:
     assert called == []
 
 
-async def test_a_name_in_base64_in_a_header_is_the_name_in_the_body() -> None:
+async def test_a_base64_encoded_name_in_a_header_must_match_the_body() -> None:
     called: list[str] = []
     server = MCPServer("notes", interceptors=[Allow(deny=["erase"])], rate_limit_rate=0)
     server.tool(name="erase")(lambda: called.append("erase") or "gone")

@@ -1,4 +1,4 @@
-"""One client's batch or burst of frames does not keep the event loop from the others."""
+"""A batch or burst of frames from one client does not block the event loop for others."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ MANY = 10 * MESSAGES_PER_TURN.value
 
 
 class TurnLock:
-    """Counts the turns of the event loop that somebody else gets."""
+    """Count the turns of the event loop that other callbacks get."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,9 +28,9 @@ class TurnLock:
 
 
 @pytest.mark.attack(
-    "a batch of a thousand messages", "`messages_per_turn`", "other clients are served in between"
+    "a batch of a thousand messages", "`messages_per_turn`", "other clients are served meanwhile"
 )
-async def test_a_batch_leaves_turns_to_others() -> None:
+async def test_a_batch_yields_to_other_callbacks() -> None:
     channel = StreamedChannel(TransportContext(transport_type="http"))
     taken: list[tuple[int, Any]] = []
     running = asyncio.create_task(channel.run(lambda item: taken.append((turns.count, item))))
@@ -45,7 +45,7 @@ async def test_a_batch_leaves_turns_to_others() -> None:
 
 
 class Burst:
-    """A socket whose frames are all there already."""
+    """A socket that has received all frames already."""
 
     def __init__(self) -> None:
         self.left = MANY
@@ -71,9 +71,9 @@ class Reading(WebSocketChannel):
 @pytest.mark.attack(
     "hundreds of WebSocket frames in one packet",
     "`messages_per_turn`",
-    "other clients are served in between",
+    "other clients are served meanwhile",
 )
-async def test_a_burst_of_frames_leaves_turns_to_others() -> None:
+async def test_a_burst_of_frames_yields_to_other_callbacks() -> None:
     channel = Reading(TransportContext(transport_type="websocket"), Burst())
     seen: list[int] = []
     done = asyncio.Event()
