@@ -38,7 +38,7 @@ async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
         "over WebSocket: 3",
         "['Buy bread.']",
         "Say hello to Ada",
-        "said no:",
+        "the server returned an error:",
         "{'elicitation': {'form': {}}, 'sampling': {}, 'roots': {'listChanged': True}}",
         "visit ['https://example.com/login']",
         "memo://today has changed",
