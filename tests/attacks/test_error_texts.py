@@ -451,7 +451,7 @@ async def test_a_failure_outside_of_tools_is_an_internal_error_without_details()
         (ChannelClosed(PRINTED, public="hangs"), "hangs"),
         (HttpError(503, PRINTED, {"www-authenticate": PRINTED}), "answered with HTTP 503"),
         (RequestTimeout(30, PRINTED), "did not answer within 30 s"),
-        (NoAnswer(PRINTED, [PRINTED]), "ended its answer without a result"),
+        (NoAnswer(PRINTED, [PRINTED]), "ended its response without a result"),
         (RemoteProtocolError(PRINTED, code=-32700), "sent a message that cannot be read"),
         (RemoteProtocolError(PRINTED, code=-32600), "sent a message that is not valid"),
         (RpcError(-32000, PRINTED, PRINTED), "answered with error -32000"),

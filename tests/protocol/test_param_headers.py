@@ -36,7 +36,7 @@ def test_marks_may_be_spelled_with_escapes_and_what_is_no_tool_is_left_to_others
     assert index.of("a") == (REGION,)
     assert index.usable([tool("b", ONE.replace("Region", "no token"))], rejected.append) == []
     assert rejected == [
-        "'b' cannot be called over HTTP: region: 'no token' is not the name of a header"
+        "'b' cannot be called over HTTP: region: 'no token' is not a valid name of a header"
     ]
 
 

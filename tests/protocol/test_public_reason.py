@@ -40,7 +40,7 @@ def caused(error: BaseException, *causes: BaseException) -> BaseException:
         (HttpError(300, "secret"), "redirected the request, which is not followed"),
         (HttpError(399, "secret"), "redirected the request, which is not followed"),
         (HttpError(400, "secret"), "answered with HTTP 400"),
-        (NoAnswer(1), "ended its answer without a result"),
+        (NoAnswer(1), "ended its response without a result"),
         (RemoteProtocolError("secret", code=-32700), "sent a message that cannot be read"),
         (RemoteProtocolError("secret", code=-32600), "sent a message that is not valid"),
         (RpcError(-32603, "secret"), "answered with error -32603"),

@@ -8,8 +8,8 @@ import pytest
 from fairlead.protocol.sealed_state import KEYS_VARIABLE, BadSeal, KeyRing
 
 ONE, TWO = bytes(32), bytes(31) + b"1"
-GONE = "^it was not made by this server, or its key is gone$"
-CHANGED = "^it was changed on the way$"
+GONE = "^the state was not created by this server, or its key was removed$"
+CHANGED = "^the state was modified$"
 
 
 def test_what_was_sealed_comes_back() -> None:
@@ -59,13 +59,13 @@ def test_a_seal_is_good_for_some_seconds(
     if fits:
         assert ring.open(sealed) == b"content"
     else:
-        with pytest.raises(BadSeal, match="^it is too old$"):
+        with pytest.raises(BadSeal, match="^the state has expired$"):
             ring.open(sealed)
 
 
 @pytest.mark.parametrize("keys", [{}, {"a": bytes(31)}, {"a": ONE, "b": bytes(33)}])
 def test_keys_have_32_bytes(keys: dict[str, bytes]) -> None:
-    with pytest.raises(ValueError, match="^a key ring needs keys of 32 bytes$"):
+    with pytest.raises(ValueError, match="^keys of a key ring must have 32 bytes$"):
         KeyRing(keys)
 
 
@@ -79,5 +79,5 @@ def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert KeyRing({"a": ONE}).open(KeyRing.from_environment().seal(b"x", ttl=60)) == b"x"
     for wrong in ("a", f":{text[0]}", f"a.b:{text[0]}", "a:!", f"a:{text[0]},b"):
         monkeypatch.setenv(KEYS_VARIABLE, wrong)
-        with pytest.raises(ValueError, match="is a list of name:key, each key 32 bytes in base64$"):
+        with pytest.raises(ValueError, match="must be a list of name:key, each key 32 bytes in base64$"):
             KeyRing.from_environment()

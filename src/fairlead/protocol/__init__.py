@@ -1,1 +1,1 @@
-"""What MCP means, without any I/O: types, methods, revisions, eras, the rules of a conversation."""
+"""The meaning of MCP, without I/O: types, methods, revisions, eras and rules of a conversation."""

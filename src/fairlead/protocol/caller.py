@@ -1,7 +1,7 @@
-"""Who asks, and what a request says about itself.
+"""Sender of a request, and the members of a request that describe it.
 
-In the handshake era a `Caller` is remembered from `initialize`; in the stateless era it is read
-from the `_meta` of each request and never inferred from an earlier one.
+In the handshake era a `Caller` is stored after `initialize`; in the stateless era it is read from
+the `_meta` of each request and never inferred from an earlier request.
 """
 
 from collections.abc import Mapping
@@ -44,38 +44,42 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
-# What params have beside those of the call, when a client comes back to it with answers.
+# Members of params that a client adds when it repeats a call with the input that was requested.
 ROUND_MEMBERS = frozenset({"inputResponses", "requestState"})
 
 
 class Caller(Struct, frozen=True):
-    """The peer that sends requests, as far as it has introduced itself."""
+    """Peer that sends requests, as far as it has described itself."""
 
     revision: Revision
-    stateless: bool  # of the revision; kept here because every call asks
-    principal: Principal  # on whose behalf; determined by the entry point, never by a default
-    capabilities: bytes = b"{}"  # what the peer declared, as it was sent
-    info: bytes | None = None  # its name and version, as they were sent
-    log_level: str | None = None  # the least severe level it wants to hear; None: nothing asked
+    # Copied from the revision, because every call reads it.
+    stateless: bool
+    # The identity on whose behalf requests are sent; set by the entry point, never by a default.
+    principal: Principal
+    capabilities: bytes = b"{}"  # capabilities that the peer declared, as sent
+    info: bytes | None = None  # name and version of the peer, as sent
+    log_level: str | None = None  # least severe level that the peer wants; None if it set none
 
     def can(self, capability: str) -> bool:
-        """Whether the peer declared a capability, named by its dotted path (`elicitation.url`)."""
+        """Return True if the peer declared a capability, given as a dotted path
+        (`elicitation.url`).
+        """
         return has_capability(self.declared, capability)
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The declared capabilities, decoded."""
+        """Return the declared capabilities, decoded."""
         return _decode_object(self.capabilities)
 
     @property
     def name(self) -> str:
-        """How the peer calls itself; for people and logs, never for decisions."""
+        """Return the name that the peer gave itself. For people and logs, never for decisions."""
         info = _decode_object(self.info) if self.info else {}
         return str(info.get("name", "unknown"))
 
 
 class Meta(Struct, gc=False):
-    """The members of a request's `_meta` that the protocol itself reads."""
+    """Members of the `_meta` of a request that the protocol itself reads."""
 
     progress_token: int | str | UnsetType = field(default=UNSET, name="progressToken")
     protocol_version: str | UnsetType = field(default=UNSET, name=VERSION_KEY)
@@ -88,12 +92,12 @@ class Meta(Struct, gc=False):
 
     @property
     def names_trace(self) -> bool:
-        """Whether the request says which trace it belongs to."""
+        """Return True if the request names the trace it belongs to."""
         return self.traceparent is not UNSET or self.baggage is not UNSET
 
 
 class ParamsHead(Struct, gc=False):
-    """What routing and execution read of any request's params, in one pass over its bytes."""
+    """Members of the params of any request that routing and execution need, read in one pass."""
 
     meta: Meta | UnsetType = field(default=UNSET, name="_meta")
     name: str | UnsetType = UNSET
@@ -108,7 +112,7 @@ _TOKEN: Any = int | float | str
 
 
 def read_params_head(params: Params) -> ParamsHead:
-    """Read the head of some params. Never fails: a member of the wrong type counts as absent."""
+    """Read the head of params. Never fails: a member of the wrong type counts as absent."""
     if isinstance(params, UnsetType):
         return NO_HEAD
     try:
@@ -118,9 +122,9 @@ def read_params_head(params: Params) -> ParamsHead:
 
 
 def target_of(method: str, head: ParamsHead) -> str | None:
-    """The tool, prompt or resource that a message is about, when it is about one.
+    """Return the tool, prompt or resource that a message names, if any.
 
-    A server goes by the URI of a resource; a name beside it must not hide that from anybody.
+    A server uses the URI of a resource, so a name beside the URI must not hide it from policies.
     """
     name, uri = head.name, head.uri
     if uri is UNSET:
@@ -129,12 +133,11 @@ def target_of(method: str, head: ParamsHead) -> str | None:
 
 
 def stateless_caller(meta: Meta, principal: Principal) -> Caller:
-    """The caller that a stateless request describes.
+    """Return the caller that a stateless request describes.
 
     Raises:
-        RpcError: -32602 when a required member is missing or malformed, -32022 when we do not
-        speak that
-            version without a handshake.
+        RpcError: -32602 if a required member is missing or malformed, -32022 if the version is not
+            served without a handshake.
     """
     version, capabilities = meta.protocol_version, meta.client_capabilities
     if isinstance(version, UnsetType):
@@ -156,7 +159,11 @@ def stateless_caller(meta: Meta, principal: Principal) -> Caller:
 
 
 def check_declaration(capabilities: Raw, info: Raw | UnsetType) -> None:
-    """Raise `RpcError` if what a client declares about itself is too large to be kept."""
+    """Check the size of the declaration of a client, which is kept.
+
+    Raises:
+        RpcError: -32602 if capabilities and clientInfo are too large.
+    """
     size = memoryview(capabilities).nbytes
     if not isinstance(info, UnsetType):
         size += memoryview(info).nbytes
@@ -167,7 +174,7 @@ def check_declaration(capabilities: Raw, info: Raw | UnsetType) -> None:
 
 
 def unsupported_version(requested: str) -> RpcError:
-    """The refusal of a version, with those that would work."""
+    """Return the error for an unsupported version, with the versions that are supported."""
     supported = [revision.value for revision in (*STATELESS, *HANDSHAKE)]
     return RpcError(
         UNSUPPORTED_VERSION,
@@ -181,6 +188,7 @@ _OPENING_BRACE = ord("{")
 _STATELESS_BY_NAME = {revision.value: revision for revision in STATELESS}
 
 
+# Clients repeat the same declaration in every stateless request.
 @lru_cache(maxsize=64)
 def _decode_object(raw: bytes) -> Mapping[str, Any]:
     return read_json(raw, dict[str, Any], {})
@@ -190,7 +198,7 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
     try:
         members = _decode_members(params)
     except (msgspec.DecodeError, RecursionError):
-        # As deep as the codec allows, but our stack is a few frames deeper: nothing can be read.
+        # The codec accepted this depth, but the stack is a few frames deeper here.
         return NO_HEAD
     head = ParamsHead()
     for attribute in ("name", "uri"):
@@ -216,9 +224,9 @@ def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
     if (capabilities := members.get(CAPABILITIES_KEY)) is not None:
         meta.client_capabilities = capabilities
     elif VERSION_KEY in members and not isinstance(version, str):
-        meta.client_capabilities = Raw(
-            b"null"
-        )  # present but unusable: stateless, and to be refused
+        # A version of the wrong type marks a stateless request. Unusable capabilities make sure
+        # that it is refused instead of being treated as a request of the handshake era.
+        meta.client_capabilities = Raw(b"null")
     if (info := members.get(CLIENT_INFO_KEY)) is not None:
         meta.client_info = info
     level = read_json(members.get(LOG_LEVEL_KEY), str, None)

@@ -1,7 +1,7 @@
-"""The contracts of a tool call: how its request, response and error look, on every transport.
+"""Contracts of a tool call: the form of its request, response and error on every transport.
 
-The three schemas are published for whoever validates with a library of their own. The validators
-here walk the same schemas, so there is one truth, and say in sentences what is wrong.
+The three schemas are published for use with any JSON Schema library. The validators of this module
+interpret the same schemas, so the two cannot differ, and describe problems in sentences.
 """
 
 from typing import Any, Final, Literal, TypeAlias
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 FailureKind: TypeAlias = Literal["http", "timeout", "closed", "parse"]
-"""Why there was no answer of the peer: an HTTP status, no time, no connection, no JSON."""
+"""Reason for a missing response: an HTTP status, a timeout, a closed connection, invalid JSON."""
 
 _Schema: TypeAlias = dict[str, Any]
 
@@ -29,12 +29,15 @@ _VERSION: Final[_Schema] = {"type": "string", "const": "2.0"}
 _ID: Final[_Schema] = {
     "type": ["string", "integer"],
     "minLength": 1,
-    "$comment": "1.0 is an integer to JSON Schema, but no id: write it without a fraction.",
+    "$comment": "JSON Schema accepts 1.0 as an integer, but an id must have no fraction.",
 }
 
 
 def _envelope(name: str, title: str, **members: _Schema | bool) -> _Schema:
-    """A JSON-RPC message with an id; a member whose schema is False must be absent."""
+    """Return the schema of a JSON-RPC message with an id.
+
+    A member whose schema is False must be absent.
+    """
     present = [member for member, schema in members.items() if schema is not False]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -63,7 +66,7 @@ TOOL_REQUEST_SCHEMA: Final[_Schema] = _envelope(
 
 TOOL_RESPONSE_SCHEMA: Final[_Schema] = _envelope(
     "tool-response",
-    "What a tool answered",
+    "The response of a tool",
     result={
         "type": "object",
         "required": ["content"],
@@ -87,7 +90,7 @@ TOOL_RESPONSE_SCHEMA: Final[_Schema] = _envelope(
 
 TOOL_ERROR_SCHEMA: Final[_Schema] = _envelope(
     "tool-error",
-    "Why a call came to nothing",
+    "The error of a failed call",
     error={
         "type": "object",
         "required": ["code", "message"],
@@ -102,7 +105,7 @@ TOOL_ERROR_SCHEMA: Final[_Schema] = _envelope(
 
 
 class Checked(Struct, frozen=True):
-    """The verdict on a payload. It never quotes the payload's values, only where they stand."""
+    """Result of a validation. Problems name the position of values, never the values themselves."""
 
     payload: Any
     problems: tuple[str, ...] = ()
@@ -113,17 +116,17 @@ class Checked(Struct, frozen=True):
 
 
 def validate_tool_request(payload: object) -> Checked:
-    """Whether this is a JSON-RPC request to call a tool."""
+    """Check that a payload is a JSON-RPC request to call a tool."""
     return _checked(TOOL_REQUEST_SCHEMA, payload)
 
 
 def validate_tool_response(payload: object) -> Checked:
-    """Whether this is the answer of a tool, a failed one (`isError`) included."""
+    """Check that a payload is the response of a tool, which may have failed (`isError`)."""
     return _checked(TOOL_RESPONSE_SCHEMA, payload)
 
 
 def validate_tool_error(payload: object) -> Checked:
-    """Whether this is a JSON-RPC error that belongs to a call, so one with an id."""
+    """Check that a payload is a JSON-RPC error response to a call, so one with an id."""
     return _checked(TOOL_ERROR_SCHEMA, payload)
 
 
@@ -135,15 +138,15 @@ def make_tool_error(
     *,
     kind: FailureKind | None = None,
 ) -> dict[str, Any]:
-    """An error envelope for a failure that came without one.
+    """Build an error response for a failure without one.
 
-    The code is the HTTP status, 408 for a timeout, 499 for a closed connection or -32700 for an
-    answer that is not JSON, and `kind` follows from it unless given. `data.synthetic` is true, so
-    nobody takes it for the peer's own error; an object in `data` is merged in, anything else
-    stands in `data.data`.
+    The code is the HTTP status, 408 for a timeout, 499 for a closed connection or -32700 for a
+    response that is not JSON; `kind` is derived from the code unless given. `data.synthetic` is
+    true, to distinguish the error from one of the peer. An object in `data` is merged in, any other
+    value is stored as `data.data`.
 
-    Only the first line of the message is kept, because further lines are stack traces and the last
-    words of processes; without one, a sentence about the kind of failure stands in.
+    Only the first line of the message is kept, because further lines are stack traces and stderr of
+    processes. An empty message is replaced by a sentence about the kind of failure.
     """
     kind = kind or _KIND_OF_CODE.get(code, "http")
     facts = data if isinstance(data, dict) else {} if data is None else {"data": data}
@@ -162,10 +165,10 @@ def make_tool_error(
 _KIND_OF_CODE: Final[dict[int, FailureKind]] = {408: "timeout", 499: "closed", -32700: "parse"}
 
 _SENTENCES: Final[dict[FailureKind, str]] = {
-    "http": "The server answered with HTTP status {code} and no JSON-RPC error; see its log",
-    "timeout": "The server did not answer in time; try again, or allow the call more time",
-    "closed": "The connection closed before an answer came; connect again and repeat the call",
-    "parse": "The server's answer is not JSON; check that the address is that of an MCP server",
+    "http": "The server responded with HTTP status {code} and no JSON-RPC error; see its log",
+    "timeout": "The server did not respond in time; retry, or increase the timeout of the call",
+    "closed": "The connection closed before the response; reconnect and repeat the call",
+    "parse": "The response is not JSON; check that the address belongs to an MCP server",
 }
 
 _WORDS: Final = {
@@ -182,7 +185,7 @@ def _checked(schema: _Schema, payload: object) -> Checked:
 
 
 def _problems(schema: _Schema | bool, value: object, path: str) -> list[str]:
-    """What the schema finds wrong; it knows the keywords that the schemas above use."""
+    """Return the problems of a value. Supports the keywords that the schemas above use."""
     if isinstance(schema, bool):
         return [] if schema else [f"{path} must not be present"]
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -219,7 +222,8 @@ def _item_problems(schema: _Schema, items: list[object], path: str) -> list[str]
 
 
 def _type(value: object) -> str | None:
-    """The JSON type of a value. A bool is an int to Python, but no integer to JSON."""
+    """Return the JSON type of a value."""
+    # Python's `bool` is an `int`, but a JSON boolean is not an integer.
     if isinstance(value, bool):
         return "boolean"
     return next((name for kind, name in _JSON_TYPES.items() if isinstance(value, kind)), None)

@@ -1,7 +1,7 @@
-"""Plain records of what passes: direction, transport, session, message.
+"""Plain records of messages: direction, transport, session, content.
 
-Nothing here moves through the hot path. A `MessageEnvelope` is made from an exchange only when
-somebody asks for one: rules, journals, tapes.
+None of them is used on the hot path. A `MessageEnvelope` is created from an exchange on request of
+rules, journals and tapes.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ McpMessage: TypeAlias = Message
 
 
 class Direction(StrEnum):
-    """Which way a message goes. Set by the edge it arrived on, never guessed from its method."""
+    """Direction of a message, set by the side it arrived on and never guessed from its method."""
 
     CLIENT_TO_SERVER = "client_to_server"
     SERVER_TO_CLIENT = "server_to_client"
-    INTERNAL = "internal"  # made by a component on the way, for itself
+    INTERNAL = "internal"  # created by a component between client and server, for itself
 
     def reverse(self) -> "Direction":
-        """The way an answer to this message goes."""
+        """Return the direction of a response to this message."""
         match self:
             case Direction.CLIENT_TO_SERVER:
                 return Direction.SERVER_TO_CLIENT
@@ -42,7 +42,7 @@ class Direction(StrEnum):
 
 
 class SessionState(StrEnum):
-    """Where a conversation stands in its life."""
+    """Stage in the life of a conversation."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -52,7 +52,7 @@ class SessionState(StrEnum):
 
 
 class TransportContext(Struct, frozen=True, kw_only=True):
-    """What is known about how a message travelled; never part of the message itself."""
+    """Facts about the transport of a message, which are not part of the message itself."""
 
     transport_type: str  # "stdio", "process", "unix", "tcp", "memory", "http", ...
     connected: bool = True
@@ -86,11 +86,11 @@ class SessionContext(Struct, frozen=True, kw_only=True):
 
 
 class MessageEnvelope(Struct, frozen=True, kw_only=True):
-    """One message with everything known about it."""
+    """Message with all facts known about it."""
 
     message: Message
     direction: Direction
     transport: TransportContext
     session: SessionContext
     received_at: float  # seconds since the epoch
-    elapsed: float | None = None  # seconds from the request to this message, for answers
+    elapsed: float | None = None  # seconds from the request to this message, for responses

@@ -1,7 +1,7 @@
-"""The HTTP headers of the protocol: what each says, how values are written, how they are checked.
+"""HTTP headers of the protocol: names, encoding of values, and checks.
 
 The stateless era mirrors a few members of a request into headers, so that a proxy can route without
-reading bodies. That is only safe if the server holds both against each other: `check_mirrored`.
+reading bodies. This is safe only if the server compares both, which `check_mirrored` does.
 """
 
 import base64
@@ -52,14 +52,16 @@ SESSION_ID: Final = "mcp-session-id"
 NAME: Final = "mcp-name"
 PARAM_PREFIX: Final = "mcp-param-"
 
+# The largest integer that JavaScript represents exactly; larger ones are not sent as headers.
 MAX_SAFE_INTEGER = 2**53 - 1
 
 _PREFIX, _SUFFIX = "=?base64?", "?="
 _PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_INTEGER = re.compile(r"-?[0-9]{1,32}(?:\.0{1,32})?")  # `int` refuses thousands of digits
+# A limited number of digits, because `int` raises for thousands of them.
+_INTEGER = re.compile(r"-?[0-9]{1,32}(?:\.0{1,32})?")
 
-# Which member of the params stands in `Mcp-Name`, by method.
+# Member of the params that `Mcp-Name` repeats, by method.
 _NAMED_BY = {
     row.name: row.target
     for row in METHODS
@@ -83,7 +85,7 @@ def is_header_name(text: str) -> bool:
 
 
 def status_of(code: int) -> int:
-    """The HTTP status of a JSON-RPC error in the stateless era; others travel with a 200."""
+    """Return the HTTP status of a JSON-RPC error in the stateless era; other codes use 200."""
     return _STATUS.get(code, 200)
 
 
@@ -91,10 +93,11 @@ def status_of(code: int) -> int:
 
 
 def encode_value(value: str | int | bool) -> str:
-    """A value as a header carries it: plain if it can be, else marked Base64."""
+    """Return a value as sent in a header: plain if possible, else as marked Base64."""
     if value is True or value is False:
         return "true" if value else "false"
     text = str(value)
+    # A plain text that looks marked is encoded, too, so that decoding returns the original.
     if _PLAIN.fullmatch(text) and not (text.startswith(_PREFIX) and text.endswith(_SUFFIX)):
         return text
     encoded = base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
@@ -102,19 +105,20 @@ def encode_value(value: str | int | bool) -> str:
 
 
 def decode_value(text: str) -> str:
-    """What a header's value stands for.
+    """Return the value that a header contains.
 
     Raises:
-        ValueError: if it is marked as Base64 and is none, or holds characters no header may.
+        ValueError: The value is marked as Base64 but is not Base64, or contains characters that a
+            header must not contain.
     """
     text = text.strip(" \t")
     if text.startswith(_PREFIX) and text.endswith(_SUFFIX) and len(text) >= _MARKS:
         try:
             return base64.b64decode(text[len(_PREFIX) : -len(_SUFFIX)], validate=True).decode()
         except (binascii.Error, UnicodeDecodeError) as exc:
-            raise ValueError(f"it is no Base64 of UTF-8: {exc}") from exc
+            raise ValueError(f"the value is not Base64 of UTF-8: {exc}") from exc
     if not _PLAIN.fullmatch(text):
-        raise ValueError("it holds characters that a header may not have")
+        raise ValueError("the value has characters that a header must not contain")
     return text
 
 
@@ -125,7 +129,7 @@ _MARKS = len(_PREFIX) + len(_SUFFIX)
 
 
 def mirrored_name(method: str, head: ParamsHead, params: Raw | UnsetType) -> str | None:
-    """What `Mcp-Name` has to say for a request; None if it says nothing."""
+    """Return the required value of `Mcp-Name`, None for a request without a name."""
     member = _NAMED_BY.get(method)
     if member is None:
         return None
@@ -142,12 +146,12 @@ class _TaskParams(Struct):
 def check_mirrored(
     message: Request | Notification, head: ParamsHead, headers: Mapping[bytes, bytes]
 ) -> None:
-    """Hold the headers of a stateless POST against its body. Names are in lower case.
+    """Compare the headers of a stateless POST with its body. Names are in lower case.
 
-    Notifications have no rules for theirs, so only what contradicts is refused.
+    The specification has no rules for notifications, so only a contradiction is refused.
 
     Raises:
-        RpcError: -32020, saying which header and why.
+        RpcError: -32020 with the header and the reason.
     """
     meta = head.meta
     version = None if isinstance(meta, UnsetType) else meta.protocol_version
@@ -165,18 +169,18 @@ def check_mirrored(
 
 def _compare(header: str, given: bytes | None, wanted: object) -> None:
     if given is None:
-        raise RpcError(HEADER_MISMATCH, f"The header {header} is missing; it repeats {wanted!r}")
+        raise RpcError(HEADER_MISMATCH, f"The header {header} is missing: expected {wanted!r}")
     try:
         said = given.decode("ascii")
-        # One that is marked as Base64 is never meant as it stands, even if the body says the same:
-        # whoever routes by it decodes it.
+        # A value marked as Base64 is always decoded, even if the body has the same text, because a
+        # proxy that routes by the header decodes it.
         if said != wanted or said.startswith(_PREFIX):
             said = decode_value(said)
     except ValueError as exc:
-        raise RpcError(HEADER_MISMATCH, f"The header {header} cannot be read: {exc}") from exc
+        raise RpcError(HEADER_MISMATCH, f"The header {header} is invalid: {exc}") from exc
     if said != wanted:
         raise RpcError(
-            HEADER_MISMATCH, f"The header {header} says {said!r}, but the body says {wanted!r}"
+            HEADER_MISMATCH, f"The header {header} is {said!r}, but the body has {wanted!r}"
         )
 
 
@@ -184,18 +188,18 @@ def _compare(header: str, given: bytes | None, wanted: object) -> None:
 
 
 class ParamHeader(Struct, frozen=True):
-    """An argument that travels in a header as well."""
+    """Argument that is also sent in a header."""
 
-    header: str  # without the prefix, as the schema spells it
+    header: str  # without the prefix, as spelled in the schema
     path: tuple[str, ...]
     kind: str  # "string", "integer" or "boolean"
 
 
 def param_headers(schema: Any) -> tuple[ParamHeader, ...]:
-    """The arguments that a tool's input schema marks with `x-mcp-header`.
+    """Return the arguments that the input schema of a tool marks with `x-mcp-header`.
 
     Raises:
-        ValueError: if a mark breaks the rules; then the tool may not be used over HTTP.
+        ValueError: A mark is invalid, so the tool cannot be used over HTTP.
     """
     try:
         found = tuple(_marks(schema, ()))
@@ -203,6 +207,7 @@ def param_headers(schema: Any) -> tuple[ParamHeader, ...]:
         raise ValueError("the schema is nested too deeply") from exc
     seen: set[str] = set()
     for mark in found:
+        # Names of headers are compared without regard to case.
         if mark.header.lower() in seen:
             raise ValueError(f"two parameters have the header {mark.header!r}")
         seen.add(mark.header.lower())
@@ -220,26 +225,28 @@ def _marks(schema: Any, path: tuple[str, ...]) -> Iterator[ParamHeader]:
             for name, inner in value.items():
                 yield from _marks(inner, (*path, name))
         elif keyword not in _DATA and _hides_a_mark({keyword: value}):
-            raise ValueError(f"{where}: {HEADER_ANNOTATION} may not stand under {keyword!r}")
+            raise ValueError(f"{where}: {HEADER_ANNOTATION} is not allowed under {keyword!r}")
 
 
 def _mark(schema: dict[str, Any], path: tuple[str, ...], where: str) -> ParamHeader:
     header, kind = schema[HEADER_ANNOTATION], schema.get("type")
     if not path:
-        raise ValueError(f"{HEADER_ANNOTATION} marks a property, not the whole schema")
+        raise ValueError(f"{HEADER_ANNOTATION} must mark a property, not the whole schema")
     if not isinstance(header, str) or not is_header_name(header):
-        raise ValueError(f"{where}: {header!r} is not the name of a header")
+        raise ValueError(f"{where}: {header!r} is not a valid name of a header")
     if kind not in ("string", "integer", "boolean"):
-        raise ValueError(f"{where}: only a string, integer or boolean travels in a header")
+        raise ValueError(f"{where}: the type must be string, integer or boolean")
     return ParamHeader(header, path, kind)
 
 
+# Keywords whose members are named by the author of the schema, and keywords whose values are data:
+# a property called `default` is not a keyword.
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _DATA = frozenset({"const", "default", "enum", "example", "examples", HEADER_ANNOTATION})
 
 
 def _hides_a_mark(value: Any) -> bool:
-    """Whether a part of a schema that is not reached by `properties` alone has a mark."""
+    """Return True if a part of a schema that `properties` alone does not reach has a mark."""
     if isinstance(value, list):
         return any(map(_hides_a_mark, value))
     if not isinstance(value, dict):
@@ -248,7 +255,7 @@ def _hides_a_mark(value: Any) -> bool:
         return True
     for keyword, inner in value.items():
         if keyword in _NAMED and isinstance(inner, dict):
-            if any(map(_hides_a_mark, inner.values())):  # its keys are names, not keywords
+            if any(map(_hides_a_mark, inner.values())):  # keys are names, not keywords
                 return True
         elif keyword not in _DATA and _hides_a_mark(inner):
             return True
@@ -258,11 +265,12 @@ def _hides_a_mark(value: Any) -> bool:
 def param_values(
     marks: tuple[ParamHeader, ...], arguments: Mapping[str, Any] | None
 ) -> Iterator[tuple[ParamHeader, str | int | bool | None]]:
-    """Each mark with the value at its place; None if there is none, or one no header can carry."""
+    """Yield each mark with its argument; None for a missing one or one that no header can carry."""
     for mark in marks:
         value: Any = arguments
         for step in mark.path:
             value = value.get(step) if isinstance(value, Mapping) else None
+        # JSON does not distinguish 1.0 from 1, so both are the same header.
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, str | int) or (
@@ -277,26 +285,24 @@ def check_params(
     arguments: Raw | UnsetType,
     headers: Mapping[bytes, bytes],
 ) -> None:
-    """Hold the `Mcp-Param-*` headers of a call against its arguments.
+    """Compare the `Mcp-Param-*` headers of a call with its arguments.
 
     Raises:
-        RpcError: -32020, saying which header and why.
+        RpcError: -32020 with the header and the reason.
     """
-    # What is wrong with arguments that cannot be read, the decoder of the tool says.
+    # Unreadable arguments count as absent here; the decoder of the tool reports the mistake.
     for mark, value in param_values(marks, read_json(arguments, dict[str, Any], None)):
         header = f"Mcp-Param-{mark.header}"
         said = headers.get(f"{PARAM_PREFIX}{mark.header}".lower().encode())
         if value is None:
             if said is not None:
                 raise RpcError(
-                    HEADER_MISMATCH, f"The header {header} is there, but the argument is not"
+                    HEADER_MISMATCH, f"The header {header} is present, but the argument is not"
                 )
         elif said is None:
-            raise RpcError(HEADER_MISMATCH, f"The header {header} is missing; it repeats {value!r}")
+            raise RpcError(HEADER_MISMATCH, f"The header {header} is missing: expected {value!r}")
         elif not _says(said, value):
-            raise RpcError(
-                HEADER_MISMATCH, f"The header {header} is not the argument that it repeats"
-            )
+            raise RpcError(HEADER_MISMATCH, f"The header {header} must be equal to its argument")
 
 
 def _says(header: bytes, value: str | int | bool) -> bool:

@@ -1,8 +1,8 @@
-"""Changing JSON without reading more of it than has to change.
+"""Changes of encoded JSON that decode only the parts that change.
 
-A change is built from small parts: an `Edit` changes an open object in place and says whether it
-did; a `Rewrite` gives a value back, changed or itself. Everything that builds one gives None if
-there is nothing to change, so that whole branches fall away when a plan is made.
+Changes are composed of small functions: an `Edit` changes a decoded object in place and returns
+True if it did; a `Rewrite` returns a value, changed or unchanged. Functions that build one return
+None if there is nothing to change, so that whole branches disappear when a plan is built.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,20 +35,18 @@ __all__ = [
 
 Encoded = TypeVar("Encoded", Raw, bytes)
 
-# Names of members, and whether the reader knows them.
+# Names of members, with True for those that the reader knows.
 Presence: TypeAlias = Mapping[str, bool]
 
 RawMembers: TypeAlias = dict[str, Raw]
-Edit: TypeAlias = Callable[
-    [RawMembers], bool
-]  # changes an object in place, and says whether it did
-Rewrite: TypeAlias = Callable[
-    [Raw], Raw | None
-]  # the value itself if unchanged, None to leave it out
+# Changes an object in place and returns True if it did.
+Edit: TypeAlias = Callable[[RawMembers], bool]
+# Returns the same object if it is unchanged, None to leave the value out.
+Rewrite: TypeAlias = Callable[[Raw], Raw | None]
 
 
 def all_of(*edits: Edit | None) -> Edit | None:
-    """Several edits, one after the other."""
+    """Combine several edits, applied in order."""
     steps = tuple(edit for edit in edits if edit is not None)
     if len(steps) < 2:
         return steps[0] if steps else None
@@ -63,7 +61,7 @@ def all_of(*edits: Edit | None) -> Edit | None:
 
 
 def edit_object(*edits: Edit | None) -> Rewrite | None:
-    """An object, edited. Anything else is not ours to mend."""
+    """Build the rewrite of an object. Values that are not objects stay unchanged."""
     edit = all_of(*edits)
     if edit is None:
         return None
@@ -76,7 +74,7 @@ def edit_object(*edits: Edit | None) -> Rewrite | None:
 
 
 def without(known: Presence) -> Edit | None:
-    """Leave out the members that the reader does not know."""
+    """Build an edit that removes the members unknown to the reader."""
     unknown = [name for name, present in known.items() if not present]
     if not unknown:
         return None
@@ -91,7 +89,7 @@ def without(known: Presence) -> Edit | None:
 
 
 def within(name: str, rewrite: Rewrite | None) -> Edit | None:
-    """Rewrite one member, if it is there."""
+    """Build an edit that rewrites one member if it is present."""
     if rewrite is None:
         return None
 
@@ -110,7 +108,7 @@ def within(name: str, rewrite: Rewrite | None) -> Edit | None:
 
 
 def each(rewrite: Rewrite | None) -> Rewrite | None:
-    """Rewrite each item of an array."""
+    """Build a rewrite of each item of an array."""
     if rewrite is None:
         return None
 
@@ -126,7 +124,7 @@ def each(rewrite: Rewrite | None) -> Rewrite | None:
 
 
 def each_member(rewrite: Rewrite | None) -> Rewrite | None:
-    """Rewrite each value of an object that maps names to values of one kind."""
+    """Build a rewrite of each value of an object that maps names to values of one kind."""
     if rewrite is None:
         return None
 
@@ -138,7 +136,7 @@ def each_member(rewrite: Rewrite | None) -> Rewrite | None:
 
 
 def without_keys(name: str, known: Presence) -> Edit | None:
-    """Leave out keys of a map; when it has no others, the map too."""
+    """Build an edit that removes unknown keys of a map, and the map itself if no key is left."""
     unknown = edit_object(without(known))
     if unknown is None:
         return None
@@ -158,7 +156,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def members_of(raw: Raw | bytes | None) -> RawMembers | None:
-    """The members of an object, or None if it is none."""
+    """Return the members of an object, None for any other value."""
     try:
         return None if raw is None else _object_decoder.decode(raw)
     except _UNREADABLE:
@@ -166,7 +164,7 @@ def members_of(raw: Raw | bytes | None) -> RawMembers | None:
 
 
 def items_of(raw: Raw | None) -> list[Raw] | None:
-    """The items of an array, or None if it is none."""
+    """Return the items of an array, None for any other value."""
     try:
         return None if raw is None else _array_decoder.decode(raw)
     except _UNREADABLE:
@@ -174,7 +172,7 @@ def items_of(raw: Raw | None) -> list[Raw] | None:
 
 
 def string_of(raw: Raw | None) -> str | None:
-    """The text of a string, or None if it is none."""
+    """Return the text of a string, None for any other value."""
     try:
         return None if raw is None else _string_decoder.decode(raw)
     except _UNREADABLE:
@@ -191,7 +189,7 @@ def encoded(value: object) -> Raw:
 
 
 def apply(rewrite: Rewrite | None, value: Encoded) -> Encoded:
-    """Rewrite a message's part, which stays what it was if nothing in it changes."""
+    """Rewrite a part of a message. An unchanged part is returned as the same object."""
     if rewrite is None:
         return value
     raw = value if isinstance(value, Raw) else Raw(value)
@@ -200,5 +198,5 @@ def apply(rewrite: Rewrite | None, value: Encoded) -> Encoded:
 
 
 def same_type(value: Encoded, new: Raw) -> Encoded:
-    """What was handed in as bytes goes out as bytes: `Raw` is none, whatever its type stub says."""
+    """Return `new` in the type of `value`: a `Raw` is not `bytes`, despite its type stub."""
     return new if isinstance(value, Raw) else bytes(new)

@@ -1,4 +1,4 @@
-"""The table of methods: who sends what, in which revisions, and what it needs."""
+"""Table of methods: their senders, revisions and required capabilities."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -32,46 +32,50 @@ TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 
 class Method(Struct, frozen=True, kw_only=True):
-    """One method over a span of revisions in which it keeps its shape."""
+    """One method over a range of revisions in which its form does not change."""
 
     name: str
     kind: MessageKind
     sender: Sender
     since: Revision = Revision.V2024_11_05
-    until: Revision | None = None  # the last revision that has it; None: not removed yet
-    capability: str | None = None  # of a request's receiver, of a notification's sender
-    target: Literal["name", "uri", "taskId"] | None = None  # the member of params that routes it
-    cacheable: bool = False  # its result has ttlMs and cacheScope, in the stateless revisions
-    asks: bool = False  # may be answered with input_required, in the stateless revisions
-    extension: str | None = None  # both sides must have declared this one
-    embedded_since: Revision | None = None  # from here on it is a question inside a result
+    until: Revision | None = None  # last revision that has the method; None: not removed
+    # declared by the receiver of a request, by the sender of a notification
+    capability: str | None = None
+    # member of params that routes the message
+    target: Literal["name", "uri", "taskId"] | None = None
+    cacheable: bool = False  # the result has ttlMs and cacheScope (stateless revisions)
+    asks: bool = False  # the result may be input_required (stateless revisions)
+    extension: str | None = None  # extension that both sides must declare
+    embedded_since: Revision | None = None  # from here on an input request inside a result
 
     def within(self, revision: Revision) -> bool:
-        """Whether that revision has it as a message."""
+        """Return True if that revision has the method as a message."""
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, side: Side) -> bool:
-        """Whether that side may send it."""
+        """Return True if that side may send the method."""
         return self.sender in (side, "both")
 
 
 def find(name: str, revision: Revision) -> Method | None:
-    """The method of that name in a revision, or `None` if it has no such message."""
+    """Return the method of that name in a revision, `None` if the revision has none."""
     return _BY_REVISION[revision].get(name)
 
 
 def is_question(name: str) -> bool:
-    """Whether a person or a model on the client's side has to answer it, in whatever era."""
+    """Return True for input requests, which a person or a model at the client answers."""
     return name in _QUESTIONS
 
 
 def exists(name: str) -> bool:
-    """Whether any revision has a method of that name."""
+    """Return True if any revision has a method of that name."""
     return name in _NAMES
 
 
 def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
-    """Split what belongs to methods into those of handshake revisions, and of stateless ones."""
+    """Split a mapping by method into that of the handshake revisions and that of the stateless
+    ones.
+    """
     handshake, stateless = (
         {name: one for name, one in handlers.items() if any(find(name, each) for each in era)}
         for era in (HANDSHAKE, STATELESS)
@@ -80,10 +84,10 @@ def by_era(handlers: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
 
 
 def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
-    """Whether a capability, named by its dotted path (`resources.subscribe`), was declared.
+    """Return True if a capability, given as a dotted path (`resources.subscribe`), was declared.
 
-    A member counts unless it is `false` or `null`; peers write `{}`, `true` and more. Elicitation
-    that names no mode means form, the only one before 2025-11-25.
+    A member counts unless it is `false` or `null`; peers send `{}`, `true` and other values.
+    Elicitation without a mode means form, the only mode before 2025-11-25.
     """
     value: Any = capabilities
     for step in path.split("."):
@@ -94,7 +98,7 @@ def has_capability(capabilities: Mapping[str, Any], path: str) -> bool:
 
 
 def nested_capability(path: str) -> dict[str, Any]:
-    """Return capabilities that have just the one with this dotted path."""
+    """Return capabilities that contain only the one with this dotted path."""
     nested: dict[str, Any] = {}
     for step in reversed(path.split(".")):
         nested = {step: nested}
@@ -116,7 +120,7 @@ _2025_11_25: Final = Revision.V2025_11_25
 _2026_07_28: Final = Revision.V2026_07_28
 
 METHODS: Final[tuple[Method, ...]] = (
-    # How peers meet.
+    # Lifecycle.
     Method(
         name="initialize",
         kind="request",
@@ -239,7 +243,7 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="server",
         capability="prompts.listChanged",
     ),
-    # 2024-11-05 has the method but no flag for it: there, the only way to find out is to ask.
+    # 2024-11-05 has the method but no capability for it, so a client can only try.
     Method(
         name="completion/complete",
         kind="request",
@@ -267,7 +271,8 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="server",
         capability="logging",
     ),
-    # What a server asks of its client. Stateless servers send no requests: they embed these.
+    # Input requests of a server to its client. Stateless servers send no requests; they embed these
+    # in results.
     Method(
         name="roots/list",
         kind="request",
@@ -300,7 +305,8 @@ METHODS: Final[tuple[Method, ...]] = (
         until=NEWEST_HANDSHAKE,
         capability="roots.listChanged",
     ),
-    # The server tells it, but the capability behind it (elicitation.url) is the client's: so none.
+    # Sent by the server, but the capability it depends on (elicitation.url) is that of the client,
+    # so the row names none.
     Method(
         name="notifications/elicitation/complete",
         kind="notification",
@@ -308,7 +314,7 @@ METHODS: Final[tuple[Method, ...]] = (
         since=_2025_11_25,
         until=_2025_11_25,
     ),
-    # Requests under way. Stateless clients get progress and send none: nobody asks them anything.
+    # Requests in progress. A stateless client receives no requests, so it sends no progress.
     Method(
         name="notifications/cancelled",
         kind="notification",
@@ -326,7 +332,8 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="server",
         since=_2026_07_28,
     ),
-    # Subscriptions. The filter decides which capabilities matter, so there is no single one.
+    # Subscriptions. The filter in the params decides which capabilities matter, so the row names
+    # none.
     Method(
         name="subscriptions/listen",
         kind="request",
@@ -339,7 +346,7 @@ METHODS: Final[tuple[Method, ...]] = (
         sender="server",
         since=_2026_07_28,
     ),
-    # Tasks of 2025-11-25: part of the core, both ways.
+    # Tasks of 2025-11-25: part of the core, in both directions.
     Method(
         name="tasks/get",
         kind="request",
@@ -384,7 +391,7 @@ METHODS: Final[tuple[Method, ...]] = (
         capability="tasks",
         target="taskId",
     ),
-    # Tasks of the extension: the server's only.
+    # Tasks of the extension: only the server has tasks.
     Method(
         name="tasks/get",
         kind="request",
@@ -420,6 +427,7 @@ METHODS: Final[tuple[Method, ...]] = (
 )
 
 _NAMES = frozenset(row.name for row in METHODS)
+# Indexed once, because every message looks up its method.
 _BY_REVISION = {
     revision: {row.name: row for row in METHODS if row.within(revision)} for revision in Revision
 }

@@ -1,4 +1,4 @@
-"""Params as they leave: with our identity, the metadata of the era and the progress token."""
+"""Outgoing params with identity, metadata of the era and progress token."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["Identity", "with_meta"]
 
 
 class Identity:
-    """How we introduce ourselves: name and version, capabilities, and the log level we want."""
+    """Own name and version, own capabilities, and the requested log level."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Identity:
         self.request_log_level(None)
 
     def request_log_level(self, level: str | None) -> None:
-        """Stateless era: each later request asks for messages of at least this level."""
+        """Set the log level that later stateless requests ask for."""
         members = b'"%b":"%b","%b":%b,"%b":%b' % (
             *(VERSION_KEY.encode(), NEWEST.encode()),
             *(CAPABILITIES_KEY.encode(), self.capabilities),
@@ -36,7 +36,7 @@ class Identity:
         )
         if level is not None:
             members += b',"%b":%b' % (LOG_LEVEL_KEY.encode(), to_json(level))
-        self.stamp = members  # of `_meta` in every stateless request, without the braces
+        self.stamp = members  # members of `_meta` in every stateless request, without the braces
 
 
 def with_meta(
@@ -45,11 +45,12 @@ def with_meta(
     stamp: bytes,
     trace: bytes = b"",
 ) -> Params:
-    """Encode params with a progress token and a stamp in `_meta`, beside what is there. A `trace`
-    is for those who name none themselves.
+    """Encode params, with a progress token and a stamp added to their `_meta`.
+
+    `trace` is added unless the params name a trace themselves.
 
     Raises:
-        LocalProtocolError: -32602 if there is something in `_meta` that is no object.
+        LocalProtocolError: -32602 if params or `_meta` are not objects.
     """
     if token is not None:
         shown = b"%d" % token if type(token) is int else to_json(token)
@@ -66,22 +67,24 @@ def with_meta(
         return Raw(b'{"_meta":{%b}}' % stamp)
     if isinstance(params, Raw) or "_meta" in params:
         return _merged(params, stamp)
+    # Appended to the encoded text, which is faster than encoding a copy of the mapping.
     body = to_json(params)
     return Raw(b'%b,"_meta":{%b}}' % (body[:-1], stamp))
 
 
 def _merged(params: Mapping[str, Any] | Raw, stamp: bytes, trace: bytes = b"") -> Params:
-    """The careful way, for params that have a `_meta` of their own: ours wins key by key."""
+    """Merge the stamp into a `_meta` of the params; the stamp wins for each key."""
     raw = params if isinstance(params, Raw) else to_json(params)
     try:
         members = msgspec.json.decode(raw, type=dict[str, Raw])
         own = msgspec.json.decode(members.pop("_meta", b"null"), type=dict[str, Raw] | None)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise LocalProtocolError(
-            f"params and their _meta are objects: {exc}", code=INVALID_PARAMS
+            f"params and _meta must be objects: {exc}", code=INVALID_PARAMS
         ) from exc
     meta = msgspec.json.decode(b"{%b}" % trace, type=dict[str, Raw]) if trace else {}
     if own:
+        # Members of two different traces must not be mixed.
         traced = any(name in own for name in ("traceparent", "tracestate", "baggage"))
         meta = own if traced else {**meta, **own}
     meta.update(msgspec.json.decode(b"{%b}" % stamp, type=dict[str, Raw]))

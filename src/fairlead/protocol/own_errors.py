@@ -1,4 +1,4 @@
-"""Refusals that come from whoever passes messages on, and not from a server."""
+"""Errors that a relay or gateway creates itself, as opposed to errors of a server."""
 
 from ..errors import HttpError, RpcError, ServerBusy
 from ..wire.error_codes import INTERNAL_ERROR
@@ -8,12 +8,12 @@ __all__ = ["own_error", "unreachable_error"]
 
 
 def own_error(code: int, message: str, **data: object) -> RpcError:
-    """Return a refusal that comes from us, and says so."""
+    """Return an error that is marked as coming from the proxy."""
     return RpcError(code, message, {"source": "proxy", **data})
 
 
 def unreachable_error(server: str, error: BaseException) -> RpcError:
-    """Build what a client is answered when the server failed: its name and a public reason."""
+    """Return the error for a failed server: its name and the public reason."""
     facts: dict[str, float] = {"status": error.status} if isinstance(error, HttpError) else {}
     if isinstance(error, ServerBusy):
         facts["retryAfter"] = error.retry_after

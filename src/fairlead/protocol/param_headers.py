@@ -1,4 +1,4 @@
-"""Which arguments of a server's tools travel in headers too (`x-mcp-header`, stateless HTTP)."""
+"""Arguments of a server's tools that are also sent as headers (`x-mcp-header`, stateless HTTP)."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -17,10 +17,10 @@ _MARK: Final = HEADER_ANNOTATION.encode()
 
 
 def read_param_headers(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
-    """Return the marked arguments of a tool. The JSON has to be valid.
+    """Return the marked arguments of a tool. The JSON must be valid.
 
     Raises:
-        ValueError: A mark breaks the rules.
+        ValueError: A mark is invalid.
     """
     if not _may_mark(bytes(definition)):
         return ()
@@ -28,10 +28,10 @@ def read_param_headers(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
 
 
 class ParamHeaderIndex:
-    """The marked arguments of the tools of one server, learned from its lists of tools.
+    """Marked arguments of the tools of one server, read from its tool lists.
 
-    Holds the marks of as many bytes of definitions as one list may have. What was learned first
-    is forgotten first.
+    Keeps the marks of at most as many bytes of definitions as one list may have. The oldest entries
+    are dropped first.
     """
 
     def __init__(self, max_bytes: int = LIST_BYTES.value) -> None:
@@ -40,13 +40,13 @@ class ParamHeaderIndex:
         self._marks: dict[str, tuple[ParamHeader, ...]] = {}
 
     def of(self, tool: str) -> tuple[ParamHeader, ...]:
-        """Return what a call of this tool has to repeat in headers, as far as is known."""
+        """Return the arguments that a call of this tool must repeat in headers, as far as known."""
         return self._marks.get(tool, ())
 
     def learn(self, result: Raw) -> str | None:
-        """Learn from a page of `tools/list`; return where the next one begins."""
+        """Read a page of `tools/list` and return the cursor of the next one."""
         text = bytes(result)
-        # Most servers have no marks, and their lists need not be read.
+        # Most servers mark no arguments, so their lists need not be decoded.
         reads = bool(self._marks) or _may_mark(text)
         if not reads and b'"nextCursor"' not in text:
             return None
@@ -58,9 +58,9 @@ class ParamHeaderIndex:
     def usable(
         self, tools: Iterable[Raw], reject: Callable[[str], None] = lambda _: None
     ) -> list[Raw]:
-        """Learn from definitions; return those of tools that can be called over HTTP.
+        """Read definitions and return those of tools that can be called over HTTP.
 
-        `reject` is called with the reason for each of the others: their marks break the rules.
+        `reject` is called with the reason for each of the others, whose marks are invalid.
         """
         return [tool for tool in tools if self._learn(tool, reject)]
 
@@ -69,7 +69,8 @@ class ParamHeaderIndex:
             name = msgspec.json.decode(item, type=_Named).name
             marks = read_param_headers(item)
         except (msgspec.DecodeError, RecursionError):
-            return True  # what uses it says what is wrong with it
+            # The code that uses the definition reports the mistake.
+            return True
         except ValueError as exc:
             reject(f"{name!r} cannot be called over HTTP: {exc}")
             return False
@@ -100,5 +101,5 @@ class _Page(Struct):
 
 
 def _may_mark(text: bytes) -> bool:
-    """Return True if it is worth a look: JSON can spell a mark with escapes."""
+    """Return True if the text may contain a mark, which JSON may also spell with escapes."""
     return _MARK in text or b"\\u" in text

@@ -1,4 +1,4 @@
-"""Failures of a server, in words for the clients of a gateway and for the owner of the server."""
+"""Descriptions of server failures for clients of a gateway and for the owner of the server."""
 
 from ..errors import (
     ChannelClosed,
@@ -18,11 +18,11 @@ __all__ = ["owner_reason", "public_reason"]
 
 
 def public_reason(error: BaseException | None) -> str:
-    """Return what clients may know about a failure of the server behind a gateway.
+    """Return a description of a server failure that clients of a gateway may see.
 
-    The phrase continues "server 'notes' ...". It is built from types and numbers alone: what the
-    server printed, how it was started, where it is and what libraries say about it stays with
-    its owner, who reads `str(error)`.
+    The phrase continues "server 'notes' ...". The phrase is built from types and numbers only.
+    Output, command, address and library messages are for the owner of the server, who reads
+    `str(error)`.
     """
     reason = ""
     for _ in range(_MAX_CAUSES):
@@ -31,20 +31,20 @@ def public_reason(error: BaseException | None) -> str:
         found = _reason(error)
         if found and found != _CLOSED:
             return found
-        reason = reason or found  # the cause may know more
+        reason = reason or found  # the cause may be more specific
         error = error.__cause__
     return reason or "could not be reached"
 
 
 def owner_reason(error: BaseException) -> str:
-    """Return the message of a failure, without the lines that the server printed."""
+    """Return the message of a failure without the stderr of the server."""
     return (error.summary if isinstance(error, FairleadError) else "") or str(error)
 
 
-_MAX_CAUSES = 8  # failures that wrap each other
+_MAX_CAUSES = 8  # failures that wrap each other; more are not followed
 _CLOSED = "closed the connection"
 
-# By name, so that neither `ssl` nor `socket` is loaded for it.
+# Keyed by name, so that `ssl` and `socket` need not be imported.
 _REASONS = {
     "ConnectionRefusedError": "refused the connection",
     "ConnectionError": _CLOSED,
@@ -55,7 +55,7 @@ _REASONS = {
 
 
 def _reason(error: BaseException) -> str:
-    """Return what one exception says by itself; empty if that is for its cause to say."""
+    """Return the reason that one exception gives by itself; empty if its cause decides."""
     if isinstance(error, TransportError) and error.public:
         return error.public
     match error:
@@ -66,7 +66,7 @@ def _reason(error: BaseException) -> str:
         case HttpError():
             return f"answered with HTTP {error.status}"
         case NoAnswer():
-            return "ended its answer without a result"
+            return "ended its response without a result"
         case RemoteProtocolError() if error.code == PARSE_ERROR:
             return "sent a message that cannot be read"
         case RemoteProtocolError():
@@ -90,7 +90,8 @@ def _reason(error: BaseException) -> str:
 def _exited(code: int) -> str:
     if code >= 0:
         return f"exited with code {code}"
-    import signal  # only here: most failures need none
+    # Imported here, because most failures do not need it.
+    import signal
 
     try:
         return f"was ended by {signal.Signals(-code).name}"

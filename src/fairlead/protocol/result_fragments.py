@@ -1,6 +1,6 @@
-"""A part of a result, as interceptors, journals and tapes see it: as a notification.
+"""Part of a result, represented as a notification for interceptors, journals and tapes.
 
-On a wire it is an event of its own, or progress; there is no such message.
+The protocol has no such notification: fragments are sent as events of their own or as progress.
 """
 
 from typing import Final
@@ -20,11 +20,12 @@ class _Part(Struct):
 
 
 def fragment_notification(content: bytes | Raw) -> Notification:
-    """Some content blocks, a JSON array."""
+    """Return a notification with content blocks, which are given as a JSON array."""
     return Notification(FRAGMENT, Raw(b'{"content":%b}' % bytes(content)))
 
 
 def fragment_content(note: Notification) -> Raw | None:
-    """The content blocks of a part; None if somebody left none."""
+    """Return the content blocks of a fragment, None if an interceptor removed them."""
     part = read_json(note.params, _Part, None)
+    # A copy, because a `Raw` keeps the whole message in memory.
     return None if part is None else part.content.copy()

@@ -1,7 +1,7 @@
-"""The published revisions of the protocol, and what each of them has.
+"""Published revisions of the protocol and their properties.
 
-Differences between revisions end in this folder: code above it asks a `Revision` what it has and
-never compares the dates themselves.
+Differences between revisions are confined to this package: code above it reads the properties of a
+`Revision` and never compares dates.
 """
 
 from enum import StrEnum
@@ -28,27 +28,29 @@ class Revision(StrEnum):
 
     @property
     def stateless(self) -> bool:
-        """Whether requests carry their own metadata, instead of a handshake at the start."""
+        """Return True if requests carry their own metadata instead of a handshake at the start."""
         return self >= Revision.V2026_07_28
 
     @property
     def handshake(self) -> bool:
-        """Whether a conversation opens with `initialize`."""
+        """Return True if a conversation starts with `initialize`."""
         return not self.stateless
 
     @property
     def batches(self) -> bool:
-        """Whether a peer may send JSON-RPC arrays."""
+        """Return True if a peer may send JSON-RPC arrays."""
         return self is Revision.V2025_03_26
 
     @property
     def resumable(self) -> bool:
-        """Whether a stream of events over HTTP can be taken up again after it broke."""
+        """Return True if an event stream over HTTP can be resumed after a loss."""
         return self in (Revision.V2025_03_26, Revision.V2025_06_18, Revision.V2025_11_25)
 
     @property
     def polling(self) -> bool:
-        """Whether such a stream begins with an id, so that the server may hang up at will."""
+        """Return True if such a stream starts with an id, so that the server may close it at any
+        time.
+        """
         return self is Revision.V2025_11_25
 
     @property
@@ -65,7 +67,7 @@ class Revision(StrEnum):
 
     @property
     def completions_capability(self) -> bool:
-        """2024-11-05 has the method but no flag for it."""
+        """Return True if completions have a capability; 2024-11-05 has only the method."""
         return self >= Revision.V2025_03_26
 
     @property
@@ -82,7 +84,7 @@ class Revision(StrEnum):
 
     @property
     def last_modified(self) -> bool:
-        """Whether annotations may say when something last changed."""
+        """Return True if annotations may contain the time of the last change."""
         return self >= Revision.V2025_06_18
 
     @property
@@ -91,7 +93,7 @@ class Revision(StrEnum):
 
     @property
     def meta_everywhere(self) -> bool:
-        """Whether `_meta` may stand on tools, resources, prompts and content blocks."""
+        """Return True if `_meta` is allowed in tools, resources, prompts and content blocks."""
         return self >= Revision.V2025_06_18
 
     @property
@@ -100,7 +102,7 @@ class Revision(StrEnum):
 
     @property
     def rich_elicitation(self) -> bool:
-        """URL mode, titled and multiple choice, defaults for every primitive."""
+        """Return True for URL mode, titled and multiple choice, and defaults of all types."""
         return self >= Revision.V2025_11_25
 
     @property
@@ -109,12 +111,12 @@ class Revision(StrEnum):
 
     @property
     def implementation_details(self) -> bool:
-        """Whether an implementation may describe itself and name its website."""
+        """Return True if an implementation may have a description and a website."""
         return self >= Revision.V2025_11_25
 
     @property
     def elicitation_ids(self) -> bool:
-        """Whether a URL elicitation has an id, by which the server reports its completion."""
+        """Return True if a URL elicitation has an id, by which its completion is reported."""
         return self is Revision.V2025_11_25
 
     @property
@@ -127,12 +129,12 @@ class Revision(StrEnum):
 
     @property
     def any_structured_value(self) -> bool:
-        """Whether structured output may be any JSON value; before, only an object."""
+        """Return True if structured output may be any JSON value; before, it must be an object."""
         return self >= Revision.V2026_07_28
 
     @property
     def null_error_id(self) -> bool:
-        """Whether an error to an unreadable request says `id: null`; else it has no id."""
+        """Return True if errors for unreadable requests have `id: null`, else they have none."""
         return not self.stateless
 
 
@@ -143,14 +145,15 @@ NEWEST = STATELESS[-1]
 
 
 def find_revision(name: str) -> Revision | None:
-    """The revision of that name, or `None` if we do not speak it."""
+    """Return the revision of that name, or `None` if it is not supported."""
     return _BY_NAME.get(name)
 
 
 def negotiate_revision(requested: str) -> Revision:
-    """What a server answers to `initialize`: what was asked for, else its newest with a handshake.
+    """Return the revision with which a server responds to `initialize`.
 
-    A stateless revision is never negotiated by handshake, even if a client names one.
+    The requested revision if it is supported, else the newest one with a handshake. A stateless
+    revision is never negotiated by handshake, even if a client names one.
     """
     revision = find_revision(requested)
     return NEWEST_HANDSHAKE if revision is None or revision.stateless else revision

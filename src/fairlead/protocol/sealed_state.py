@@ -1,7 +1,8 @@
-"""State that travels through a client and comes back: encrypted, authentic, and not too old.
+"""State that a client stores and returns: encrypted, authenticated and with an expiry.
 
-A client holds `requestState` between two rounds of a call and may do anything with it. It is
-sealed with an AEAD, so that it can neither be read nor changed, and bound to who asked for what.
+A client holds `requestState` between two rounds of a call and may do anything with it. The state is
+sealed with an AEAD, so that it can neither be read nor changed, and callers bind it to principal
+and request.
 """
 
 import base64
@@ -15,28 +16,35 @@ __all__ = ["KEYS_VARIABLE", "BadSeal", "KeyRing"]
 
 KEYS_VARIABLE = "FAIRLEAD_STATE_KEYS"
 _PREFIX = "v1"
-_NONCE = 12
+_NONCE = 12  # bytes of a nonce of ChaCha20-Poly1305 (RFC 8439)
 
 
 class BadSeal(ValueError):
-    """The state was not sealed by us, was changed, or is too old. The text says which."""
+    """State that was not sealed by this server, was modified, or has expired. The text names the
+    case.
+    """
 
 
 class KeyRing:
-    """Keys by name; the first one seals, all of them open.
+    """Keys by name. The first key seals; every key opens.
 
     Replicas that serve each other's rounds share a ring: `FAIRLEAD_STATE_KEYS` is a comma-separated
-    list of `name:key`, each key 32 bytes in base64. Without it a process makes one key for itself.
+    list of `name:key`, each key 32 bytes in base64. Without the variable a process creates a key of
+    its own.
     """
 
     def __init__(self, keys: Mapping[str, bytes] | None = None) -> None:
         self._keys = dict(keys) if keys is not None else {"p": secrets.token_bytes(32)}
         if not self._keys or any(len(key) != 32 for key in self._keys.values()):
-            raise ValueError("a key ring needs keys of 32 bytes")
+            raise ValueError("keys of a key ring must have 32 bytes")
 
     @classmethod
     def from_environment(cls) -> "KeyRing":
-        """Raises `ValueError` if the variable is set and malformed."""
+        """Return the ring that the environment variable describes.
+
+        Raises:
+            ValueError: The variable is set and malformed.
+        """
         text = os.environ.get(KEYS_VARIABLE)
         if not text:
             return cls()
@@ -49,37 +57,45 @@ class KeyRing:
                 separator = ""
             if not separator or not name or "." in name:
                 raise ValueError(
-                    f"{KEYS_VARIABLE} is a list of name:key, each key 32 bytes in base64"
+                    f"{KEYS_VARIABLE} must be a list of name:key, each key 32 bytes in base64"
                 )
         return cls(keys)
 
     def seal(self, content: bytes, *, ttl: float) -> str:
-        """Seal some bytes for so many seconds."""
+        """Seal bytes for `ttl` seconds."""
         name, key = next(iter(self._keys.items()))
         nonce = secrets.token_bytes(_NONCE)
+        # The expiry is inside the encrypted part, so a client cannot extend it.
         expiry = int(time.time() + ttl).to_bytes(8, "big")
         sealed = _cipher(key).encrypt(nonce, expiry + content, _bound(name))
         text = base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode()
         return f"{_PREFIX}.{name}.{text}"
 
     def open(self, token: str) -> bytes:
-        """What was sealed. Raises `BadSeal`."""
+        """Return the sealed bytes.
+
+        Raises:
+            BadSeal: The state was not sealed by this server, was modified, or has expired.
+        """
         prefix, _, rest = token.partition(".")
         name, _, text = rest.partition(".")
         key = self._keys.get(name)
         if prefix != _PREFIX or key is None:
-            raise BadSeal("it was not made by this server, or its key is gone")
+            raise BadSeal("the state was not created by this server, or its key was removed")
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
             opened = _cipher(key).decrypt(raw[:_NONCE], raw[_NONCE:], _bound(name))
-        except Exception as exc:  # the library's InvalidTag, bad base64, too short: all one to us
-            raise BadSeal("it was changed on the way") from exc
+        # InvalidTag of the library, invalid base64 or a text that is too short: one error for all,
+        # so that a client cannot learn which check failed.
+        except Exception as exc:
+            raise BadSeal("the state was modified") from exc
         if int.from_bytes(opened[:8], "big") < time.time():
-            raise BadSeal("it is too old")
+            raise BadSeal("the state has expired")
         return bytes(opened[8:])
 
 
 def _bound(name: str) -> bytes:
+    # Authenticated with the content, so that a token cannot be moved to another key or version.
     return f"fairlead state {_PREFIX} {name}".encode()
 
 

@@ -1,7 +1,7 @@
-"""Which trace a request belongs to (W3C Trace Context and Baggage), in the words of `_meta`.
+"""Trace of a request (W3C Trace Context and Baggage), as members of `_meta`.
 
-What comes with a request goes with those that its handler makes. Whoever uses OpenTelemetry in
-this process has its current span passed on; it is not loaded for that.
+The trace of a request is sent with the requests that its handler makes. If the program uses
+OpenTelemetry, its current span is sent instead; this module does not import OpenTelemetry itself.
 """
 
 import sys
@@ -27,21 +27,21 @@ KEYS: Final = ("traceparent", "tracestate", "baggage")
 
 
 class Trace(Struct, frozen=True):
-    """Where a request belongs."""
+    """Trace that a request belongs to."""
 
     traceparent: str | None = None
     tracestate: str | None = None
     baggage: str | None = None
-    given: bool = False  # by a program; else it came with a request
+    given: bool = False  # set by the program, not received with a request
 
     @property
     def members(self) -> bytes:
-        """As members of `_meta`, without the braces."""
+        """Return the members of `_meta`, without the braces."""
         said = {name: held for name in KEYS if (held := getattr(self, name)) is not None}
         return to_json(said)[1:-1]
 
 
-# The trace of what is done now, if it belongs to one.
+# Trace of the current task, if any.
 current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=None)
 
 
@@ -49,7 +49,7 @@ current_trace: ContextVar[Trace | None] = ContextVar("current_trace", default=No
 def tracing(
     traceparent: str | None, tracestate: str | None = None, baggage: str | None = None
 ) -> Iterator[Trace]:
-    """Requests that are made inside of it belong to this trace. Nothing is checked here.
+    """Assign the requests made inside the block to this trace. The values are not checked.
 
     with tracing("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
         await client.call("forecast", {"city": "Bonn"})
@@ -64,7 +64,7 @@ def tracing(
 
 @contextmanager
 def request_trace(meta: Meta | UnsetType) -> Iterator[None]:
-    """While a request is handled: what is asked meanwhile belongs where it does."""
+    """Assign the requests made while a request is handled to the trace of that request."""
     trace = None
     if not isinstance(meta, UnsetType):
         held = {name: getattr(meta, name) for name in KEYS}
@@ -78,8 +78,9 @@ def request_trace(meta: Meta | UnsetType) -> Iterator[None]:
 
 
 def outgoing_trace() -> bytes:
-    """What a request that leaves now says of its trace: members of `_meta`, without the braces."""
+    """Return the trace of a request that is sent now, as members of `_meta` without the braces."""
     trace = current_trace.get()
+    # A trace that the program has set explicitly takes precedence over its current span.
     if trace is not None and trace.given:
         return trace.members
     if "opentelemetry.trace" in sys.modules and (found := _of_opentelemetry()):
@@ -88,7 +89,7 @@ def outgoing_trace() -> bytes:
 
 
 def _of_opentelemetry() -> bytes:
-    """The current span, as the propagators of the program put it."""
+    """Return the current span as the propagators of the program encode it."""
     from opentelemetry import propagate
 
     carrier: dict[str, str] = {}

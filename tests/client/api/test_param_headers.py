@@ -119,9 +119,9 @@ async def test_tools_with_marks_against_the_rules_are_hidden_over_http(
             assert [tool.name for tool in await client.tools()] == ["sales", "fine"]
             skipped = client.skipped[:2]
     assert skipped == [
-        "tools/list: 'empty' cannot be called over HTTP: value: '' is not the name of a header",
+        "tools/list: 'empty' cannot be called over HTTP: value: '' is not a valid name of a header",
         "tools/list: 'deep' cannot be called over HTTP: "
-        "value: x-mcp-header may not stand under 'items'",
+        "value: x-mcp-header is not allowed under 'items'",
     ]
     assert "'empty' cannot be called over HTTP" in caplog.text
 

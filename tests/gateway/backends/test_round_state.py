@@ -65,10 +65,10 @@ def test_a_state_is_refused_elsewhere(principal: Principal, server: str, why: st
 @pytest.mark.parametrize("state", ["", "s1", "v1.p.AAAA", "v1.p.", "v2.x.y"])
 def test_a_state_that_was_not_sealed_here_is_refused(state: str) -> None:
     own = states()
-    with pytest.raises(RpcError, match="requestState is not valid: it was") as caught:
+    with pytest.raises(RpcError, match="requestState is not valid: the state was") as caught:
         own.open(asked(state, "ada"), "red")
     assert caught.value.code == -32602
-    with pytest.raises(RpcError, match="it was changed on the way"):
+    with pytest.raises(RpcError, match="the state was modified"):
         states().open(asked(sealed_for(own, "ada"), "ada"), "red")
 
 
@@ -79,7 +79,7 @@ def test_a_state_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealed_state.time, "time", lambda: now + 24 * 3600 - 2)
     own.open(asked(sealed, "ada"), "red")
     monkeypatch.setattr(sealed_state.time, "time", lambda: now + 24 * 3600 + 2)
-    with pytest.raises(RpcError, match="it is too old"):
+    with pytest.raises(RpcError, match="the state has expired"):
         own.open(asked(sealed, "ada"), "red")
 
 

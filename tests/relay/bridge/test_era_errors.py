@@ -80,7 +80,7 @@ def test_codes_of_the_server_s_own_range_are_wrapped_for_a_stateless_client(
     [
         (RequestTimeout(2.0, "tools/call"), "server 's' did not answer within 2 s"),
         (HttpError(503, "busy"), "server 's' answered with HTTP 503"),
-        (NoAnswer(1), "server 's' ended its answer without a result"),
+        (NoAnswer(1), "server 's' ended its response without a result"),
         (RemoteProtocolError("odd", code=-32600), "server 's' sent a message that is not valid"),
         (ConnectFailed("gone"), "server 's' could not be reached"),
     ],

@@ -390,8 +390,8 @@ async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: Virtua
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("nonsense", "requestState cannot be used: it was not made by this server"),
-        ("other ring", "requestState cannot be used: it was changed on the way"),
+        ("nonsense", "requestState cannot be used: the state was not created by this server"),
+        ("other ring", "requestState cannot be used: the state was modified"),
         ("other content", "requestState cannot be used: "),
         ("other principal", "requestState belongs to somebody else"),
         ("other request", "requestState belongs to another request"),

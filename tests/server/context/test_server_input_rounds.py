@@ -273,14 +273,14 @@ async def test_states_that_are_not_accepted() -> None:
             return str(answer["error"]["message"])
 
         tampered = state[:-3] + ("AAA" if not state.endswith("AAA") else "BBB")
-        assert "changed on the way" in await refused({"what": "tea"}, tampered)
-        assert "not made by this server" in await refused({"what": "tea"}, "v1.other.xxxx")
-        assert "not made by this server" in await refused({"what": "tea"}, "nonsense")
+        assert "the state was modified" in await refused({"what": "tea"}, tampered)
+        assert "not created by this server" in await refused({"what": "tea"}, "v1.other.xxxx")
+        assert "not created by this server" in await refused({"what": "tea"}, "nonsense")
         assert "belongs to another request" in await refused({"what": "gold"}, state)
         other, _ = shop()
         async with line_to(other) as elsewhere:
             foreign = (await elsewhere.call("order", {"what": "tea"}))["requestState"]
-        assert "changed on the way" in await refused({"what": "tea"}, foreign)
+        assert "the state was modified" in await refused({"what": "tea"}, foreign)
         # The same value written in another way is the same request.
         same = await line.call("order", {"what": "tea"}, inputResponses=answers, requestState=state)
         assert same["resultType"] == "input_required"
@@ -406,7 +406,7 @@ def test_keys_are_rotated_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     token = before.seal(b"hello", ttl=60)
     assert after.open(token) == b"hello"
     assert after.seal(b"x", ttl=60).startswith("v1.new.")
-    with pytest.raises(BadSeal, match="its key is gone"):
+    with pytest.raises(BadSeal, match="its key was removed"):
         KeyRing({"new": new}).open(token)
     with pytest.raises(BadSeal, match="too old"):
         before.open(before.seal(b"x", ttl=-1))
