@@ -56,7 +56,7 @@ async def test_a_request_is_held_listed_and_resumed() -> None:
         server.reply(request, {"content": []})
         assert (await client.answer_to(asked))["result"] == {"content": []}
         assert desk.list() == []
-        with pytest.raises(ConfigError, match="nothing is held under"):
+        with pytest.raises(ConfigError, match="is not held"):
             desk.resume(held.id)
 
 
@@ -66,7 +66,7 @@ async def test_params_are_changed_on_the_way() -> None:
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "_meta": {"vendor": 1}})
         held = await desk.wait()
-        with pytest.raises(ConfigError, match="either"):
+        with pytest.raises(ConfigError, match="exactly one of"):
             desk.change(held.id)
         with pytest.raises(ConfigError, match="objects"):
             desk.change(held.id, params=[1])
@@ -124,7 +124,7 @@ async def test_an_answer_is_held_and_changed() -> None:
             held = await desk.wait()
             assert (held.phase, msgspec.json.decode(held.message)) == ("answer", {"n": 1})
             if verdict == "change":
-                with pytest.raises(ConfigError, match="answer"):
+                with pytest.raises(ConfigError, match="is a response"):
                     desk.change(held.id, params={})
                 desk.change(held.id, result=expected)
             else:
@@ -172,7 +172,7 @@ async def test_after_its_time_it_is_decided_without_anybody(otherwise: Any) -> N
             assert "result" in await client.answer_to(asked)
         else:
             message = (await client.answer_to(asked))["error"]["message"]
-            assert message == "nobody decided within 0.05 s"
+            assert message == "no decision within 0.05 s"
         assert desk.list() == []
 
 
@@ -200,7 +200,7 @@ async def test_a_full_desk_refuses() -> None:
     async with held_up(desk) as (_, client, _server):
         asked = [client.ask("tools/call", CALL) for _ in range(3)]
         error = (await client.answer_to(asked[2]))["error"]
-        assert error["message"] == "too many messages are held already"
+        assert error["message"] == "too many messages are held"
         assert len(desk.list()) == 2
 
 
@@ -242,14 +242,24 @@ async def holding(
 @pytest.mark.parametrize(
     ("phase", "question", "change", "why"),
     [
-        ("request", False, {}, "either `params` or `result` is given"),
-        ("request", False, {"params": {}, "result": {}}, "either `params` or `result` is given"),
-        ("request", True, {"params": {}}, "1 is a question: resume it, or block it"),
-        ("answer", False, {"params": {}}, "1 is an answer: it has a `result`"),
-        ("error", False, {"params": {}}, "1 is an answer: it has a `result`"),
-        ("notification", False, {"result": {}}, "1 is a notification, which has no result"),
-        ("request", False, {"params": [1]}, "params and results are JSON objects"),
-        ("request", False, {"result": msgspec.Raw(b"1")}, "params and results are JSON objects"),
+        ("request", False, {}, "exactly one of `params` and `result` must be given"),
+        (
+            "request",
+            False,
+            {"params": {}, "result": {}},
+            "exactly one of `params` and `result` must be given",
+        ),
+        ("request", True, {"params": {}}, "message 1 cannot be changed: resume or block it"),
+        ("answer", False, {"params": {}}, "message 1 is a response: set its `result`"),
+        ("error", False, {"params": {}}, "message 1 is a response: set its `result`"),
+        ("notification", False, {"result": {}}, "message 1 is a notification, which has no result"),
+        ("request", False, {"params": [1]}, "`params` and `result` must be JSON objects"),
+        (
+            "request",
+            False,
+            {"result": msgspec.Raw(b"1")},
+            "`params` and `result` must be JSON objects",
+        ),
         ("request", False, {"params": {"a": 1}}, None),
         ("request", False, {"result": msgspec.Raw(b' {"a":1}')}, None),
         ("answer", False, {"result": {"a": 1}}, None),
@@ -283,11 +293,11 @@ async def test_numbers_count_up_and_what_was_decided_is_not_held_any_more() -> N
         assert (first.id, second.id) == (1, 2)
         desk.block(1)
         assert [one.id for one in desk.list()] == [2]
-        with pytest.raises(NotHeld, match="nothing is held under 1: it was decided, or has gone"):
+        with pytest.raises(NotHeld, match="message 1 is not held: it was decided or cancelled"):
             desk.block(1, "again")
-        with pytest.raises(NotHeld, match="nothing is held under 3"):
+        with pytest.raises(NotHeld, match="message 3 is not held"):
             desk.resume(3)
-        assert await task == HoldDecision("block", "refused by whoever watches")
+        assert await task == HoldDecision("block", "refused by the operator")
 
 
 async def test_everything_is_refused_at_the_end_but_what_was_decided() -> None:

@@ -116,7 +116,7 @@ async def test_a_failure_is_handled_by_policy(
                 other.reply(await other.method(method), {"n": 1})
             answer = await end.answer_to(call)
             if policy == "fail_closed":
-                assert answer["error"]["message"] == "bad failed, so nothing passes"
+                assert answer["error"]["message"] == "Interceptor bad failed"
                 assert answer["error"]["data"] == {"source": "proxy"}
             else:
                 assert answer["result"] == {"n": 1}
@@ -127,7 +127,7 @@ async def test_a_failure_is_handled_by_policy(
             server.reply(await server.method("tools/call"), {"n": 2})
             assert (await client.answer_to(call))["result"] == {"n": 2}
             assert bad.calls == 2, "it had its rest"
-    assert "the interceptor bad failed on tools/call" in caplog.text
+    assert "interceptor bad failed on tools/call" in caplog.text
     assert SECRET not in caplog.text
 
 
@@ -239,15 +239,15 @@ async def test_modules_have_interceptors_too(
     ("target", "options", "words"),
     [
         ("mine.py", None, "module:attribute or path.py:attribute"),
-        ("mine.py:no", None, "mine.py has no no"),
-        ("other.py:x", None, "there is no file"),
+        ("mine.py:no", None, "mine.py has no attribute no"),
+        ("other.py:x", None, "other.py does not exist"),
         ("no_such_module_here:x", None, "cannot be imported: ModuleNotFoundError"),
         ("bad.py:x", None, "bad.py cannot be imported: SyntaxError"),
-        ("mine.py:number", None, "no interceptor"),
-        ("mine.py:sync", None, "no interceptor"),
-        ("mine.py:one", None, "it takes an exchange"),
-        ("mine.py:broken", None, "cannot be made: KeyError"),
-        ("mine.py:made", {"m": 1}, "cannot be made: TypeError"),
+        ("mine.py:number", None, "is not an interceptor"),
+        ("mine.py:sync", None, "is not an interceptor"),
+        ("mine.py:one", None, "it must accept `exchange` and `proceed`"),
+        ("mine.py:broken", None, "cannot be created: KeyError"),
+        ("mine.py:made", {"m": 1}, "cannot be created: TypeError"),
         ("mine.py:plain", {"m": 1}, "takes no options"),
     ],
 )
@@ -277,7 +277,7 @@ async def test_an_interceptor_may_take_half_a_minute_for_itself(
     one = exchange("tools/call")
     guarded = with_failure_policy(slow, name="slow")
     if fails:
-        with pytest.raises(RpcError, match="slow failed, so nothing passes"):
+        with pytest.raises(RpcError, match="Interceptor slow failed"):
             await guarded(one, behind)
         assert one.did == ["slow failed"]
     else:

@@ -1,4 +1,4 @@
-"""An exchange with another message in it."""
+"""Copies of an exchange with changed params."""
 
 from typing import Any
 
@@ -15,18 +15,18 @@ __all__ = ["error_json", "with_params", "with_whole_params"]
 
 
 def with_params(exchange: Exchange, **members: Any) -> Exchange:
-    """The same exchange with other members in its params; the rest of them stays as it came."""
+    """Return a copy of the exchange with some members of its params replaced."""
     params = exchange.message.params
     old = {} if isinstance(params, UnsetType) else members_of(params) or {}
     changed = with_whole_params(exchange, encoded({**old, **members}))
     if "name" in members:
-        # They were the server's and the client's words for the other name.
+        # Both belong to the old name: the server's alias and the name that the client sees.
         changed.alias = changed.displayed = None
     return changed
 
 
 def error_json(error: RpcError) -> bytes:
-    """Return the error object of an answer, as it came if it came from a peer."""
+    """Return the error object of a response, unchanged if it came from a peer."""
     if error.raw is not None:
         return error.raw
     said = {"code": error.code, "message": error.message, "data": error.data}
@@ -34,8 +34,9 @@ def error_json(error: RpcError) -> bytes:
 
 
 def with_whole_params(exchange: Exchange, params: Params) -> Exchange:
-    """The same exchange with other params."""
+    """Return a copy of the exchange with other params."""
     if exchange.did is None:
-        exchange.did = []  # shared by both, or whoever holds the first one would not hear
+        # Shared by both copies: a caller that holds the first one must see later notes.
+        exchange.did = []
     message = msgspec.structs.replace(exchange.message, params=params)
     return msgspec.structs.replace(exchange, message=message, head=read_params_head(params))

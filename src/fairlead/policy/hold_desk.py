@@ -1,4 +1,4 @@
-"""Messages that wait for somebody's word: listed, then let go, changed or refused."""
+"""Desk that holds messages until an operator resumes, changes or blocks them."""
 
 import asyncio
 import logging
@@ -15,27 +15,27 @@ from ..redaction.redact_messages import Redactor
 __all__ = ["HeldMessage", "HoldDecision", "HoldDesk", "HoldOutcome", "NotHeld"]
 
 MAX_HELD: Final = HELD_MESSAGES.value
-SHOWN: Final = 64 << 10  # bytes of a message; of a longer one only its size is shown
+SHOWN: Final = 64 << 10  # bytes of a message that is shown; of a longer one only the size
 
 log = logging.getLogger("fairlead.gateway")
 
 HoldOutcome: TypeAlias = Literal["resume", "block"]
 HoldPhase: TypeAlias = Literal[
     "request", "answer", "error", "notification"
-]  # "error": an answer too
+]  # "error" is a response, too
 
 
 class NotHeld(ConfigError):
-    """Nothing waits under that number."""
+    """No message is held under this id."""
 
 
 class HeldMessage(Struct, omit_defaults=True, kw_only=True):
-    """One message at the desk, as people see it; secrets are taken out."""
+    """A held message as operators see it, without secrets."""
 
     id: int
     at: float  # seconds since the epoch
-    until: float  # when it is decided without anybody
-    otherwise: HoldOutcome  # and how
+    until: float  # seconds since the epoch, when `otherwise` applies
+    otherwise: HoldOutcome  # the outcome without a decision
     phase: HoldPhase
     dir: Direction
     method: str
@@ -44,20 +44,20 @@ class HeldMessage(Struct, omit_defaults=True, kw_only=True):
     reason: str | None = None
     message: Raw | UnsetType = UNSET  # params, the result, or the error
     size: int = 0
-    question: bool = False  # whether it may pass at all: there is nothing to change
+    question: bool = False  # may only be resumed or blocked
 
 
 class HoldDecision(Struct, frozen=True):
-    """What shall be done with it."""
+    """The decision about a held message."""
 
     action: Literal["resume", "change", "block"]
     reason: str = ""
-    params: Raw | None = None  # instead of those that it has
-    result: Raw | None = None  # instead of the answer, or of asking at all
+    params: Raw | None = None  # replace those of the message
+    result: Raw | None = None  # replaces the response; the request is not forwarded
 
 
 class HoldDesk:
-    """Where messages are held."""
+    """Held messages and the decisions about them."""
 
     def __init__(
         self,
@@ -67,9 +67,13 @@ class HoldDesk:
         max_held: int = MAX_HELD,
         redactor: Redactor | None = None,
     ) -> None:
-        """After `limit` seconds, `otherwise` is done."""
+        """Set the time limit in seconds and the outcome of messages without a decision.
+
+        Raises:
+            ValueError: `limit` is not greater than 0.
+        """
         if limit <= 0:
-            raise ValueError(f"a time limit is above 0: {limit:g}")
+            raise ValueError(f"`limit` must be greater than 0, not {limit:g}")
         self.limit = limit
         self.otherwise: HoldOutcome = otherwise
         self._max_held = max_held
@@ -92,14 +96,14 @@ class HoldDesk:
         otherwise: HoldOutcome | None = None,
         question: bool = False,
     ) -> HoldDecision:
-        """Wait for a verdict. Who gives up waiting takes the message off the desk.
+        """Hold a message until a decision; cancelling the call removes it from the desk.
 
-        A `question` is resumed or blocked; it cannot be changed.
+        A `question` can be resumed or blocked, but not changed.
         """
         seconds, fallback = limit or self.limit, otherwise or self.otherwise
         if len(self._held) >= self._max_held:
             HELD_MESSAGES.hit()
-            return HoldDecision("block", "too many messages are held already")
+            return HoldDecision("block", "too many messages are held")
         now, raw = time.time(), b"" if message is None else bytes(message)
         clean = self._redactor
         held = HeldMessage(
@@ -125,17 +129,17 @@ class HoldDesk:
             async with asyncio.timeout(seconds):
                 return await decided
         except TimeoutError:
-            log.warning("%s was held for %g s: %s", method, seconds, fallback)
-            return HoldDecision(fallback, f"nobody decided within {seconds:g} s")
+            log.warning("no decision about %s within %g s: %s", method, seconds, fallback)
+            return HoldDecision(fallback, f"no decision within {seconds:g} s")
         finally:
             del self._held[held.id]
 
     def list(self) -> "list[HeldMessage]":
-        """What waits, the oldest first."""
+        """Return the messages without a decision, the oldest first."""
         return [held for held, decided in self._held.values() if not decided.done()]
 
     async def wait(self) -> HeldMessage:
-        """The oldest that waits, as soon as there is one."""
+        """Wait until a message is held, and return the oldest."""
         while not (waiting := self.list()):
             news = asyncio.get_running_loop().create_future()
             self._news.add(news)
@@ -146,27 +150,31 @@ class HoldDesk:
         return waiting[0]
 
     def resume(self, number: int) -> None:
-        """Let it go as it is. Raises: NotHeld: it is not here (any more)."""
+        """Forward a message unchanged.
+
+        Raises:
+            NotHeld: The message is not held, or no longer.
+        """
         self._decide(number, HoldDecision("resume"))
 
     def change(self, number: int, *, params: Any = None, result: Any = None) -> None:
-        """Let it go with other params, or have the asker get another result.
+        """Forward a message with other params, or answer with another result.
 
         Both are JSON, as `Raw` bytes or as objects.
 
         Raises:
-            NotHeld: it is not here (any more).
-            ConfigError: it cannot be changed like that.
+            NotHeld: The message is not held, or no longer.
+            ConfigError: The message cannot be changed in this way.
         """
         held = self._get(number)[0]
         if (params is None) == (result is None):
-            raise ConfigError("either `params` or `result` is given")
+            raise ConfigError("exactly one of `params` and `result` must be given")
         if held.question:
-            raise ConfigError(f"{number} is a question: resume it, or block it")
+            raise ConfigError(f"message {number} cannot be changed: resume or block it")
         if params is not None and held.phase in ("answer", "error"):
-            raise ConfigError(f"{number} is an answer: it has a `result`, and no params any more")
+            raise ConfigError(f"message {number} is a response: set its `result`, not its `params`")
         if result is not None and held.phase == "notification":
-            raise ConfigError(f"{number} is a notification, which has no result")
+            raise ConfigError(f"message {number} is a notification, which has no result")
         new = _as_raw(params if result is None else result)
         verdict = (
             HoldDecision("change", params=new)
@@ -176,11 +184,15 @@ class HoldDesk:
         self._decide(number, verdict)
 
     def block(self, number: int, reason: str = "") -> None:
-        """Refuse it. Raises: NotHeld: it is not here (any more)."""
-        self._decide(number, HoldDecision("block", reason or "refused by whoever watches"))
+        """Refuse a message.
+
+        Raises:
+            NotHeld: The message is not held, or no longer.
+        """
+        self._decide(number, HoldDecision("block", reason or "refused by the operator"))
 
     def block_all(self, reason: str) -> None:
-        """Refuse everything that is held: nobody is going to decide any more."""
+        """Refuse all held messages, because no operator can decide about them."""
         for _, decided in self._held.values():
             if not decided.done():
                 decided.set_result(HoldDecision("block", reason))
@@ -188,7 +200,7 @@ class HoldDesk:
     def _get(self, number: int) -> tuple[HeldMessage, "asyncio.Future[HoldDecision]"]:
         found = self._held.get(number)
         if found is None or found[1].done():
-            raise NotHeld(f"nothing is held under {number}: it was decided, or has gone")
+            raise NotHeld(f"message {number} is not held: it was decided or cancelled")
         return found
 
     def _decide(self, number: int, verdict: HoldDecision) -> None:
@@ -205,5 +217,5 @@ def _as_raw(value: Any) -> Raw:
 
     raw = value if isinstance(value, Raw) else Raw(to_json(value))
     if not bytes(raw).lstrip().startswith(b"{"):
-        raise ConfigError("params and results are JSON objects")
+        raise ConfigError("`params` and `result` must be JSON objects")
     return raw

@@ -1,4 +1,4 @@
-"""What becomes of a message when an interceptor breaks, hangs or answers nonsense."""
+"""Failure policies for interceptors that raise, hang or return an invalid response."""
 
 import asyncio
 import logging
@@ -28,8 +28,8 @@ __all__ = ["FailurePolicy", "with_failure_policy"]
 
 FailurePolicy = Literal["fail_closed", "fail_open", "skip"]
 
-LIMIT: Final = 30.0  # seconds that an interceptor may take for itself
-REST: Final = 60.0  # seconds for which one that failed is left out, with "skip"
+LIMIT: Final = 30.0  # seconds that an interceptor may use itself
+REST: Final = 60.0  # seconds during which a failed interceptor is skipped, with "skip"
 
 log = logging.getLogger("fairlead.gateway.interceptors")
 
@@ -43,19 +43,21 @@ def with_failure_policy(
     name: str = "",
     clock: Callable[[], float] = time.monotonic,
 ) -> Interceptor:
-    """The interceptor, with a rule for the case that it fails.
+    """Wrap an interceptor in a policy for failures.
 
-    fail_closed: the message is refused. fail_open: it passes, as if nobody had looked. skip: the
-    same, and the interceptor is left out for `rest` seconds. `timeout` is the time that it may
-    take for itself; what comes behind it does not count. 0 is no limit.
+    * fail_closed: the message is refused.
+    * fail_open: the message passes as if the interceptor were absent.
+    * skip: like fail_open, and the interceptor is skipped for `rest` seconds.
 
-    A refusal (`RpcError`) is no failure, and neither is what fails behind it.
+    `timeout` limits the time that the interceptor uses itself, without the time inside of
+    `proceed`; 0 means unlimited. A refusal (`RpcError`) is not a failure, and neither is an
+    exception that `proceed` raises.
     """
     return _Guard(interceptor, policy, timeout, rest, name or _name_of(interceptor), clock)
 
 
-# What an interceptor does besides handling messages; without them, a secret in a member beside a
-# result would pass a guarded `Redact`.
+# Hooks besides `__call__`. Without them, a guarded `Redact` would not redact the members beside a
+# result.
 _PASSED_ON: Final = (
     InterceptorBase.on_malformed,
     InterceptorBase.extra_members,
@@ -77,6 +79,7 @@ class _Guard(InterceptorBase):
     ) -> None:
         self._inner = inner
         self._hooks = hooks_of(inner)
+        # Only overridden hooks are set, so that `overrides` gives the same result for the guard.
         for hook in _PASSED_ON:
             if overrides(self._hooks, hook):
                 setattr(self, hook.__name__, getattr(self._hooks, hook.__name__))
@@ -85,11 +88,11 @@ class _Guard(InterceptorBase):
         self._rest = rest
         self._name = name
         self._clock = clock
-        self._until = float("-inf")  # left out until then
+        self._until = float("-inf")  # skipped until this time
 
     @property
     def waits(self) -> bool:  # type: ignore[override]
-        """What never waits cannot hang either."""
+        """False if the interceptor cannot hang, because it never waits."""
         return self._hooks.waits
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -99,10 +102,11 @@ class _Guard(InterceptorBase):
         try:
             answer = await self._within_limit(exchange, behind)
             if not _is_sensible(answer, exchange, behind):
-                raise _Nonsense(f"the answer is {_shown(answer)}")
+                raise _Nonsense(f"the response is {_shown(answer)}")
         except RpcError:
             raise
-        except BaseException as exc:  # somebody else's code: anything may happen in it
+        # User code may raise anything, including CancelledError for a task of its own.
+        except BaseException as exc:
             if exc is behind.failure or exc is behind.end or _is_an_end(exc):
                 raise
             return await self._failed(exc, exchange, behind)
@@ -119,22 +123,22 @@ class _Guard(InterceptorBase):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise _Hung(f"it took more than {self._timeout:g} s") from None
+            raise _Hung(f"timeout after {self._timeout:g} s") from None
 
     async def _failed(self, exc: BaseException, exchange: Exchange, behind: "_Behind") -> Answer:
-        # Its own words may be about the message, which has secrets.
+        # The text of the exception may quote the message, which may contain secrets.
         why = str(exc) if isinstance(exc, _Nonsense | _Hung) else type(exc).__name__
         log.error(
-            "the interceptor %s failed on %s (%s): %s",
+            "interceptor %s failed on %s (%s): %s",
             self._name,
             exchange.method,
             why,
             _fate(self),
         )
-        log.debug("where it failed:\n%s", "".join(traceback.format_tb(exc.__traceback__)))
+        log.debug("traceback:\n%s", "".join(traceback.format_tb(exc.__traceback__)))
         exchange.note(f"{self._name} failed")
         if self._policy == "fail_closed":
-            raise own_error(INTERNAL_ERROR, f"{self._name} failed, so nothing passes") from None
+            raise own_error(INTERNAL_ERROR, f"Interceptor {self._name} failed") from None
         if self._policy == "skip":
             self._until = self._clock() + self._rest
         if behind.failure is not None:
@@ -145,7 +149,7 @@ class _Guard(InterceptorBase):
 
 
 class _Behind:
-    """What comes behind an interceptor: how it went, and how long it took."""
+    """The `proceed` of a guarded interceptor, with its outcome and without its time."""
 
     __slots__ = (
         *("_asked", "_entered", "answer", "done"),
@@ -160,7 +164,7 @@ class _Behind:
         self.left = 0.0
         self.answer: Answer = None
         self.failure: Exception | None = None
-        self.end: BaseException | None = None  # it was not let finish
+        self.end: BaseException | None = None  # the exception that ended the call early
         self.done = False
 
     async def __call__(self, exchange: Exchange) -> Answer:
@@ -168,7 +172,7 @@ class _Behind:
             self._asked.message
         )
         if not same_kind:
-            raise _Nonsense("it passed on something that is no such message")
+            raise _Nonsense("it called proceed with a message of another kind")
         self._stop_clock()
         try:
             self.answer, self.failure = await self.proceed(exchange), None
@@ -185,6 +189,7 @@ class _Behind:
 
     def _stop_clock(self) -> None:
         self._entered += 1
+        # The clock stops at the first of several concurrent calls and starts after the last.
         if self._entered == 1 and self.limit is not None:
             due, now = self.limit.when(), asyncio.get_running_loop().time()
             self.left = 0.0 if due is None else max(0.0, due - now)
@@ -206,10 +211,10 @@ class _Hung(Exception):
 
 
 def _is_an_end(exc: BaseException) -> bool:
-    """Whether somebody wants it to end, rather than that it failed.
+    """Return True if the task is being ended, as opposed to a failure of the interceptor.
 
-    Code may well raise a cancellation that nobody asked for: it awaited something that was
-    cancelled. Whoever waits for the answer would wait forever then.
+    Code can raise CancelledError without being cancelled itself, if it awaits a cancelled task.
+    Passing that on would leave the caller without a response.
     """
     if isinstance(exc, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -219,7 +224,7 @@ def _is_an_end(exc: BaseException) -> bool:
 
 def _is_sensible(answer: object, exchange: Exchange, behind: _Behind) -> bool:
     if not isinstance(exchange.message, Request):
-        return True  # nobody reads it
+        return True  # the result of a notification is ignored
     if behind.done and answer is behind.answer:
         return True
     return isinstance(answer, bytes | Raw) and members_of(answer) is not None
@@ -227,14 +232,18 @@ def _is_sensible(answer: object, exchange: Exchange, behind: _Behind) -> bool:
 
 def _shown(answer: object) -> str:
     return (
-        "no JSON object" if isinstance(answer, bytes | Raw) else f"of type {type(answer).__name__}"
+        "not a JSON object"
+        if isinstance(answer, bytes | Raw)
+        else f"of type {type(answer).__name__}"
     )
 
 
 def _fate(guard: _Guard) -> str:
     if guard._policy == "fail_closed":
         return "the message is refused"
-    rest = f", and it is left out for {guard._rest:g} s" if guard._policy == "skip" else ""
+    rest = (
+        f", and the interceptor is skipped for {guard._rest:g} s" if guard._policy == "skip" else ""
+    )
     return f"the message passes{rest}"
 
 

@@ -1,4 +1,4 @@
-"""Interceptors of your own, found by their Python path."""
+"""Loading of user-defined interceptors by their Python path."""
 
 import inspect
 import os
@@ -17,28 +17,32 @@ __all__ = ["load_interceptor"]
 def load_interceptor(
     target: str, options: dict[str, Any] | None = None, *, folder: str | None = None
 ) -> Interceptor:
-    """The interceptor that `module:attribute` or `path.py:attribute` names.
+    """Load the interceptor that `module:attribute` or `path.py:attribute` names.
 
-    A class, or a function that is not `async`, is called with the options, and gives one. Paths
-    are relative to `folder`.
+    A class, or a function that is not `async`, is called with the options and must return an
+    interceptor. Paths are relative to `folder`.
 
     Raises:
-        ConfigError: there is no such thing, it is no interceptor, or its code fails.
+        ConfigError: The name is invalid or unknown, the object is not an interceptor, or its code
+            fails.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(f"{target!r} is not written module:attribute or path.py:attribute")
+        raise ConfigError(
+            f"invalid interceptor {target!r}: expected module:attribute or path.py:attribute"
+        )
     try:
         module = _import_file(place, folder) if place.endswith(".py") else import_module(place)
     except ConfigError:
         raise
+    # The code is the user's: any exception, and `sys.exit()` in a script, is a mistake to report.
     except (Exception, SystemExit) as exc:
         raise ConfigError(f"{place} cannot be imported: {type(exc).__name__}: {exc}") from exc
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
         if found is None:
-            raise ConfigError(f"{place} has no {name}")
+            raise ConfigError(f"{place} has no attribute {name}")
     return _made(found, target, options)
 
 
@@ -50,14 +54,16 @@ def _made(found: Any, target: str, options: dict[str, Any] | None) -> Intercepto
         try:
             found = found(**(options or {}))
         except Exception as exc:
-            raise ConfigError(f"{target} cannot be made: {type(exc).__name__}: {exc}") from exc
+            raise ConfigError(f"{target} cannot be created: {type(exc).__name__}: {exc}") from exc
     elif options:
-        raise ConfigError(f"{target} takes no options: it is there already")
+        raise ConfigError(f"{target} takes no options: it is not a class or a factory function")
     call = found if inspect.isfunction(found) or not callable(found) else type(found).__call__
     if not inspect.iscoroutinefunction(call):
-        raise ConfigError(f"{target} is no interceptor: `async (exchange, proceed)` is expected")
+        raise ConfigError(f"{target} is not an interceptor: expected `async (exchange, proceed)`")
     if not _takes_two(found):
-        raise ConfigError(f"{target} is no interceptor: it takes an exchange, and how to proceed")
+        raise ConfigError(
+            f"{target} is not an interceptor: it must accept `exchange` and `proceed`"
+        )
     return cast(Interceptor, found)
 
 
@@ -72,13 +78,13 @@ def _takes_two(call: Any) -> bool:
 def _import_file(place: str, folder: str | None) -> ModuleType:
     path = os.path.abspath(os.path.join(folder or os.curdir, place))
     if not os.path.isfile(path):
-        raise ConfigError(f"there is no file {path}")
+        raise ConfigError(f"file {path} does not exist")
     name = f"fairlead_interceptors_{abs(hash(path)):x}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is no Python file")
+        raise ConfigError(f"{path} is not a Python file")
     module = module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickles look there
+    sys.modules[name] = module  # `dataclasses` and `pickle` look up the module by name
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Which session a message belongs to."""
+"""Session of a message, and a label for logs."""
 
 import hashlib
 
@@ -8,11 +8,11 @@ __all__ = ["session_label", "session_of"]
 
 
 def session_of(exchange: Exchange) -> str | None:
-    """The id of the session, where there is one. Whoever knows it can join: it is a secret."""
+    """Return the id of the session, if there is one. Treat it as a secret: it grants access."""
     return exchange.edge.session.session_id
 
 
 def session_label(exchange: Exchange) -> str | None:
-    """A word for it that may be written down, always the same for one session."""
+    """Return a label for the session that is safe to log and constant for the session."""
     found = session_of(exchange)
     return None if found is None else hashlib.sha256(found.encode()).hexdigest()[:12]

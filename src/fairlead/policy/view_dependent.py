@@ -1,4 +1,4 @@
-"""Interceptors that keep what depends on the views of clients."""
+"""Notification of interceptors about changed views of clients."""
 
 from collections.abc import Iterable
 

@@ -61,7 +61,7 @@ def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
             number = await held()
             assert "bytes, too many to be shown)" in await intercept("list")
             await intercept("block", number)
-            with pytest.raises(MCPClientError, match="refused by whoever watches"):
+            with pytest.raises(MCPClientError, match="refused by the operator"):
                 await call
             assert (await client.call("notes_variable", {"name": "X"})).text == "not set"
 

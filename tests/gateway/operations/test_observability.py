@@ -261,7 +261,7 @@ async def test_the_command_line_decides_too() -> None:
             with pytest.raises(MCPClientError, match="no"):
                 await call
             code, _, err = await run("intercept", "resume", number, "--url", base)
-            assert (code, "nothing is held under" in err) == (1, True)
+            assert (code, "is not held" in err) == (1, True)
             code, _, err = await run("intercept", "list", "--url", base, token="wrong")
             assert (code, "--admin-token" in err) == (1, True)
             assert (await run("intercept", "list", "--url", "http://127.0.0.1:9"))[0] == 3

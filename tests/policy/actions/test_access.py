@@ -120,7 +120,7 @@ async def test_a_question_behind_another_of_the_same_name_is_refused(last: str) 
         said = f'"inputRequests":{first},"inputRequests":{last},"resultType":"input_required"'
         server.send(f'{{"jsonrpc":"2.0","id":{json.dumps(request["id"])},"result":{{{said}}}}}')
         error = (await client.answer_to(call))["error"]
-        assert "twice" in error["message"]
+        assert "duplicate member name" in error["message"]
 
 
 async def test_results_that_ask_nothing_else_pass_as_they_are() -> None:

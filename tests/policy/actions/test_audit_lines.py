@@ -121,7 +121,7 @@ async def test_params_are_cut_after_their_secrets_are_gone() -> None:
     line = await Lines(payloads="always").pass_on(exchange(params=secret))
     assert "abcdefgh" not in json.dumps(line)
     assert (await Lines(payloads="always").pass_on(exchange("ping")))["params"] is None
-    with pytest.raises(ValueError, match="^`max_payload` is not below 0$"):
+    with pytest.raises(ValueError, match="^`max_payload` must be at least 0, not -1$"):
         Audit(max_payload=-1)
 
 

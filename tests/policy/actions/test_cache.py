@@ -82,7 +82,7 @@ async def test_private_answers_of_sessions_are_not_kept() -> None:
 
 @pytest.mark.parametrize("settings", [{"max_entries": 0}, {"max_bytes": 0}])
 def test_a_cache_has_room_for_something(settings: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="must be greater than 0"):
         Cache(**settings)
 
 

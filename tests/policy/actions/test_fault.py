@@ -21,7 +21,7 @@ def test_faults_have_a_chance_and_a_time(settings: dict[str, Any]) -> None:
 
 async def test_a_fault_without_a_chance_never_happens() -> None:
     assert await Fault("error", 0.0)(exchange(), Behind()) == b"{}"
-    with pytest.raises(RpcError, match="A fault on purpose"):
+    with pytest.raises(RpcError, match="Injected fault"):
         await Fault("error", 1.0)(exchange(), Behind())
 
 
@@ -42,7 +42,7 @@ async def test_faults_change_what_passes() -> None:
 async def test_a_fault_is_noted(kind: Any) -> None:
     asked = exchange()
     if kind in ("error", "cut"):
-        with pytest.raises(RpcError, match="A fault on purpose") as refused:
+        with pytest.raises(RpcError, match="Injected fault") as refused:
             await Fault(kind)(asked, Behind())
         assert refused.value.code == -32603
     else:

@@ -56,12 +56,12 @@ async def test_a_notification_is_dropped() -> None:
     ids=str,
 )
 def test_what_is_no_error_is_refused(error: dict[str, Any]) -> None:
-    why = "^an error has a `code`, which is a whole number, a `message` and `data`$"
+    why = "^`error` must have an integer `code` and may have a string `message` and `data`$"
     with pytest.raises(ValueError, match=why):
         Mock(error=error)
 
 
 @pytest.mark.parametrize("settings", [{}, {"result": "x", "error": {"code": 1}}])
 def test_one_of_both_is_given(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="^either `result` or `error` is expected$"):
+    with pytest.raises(ValueError, match="^exactly one of `result` and `error` must be given$"):
         Mock(**settings)

@@ -159,7 +159,7 @@ async def test_what_was_in_meta_stays_unless_somebody_says_it_anew(
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_is_above_zero(limit: float) -> None:
-    with pytest.raises(ValueError, match="`limit` is above 0"):
+    with pytest.raises(ValueError, match="`limit` must be greater than 0"):
         Pause(HoldDesk(), limit=limit)
 
 
@@ -170,7 +170,7 @@ async def test_a_breakpoint_may_decide_otherwise_than_its_desk(virtual_time: Any
     asked = exchange("x")
     assert await pause(asked, behind) == b"{}"
     assert virtual_time.now == began + 7.0
-    assert asked.did == ["paused: resumed (nobody decided within 7 s)"]
-    with pytest.raises(RpcError, match="nobody decided within 60 s"):
+    assert asked.did == ["paused: resumed (no decision within 7 s)"]
+    with pytest.raises(RpcError, match="no decision within 60 s"):
         await Pause(desk)(exchange("x"), behind)
     assert virtual_time.now == began + 67.0

@@ -25,9 +25,9 @@ def allowed(limit: RateLimit, asked: Exchange) -> bool:
     [{"rate": 0}, {"rate": -1}, {"rate": 1, "burst": -1}, {"rate": 1, "burst": 0.5}],
 )
 def test_rates_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="`rate` is above 0"):
+    with pytest.raises(ValueError, match="`rate` must be greater than 0"):
         RateLimit(**settings)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="`per` must not be empty"):
         RateLimit(1, per=[])
 
 

@@ -10,7 +10,7 @@ from tests.support.single_exchange import DOWN, Behind, exchange
 
 
 def test_two_names_are_not_the_same() -> None:
-    with pytest.raises(ValueError, match="same name"):
+    with pytest.raises(ValueError, match="same new name"):
         Rename({"a": "x", "b": "x"})
 
 

@@ -49,7 +49,7 @@ async def test_arguments_are_held_against_the_schema_that_passed() -> None:
         assert "result" in await call({"n": 3})
         error = (await call({"n": "swordfish", "word": "tuna-fish", "more": 1}))["error"]
         assert error["code"] == -32602
-        assert error["message"] == "Arguments do not fit: n, word, more"
+        assert error["message"] == "Invalid arguments: n, word, more"
         assert [one["field"] for one in error["data"]["errors"]] == ["n", "word", "more"]
         assert "fish" not in str(error), "the value is nobody's business"
         assert "result" in await call({"n": "x"}, "another")
@@ -84,7 +84,7 @@ async def test_an_error_names_at_most_ten_problems(wrong: int, told: int) -> Non
     with pytest.raises(RpcError) as refused:
         await check(call, Behind())
     assert len(refused.value.data["errors"]) == told
-    assert call.did == ["blocked: arguments do not fit"]
+    assert call.did == ["blocked: invalid arguments"]
 
 
 async def test_the_tools_of_a_thousand_principals_are_known_at_once() -> None:

@@ -45,8 +45,8 @@ async def test_arguments_have_to_fit_what_a_list_has_shown() -> None:
     check = SchemaCheck()
     assert await refused(check) == "", "nothing is known yet"
     await learn(check, "add")
-    assert await refused(check) == "Arguments do not fit: a"
-    assert await refused(check, given={"a": "x"}) == "Arguments do not fit: a"
+    assert await refused(check) == "Invalid arguments: a"
+    assert await refused(check, given={"a": "x"}) == "Invalid arguments: a"
     assert await refused(check, given={"a": 1}) == ""
     assert await refused(check, "other") == ""
     assert await refused(check, way=DOWN) == "", "only what goes to a server is checked"
@@ -124,13 +124,13 @@ async def test_lists_have_a_limited_size(
 @pytest.mark.parametrize(
     ("name", "arguments", "why", "note"),
     [
-        ("add", b'{"a":"x"}', "Arguments do not fit: a", "blocked: arguments do not fit"),
+        ("add", b'{"a":"x"}', "Invalid arguments: a", "blocked: invalid arguments"),
         ("other", b"{}", "Unknown tool: other", "blocked: unknown tool"),
         (
             "add",
             b'{"a":1,"a":2}',
-            "A name is there twice in the arguments",
-            "blocked: a name is there twice",
+            "Duplicate member name in the arguments",
+            "blocked: duplicate member name",
         ),
     ],
     ids=["no fit", "unknown", "twice"],
@@ -150,7 +150,7 @@ async def test_a_refusal_is_noted(name: str, arguments: bytes, why: str, note: s
 async def test_another_spelling_is_held_against_the_same_schema(spelled: str) -> None:
     check = SchemaCheck("refuse")
     await learn(check, "add")
-    assert await refused(check, spelled, {"a": "x"}) == "Arguments do not fit: a"
+    assert await refused(check, spelled, {"a": "x"}) == "Invalid arguments: a"
     assert await refused(check, spelled, {"a": 1}) == ""
 
 

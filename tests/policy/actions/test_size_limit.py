@@ -23,9 +23,9 @@ def test_params(limit: int, passes: bool) -> None:
         action.before(asked)
     assert (refused.value.code, refused.value.message) == (
         -32600,
-        "13 bytes are more than 12 of params",
+        "params of 13 bytes exceed the limit of 12 bytes",
     )
-    assert asked.did == ["blocked: 13 bytes are more than 12 of params"]
+    assert asked.did == ["blocked: params of 13 bytes exceed the limit of 12 bytes"]
 
 
 def test_a_message_without_params_has_no_size() -> None:
@@ -53,10 +53,13 @@ def test_results(outcome: Any, passes: bool) -> None:
         assert ended is outcome
     else:
         assert isinstance(ended, RpcError)
-        assert (ended.code, ended.message) == (-32603, "3 bytes are more than 2 of a result")
+        assert (ended.code, ended.message) == (
+            -32603,
+            "a result of 3 bytes exceeds the limit of 2 bytes",
+        )
 
 
 @pytest.mark.parametrize("settings", [{"params": -1}, {"result": -1}])
 def test_limits_are_not_below_zero(settings: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="^`params` and `result` are not below 0$"):
+    with pytest.raises(ValueError, match="^`params` and `result` must be at least 0, not "):
         SizeLimit(**settings)

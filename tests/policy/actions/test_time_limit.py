@@ -15,7 +15,7 @@ async def test_an_answer_that_takes_too_long_is_refused() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(RpcError, match=r"No answer within 0\.01 s") as late:
+    with pytest.raises(RpcError, match=r"No response within 0\.01 s") as late:
         await TimeLimit(0.01)(exchange(), forever)
     assert late.value.code == -32603
     assert await TimeLimit(5)(exchange(), Behind()) == b"{}"
@@ -27,5 +27,5 @@ async def test_an_answer_that_takes_too_long_is_refused() -> None:
     with pytest.raises(TimeoutError, match="its own"):
         await TimeLimit(5)(exchange(), fails)
     for seconds in (0, -1):
-        with pytest.raises(ValueError, match="above 0"):
+        with pytest.raises(ValueError, match="must be greater than 0"):
             TimeLimit(seconds)

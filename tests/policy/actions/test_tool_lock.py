@@ -64,7 +64,7 @@ async def test_a_changed_tool_is_left_out_and_its_call_refused_with_the_differen
         server = await place.server()
         with caplog.at_level(logging.WARNING):
             assert await listed(client, server, EVIL, SUB) == [SUB]
-        assert "add has changed since it was approved; it looks odd" in caplog.text
+        assert "add has changed since it was approved; suspicious text" in caplog.text
         error = (await client.answer_to(client.ask("tools/call", {"name": "add"})))["error"]
         assert error["message"] == "add has changed since it was approved"
         assert error["data"]["source"] == "proxy"
@@ -166,12 +166,14 @@ async def test_a_server_that_is_not_in_the_lock_is_told_of_once(
         server = await place.server()
         for _ in range(2):
             assert await listed(client, server, ADD, EVIL) == [ADD, EVIL]
-    assert caplog.text.count("renamed is not in the lock: its tools are not compared") == 1
+    assert (
+        caplog.text.count("server renamed is not in the tool lock: its tools are not compared") == 1
+    )
 
 
 def test_a_lock_says_whose_tools_it_means() -> None:
     two = ToolLockData(servers={"a": lock_tools([ADD]), "b": lock_tools([SUB])})
-    with pytest.raises(ValueError, match="say which"):
+    with pytest.raises(ValueError, match="pass `server` to select one"):
         ToolLock(two)
     with pytest.raises(ValueError, match="desk"):
         ToolLock(LOCK, "ask")
@@ -192,10 +194,10 @@ def test_a_lock_file_can_be_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "no lock file"),
+        ("{", "is not a lock file"),
         ('{"version": 2, "servers": {}}', "version 2"),
         ('{"servers": {"a": {"tools": {"b": {"digest": "x", "definition": {}}}}}}', "a/b: the dig"),
-        ('{"servers": 3}', "no lock file"),
+        ('{"servers": 3}', "is not a lock file"),
     ],
 )
 def test_what_is_wrong_with_a_lock_file_is_said(tmp_path: Path, content: str, words: str) -> None:

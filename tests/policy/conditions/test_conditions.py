@@ -156,61 +156,61 @@ def test_a_prompt_may_be_named_by_a_completion() -> None:
     assert not compiled({"tool": "p"}).holds(facts(asked))
 
 
-FEW = '"request" or "notification" or "response" or "error" is expected'
+FEW = 'must be "request" or "notification" or "response" or "error"'
 
 
 @pytest.mark.parametrize(
     ("raw", "where", "why"),
     [
-        (1, (), 'a map of conditions is expected, like { method = "tools/call" }'),
-        ([], (), "a list of conditions is expected, not an empty one"),
-        ({"any": []}, ("any",), "a list of conditions is expected, not an empty one"),
+        (1, (), 'expected a map of conditions, such as { method = "tools/call" }'),
+        ([], (), "the list of conditions must not be empty"),
+        ({"any": []}, ("any",), "the list of conditions must not be empty"),
         (
             {"all": [{}, 1]},
             ("all", 1),
-            'a map of conditions is expected, like { method = "tools/call" }',
+            'expected a map of conditions, such as { method = "tools/call" }',
         ),
-        ({"metod": "x"}, ("metod",), 'there is no condition "metod"; did you mean "method"?'),
+        ({"metod": "x"}, ("metod",), 'unknown condition "metod"; did you mean "method"?'),
         ({"kind": "odd"}, ("kind",), f"`kind`: {FEW}"),
-        ({"kind": []}, ("kind",), "`kind`: an empty list is never true"),
+        ({"kind": []}, ("kind",), "`kind`: the list must not be empty"),
         ({"direction": "up"}, ("direction",), None),
-        ({"era": "odd"}, ("era",), '`era`: "handshake" or "stateless" is expected'),
+        ({"era": "odd"}, ("era",), '`era`: must be "handshake" or "stateless"'),
         (
             {"method": 1},
             ("method",),
-            "`method`: a text, a list of texts, or a map of operators is expected",
+            "`method`: expected a string, a list of strings or a map of operators",
         ),
         (
             {"tool": {"lik": "x"}},
             ("tool", "lik"),
-            'there is no operator "lik"; did you mean "like"?',
+            'unknown operator "lik"; did you mean "like"?',
         ),
         (
             {"size": {"greter": 1}},
             ("size", "greter"),
-            'there is no operator "greter"; did you mean "greater"?',
+            'unknown operator "greter"; did you mean "greater"?',
         ),
         (
             {"params": 1},
             ("params",),
-            'a map from paths to values is expected, like { "arguments.path" = "/etc" }',
+            'expected a map of paths to values, such as { "arguments.path" = "/etc" }',
         ),
         (
             {"params": {}},
             ("params",),
-            'a map from paths to values is expected, like { "arguments.path" = "/etc" }',
+            'expected a map of paths to values, such as { "arguments.path" = "/etc" }',
         ),
         ({"params": {"a": {"equals": 1, "x": 2}}}, ("params", "a", "x"), None),
         (
             {"params": {"a": {"equal": 1}}},
             ("params", "a", "equal"),
-            'there is no operator "equal"; did you mean "equals"?',
+            'unknown operator "equal"; did you mean "equals"?',
         ),
-        ({"params": {"a": {"in": 1}}}, ("params", "a"), "`a`: `in`: a list is expected"),
+        ({"params": {"a": {"in": 1}}}, ("params", "a"), "`a`: `in`: expected a list"),
         (
             {"headers": {"a": 1}},
             ("headers", "a"),
-            "`a`: a text, a list of texts, or a map of operators is expected",
+            "`a`: expected a string, a list of strings or a map of operators",
         ),
         ({"not": {"odd-one": 1}}, ("not", "odd-one"), None),
     ],

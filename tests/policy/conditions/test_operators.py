@@ -88,26 +88,26 @@ def test_all_operators_of_a_map_have_to_hold() -> None:
     [
         (
             {},
-            "an operator is expected: at_least, at_most, contains, equals, exists, greater, in, "
+            "expected an operator: at_least, at_most, contains, equals, exists, greater, in, "
             "less, like, matches, not, not_in, not_like, not_matches",
             None,
         ),
         ({"odd": 1}, "", "odd"),
-        ({"like": 1}, "`like`: a pattern like `read_*` is expected", None),
-        ({"matches": 1}, "`matches`: a regular expression is expected", None),
-        ({"in": 1}, "`in`: a list is expected", None),
-        ({"not_in": "a"}, "`not_in`: a list is expected", None),
-        ({"exists": 1}, "`exists`: true or false is expected", None),
-        ({"greater": True}, "`greater`: a number or a text is expected", None),
-        ({"less": [1]}, "`less`: a number or a text is expected", None),
+        ({"like": 1}, "`like`: expected a pattern such as `read_*`", None),
+        ({"matches": 1}, "`matches`: expected a regular expression", None),
+        ({"in": 1}, "`in`: expected a list", None),
+        ({"not_in": "a"}, "`not_in`: expected a list", None),
+        ({"exists": 1}, "`exists`: expected true or false", None),
+        ({"greater": True}, "`greater`: expected a number or a string", None),
+        ({"less": [1]}, "`less`: expected a number or a string", None),
         (
             {"equals": datetime.date(2026, 1, 1)},
-            "`equals`: a date is a text in JSON: put it in quotes",
+            "`equals`: a date must be a string in quotes: JSON has no dates",
             None,
         ),
         (
             {"in": ["a", datetime.time(1)]},
-            "`in`: a date is a text in JSON: put it in quotes",
+            "`in`: a date must be a string in quotes: JSON has no dates",
             None,
         ),
     ],
@@ -141,9 +141,9 @@ def test_a_name_is_a_pattern_several_or_a_map(wanted: Any, good: str, bad: str) 
 @pytest.mark.parametrize(
     ("wanted", "text"),
     [
-        ([], "a list of texts is expected"),
-        (["a", 1], "a list of texts is expected"),
-        (1, "a text, a list of texts, or a map of operators is expected"),
+        ([], "expected a list of strings"),
+        (["a", 1], "expected a list of strings"),
+        (1, "expected a string, a list of strings or a map of operators"),
     ],
 )
 def test_other_names_are_refused(wanted: Any, text: str) -> None:

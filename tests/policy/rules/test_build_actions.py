@@ -44,14 +44,14 @@ def test_files_that_could_not_be_used_are_mistakes_with_a_place(tmp_path: Path) 
     assert done.returncode == 1
     told = [line.removeprefix("  | rules.toml:") for line in done.stderr.splitlines()[1:]]
     assert told == [
-        f"3:8: `audit`: there is no folder {tmp_path}/nowhere",
-        f"7:9: `record`: {tmp_path}/rules.toml is no folder",
-        f"7:69: `audit`: {tmp_path}/. is a folder, where a file is expected",
+        f"3:8: `audit`: directory {tmp_path}/nowhere does not exist",
+        f"7:9: `record`: {tmp_path}/rules.toml is not a directory",
+        f"7:69: `audit`: {tmp_path}/. is a directory, not a file",
         f"11:8: `lock`: {tmp_path}/gone.lock.json cannot be read: No such file or directory",
         "15:9: `use`: nosuchmodule cannot be imported: ModuleNotFoundError: "
         "No module named 'nosuchmodule'",
-        f"15:41: `use`: there is no file {tmp_path}/gone.py",
-        '19:8: there is no action "blok"; did you mean "block"?',
+        f"15:41: `use`: file {tmp_path}/gone.py does not exist",
+        '19:8: unknown action "blok"; did you mean "block"?',
     ]
     mistakes = json.loads(fairlead("rules", "check", "--json", "rules.toml", cwd=tmp_path).stdout)
     assert [one["line"] for one in mistakes["mistakes"]] == [3, 7, 7, 11, 15, 15, 19]
@@ -87,9 +87,9 @@ def test_what_may_not_be_written_is_a_mistake() -> None:
             with pytest.raises(RulesError) as told:
                 RuleSet.of_data({"rules": [{"do": wanted}]})
             tape = find_unwritable("record", {"tape": f"{sealed}/a/b"}, "")
-    assert f"nothing may be written to the folder {sealed}" in str(told.value)
-    assert f"{old} may not be written" in str(told.value)
-    assert tape == ("tape", f"nothing may be written to the folder {sealed}")
+    assert f"directory {sealed} is not writable" in str(told.value)
+    assert f"{old} is not writable" in str(told.value)
+    assert tape == ("tape", f"directory {sealed} is not writable")
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def test_a_file_may_be_all_that_one_may_write_in_its_folder() -> None:
         try:
             with as_nobody():
                 RuleSet.of_data({"rules": [{"do": {"audit": str(log)}}]}).close()
-                with pytest.raises(RulesError, match="nothing may be written to the folder"):
+                with pytest.raises(RulesError, match="directory .* is not writable"):
                     RuleSet.of_data({"rules": [{"do": {"audit": f"{log}.new"}}]})
         finally:
             os.chmod(folder, 0o755)
@@ -148,7 +148,7 @@ def test_a_file_that_is_open_already_is_not_looked_for_again(
         rules.reload()
         assert [one.name for one in rules.rules] == ["b"]
         file.write_text(json.dumps({"rules": [{"do": {"audit": "logs/b.jsonl"}}]}))
-        with pytest.raises(RulesError, match="there is no folder"):
+        with pytest.raises(RulesError, match="directory .* does not exist"):
             rules.reload()
     finally:
         rules.close()

@@ -59,36 +59,36 @@ def make(
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        ("text", 1, "a text, not a number"),
-        ("count", 1.5, "a whole number, not a number"),
-        ("count", True, "a whole number, not true or false"),
-        ("share", "y", "a number, not a text"),
+        ("text", 1, "a string, not a number"),
+        ("count", 1.5, "an integer, not a number"),
+        ("count", True, "an integer, not true or false"),
+        ("share", "y", "a number, not a string"),
         ("share", float("inf"), "a number, not inf"),
         ("on", {}, "true or false, not a map"),
         ("kind", "c", '"a" or "b"'),
-        ("names", "y", "a list of texts, not a text"),
-        ("numbers", ["y"], "a list of a whole number, not a list"),
-        ("either", [], "a whole number or a text, not a list"),
+        ("names", "y", "a list of strings, not a string"),
+        ("numbers", ["y"], "a list of an integer, not a list"),
+        ("either", [], "an integer or a string, not a list"),
         ("table", 1, "a map, not a number"),
     ],
 )
 def test_a_wrong_value_is_told_with_what_is_expected(name: str, value: Any, expected: str) -> None:
-    told = [(("do", name), f"`{name}` of `thing` is {expected}")]
+    told = [(("do", name), f"`{name}` of `thing` must be {expected}")]
     assert make("thing", {"text": "x", name: value}) == (None, told)
 
 
 @pytest.mark.parametrize(
     ("given", "where", "why"),
     [
-        (5, ("do",), "`text` of `thing` is a text, not a number"),
-        ([], ("do",), "`text` of `thing` is a text, not a list"),
-        ({"count": 1}, ("do",), "`thing` needs `text`"),
-        (None, ("do",), "`thing` needs `text`"),
-        (True, ("do",), "`thing` needs `text`"),
+        (5, ("do",), "`text` of `thing` must be a string, not a number"),
+        ([], ("do",), "`text` of `thing` must be a string, not a list"),
+        ({"count": 1}, ("do",), "`thing` requires `text`"),
+        (None, ("do",), "`thing` requires `text`"),
+        (True, ("do",), "`thing` requires `text`"),
         (
             {"text": "x", "cuont": 1},
             ("do", "cuont"),
-            'there is no option of `thing` "cuont"; did you mean "count"?',
+            'unknown option of `thing` "cuont"; did you mean "count"?',
         ),
     ],
 )
@@ -114,9 +114,9 @@ def test_an_action_without_options_takes_none(given: Any, where: Place) -> None:
 
 def test_an_action_that_is_not_there_or_comes_too_late_is_told() -> None:
     assert make("thng", {}) == (
-        *(None, [(("do",), 'there is no action "thng"; did you mean "thing"?')]),
+        *(None, [(("do",), 'unknown action "thng"; did you mean "thing"?')]),
     )
-    late = "`cache` comes too late: the rule is about answers"
+    late = "`cache` cannot be used in a rule about responses"
     assert make("cache", {}, answers=True) == (None, [(("do",), late)])
     assert make("cache", {})[1] == []
 
@@ -171,7 +171,7 @@ def test_actions_are_one_a_map_or_a_list(raw: Any, found: Any) -> None:
 def test_what_is_no_action_is_told(raw: Any, where: Place) -> None:
     told: list[Any] = []
     parse_actions(raw, ("do",), lambda *one: told.append(one))
-    assert told == [(where, 'an action is expected, like "block" or { delay = 2 }')]
+    assert told == [(where, 'expected an action, such as "block" or { delay = 2 }')]
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_servers_and_what_a_session_said_once_count_for_all_of_it(tmp_path: Path
 
 
 def test_a_file_with_mistakes_is_not_tried(tmp_path: Path) -> None:
-    with pytest.raises(RulesError, match="no action"):
+    with pytest.raises(RulesError, match="unknown action"):
         list(dry_run_tape(rules(tmp_path, {"do": "nothing"}), []))
 
 

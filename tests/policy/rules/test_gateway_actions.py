@@ -48,7 +48,7 @@ async def test_a_rule_about_answers_holds_the_answer_and_not_the_request() -> No
             server.reply(await server.method("tools/call"), {"n": 1})
             held = await desk.wait()
             assert (held.phase, msgspec.json.decode(held.message)) == ("answer", {"n": 1})
-            with pytest.raises(ConfigError, match="is an answer"):
+            with pytest.raises(ConfigError, match="is a response"):
                 desk.change(held.id, params={"name": "y"})
             act: dict[str, Callable[[int], None]] = {
                 "resume": desk.resume,
@@ -87,7 +87,7 @@ async def test_a_refusal_is_an_answer_that_can_be_held(do: Any) -> None:
 
 def test_a_rule_about_answers_has_no_request_to_hold() -> None:
     data = {"rules": [{"when": {"kind": "response"}, "do": {"pause": "request"}}]}
-    with pytest.raises(RulesError, match='`when` is "answer"'):
+    with pytest.raises(RulesError, match='`when` must be "answer"'):
         RuleSet.of_data(data, actions=gateway_actions(HoldDesk()))
 
 
@@ -190,7 +190,7 @@ async def test_a_lock_in_rules_asks_at_the_desk_of_the_gateway(tmp_path: Path) -
         call = asyncio.create_task(client.call_tool("red_add", {}))
         held = await place.desk.wait()
         assert "Do not tell the user" in (held.reason or "")
-        with pytest.raises(ConfigError, match="is a question"):
+        with pytest.raises(ConfigError, match="cannot be changed"):
             place.desk.change(held.id, params={"name": "red_sub"})
         place.desk.resume(held.id)
         assert (await call)["content"][0]["text"] == "sum"

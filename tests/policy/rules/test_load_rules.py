@@ -131,24 +131,25 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
     assert told == [
         '3:10: unknown condition "metod"; did you mean "method"?',
         '4:1: unknown action "blok"; did you mean "block"?',
-        "7:1: `priority` is a whole number",
+        "7:1: `priority` must be an integer",
         '8:66: unknown operator "greter"; did you mean "greater"?',
         '9:18: unknown option of `delay` "secnds"; did you mean "seconds"?',
         '12:6: `kind`: must be "request" or "notification" or "response" or "error"',
         "13:18: `x-y`: `matches`: '(' is not a regular expression: missing ), unterminated "
         "subpattern at position 0",
-        '14:8: `kind` of `fault` is "drop" or "duplicate" or "corrupt" or "cut" or "error" or '
+        '14:8: `kind` of `fault` must be "drop" or "duplicate" or "corrupt" or "cut" or "error" or '
         '"slow"',
-        "14:27: `rate` needs `rate`",
-        '15:1: `on_failure` is "fail_closed", "fail_open" or "skip"',
-        '17:1: "e" does nothing: `do` is expected',
+        "14:27: `rate` requires `rate`",
+        '15:1: `on_failure` must be "fail_closed", "fail_open" or "skip"',
+        '17:1: rule "e" has no actions: `do` is missing',
         '21:1: unknown key "colour"; expected one of about, do, enabled, name, on_failure, '
         "priority, stop, timeout, when",
-        "22:8: `seconds` of `delay` is a number, not a text",
-        "22:34: `code` of `block` is a whole number, not a text",
+        "22:8: `seconds` of `delay` must be a number, not a string",
+        "22:34: `code` of `block` must be an integer, not a string",
         "25:8: `mock`: exactly one of `result` and `error` must be given",
         "25:19: `use`: file /nowhere.py does not exist",
-        "25:41: `rate`: `rate` must be greater than 0, and `burst` must be 0 or at least 1, not 0 and 0",
+        "25:41: `rate`: `rate` must be greater than 0, and `burst` must be 0 or at least 1, "
+        "not 0 and 0",
     ]
     assert (wrong.value.path, wrong.value.line) == (str(file), 3)
 
@@ -157,38 +158,63 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
     ("name", "text", "place", "words"),
     [
         ("a.yaml", "rules:\n  - name: x\n    do: blok\n", "3:5", 'did you mean "block"'),
-        ("a.yaml", "rules:\n  - when: {tool: 3}\n    do: block\n", "2:12", "`tool`: expected a string"),
-        ("a.json", '{"rules": [\n {"do": "block",\n  "when": []}]}', "3:3", "not an empty one"),
-        ("a.json", '{"rules": [\n {"do": {"delay": {"seconds": []}}}]}', "2:20", "is a number"),
-        ("a.json", '{"rules": 7}', "1:2", "is a list of rules"),
-        ("a.json", '{"rules": [7]}', "1:12", "a rule is a map"),
+        (
+            "a.yaml",
+            "rules:\n  - when: {tool: 3}\n    do: block\n",
+            "2:12",
+            "`tool`: expected a string",
+        ),
+        ("a.json", '{"rules": [\n {"do": "block",\n  "when": []}]}', "3:3", "must not be empty"),
+        (
+            "a.json",
+            '{"rules": [\n {"do": {"delay": {"seconds": []}}}]}',
+            "2:20",
+            "must be a number",
+        ),
+        ("a.json", '{"rules": 7}', "1:2", "must be a list of rules"),
+        ("a.json", '{"rules": [7]}', "1:12", "a rule must be a map"),
         ("a.json", '{"rule": []}', "1:2", 'did you mean "rules"'),
-        ("a.toml", 'rules = [\n{ do = "block" },\n{ do = "x" }]', "3:3", 'no action "x"'),
-        ("a.toml", '[rules.one]\ndo = "block"\nwhen.tool = 1\n', "3:6", "`tool`: expected a string"),
-        ("a.toml", '[rules.one]\ndo = "allow"\nwhen.any = []\n', "3:6", "not an empty one"),
+        ("a.toml", 'rules = [\n{ do = "block" },\n{ do = "x" }]', "3:3", 'unknown action "x"'),
+        (
+            "a.toml",
+            '[rules.one]\ndo = "block"\nwhen.tool = 1\n',
+            "3:6",
+            "`tool`: expected a string",
+        ),
+        ("a.toml", '[rules.one]\ndo = "allow"\nwhen.any = []\n', "3:6", "must not be empty"),
         ("a.toml", "[[rules]]\ndo = { allow = 3 }\n", "2:8", "takes no options"),
-        ("a.toml", '[[rules]]\ndo = "block"\ntimeout = -1\n', "3:1", "not below 0"),
-        ("a.toml", '[[rules]]\ndo = "block"\ntimeout = nan\n', "3:1", "not below 0"),
-        ("a.toml", "[[rules]]\ndo = { timeout = nan }\n", "2:8", "is a number, not nan"),
-        ("a.yaml", "rules:\n- do: {rate: {rate: .inf}}\n", "2:15", "is a number, not inf"),
-        ("a.toml", "[[rules]]\ndo = { cache = -1 }\n", "2:8", "above 0"),
-        ("a.toml", "[[rules]]\ndo = { audit.max_payload = -1 }\n", "2:8", "not below 0"),
-        ("a.toml", '[[rules]]\ndo = { fault = { kind = "slow", seconds = -1 } }\n', "2:8", "below"),
+        ("a.toml", '[[rules]]\ndo = "block"\ntimeout = -1\n', "3:1", "at least 0"),
+        ("a.toml", '[[rules]]\ndo = "block"\ntimeout = nan\n', "3:1", "at least 0"),
+        ("a.toml", "[[rules]]\ndo = { timeout = nan }\n", "2:8", "must be a number, not nan"),
+        ("a.yaml", "rules:\n- do: {rate: {rate: .inf}}\n", "2:15", "must be a number, not inf"),
+        ("a.toml", "[[rules]]\ndo = { cache = -1 }\n", "2:8", "greater than 0"),
+        ("a.toml", "[[rules]]\ndo = { audit.max_payload = -1 }\n", "2:8", "at least 0"),
+        (
+            "a.toml",
+            '[[rules]]\ndo = { fault = { kind = "slow", seconds = -1 } }\n',
+            "2:8",
+            "at least 0",
+        ),
         (
             "a.toml",
             '[[rules]]\ndo = "block"\nwhen.params.day = 2024-01-01\n',
             "3:13",
-            "put it in quotes",
+            "must be a string in quotes",
         ),
         (
             "a.yaml",
             "rules:\n- do: block\n  when: {params: {day: {not_in: [2024-01-01]}}}\n",
             "3:19",
-            "put it in quotes",
+            "must be a string in quotes",
         ),
         ("a.json", '{"rules":' + "[" * 100_000, "1", "nested too deeply"),
         ("a.toml", "rules = " + "[" * 100_000, "1", "nested too deeply"),
-        ("a.toml", '[[rules]]\nwhen.kind = "error"\ndo = { timeout = 1 }\n', "3:8", "too late"),
+        (
+            "a.toml",
+            '[[rules]]\nwhen.kind = "error"\ndo = { timeout = 1 }\n',
+            "3:8",
+            "about responses",
+        ),
         ("a.toml", "[[rules]\n", "1:8", "not valid TOML"),
         ("a.yaml", "rules: [\n", "2:1", "not valid YAML"),
         ("a.json", '{\n"rules" 3}', "2:9", "not valid JSON"),
@@ -196,7 +222,7 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
             "a.toml",
             '[[rules]]\nname="a"\ndo="block"\n[[rules]]\nname="a"\ndo="block"',
             "5:1",
-            "two",
+            "duplicate rule name",
         ),
     ],
 )
@@ -239,7 +265,10 @@ def test_code_that_was_only_tried_is_closed(
     opened = sys.modules["fl_opens"].opened
     assert len(opened) == 2
     os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # which only opening it shows
-    for place, why in (("no/such/file", "no folder .*/no/such"), ("socket", "No such device")):
+    for place, why in (
+        ("no/such/file", "directory .*/no/such does not exist"),
+        ("socket", "No such device"),
+    ):
         nowhere = {"name": "c", "do": [use, {"audit": place}]}
         file.write_text(json.dumps({"rules": [both, nowhere]}))
         with pytest.raises(RulesError, match=why):
@@ -258,7 +287,7 @@ def test_conditions_can_be_nested_too_deeply(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_or_empty(tmp_path: Path) -> None:
-    with pytest.raises(RulesError, match="there is no such file"):
+    with pytest.raises(RulesError, match="the file does not exist"):
         read_rules(tmp_path / "no.toml")
     with pytest.raises(RulesError, match="a directory stands where"):
         read_rules(tmp_path)

@@ -56,7 +56,7 @@ async def test_what_is_approved_while_the_gateway_runs_holds_at_once(
             assert await listed() == [NEW]
             path.unlink()
             assert await listed() == [NEW]
-        assert caplog.text.count("the lock stays as it was") == 2
+        assert caplog.text.count("the tool lock was not reloaded") == 2
         write_lock(path, lock_of(OLD))
         assert await listed() == []
 

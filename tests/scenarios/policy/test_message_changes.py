@@ -81,7 +81,7 @@ async def test_a_tool_has_its_other_name_in_lists_and_calls() -> None:
         *("blocked: Unknown tool: read", "renamed in the list"),
         *("renamed to hello", "renamed to read"),
     ]
-    with pytest.raises(ValueError, match="same name"):
+    with pytest.raises(ValueError, match="same new name"):
         Rename({"a": "c", "b": "c"})
 
 
@@ -249,7 +249,7 @@ async def test_faults_are_what_they_say() -> None:
     async with scene(interceptors=[_Calls(Fault("error"))]) as place:
         client, server = await opened(place)
         answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
-        assert answer["error"]["message"] == "A fault on purpose"
+        assert answer["error"]["message"] == "Injected fault"
     async with scene(interceptors=[_Calls(Fault("slow", seconds=0.05))]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})

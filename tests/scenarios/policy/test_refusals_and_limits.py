@@ -135,11 +135,11 @@ async def test_what_is_too_large_does_not_pass() -> None:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x", "arguments": {"a": "b" * 400}})
         error = (await client.answer_to(call))["error"]
-        assert "bytes are more than 300 of params" in error["message"]
+        assert "bytes exceed the limit of 300 bytes" in error["message"]
         call = client.ask("tools/call", {"name": "x"})
         large = {"content": [{"type": "text", "text": "c" * 400}]}
         error = (await answered(server, client, call, large))["error"]
-        assert "bytes are more than 300 of a result" in error["message"]
+        assert "bytes exceeds the limit of 300 bytes" in error["message"]
 
 
 async def test_who_takes_too_long_is_told_to_stop() -> None:
@@ -148,7 +148,7 @@ async def test_who_takes_too_long_is_told_to_stop() -> None:
         call = client.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
         error = (await client.answer_to(call))["error"]
-        assert error["message"] == "No answer within 0.1 s"
+        assert error["message"] == "No response within 0.1 s"
         stop = await server.method("notifications/cancelled")
         assert stop["params"]["requestId"] == request["id"]
 

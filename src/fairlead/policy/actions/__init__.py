@@ -1,9 +1,9 @@
-"""Actions of rules: one interceptor per file, entered under its name in `action_registry.py`.
+"""Actions of rules: one interceptor per module, registered by name in `action_registry.py`.
 
-Each is `async (exchange, proceed) -> Answer`, for requests and notifications in both directions.
-The response is what `proceed` returns.
+Each action has the signature `async (exchange, proceed) -> Answer` and handles requests and
+notifications in both directions. `proceed` returns the response.
 
-Each derives from `InterceptorBase`, whose docstring lists the hooks and flags that an action may
+Actions derive from `InterceptorBase`, whose docstring lists the hooks and flags that an action may
 define, or from `SyncInterceptor`, which a relay calls without a task.
 """
 

@@ -1,4 +1,4 @@
-"""Which methods, tools, prompts and resources may be used at all."""
+"""Access control by method, tool, prompt and resource."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -18,25 +18,27 @@ from .block import blocked_error
 __all__ = ["Allow"]
 
 MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
-LONGEST: Final = 256  # characters of a target that is
+LONGEST: Final = 256  # longest method and targets, in characters, that are remembered
 
 _Place = tuple[str, str | UnsetType | tuple[Target, ...], str | UnsetType]
 _ANSWERS: Final = (bytes, Raw)
 _UP: Final = Direction.CLIENT_TO_SERVER
 _UPDATED: Final = "notifications/resources/updated"
 _QUESTIONS: Final = [method.name for method in METHODS if is_question(method.name)]
-# Numbers that are beyond all bounds do not matter here.
+# Keep floats as raw text: a number outside the range of a float must not make a message
+# undecodable.
 _decode: Final = msgspec.json.Decoder(float_hook=lambda text: Raw(text.encode())).decode
 
 
 class Allow(SyncInterceptor):
-    """Patterns for targets (names of tools and prompts, URIs) and for methods.
+    """Allow and deny patterns for targets (names of tools and prompts, URIs) and for methods.
 
-    What a `deny` matches is refused, and so is what no `allow` matches. A `deny` goes by every name
-    of a target and every form of these, an `allow` by the names that clients see, to the letter.
-    Lists pass; a view hides what need not be seen. `deny_methods` hold for what servers send, too,
-    and for the questions that a result may have in the stateless era; all else is about what
-    clients ask for, and about the changes of resources that they are told of.
+    A request is refused if it matches a `deny` pattern or no `allow` pattern. A `deny` pattern is
+    compared with every name of a target and every form of these names; an `allow` pattern is
+    compared literally with the names that clients see. Lists are not filtered; a view hides items.
+    `deny_methods` also applies to messages from servers and to the input requests in a result of
+    the stateless era. The other patterns apply to requests of clients and to notifications about
+    updated resources.
     """
 
     pure: ClassVar = True
@@ -52,11 +54,11 @@ class Allow(SyncInterceptor):
         self._allow, self._deny = Patterns(allow), Patterns(deny)
         self._methods, self._denied_methods = Patterns(methods), Patterns(deny_methods)
         self._known: set[_Place] = set()
-        # Nobody looks into results but for those who do not want to be asked something.
+        # Results are decoded only if a pattern denies a method that an input request can contain.
         self._denies_questions = any(self._deny_methods(name) for name in _QUESTIONS)
 
     def passes(self, exchange: Exchange) -> bool:
-        """Whether it is known to be allowed, and so is whatever it is answered with."""
+        """Return True if the message was allowed before and its response needs no check."""
         if self._denies_questions and exchange.caller.stateless:
             return False
         return _place(exchange) in self._known
@@ -72,7 +74,7 @@ class Allow(SyncInterceptor):
             raise blocked_error(exchange, f"{exchange.method} is not allowed here")
         elif exchange.message.method == _UPDATED:
             self._judge_targets(exchange, exchange.targets)
-        elif self._denies_questions:  # news of a task may have some
+        elif self._denies_questions:  # The status notification of a task may carry input requests.
             params = exchange.message.params
             if not isinstance(params, UnsetType) and (why := self._asks(bytes(params))):
                 raise blocked_error(exchange, why)
@@ -84,20 +86,23 @@ class Allow(SyncInterceptor):
         return outcome
 
     def _asks(self, raw: bytes) -> str:
-        """Why it must not pass, if there is a question in it that is not allowed."""
+        """Return the reason why an input request in these bytes is denied, or an empty string."""
+        # A search in the bytes is much cheaper than decoding. An escape sequence could hide the
+        # member's name, so messages with one are decoded as well.
         if raw.find(b"inputRequests") < 0 and raw.find(b"\\u") < 0:
             return ""
         try:
             value = _decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return "A question that cannot be read is not allowed here"
+            return "An input request that cannot be decoded is not allowed here"
         if not isinstance(value, dict) or "inputRequests" not in value:
             return ""
         for method in _methods_of(value["inputRequests"]):
             if self._deny_methods(method):
                 return f"{method} is not allowed here"
-        if repeats_a_name(raw, value):  # the other one may be a question, too
-            return "A question in which a name is there twice is not allowed here"
+        # Peers may disagree on which of two equal names counts, so the hidden one could be denied.
+        if repeats_a_name(raw, value):
+            return "An input request with a duplicate member name is not allowed here"
         return ""
 
     def _judge(self, exchange: Exchange, place: _Place) -> None:
@@ -105,6 +110,7 @@ class Allow(SyncInterceptor):
         if not self._methods.allow(_as_target(method)) or self._deny_methods(method):
             raise blocked_error(exchange, f"{method} is not allowed here")
         self._judge_targets(exchange, targets)
+        # Names come from clients, so both the number and the length of the entries are limited.
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
         if len(method) + sum(len(one.own) for one in targets) <= LONGEST:
@@ -120,7 +126,11 @@ class Allow(SyncInterceptor):
 
 
 def _place(exchange: Exchange) -> _Place:
-    """What decides about a message, as cheaply as it can be told."""
+    """Return the values that the decision about a message depends on.
+
+    Without a resolver or a displayed name, the raw name and URI are enough, and computing the
+    targets is saved.
+    """
     method, head = exchange.message.method, exchange.head
     if exchange.resolver is None and exchange.displayed is None and method not in NESTED:
         return method, head.name, head.uri
@@ -132,7 +142,7 @@ def _as_target(method: str) -> Target:
 
 
 def _methods_of(questions: Any) -> list[str]:
-    """Of the questions that a result has, by their names."""
+    """Return the methods of the input requests in a result."""
     asked = questions.values() if isinstance(questions, dict) else ()
     named = [one.get("method") for one in asked if isinstance(one, dict)]
     return [method for method in named if isinstance(method, str)]

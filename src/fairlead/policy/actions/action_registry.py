@@ -1,4 +1,4 @@
-"""What can be done to messages, by the names that rules use."""
+"""Actions by the names that rules use."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeAlias
@@ -22,12 +22,13 @@ from .time_limit import TimeLimit
 
 __all__ = ["ACTIONS", "Factory", "PassThrough"]
 
-# Its parameters are the options of the action, and their annotations what is expected of them.
+# The parameters of a factory are the options of the action; their annotations are the types that a
+# rule file must use.
 Factory: TypeAlias = Callable[..., Interceptor]
 
 
 class PassThrough(InterceptorBase):
-    """Does nothing; rules that come later have no say."""
+    """Action that forwards messages unchanged and ends the evaluation of later rules."""
 
     pure: ClassVar = True
     waits: ClassVar = False

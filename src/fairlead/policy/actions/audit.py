@@ -1,4 +1,4 @@
-"""Who was allowed what, and who was not: a line of JSON for each decision, without secrets."""
+"""Audit log: one line of JSON per decision about a message, without secrets."""
 
 import logging
 import os
@@ -20,23 +20,25 @@ from ..session_label import session_label
 
 __all__ = ["Audit"]
 
-MAX_PAYLOAD: Final = 4096  # bytes of params that are kept
-LOOKED_AT: Final = 64 << 10  # bytes of a frame that is no message
-MAX_TEXT: Final = 500  # characters of any text
-MAX_TARGETS: Final = 20  # resources of one subscription that are named
-COMPLAIN_AGAIN: Final = 60.0  # seconds
+MAX_PAYLOAD: Final = 4096  # bytes of params that are written
+LOOKED_AT: Final = 64 << 10  # bytes of a malformed frame that are searched for secrets
+MAX_TEXT: Final = 500  # characters of any text in a line
+MAX_TARGETS: Final = 20  # resources of one subscription that are listed
+COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost lines
 
-_DROPPED: Final = ("dropped", "fault: drop")  # notes of those who do not pass it on
+# prefixes of the notes of actions that drop a notification
+_DROPPED: Final = ("dropped", "fault: drop")
 _OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
 
 log = logging.getLogger("fairlead.gateway.audit")
 
 
 class Audit(InterceptorBase):
-    """Writes what became of each message: passed, refused, dropped, failed or cancelled.
+    """Log of the outcome of each message: passed, refused, dropped, failed or cancelled.
 
-    It belongs outside of all that decides. What was said in a message is not written, except the
-    params of those that were no good, if `payloads` says so: redacted, and cut at `max_payload`.
+    Put this action outside of all that decide, because it only sees their outcome. The content of a
+    message is not written, except for the params that `payloads` selects: redacted, and cut at
+    `max_payload` bytes.
     """
 
     waits: ClassVar = False
@@ -53,15 +55,19 @@ class Audit(InterceptorBase):
         folder: str = "",
         known: Redactor | None = None,
     ) -> None:
-        """Lines go to the end of the file at `path` (relative to `folder`), to `write`, or else to
-        the log "fairlead.audit". `secrets` are names of further members that must not be seen;
-        values that `known` knows are not seen either.
+        """Append lines to the file at `path` (relative to `folder`), pass them to `write`, or log
+        them to "fairlead.audit".
+
+        `payloads` selects the params that are written: never, those of invalid requests, or always.
+        `secrets` are names of further members to redact. Values that `known` has registered are
+        redacted too.
 
         Raises:
-            OSError: it cannot be written there.
+            OSError: The file cannot be opened for writing.
+            ValueError: `max_payload` is negative.
         """
         if max_payload < 0:
-            raise ValueError("`max_payload` is not below 0")
+            raise ValueError(f"`max_payload` must be at least 0, not {max_payload}")
         self._notifications = notifications
         self._payloads = payloads
         self._max_payload = max_payload
@@ -72,6 +78,7 @@ class Audit(InterceptorBase):
             self._texts.follow(known)
         self._file: int | None = None
         if path is not None:
+            # The mode keeps other users from reading the file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
             self._file = os.open(os.path.join(folder, path), flags, 0o600)
             write = self._append
@@ -80,7 +87,7 @@ class Audit(InterceptorBase):
         self._complained = float("-inf")
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; later lines are counted as lost."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -90,7 +97,9 @@ class Audit(InterceptorBase):
         if not asked and not self._notifications:
             return await proceed(exchange)
         if exchange.did is None:
-            exchange.did = []  # so that whoever changes it notes it where we see it
+            # Inner interceptors may replace the exchange; the copies share this list, so their
+            # notes arrive here.
+            exchange.did = []
         began = time.monotonic()
         try:
             answer = await proceed(exchange)
@@ -100,6 +109,7 @@ class Audit(InterceptorBase):
         except Exception as exc:
             self._decided(exchange, "failed", began, exc)
             raise
+        # Not handled here, only recorded: CancelledError is not an Exception.
         except BaseException:
             self._decided(exchange, "cancelled", began)
             raise
@@ -109,7 +119,7 @@ class Audit(InterceptorBase):
         return answer
 
     def on_malformed(self, offence: MalformedFrame) -> None:
-        """A frame that is no message, or none that may come here and now."""
+        """Record a frame that is not a message, or not one that is allowed now."""
         line: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "decision": "offence",
@@ -186,7 +196,8 @@ class Audit(InterceptorBase):
     def _put(self, line: bytes) -> None:
         try:
             self._write(line)
-        except Exception as exc:  # a full disk must not stop the traffic
+        # A full disk must not stop the traffic, and `write` is code of the user.
+        except Exception as exc:
             self.lost += 1
             now = time.monotonic()
             if now - self._complained > COMPLAIN_AGAIN:
@@ -195,16 +206,17 @@ class Audit(InterceptorBase):
 
     def _append(self, line: bytes) -> None:
         if self._file is None:
-            raise ValueError("it is closed")
+            raise ValueError("the audit log is closed")
         whole = line + b"\n"
         written = os.write(self._file, whole)
+        # A partial line would corrupt the next one, so it is removed again.
         if written < len(whole):
             os.ftruncate(self._file, os.fstat(self._file).st_size - written)
             raise OSError("the disk is full")
 
 
 def _named(exchange: Exchange) -> dict[str, Any]:
-    """What is meant: by the client's name, and by the server and its own name if they differ."""
+    """Return the target by the client's name, with the server and its own name if they differ."""
     targets = exchange.targets
     if len(targets) != 1:
         named = [one.displayed for one in targets[:MAX_TARGETS]]
@@ -219,13 +231,13 @@ def _to_log(line: bytes) -> None:
 
 
 def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
-    """Whether a tool of ours says that its arguments were no good: a result, and no refusal."""
+    """Return True if a tool reports invalid arguments: in its result, not as an error."""
     if exchange.method != "tools/call" or answer is None:
         return False
     return b"VALIDATION_ERROR" in bytes(answer)
 
 
 def _whose(error: RpcError) -> str:
-    """Who refused: one of us on the way, or whoever was asked."""
+    """Return "proxy" if the error was created by this process, "peer" if the peer sent it."""
     data = error.data
     return "proxy" if isinstance(data, dict) and data.get("source") == "proxy" else "peer"

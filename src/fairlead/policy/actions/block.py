@@ -1,4 +1,4 @@
-"""Refusing what must not pass."""
+"""Action that refuses messages."""
 
 from typing import ClassVar
 
@@ -13,9 +13,10 @@ __all__ = ["Block", "blocked_error"]
 
 
 def blocked_error(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) -> RpcError:
-    """The refusal of a message; a notification that is refused is dropped without a word.
+    """Build the error that refuses a message, and note the refusal in the exchange.
 
-    The reason may name what was asked for, and a URI may have a password in it: others see it too.
+    A notification that is refused is dropped without a response. The reason is redacted: it may
+    contain the URI of a request, and a URI may contain a password that other readers must not see.
     """
     reason = redact(reason)
     exchange.note(f"blocked: {reason}")
@@ -23,7 +24,7 @@ def blocked_error(exchange: Exchange, reason: str, code: int = INVALID_REQUEST) 
 
 
 class Block(InterceptorBase):
-    """Lets nothing through."""
+    """Action that refuses requests and drops notifications."""
 
     pure: ClassVar = True
     waits: ClassVar = False

@@ -1,4 +1,4 @@
-"""Answers that the server need not be asked for again: as long as it said, for whom it said."""
+"""Cache for the results that a server marks as cacheable."""
 
 import time
 from collections import OrderedDict
@@ -17,10 +17,10 @@ from ...protocol.types.base import CacheableResult, decode
 
 __all__ = ["Cache"]
 
-LONGEST: Final = 24 * 3600.0  # seconds; whatever a server says
+LONGEST: Final = 24 * 3600.0  # seconds; upper limit for the `ttlMs` of a server
 UPDATED: Final = "notifications/resources/updated"
 
-# Which results a notification makes stale.
+# Methods whose results a notification makes stale.
 _STALE: Final = {
     "notifications/tools/list_changed": frozenset({"tools/list"}),
     "notifications/prompts/list_changed": frozenset({"prompts/list"}),
@@ -35,11 +35,12 @@ CacheKey = tuple[str, bytes, object]
 
 
 class Cache(InterceptorBase):
-    """Keeps lists and resources for their `ttlMs`, and drops them when a notification says so.
+    """Cache of lists and resources for their `ttlMs`, or until a notification says they changed.
 
-    An answer serves only the principal that asked; with `shared`, one that is `public` serves
-    everybody. What comes behind is not asked then whether somebody may have it: views, for example.
-    In a session an answer may depend on what was said before, so there only `public` ones are kept.
+    A result is returned only to the principal that requested it; with `shared`, a `public` one is
+    returned to every principal. Interceptors behind the cache, such as views, do not see requests
+    that are served from it. In a session a result may depend on earlier messages, so only `public`
+    results are cached there.
     """
 
     also: ClassVar = frozenset(_STALE)
@@ -55,13 +56,16 @@ class Cache(InterceptorBase):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if max_entries <= 0 or max_bytes <= 0:
-            raise ValueError("`max_entries` and `max_bytes` are above 0")
+            raise ValueError(
+                "`max_entries` and `max_bytes` must be greater than 0, "
+                f"not {max_entries} and {max_bytes}"
+            )
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._shared = shared
         self._clock = clock
         self._kept: OrderedDict[CacheKey, tuple[float, bytes]] = OrderedDict()
         self._size = 0
-        self._news = dict.fromkeys(_KEPT, 0)  # how often each was said to have changed
+        self._news = dict.fromkeys(_KEPT, 0)  # change notifications per method
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -82,6 +86,8 @@ class Cache(InterceptorBase):
             if found is not None:
                 exchange.note("from the cache")
                 return found
+        # A result that was requested before a change notification may be stale when it arrives. The
+        # lifetime counts from the request, because the server computed `ttlMs` after that.
         news, began = self._news[method], self._clock()
         answer = await proceed(exchange)
         if answer is not None and news == self._news[method]:
@@ -89,14 +95,14 @@ class Cache(InterceptorBase):
         return answer
 
     def views_changed(self) -> None:
-        """Forget all answers: who may have them is decided behind the cache."""
+        """Drop all entries: views are applied behind the cache."""
         for method in self._news:
-            self._news[method] += 1  # answers under way are not kept either
+            self._news[method] += 1  # results in flight must not be stored either
         self._kept.clear()
         self._size = 0
 
     def _public(self, exchange: Exchange) -> object:
-        """Under whose name an answer is kept that is for everybody."""
+        """Return the owner under which a public result is stored."""
         return _EVERYBODY if self._shared else (_EVERYBODY, exchange.caller.principal)
 
     def _fresh(self, key: CacheKey) -> bytes | None:
@@ -115,6 +121,8 @@ class Cache(InterceptorBase):
             return
         for whose in (self._public(exchange),) if public else _private(exchange):
             key = exchange.method, asked, whose
+            # Drop the old entry first, so that its size is subtracted and the new one is last in
+            # the order of eviction.
             self._drop(key)
             self._kept[key] = began + seconds, answer
             self._size += len(answer) + len(asked)
@@ -139,35 +147,41 @@ _EVERYBODY: Final = object()
 
 
 def _private(exchange: Exchange) -> tuple[object, ...]:
-    """Under whose name an answer may be kept that is not for everybody."""
+    """Return the owners under which a private result may be stored; none for a session."""
     caller = exchange.caller
     return (caller.principal,) if caller.stateless else ()
 
 
 def _question(exchange: Exchange) -> bytes | None:
-    """What was asked, by a caller of which kind, at which endpoint; without what is of one call."""
+    """Return the params without `_meta`, the endpoint and the kind of caller, or None if not
+    cacheable.
+    """
     params, caller = exchange.message.params, exchange.caller
     members = {} if isinstance(params, UnsetType) else members_of(params)
     if members is None or members.keys() & ROUND_MEMBERS:
-        return None  # a round of a longer talk
+        return None  # One round of a multi-round request: its result belongs to this request alone.
     members.pop("_meta", None)
     about = [exchange.server, caller.revision, caller.capabilities.decode(errors="replace")]
     return bytes(encoded([{name: members[name] for name in sorted(members)}, *about]))
 
 
 def _lifetime(answer: bytes) -> tuple[float, bool]:
-    """For how many seconds an answer may be kept, and whether for everybody."""
+    """Return how many seconds a result may be cached, and True if it is public."""
     try:
         said = decode(msgspec.Raw(answer), CacheableResult)
     except msgspec.DecodeError:
         return 0.0, False
+    # An `input_required` result is a question to one client, so only complete results are cached.
     if isinstance(said.ttl_ms, UnsetType) or said.result_type not in ("complete", msgspec.UNSET):
         return 0.0, False
     return min(said.ttl_ms / 1000, LONGEST), said.cache_scope == "public"
 
 
 def _concerns(uri: str, asked: bytes) -> bool:
-    """A change may be reported for a part, or for what holds it."""
+    """Return True if an update of `uri` affects a cached request.
+
+    The server may report the change of a part or of its container, so a common prefix is enough.
+    """
     params = msgspec.json.decode(asked, type=list[msgspec.Raw])[0]
     own = string_of((members_of(params) or {}).get("uri"))
     if own is None:

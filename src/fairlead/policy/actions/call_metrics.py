@@ -1,4 +1,4 @@
-"""How many calls, how they end, and how long they take."""
+"""Metrics of requests: number, outcome and duration."""
 
 from functools import partial
 from time import perf_counter
@@ -12,11 +12,13 @@ from ...wire import Request
 
 __all__ = ["Measuring"]
 
-_NAMED = ("tools/call", "prompts/get")  # a URI may hold anything, so those are not counted apart
+# Resources are not counted separately: a URI may contain anything, so the series would be
+# unlimited.
+_NAMED = ("tools/call", "prompts/get")
 
 
 class Measuring(SyncInterceptor):
-    """Counts requests in both directions. Put it first, or right behind a journal."""
+    """Counter of requests in both directions. Put it first, or right behind a journal."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -27,6 +29,7 @@ class Measuring(SyncInterceptor):
             return exchange, None
         method = message.method
         name = exchange.target if method in _NAMED else None
+        # Unknown methods share one series, because a peer could invent any number of them.
         series = self._metrics.began(exchange.direction, method if exists(method) else OTHER, name)
         return exchange, partial(self._after, method, series, perf_counter())
 

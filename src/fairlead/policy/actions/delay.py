@@ -1,4 +1,4 @@
-"""Waiting on purpose."""
+"""Action that delays messages."""
 
 import asyncio
 import random
@@ -9,11 +9,13 @@ __all__ = ["Delay"]
 
 
 class Delay(InterceptorBase):
-    """Everything takes longer: `seconds`, more or less by up to `jitter`."""
+    """Delay of `seconds`, varied at random by up to `jitter` seconds in either direction."""
 
     def __init__(self, seconds: float, jitter: float = 0.0) -> None:
         if seconds < 0 or jitter < 0:
-            raise ValueError("`seconds` and `jitter` are not below 0")
+            raise ValueError(
+                f"`seconds` and `jitter` must be at least 0, not {seconds:g} and {jitter:g}"
+            )
         self._seconds = seconds
         self._jitter = jitter
 

@@ -1,4 +1,4 @@
-"""Trouble on purpose: to see what a client or a server makes of it."""
+"""Action that injects faults, to test how clients and servers handle them."""
 
 import asyncio
 import random
@@ -20,23 +20,28 @@ _CORRUPT = Raw(b'{"corrupt":true}')
 
 
 class Fault(InterceptorBase):
-    """Something goes wrong, always or now and then.
+    """Fault of one kind, injected with a probability of `chance`.
 
-    drop: never answered. duplicate: passed on twice. corrupt: a result, or params of a
-    notification, that are none. cut: the connection to whoever asked is lost. error: a refusal.
-    slow: the answer waits.
+    * drop: a request is never answered, a notification is not forwarded.
+    * duplicate: the message is forwarded twice.
+    * corrupt: the result of a request, or the params of a notification, are replaced by invalid
+      ones.
+    * cut: the connection to the sender of the message is closed.
+    * error: the request is refused with an error.
+    * slow: the response is delayed by `seconds`.
     """
 
     def __init__(
         self, kind: FaultKind, chance: float = 1.0, *, seconds: float = 5.0, seed: int | None = None
     ) -> None:
         if not 0 <= chance <= 1:
-            raise ValueError("`chance` is between 0 and 1")
+            raise ValueError(f"`chance` must be between 0 and 1, not {chance:g}")
         if seconds < 0:
-            raise ValueError("`seconds` is not below 0")
+            raise ValueError(f"`seconds` must be at least 0, not {seconds:g}")
         self._kind: FaultKind = kind
         self._chance = chance
         self._seconds = seconds
+        # A generator of its own, so that `seed` makes a run reproducible.
         self._random = random.Random(seed)
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -48,7 +53,7 @@ class Fault(InterceptorBase):
         match self._kind:
             case "drop":
                 if asked:
-                    await asyncio.Event().wait()  # until whoever waits gives up
+                    await asyncio.Event().wait()  # until the caller times out or cancels
                 return None
             case "duplicate":
                 await proceed(exchange)
@@ -64,10 +69,14 @@ class Fault(InterceptorBase):
                 answer = await proceed(exchange)
                 await asyncio.sleep(self._seconds)
                 return answer
-        raise blocked_error(exchange, "A fault on purpose", INTERNAL_ERROR)
+        raise blocked_error(exchange, "Injected fault", INTERNAL_ERROR)
 
     def _cut(self, exchange: Exchange) -> None:
-        """Where each message has a connection of its own, the refusal is all there can be."""
+        """Close the connection to the sender in a task of its own.
+
+        Over HTTP, where each message has its own connection, the error response is the only effect.
+        """
         task = asyncio.get_running_loop().create_task(exchange.edge.close())
+        # The event loop keeps only a weak reference to tasks.
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

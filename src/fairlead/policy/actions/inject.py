@@ -1,4 +1,4 @@
-"""Arguments that a client does not give, or not like that."""
+"""Action that adds arguments to calls of tools and prompts."""
 
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ __all__ = ["Inject"]
 
 
 class Inject(InterceptorBase):
-    """Puts arguments into calls: what is given here wins, or only fills gaps."""
+    """Arguments that replace those of a call, or only fill in missing ones."""
 
     pure: ClassVar = True
     waits: ClassVar = False
@@ -29,14 +29,14 @@ class Inject(InterceptorBase):
         held = exchange.head.arguments
         old = {} if isinstance(held, UnsetType) else members_of(held)
         if old is None:
-            return await proceed(exchange)  # no object: the server says what is wrong
+            return await proceed(exchange)  # Not an object: the server reports the error.
         new = {**old, **self._arguments} if self._overwrite else {**self._arguments, **old}
         exchange.note(f"injected: {', '.join(sorted(self._arguments))}")
         return await proceed(_without_copies(with_params(exchange, arguments=new)))
 
 
 def _without_copies(exchange: Exchange) -> Exchange:
-    """Without the headers that repeat arguments: they would contradict what was put in."""
+    """Remove the `Mcp-Param-*` headers: they repeat arguments and would contradict the new ones."""
     headers = exchange.transport.headers
     if headers is None or not any(name.startswith("mcp-param-") for name in headers):
         return exchange

@@ -1,4 +1,4 @@
-"""Answers that are made up."""
+"""Action that answers requests with a fixed result or error."""
 
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ __all__ = ["Mock"]
 
 
 class Mock(InterceptorBase):
-    """Answers itself, and asks nobody."""
+    """Fixed response to requests, which are not forwarded; notifications are dropped."""
 
     pure: ClassVar = True
     waits: ClassVar = False
@@ -19,22 +19,29 @@ class Mock(InterceptorBase):
     def __init__(
         self, result: str | dict[str, Any] | None = None, *, error: dict[str, Any] | None = None
     ) -> None:
-        """A text is the content of a tool's result; a map is the result itself. An error has a
-        `code`, a `message` and perhaps `data`.
+        """Set the response: a `result` or an `error`.
+
+        A text becomes the content of a tool's result; a dict is the result itself. An error has a
+        `code`, and optionally a `message` and `data`.
+
+        Raises:
+            ValueError: Not exactly one of the two is given, or the error is invalid.
         """
         if (result is None) == (error is None):
-            raise ValueError("either `result` or `error` is expected")
+            raise ValueError("exactly one of `result` and `error` must be given")
         if isinstance(result, str):
             result = {"content": [{"type": "text", "text": result}]}
         self._result = to_json(result)
+        # Every result of the stateless era must have a `resultType`.
         self._stateless = to_json({"resultType": "complete", **(result or {})})
         if error is not None:
-            _refusal(error)  # what is wrong with it is said now
+            # Report an invalid error when the rule is loaded, not at the first request.
+            _refusal(error)
         self._error = error
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if not isinstance(exchange.message, Request):
-            exchange.note("dropped: mocked")  # nobody waits for an answer
+            exchange.note("dropped: mocked")  # a notification has no response
             return None
         exchange.note("mocked")
         if self._error is not None:
@@ -46,7 +53,11 @@ def _refusal(error: dict[str, Any]) -> RpcError:
     code, message = error.get("code"), error.get("message", "Refused")
     strange = error.keys() - {"code", "message", "data"}
     if type(code) is not int or not isinstance(message, str) or strange:
-        raise ValueError("an error has a `code`, which is a whole number, a `message` and `data`")
+        raise ValueError(
+            "`error` must have an integer `code` and may have a string `message` and `data`"
+        )
     if "data" in error:
-        return RpcError(code, message, error["data"])  # as the server would have said it
+        # With `data` the error is passed on exactly as a server would send it; without, it names
+        # this proxy as its source.
+        return RpcError(code, message, error["data"])
     return own_error(code, message)

@@ -1,4 +1,4 @@
-"""Breakpoints: messages that wait until somebody says what to do with them."""
+"""Breakpoints: messages that are held until an operator decides about them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -18,9 +18,9 @@ __all__ = ["Pause"]
 
 
 class Pause(InterceptorBase):
-    """Holds what the condition matches: before it goes on, its answer before it goes back, or both.
+    """Breakpoint for messages that match a condition: the request, its response, or both.
 
-    A refusal is an answer, too.
+    An error is a response, too.
 
     wanted = Patterns(["delete_everything"])  # of `fairlead.protocol.targets.targets`
     Pause(desk, lambda exchange: any(map(wanted.deny, exchange.targets)))
@@ -36,9 +36,9 @@ class Pause(InterceptorBase):
         otherwise: HoldOutcome | None = None,
         reason: str | None = None,
     ) -> None:
-        """`limit` and `otherwise` are those of the desk, if nothing else is said here."""
+        """Set the condition and the phases; `limit` and `otherwise` default to the desk's."""
         if limit is not None and limit <= 0:
-            raise ValueError("`limit` is above 0")
+            raise ValueError(f"`limit` must be greater than 0, not {limit:g}")
         self._desk = desk
         self._condition = condition
         self._when = when
@@ -101,7 +101,7 @@ class Pause(InterceptorBase):
 
 
 def _spoken(exchange: Exchange, result: Raw) -> Raw:
-    """Who answers by hand need not know what every result of a newer revision has."""
+    """Add the `resultType` that a stateless result needs and an operator may leave out."""
     members = members_of(result)
     if not exchange.caller.stateless or members is None or "resultType" in members:
         return result
@@ -109,7 +109,7 @@ def _spoken(exchange: Exchange, result: Raw) -> Raw:
 
 
 def _with_meta(params: Raw, before: Params) -> Raw:
-    """Who changes params need not repeat what the protocol says in `_meta`."""
+    """Copy `_meta` from the old params, so that an operator need not repeat it."""
     new = members_of(params)
     old = None if isinstance(before, UnsetType) else members_of(before)
     if new is None or old is None or "_meta" in new or "_meta" not in old:

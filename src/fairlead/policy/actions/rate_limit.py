@@ -1,8 +1,9 @@
-"""How often something may be asked.
+"""Rate limits for requests.
 
-A call that a server answered with a question is sent again with the answer, which is no new call.
-In the stateless era the client returns the state that it was given. Any client can send a state;
-so only what was seen to be asked for counts as such a round, once.
+A request that a server answered with input requests is sent again with the responses to them, which
+does not count as a new call. In the stateless era the client returns the `requestState` that it
+received. Any client can make up such a state, so a request counts as a further round only if the
+server's result was seen, and only once.
 """
 
 import hashlib
@@ -33,23 +34,23 @@ from ..session_label import session_of
 __all__ = ["RateLimit"]
 
 MAX_BUCKETS: Final = RATE_BUCKETS.value
-FEW: Final = 1_000  # none of so many will have to go soon, so it does not matter who came last
+FEW: Final = 1_000  # below this number no bucket is evicted soon, so their order is not maintained
 _UP: Final = Direction.CLIENT_TO_SERVER
-CLOSE_ENOUGH: Final = 0.01  # of a token that is not all there yet
-_NONE: Final = b"{}"  # capabilities of somebody who cannot be asked anything
-MAX_ROUNDS: Final = 20  # of one call; clients give up then, and so do we
+CLOSE_ENOUGH: Final = 0.01  # fraction of a token that may be missing
+_NONE: Final = b"{}"  # capabilities of a client that supports no input requests
+MAX_ROUNDS: Final = 20  # of one call; clients stop at the same number
 MAX_OPEN: Final = REMEMBERED_ROUNDS.value
-LONGEST_RESULT: Final = 1 << 20  # bytes of a result that is looked at
-LEAST_WAIT: Final = 0.001  # seconds; what is to be waited for is not nothing
+LONGEST_RESULT: Final = 1 << 20  # bytes of a result that is searched for input requests
+LEAST_WAIT: Final = 0.001  # seconds; a client must never be given a delay of 0
 
 Per = Literal["all", "client", "identity", "tool", "session"]
 
 
 class RateLimit(SyncInterceptor):
-    """At most so many requests a second, for all together or for each of something.
+    """Limit of requests per second, for all together or for each client, identity, tool or session.
 
-    A bucket of tokens is full again at some moment; that moment is all there is to know about it.
-    Who answers a question of the server, and so sends a request again, needs no token for that.
+    The state of a token bucket is one number: the time at which the bucket is full again. A request
+    that is sent again with responses to the server's input requests needs no token.
     """
 
     pure: ClassVar = True
@@ -63,16 +64,28 @@ class RateLimit(SyncInterceptor):
         methods: Sequence[str] = ("tools/call",),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`per` "client" is one address or program, "identity" whoever was authenticated; several
-        together are one bucket for each combination. No `methods` at all means every request.
+        """Set the rate per second and the burst; a `burst` of 0 is the larger of 1 and `rate`.
+
+        `per` "client" is one network address or program, "identity" the authenticated principal.
+        Several of them together use one bucket for each combination. Empty `methods` limit every
+        request.
+
+        Raises:
+            ValueError: An option is out of its range.
         """
         if rate <= 0 or burst < 0 or 0 < burst < 1:
-            raise ValueError("`rate` is above 0, and `burst` is 0 or at least 1")
+            raise ValueError(
+                "`rate` must be greater than 0, and `burst` must be 0 or at least 1, "
+                f"not {rate:g} and {burst:g}"
+            )
         if not per:
-            raise ValueError("`per` names at least one of what calls are counted for")
-        self._each = 1.0 / rate  # seconds in which one token comes back
-        self._spare = ((burst or max(rate, 1.0)) - 1.0) * self._each  # all but one of them
-        # Sums of fractions are never quite what they should be, and each token counts.
+            raise ValueError(
+                "`per` must not be empty: expected client, identity, tool, session or all"
+            )
+        self._each = 1.0 / rate  # seconds until one token is restored
+        # time to restore all tokens but one
+        self._spare = ((burst or max(rate, 1.0)) - 1.0) * self._each
+        # Sums of floats are inexact; without this tolerance a token would be lost now and then.
         self._most = self._spare + self._each * CLOSE_ENOUGH
         self._key = _key_of([per] if isinstance(per, str) else per)
         self._methods = frozenset(methods)
@@ -89,6 +102,8 @@ class RateLimit(SyncInterceptor):
         ):
             key, now, after = self._key(exchange), self._clock(), None
             caller = exchange.caller
+            # Only stateless clients that support input requests can send a further round, so all
+            # others skip the hashing of params and results.
             if caller.stateless and caller.capabilities != _NONE:
                 rounds = self._rounds
                 left = rounds.take(key, exchange) if rounds.open else None
@@ -96,6 +111,7 @@ class RateLimit(SyncInterceptor):
                     return exchange, rounds.until(key, exchange, left)
                 after = rounds.until(key, exchange, MAX_ROUNDS)
             full_at = self._full_at.get(key, now)
+            # `max()` costs a call for every request.
             if full_at < now:
                 full_at = now
             if full_at - now > self._most:
@@ -107,7 +123,8 @@ class RateLimit(SyncInterceptor):
         return exchange, None
 
     def _make_room(self, key: Hashable) -> None:
-        self._full_at[key] = self._full_at.pop(key)  # the last one
+        # Move the key to the end: the least recently used bucket is evicted first.
+        self._full_at[key] = self._full_at.pop(key)
         if len(self._full_at) > MAX_BUCKETS:
             RATE_BUCKETS.hit()
             del self._full_at[next(iter(self._full_at))]
@@ -117,25 +134,27 @@ def _too_many(exchange: Exchange, wait: float) -> RpcError:
     wait = max(wait, LEAST_WAIT)
     exchange.note("limited")
     why = f"Too many requests: try again in {wait:.3g} s"
-    # Up, or who waits exactly so long is too early; but a tiny bit of rounding is no wait.
+    # Round up, or a client that waits exactly that long is too early. The tolerance keeps an error
+    # of the float from adding a millisecond.
     return own_error(INTERNAL_ERROR, why, retryAfter=ceil(wait * 1e3 - 1e-6) / 1e3)
 
 
 def _key_of(several: Sequence[Per]) -> Callable[[Exchange], Hashable]:
-    """What tells one bucket from another."""
+    """Return a function that computes the key of a bucket."""
     keys = [_KEYS[one] for one in several]
     if len(keys) == 1:
         return keys[0]
     if len(keys) == 2:
         one, other = keys
-        return lambda exchange: (one(exchange), other(exchange))  # as fast as it gets
+        return lambda exchange: (one(exchange), other(exchange))  # faster than a generator
     return lambda exchange: tuple(key(exchange) for key in keys)
 
 
 def _client(exchange: Exchange) -> Hashable:
     address, caller = exchange.transport.peer_address, exchange.caller
     if address is None:
-        # Without a handshake, each request can call its client something else.
+        # A stateless client may send a different name with each request, which would give it a new
+        # bucket.
         return None if caller.stateless else caller.info
     return network_of(address)
 
@@ -145,17 +164,17 @@ def _session(exchange: Exchange) -> Hashable:
     if found is not None:
         return found
     if edge.is_connection:
-        return id(edge)  # a connection is a session, too
-    return exchange.caller.principal, _client(exchange)  # each request stands alone
+        return id(edge)  # a connection without a session id is a session itself
+    return exchange.caller.principal, _client(exchange)  # no session: requests are independent
 
 
 def _tool(exchange: Exchange) -> Hashable:
-    """One bucket for one item of one server, whatever name and spelling a call uses."""
+    """Return the key of a tool: one bucket, whatever name and spelling a call uses."""
     name, plain = exchange.head.name, exchange.resolver is None and exchange.displayed is None
     if plain and type(name) is str and exchange.message.method == "tools/call":
         return _spelled(name) if len(name) <= LONGEST else _LONG_NAMES
     targets = exchange.targets
-    if len(targets) == 1:  # nearly always
+    if len(targets) == 1:  # A tuple for the common case of one target would only cost time.
         return targets[0].key if len(targets[0].own) <= LONGEST else _LONG_NAMES
     if sum(len(one.own) for one in targets) > LONGEST:
         return _LONG_NAMES
@@ -184,28 +203,30 @@ _KEYS: Final[dict[str, Callable[[Exchange], Hashable]]] = {
 
 
 class _Wanted(Struct, rename="camel"):
-    """The part of a result that says so."""
+    """The members of a result that request input."""
 
     result_type: str = ""
     request_state: str | None = None
 
 
 class _Rounds:
-    """Knows which requests go on with a call, by what their servers answered before."""
+    """Further rounds that calls may have, from the results of earlier rounds."""
 
     def __init__(self) -> None:
-        # How many rounds the call may have from here on. The oldest go first, when there are many.
+        # Number of rounds left by owner and digest of the call. The oldest entries are evicted
+        # first.
         self.open: OrderedDict[tuple[Hashable, bytes], int] = OrderedDict()
 
     def take(self, key: Hashable, exchange: Exchange) -> int | None:
-        """How many rounds may follow, if it is the next round of a call; nobody can use it twice.
+        """Return how many rounds may follow if a request is the next round of a call, else None.
 
-        `key` is whose call it is.
+        The entry is removed, so a round can be used only once. `key` is the bucket of the caller.
         """
         params = exchange.message.params
         if isinstance(params, UnsetType):
             return None
         text = bytes(params)
+        # Searching the bytes is cheaper than decoding the params of every request.
         if text.find(b'"requestState"') < 0 and text.find(b'"inputResponses"') < 0:
             return None
         request = _read(exchange)
@@ -215,7 +236,7 @@ class _Rounds:
         return None if digest is None else self.open.pop((key, digest), None)
 
     def until(self, key: Hashable, exchange: Exchange, left: int) -> After:
-        """What is to be told the outcome, to remember it if that is a question."""
+        """Return a callback for the outcome that registers the next round if input is required."""
 
         def answered(outcome: Outcome) -> Outcome:
             text = outcome if type(outcome) is bytes else _bytes_of(outcome)
@@ -243,12 +264,12 @@ def _bytes_of(outcome: Outcome) -> bytes:
 
 
 def _read(exchange: Exchange) -> dict[str, Any] | None:
-    """Return the params; None if they cannot be read, so that it counts as any call does."""
+    """Return the params, or None if they cannot be decoded: then the request is a new call."""
     return read_json(exchange.message.params, dict[str, Any], None)
 
 
 def _digest(exchange: Exchange, request: dict[str, Any], state: object) -> bytes | None:
-    """What makes a request the next round of a call: all else stays as it was."""
+    """Return a digest of everything that stays the same in the next round of a call."""
     same = {
         name: held
         for name, held in request.items()
@@ -256,6 +277,7 @@ def _digest(exchange: Exchange, request: dict[str, Any], state: object) -> bytes
     }
     try:
         text = msgspec.json.encode([exchange.server, exchange.method, same, state], order="sorted")
-    except RecursionError:  # as deep as can be read, and we are a step deeper
+    # The params were decoded at the maximum depth, and the list adds one level.
+    except RecursionError:
         return None
     return hashlib.sha256(text).digest()

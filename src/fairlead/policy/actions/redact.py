@@ -1,4 +1,4 @@
-"""Secrets out of what passes: not only out of what is kept."""
+"""Action that removes secrets from forwarded messages, not only from logs and recordings."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +23,7 @@ _UP: Final = Direction.CLIENT_TO_SERVER
 
 
 class Redact(SyncInterceptor):
-    """Takes secrets out of what goes to clients, to servers, or both: params, results, errors."""
+    """Redaction of params, results and errors sent to clients, to servers, or to both."""
 
     pure: ClassVar = True
 
@@ -37,12 +37,15 @@ class Redact(SyncInterceptor):
         values: Sequence[str] = (),
         known: Redactor | None = None,
     ) -> None:
-        """The rest is as `Redactor` has it; values that `known` knows are secret too."""
+        """Set the direction and the secrets; the other options are those of `Redactor`.
+
+        Values that `known` has registered are secret, too.
+        """
         self._redactor = Redactor(names=names, keep=keep, patterns=patterns, values=values)
         if known is not None:
             self._redactor.follow(known)
         to_server, to_client = to in ("server", "both"), to in ("client", "both")
-        # Of a request: whether it is for somebody who is spared, and whether its answer is.
+        # For each direction of a request: redact the request, redact its response.
         self._up, self._down = (to_server, to_client), (to_client, to_server)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
@@ -52,6 +55,7 @@ class Redact(SyncInterceptor):
             if message.params is not UNSET:
                 raw = bytes(message.params)
                 clean = self._redactor.message(raw)
+                # The redactor returns its argument if it finds nothing, so identity shows a change.
                 if clean is not raw:
                     exchange.note("redacted")
                     exchange = with_whole_params(exchange, Raw(clean))
@@ -74,7 +78,7 @@ class Redact(SyncInterceptor):
         return clean
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """The same for what stands beside a result or an error."""
+        """Redact the members beside a result or an error."""
         _, back = self._up if exchange.direction is _UP else self._down
         clean = self._clean(members) if back else members
         if clean is not members:

@@ -1,4 +1,4 @@
-"""Other names for tools and prompts, in lists and in calls."""
+"""Action that renames tools and prompts in lists and in calls."""
 
 from typing import ClassVar, Final
 
@@ -19,21 +19,25 @@ _NAMED: Final = ("tools/call", "prompts/get")
 
 
 class Rename(InterceptorBase):
-    """Gives what the server calls one thing another name, and takes the old one away.
+    """New names for tools and prompts; the old names are no longer accepted.
 
-    Where one of a gateway's servers is by itself, everything keeps the names that it gave.
+    On the endpoint of a single server of a gateway, all items keep their original names.
     """
 
     pure: ClassVar = True
     waits: ClassVar = False
 
     def __init__(self, names: dict[str, str]) -> None:
-        """From the server's names to those that clients see."""
+        """Set the new names by the names that the server uses.
+
+        Raises:
+            ValueError: Two items have the same new name.
+        """
         if len(set(names.values())) < len(names):
-            raise ValueError("two things get the same name")
+            raise ValueError("two items in `names` have the same new name")
         self._names = dict(names)
         self._back = {new: old for old, new in names.items()}
-        # A server may take another spelling of a name that was taken away for the same.
+        # A server may accept another spelling of an old name, so all spellings are refused.
         self._taken = {normalize_name(old).casefold() for old in names}
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -51,9 +55,9 @@ class Rename(InterceptorBase):
         return await proceed(renamed)
 
     def original(self, exchange: Exchange) -> tuple[Exchange, str | None]:
-        """Return an exchange under the name that the server knows, and that name.
+        """Return an exchange with the server's name of its target, and that name.
 
-        It is the same exchange if its target has no new name.
+        The exchange is returned unchanged if its target was not renamed.
         """
         if exchange.method == "completion/complete":
             return self._completing(exchange)

@@ -1,4 +1,4 @@
-"""Arguments held against what the server itself said that its tools take."""
+"""Action that validates arguments against the input schemas of the server's tools."""
 
 from collections import OrderedDict
 from typing import Any, ClassVar, Final, Literal
@@ -18,17 +18,18 @@ from ...wire.error_codes import INVALID_PARAMS
 
 __all__ = ["SchemaCheck"]
 
-MAX_VIEWS: Final = 1000  # of the tools: at one endpoint, by one principal
-MAX_TOLD: Final = 10  # mistakes in one answer
+MAX_VIEWS: Final = 1000  # tool lists that are kept, one for each endpoint and principal
+MAX_TOLD: Final = 10  # problems reported in one error
 CHANGED: Final = "notifications/tools/list_changed"
 
 Tools = dict[str, Raw | Checker | None]
 
 
 class SchemaCheck(InterceptorBase):
-    """Refuses calls whose arguments do not fit the schema in the `tools/list` that passed.
+    """Validation of arguments against the schemas in the `tools/list` results that passed.
 
-    What is refused says which argument is wrong and why, but not its value.
+    The error names each invalid argument and the constraint, but not its value, which may be
+    secret.
     """
 
     also: ClassVar = frozenset({"tools/list", CHANGED})
@@ -36,10 +37,10 @@ class SchemaCheck(InterceptorBase):
     waits: ClassVar = False
 
     def __init__(self, unknown: Literal["pass", "refuse"] = "pass") -> None:
-        """`unknown`: tools that no list has shown."""
+        """Pass or refuse calls of tools that no list contained, according to `unknown`."""
         self._refuses_unknown = unknown == "refuse"
         self._views: OrderedDict[object, Tools] = OrderedDict()
-        self._sizes: dict[object, int] = {}  # of the lists that each was learnt from
+        self._sizes: dict[object, int] = {}  # bytes of the lists per view
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         method = exchange.method
@@ -67,13 +68,13 @@ class SchemaCheck(InterceptorBase):
             return
         problems = checker.problems(_arguments(exchange))
         if problems:
-            exchange.note("blocked: arguments do not fit")
+            exchange.note("blocked: invalid arguments")
             told = [
                 msgspec.structs.replace(one, constraint=_told(one)) for one in problems[:MAX_TOLD]
             ]
             fields = [{"field": one.field, "constraint": one.constraint} for one in bounded(told)]
             names = ", ".join(dict.fromkeys(one["field"] for one in fields))
-            raise own_error(INVALID_PARAMS, f"Arguments do not fit: {names}", errors=fields)
+            raise own_error(INVALID_PARAMS, f"Invalid arguments: {names}", errors=fields)
 
     def _checker(self, tools: Tools, name: str) -> Checker | None:
         known = tools.get(name)
@@ -88,17 +89,20 @@ class SchemaCheck(InterceptorBase):
             return
         view = _view(exchange)
         before = self._views.get(view)
+        # A later page adds to the list; the first page replaces it, so removed tools disappear.
         tools: Tools = before if before is not None and _is_later_page(exchange) else {}
         for item in items:
             tool = members_of(item) or {}
             name, schema = string_of(tool.get("name")), tool.get("inputSchema")
             if name is not None and schema is not None:
+                # A Raw refers to the buffer of the whole message; the copy lets that be released.
                 tools[name] = schema.copy()
         self._sizes[view] = (self._sizes.get(view, 0) if tools is before else 0) + len(
             answer or b""
         )
         self._views[view] = tools
         self._views.move_to_end(view)
+        # The newest list is kept even if it alone exceeds the limit.
         while len(self._views) > 1 and (
             len(self._views) > MAX_VIEWS or sum(self._sizes.values()) > CHECKED_SCHEMAS_BYTES.value
         ):
@@ -111,7 +115,7 @@ def _view(exchange: Exchange) -> object:
 
 
 def _listed(tools: Tools, exchange: Exchange, name: str) -> str:
-    """The name under which a list had the tool that a call means, if it is another."""
+    """Return the name that the list uses for the tool of a call."""
     for target in exchange.targets:
         for other in target.names:
             if other in tools:
@@ -128,7 +132,7 @@ def _is_later_page(exchange: Exchange) -> bool:
 
 
 def _compiled(schema: Raw) -> Checker | None:
-    """None for what is no schema: a server's mistake is not the caller's."""
+    """Compile a schema; return None if it is invalid, because that is not the caller's fault."""
     try:
         decoded = msgspec.json.decode(schema)
         if not isinstance(decoded, dict):
@@ -148,14 +152,16 @@ def _arguments(exchange: Exchange) -> Any:
         read = msgspec.json.decode(given)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if repeats_a_name(given, read):  # the server may go by the other one
-        exchange.note("blocked: a name is there twice")
-        raise own_error(INVALID_PARAMS, "A name is there twice in the arguments")
+    # Peers may disagree on which of two equal names counts, so the server could use an unchecked
+    # value.
+    if repeats_a_name(given, read):
+        exchange.note("blocked: duplicate member name")
+        raise own_error(INVALID_PARAMS, "Duplicate member name in the arguments")
     return read
 
 
 def _told(problem: Any) -> str:
-    """Why, without the value, which the validator likes to repeat."""
+    """Return the constraint without the value, which the validator puts first."""
     constraint = str(problem.constraint)
     shown = msgspec.json.encode(problem.value).decode(errors="replace")
     for spelled in (shown, str(problem.value)):

@@ -1,4 +1,4 @@
-"""How large messages may be."""
+"""Action that limits the size of messages."""
 
 from functools import partial
 from typing import ClassVar
@@ -13,13 +13,13 @@ __all__ = ["SizeLimit"]
 
 
 class SizeLimit(SyncInterceptor):
-    """At most so many bytes of params, and of a result; 0 is no limit."""
+    """Limit in bytes of params and of results; 0 means unlimited."""
 
     pure: ClassVar = True
 
     def __init__(self, params: int = 0, result: int = 0) -> None:
         if params < 0 or result < 0:
-            raise ValueError("`params` and `result` are not below 0")
+            raise ValueError(f"`params` and `result` must be at least 0, not {params} and {result}")
         self._params = params
         self._result = result
 
@@ -29,13 +29,13 @@ class SizeLimit(SyncInterceptor):
             size = len(memoryview(params))
             if size > self._params:
                 raise blocked_error(
-                    exchange, f"{size} bytes are more than {self._params} of params"
+                    exchange, f"params of {size} bytes exceed the limit of {self._params} bytes"
                 )
         return exchange, partial(self._after, exchange) if self._result else None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
         if isinstance(outcome, bytes | Raw) and len(memoryview(outcome)) > self._result:
             size = len(memoryview(outcome))
-            reason = f"{size} bytes are more than {self._result} of a result"
+            reason = f"a result of {size} bytes exceeds the limit of {self._result} bytes"
             return blocked_error(exchange, reason, INTERNAL_ERROR)
         return outcome

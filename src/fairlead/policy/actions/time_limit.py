@@ -1,4 +1,4 @@
-"""How long an answer may take."""
+"""Action that limits the time until a response."""
 
 import asyncio
 
@@ -11,11 +11,11 @@ __all__ = ["TimeLimit"]
 
 
 class TimeLimit(InterceptorBase):
-    """So many seconds for an answer; whoever works on it is told to stop."""
+    """Timeout for requests; a request that exceeds it is cancelled upstream."""
 
     def __init__(self, seconds: float) -> None:
         if seconds <= 0:
-            raise ValueError("`seconds` is above 0")
+            raise ValueError(f"`seconds` must be greater than 0, not {seconds:g}")
         self._seconds = seconds
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -27,5 +27,5 @@ class TimeLimit(InterceptorBase):
                 return await proceed(exchange)
         except TimeoutError:
             if not limit.expired():
-                raise  # somebody else's
-        raise blocked_error(exchange, f"No answer within {self._seconds:g} s", INTERNAL_ERROR)
+                raise  # a timeout of an inner call, not this one
+        raise blocked_error(exchange, f"No response within {self._seconds:g} s", INTERNAL_ERROR)

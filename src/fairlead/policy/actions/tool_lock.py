@@ -1,4 +1,4 @@
-"""Tools that are not what somebody approved."""
+"""Action that compares tools with their approved definitions."""
 
 import asyncio
 import logging
@@ -37,12 +37,12 @@ ToolLockPolicy: TypeAlias = Literal["refuse", "warn", "ask"]
 
 
 class ToolOrigin(Struct, frozen=True):
-    """Where a tool comes from, for whoever merges several servers."""
+    """The server and the original name of a tool, for endpoints that merge several servers."""
 
     server: str
-    name: str  # what it is called there
-    definition: Raw | None = None  # if it is known already
-    described: bool = False  # it is not called, only looked at
+    name: str  # the server's own name of the tool
+    definition: Raw | None = None  # if already known
+    described: bool = False  # the tool is only described, not called
 
 
 FindTool: TypeAlias = Callable[[Exchange, str], ToolOrigin | None]
@@ -50,10 +50,10 @@ WaitForTool: TypeAlias = Callable[[Exchange, str], Awaitable[None]]
 
 
 class _Known(Struct):
-    """A tool that has passed."""
+    """The last definition of a tool that was seen in a list or a call."""
 
     raw: bytes
-    digest: str  # whatever name it is listed by
+    digest: str  # independent of the name under which the tool is listed
     difference: ToolDifference | None
 
 
@@ -62,11 +62,12 @@ class _Tools(Struct):
 
 
 class ToolLock(InterceptorBase):
-    """Compares tools with a lock as lists of them pass, and does not let changed ones be called.
+    """Comparison of tools with a lock, in lists and in calls.
 
-    `refuse` leaves a changed tool out of lists, and refuses to call it. `ask` shows it as it was
-    approved, and holds calls at the desk: to resume one approves what the tool is now, until the
-    gateway ends. `warn` only says so. Tools that nobody has seen are `new`: allowed, or refused.
+    The policy applies to tools that changed since they were approved. `refuse` hides them from
+    lists and refuses calls. `ask` lists the approved definition and holds calls at the desk;
+    resuming a call approves the current definition until the gateway stops. `warn` only logs the
+    change. Tools that the lock does not contain are allowed or refused according to `new`.
     """
 
     also: ClassVar = frozenset({"tools/list"})
@@ -82,20 +83,26 @@ class ToolLock(InterceptorBase):
         desk: HoldDesk | None = None,
         new: Literal["allow", "refuse"] = "allow",
     ) -> None:
-        """`server` is whose tools these are, for a relay; None if the lock has only one. Else
-        `find` says it, and `wait` waits until it can; then `server` is the only one that is meant.
-        The changes of a `LockFileWatcher` are followed.
+        """Set the lock and the policy.
+
+        `server` is the name of the only server, for a relay; None uses the only one in the lock. On
+        an endpoint of several servers, `find` resolves the origin of a tool and `wait` waits until
+        it can; then `server` restricts the check to one of them. A `LockFileWatcher` is reloaded
+        when its file changes.
 
         Raises:
-            ValueError: `ask` without a desk, or the server is not said.
+            ValueError: The policy is `ask` and there is no desk, or the server is ambiguous.
         """
         if policy == "ask" and desk is None:
-            raise ValueError("to ask, a desk is needed")
+            raise ValueError("policy 'ask' requires a desk")
         file = lock if isinstance(lock, LockFileWatcher) else None
         lock = lock.lock if isinstance(lock, LockFileWatcher) else lock
         if find is None and server is None:
             if len(lock.servers) != 1:
-                raise ValueError("the lock has several servers: say which one this is")
+                raise ValueError(
+                    f"the lock must have exactly one server, not {len(lock.servers)}: "
+                    "pass `server` to select one"
+                )
             server = next(iter(lock.servers))
         self._lock, self._policy, self._desk, self._file = lock, policy, desk, file
         self._server, self._find, self._wait = server, find, wait
@@ -103,14 +110,14 @@ class ToolLock(InterceptorBase):
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._approved: set[tuple[str, str, str]] = set()  # server, name, digest
         self._asking: dict[tuple[str, str], asyncio.Lock] = {}
-        self._strangers: set[str] = set()  # servers that nobody has approved anything of
+        self._strangers: set[str] = set()  # servers without an entry in the lock
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.direction is not Direction.CLIENT_TO_SERVER:
             return await proceed(exchange)
         if self._file is not None and self._file.reload_if_changed():
             self._lock = self._file.lock
-            self._known.clear()  # what they differ from is another lock
+            self._known.clear()  # the differences refer to the old lock
             self._strangers.clear()
         if exchange.method == "tools/call" and exchange.target is not None:
             await self._check_call(exchange, exchange.target)
@@ -127,7 +134,7 @@ class ToolLock(InterceptorBase):
             members = msgspec.json.decode(answer, type=dict[str, Raw])
             tools = msgspec.json.decode(answer, type=_Tools).tools
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return answer  # no list; whoever reads it says so
+            return answer  # Not a list of tools; the client reports the error.
         except RecursionError:
             raise own_error(
                 INTERNAL_ERROR, "The tools are nested too deeply to be checked"
@@ -138,12 +145,12 @@ class ToolLock(InterceptorBase):
         return to_json({**members, "tools": shown})
 
     def shown(self, exchange: Exchange, raw: Raw) -> Raw | None:
-        """A tool as it may be listed; None: not at all."""
+        """Return the definition under which a tool may be listed; None hides the tool."""
         try:
             tool: Mapping[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return raw
-        except RecursionError:  # others may be able to read it
+        except RecursionError:  # A client may be able to decode what this process cannot check.
             return None
         whose = self._whose(exchange, str(tool.get("name")))
         if whose is None:
@@ -166,13 +173,15 @@ class ToolLock(InterceptorBase):
         if place[0] not in self._lock.servers:
             if place[0] not in self._strangers:
                 self._strangers.add(place[0])
-                log.warning("%s is not in the lock: its tools are not compared", place[0])
+                log.warning(
+                    "server %s is not in the tool lock: its tools are not compared", place[0]
+                )
             return raw
         if (known := self._known.get(place)) is None or known.raw != bytes(raw):
             now = _Known(bytes(raw), _digest(tool, place), None)
             self._remember(place, now)
             if known is None or known.digest != now.digest:
-                log.warning("%s: %s is not in the lock%s", *place, _odd(tool))
+                log.warning("%s: tool %s is not in the tool lock%s", *place, _odd(tool))
                 exchange.note(f"tool lock: {place[1]} is new")
         return raw if self._new == "allow" else None
 
@@ -208,7 +217,8 @@ class ToolLock(InterceptorBase):
     # Calls
 
     async def _check_call(self, exchange: Exchange, name: str) -> None:
-        if self._wait is not None:  # the call would wait too, but behind us
+        # The routing would wait for the tool as well, but only after this check.
+        if self._wait is not None:
             await self._wait(exchange, name)
         whose = self._whose(exchange, name)
         if whose is None:
@@ -219,6 +229,7 @@ class ToolLock(InterceptorBase):
             if self._new == "refuse" and place[0] in self._lock.servers:
                 raise self._refusal(exchange, f"{name} is not among the approved tools")
             return
+        # The definition in use may be newer than the last list that a client requested.
         if whose.definition is not None:
             raw = bytes(whose.definition)
             tool = msgspec.json.decode(raw, type=dict[str, Any])
@@ -233,7 +244,7 @@ class ToolLock(InterceptorBase):
             raise self._refusal(exchange, text, known.difference)
         elif not whose.described:
             await self._ask(exchange, place, known, text)
-            # It may have changed again while somebody thought about it.
+            # The tool may have changed again while the call was held.
             await self._check_call(exchange, name)
 
     async def _ask(
@@ -241,7 +252,7 @@ class ToolLock(InterceptorBase):
     ) -> None:
         assert self._desk is not None
         assert known.difference is not None
-        # One question for a tool, however many calls wait for it.
+        # Ask once per tool, however many calls wait for the decision.
         async with self._asking.setdefault(place, asyncio.Lock()):
             if self._is_approved(place, known):
                 return
@@ -286,10 +297,10 @@ _ALWAYS: Final = ("name", "description", "inputSchema")
 
 
 def _digest(tool: Mapping[str, Any], place: tuple[str, str]) -> str:
-    """What it is known by at every endpoint, though some list it under another name."""
+    """Return the digest under the server's own name, which is the same at every endpoint."""
     return digest_of({**tool, "name": place[1]})
 
 
 def _odd(tool: Mapping[str, Any]) -> str:
     found = find_suspicious_text(tool)
-    return f"; it looks odd: {'; '.join(found[:5])}" if found else ""
+    return f"; suspicious text: {'; '.join(found[:5])}" if found else ""

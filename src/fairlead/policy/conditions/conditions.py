@@ -1,4 +1,4 @@
-"""When a rule applies: conditions on a message, combined with all, any and not."""
+"""Conditions of rules on a message, combined with all, any and not."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
@@ -16,17 +16,17 @@ from .target_tests import TargetTest, server_test, target_test
 
 __all__ = ["NAMING", "SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
 
-Report: TypeAlias = Callable[[SourceLocation, str], None]  # a mistake, and where it stands
+Report: TypeAlias = Callable[[SourceLocation, str], None]  # called with a location and a mistake
 
 
 class Condition(Protocol):
-    """Something that holds for a message or does not."""
+    """A condition on a message."""
 
     def known(self, key: MessageKey) -> bool | None:
-        """What can be said by the key alone; None if more has to be looked at."""
+        """Return the result if it depends on the key alone, else None."""
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        """What has to be caught before it can hold for a message with this key."""
+        """Return the hooks of which one must match before the condition can hold for this key."""
 
     def holds(self, facts: Facts, /) -> bool: ...
 
@@ -43,7 +43,7 @@ class Always:
 
 
 class _ByKey:
-    """Depends on nothing but the key; on its target perhaps, and then on those methods only."""
+    """A condition on the key: its method, direction or kind, or its target for some methods."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _ByKey:
 
 
 class _ByFacts:
-    """Depends on the message."""
+    """A condition that depends on more than the key of a message."""
 
     def __init__(self, test: Callable[[Facts], bool], hooks: Hooks = None) -> None:
         self.holds = test
@@ -83,11 +83,11 @@ class _ByFacts:
 
 
 class _Several:
-    """Conditions of which all must hold, or one if `one_suffices`."""
+    """Conditions that must all hold, or of which one must hold if `one_suffices`."""
 
     def __init__(self, parts: Sequence[Condition], *, one_suffices: bool = False) -> None:
         self._parts = parts
-        self._decides = one_suffices  # the verdict of a single part that settles it
+        self._decides = one_suffices  # the result of a single part that decides the whole
 
     def known(self, key: MessageKey) -> bool | None:
         verdicts = [part.known(key) for part in self._parts]
@@ -97,6 +97,8 @@ class _Several:
 
     def index_hooks(self, key: MessageKey) -> Hooks:
         hooks = [part.index_hooks(key) for part in self._parts]
+        # Hooks of any one part are enough if all parts must hold. If one part suffices, every part
+        # needs its hooks, and a part without hooks can hold for any message.
         if not self._decides:
             return most_selective(hooks)
         if None in hooks:
@@ -119,6 +121,8 @@ class _Not:
         return None if one is None else not one
 
     def index_hooks(self, key: MessageKey) -> Hooks:
+        # The absence of a value cannot be indexed, so a negation must be evaluated for each
+        # message.
         return () if self.known(key) is False else None
 
     def holds(self, facts: Facts) -> bool:
@@ -126,7 +130,7 @@ class _Not:
 
 
 def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
-    """Whether conditions name one of these keys, or one of these kinds, at any depth."""
+    """Return True if conditions use one of these keys or kinds at any depth."""
     if isinstance(raw, list):
         return any(names(one, *keys, kinds=kinds) for one in raw)
     if not isinstance(raw, dict):
@@ -141,16 +145,16 @@ def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
 def compile_condition(
     raw: Any, where: SourceLocation, report: Report, *, answers: bool, strict: bool = False
 ) -> Condition:
-    """What a file says about when; `answers`: it is asked when there is an answer.
+    """Compile the `when` of a rule; with `answers`, it is evaluated for responses.
 
-    A condition on names and URIs holds if any form of any name matches, so that what a rule
-    forbids cannot be reached in another way. With `strict` it holds only if every form does, for
-    what a rule permits. Inside of `not` the two change places.
+    A condition on names and URIs holds if any form of any name matches, so that a different
+    spelling does not bypass a rule that forbids. With `strict` it holds only if every form matches,
+    for rules that permit. Inside of `not`, the two modes are exchanged.
     """
     if isinstance(raw, list):
         return _Several(_several(raw, where, report, answers, strict))
     if not isinstance(raw, dict):
-        report(where, 'a map of conditions is expected, like { method = "tools/call" }')
+        report(where, 'expected a map of conditions, such as { method = "tools/call" }')
         return Always()
     parts: list[Condition] = []
     for key, wanted in raw.items():
@@ -177,7 +181,7 @@ def _several(
     else:
         wheres = [(*where, number) for number in range(len(raw))]
     if not raw:
-        report(where, "a list of conditions is expected, not an empty one")
+        report(where, "the list of conditions must not be empty")
     return [
         compile_condition(one, here, report, answers=answers, strict=strict)
         for one, here in zip(raw, wheres, strict=True)
@@ -232,15 +236,16 @@ def _leaf(
 
 
 _RESOURCES: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
-# The methods that a condition on names is about; none: all of them.
+# Methods that a condition on names applies to; an empty tuple means all methods.
 _TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "target": (),
     "tool": ("tools/call",),
     "prompt": ("prompts/get", "completion/complete"),
     "resource": (*_RESOURCES, "notifications/resources/updated", *sorted(NESTED)),
 }
-NAMING: Final = (*_TARGETS, "server")  # conditions on what a message means
-_KINDS: Final = {"prompt": "prompt", "resource": "resource"}  # where a method has several
+NAMING: Final = (*_TARGETS, "server")  # conditions on the targets of a message
+# for methods with targets of several kinds
+_KINDS: Final = {"prompt": "prompt", "resource": "resource"}
 _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
     "identity": lambda facts: principal_name(facts.exchange.caller.principal),
     "client": lambda facts: facts.exchange.caller.name,
@@ -260,6 +265,7 @@ def _about(
             return False
         targets = key.targets
         if kind is not None:
+            # A target of unclear kind is included: a rule that forbids must not miss it.
             targets = tuple(one for one in targets if one.kind == kind or one.unclear)
         return test(targets)
 
@@ -267,7 +273,7 @@ def _about(
 
 
 def _path(path: str | None) -> str | None:
-    """An endpoint is served with a slash behind its path, too."""
+    """Return the path without trailing slashes: an endpoint is served with and without one."""
     return path if path is None else path.rstrip("/") or "/"
 
 
@@ -309,7 +315,7 @@ _ENUMS: Final[dict[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
 }
 
 
-# What hooks look at: one value, several of which any may match, or none.
+# The value or values of a message that the hooks of a source are compared with.
 SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
     **_NAMES,
     "server": lambda facts: facts.servers,
@@ -333,15 +339,15 @@ def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
     for one in chosen:
         if one not in options:
             words = " or ".join(f'"{option}"' for option in options)
-            raise InvalidTest(f"{words} is expected")
+            raise InvalidTest(f"must be {words}")
     if not chosen:
-        raise InvalidTest("an empty list is never true")
+        raise InvalidTest("the list must not be empty")
     return frozenset(chosen)
 
 
 # Members by their path
 
-# The attribute of the facts, and whether texts are meant exactly.
+# The attribute of `Facts`, and True if strings are compared exactly.
 _TREES: Final = {
     "params": ("params", True),
     "result": ("result", True),
@@ -357,12 +363,13 @@ _KEYS: Final = (
 def _paths(
     raw: Any, where: SourceLocation, report: Report, *, exact: bool, before: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], Test, Hints]]:
-    """The tests in a map of paths; further maps are further steps, until one has operators.
+    """Return the tests in a map of paths; nested maps extend the path, until one has operators.
 
-    What is not `exact` are headers: their names have no case and no dots, and a text is a pattern.
+    Only headers are not `exact`: their names are case-insensitive and may contain dots, and a
+    string is a pattern.
     """
     if not isinstance(raw, dict) or not raw:
-        report(where, 'a map from paths to values is expected, like { "arguments.path" = "/etc" }')
+        report(where, 'expected a map of paths to values, such as { "arguments.path" = "/etc" }')
         return []
     found: list[tuple[tuple[str, ...], Test, Hints]] = []
     for key, wanted in raw.items():
@@ -390,7 +397,8 @@ def _paths(
 
 
 def _looks_wrong(wanted: dict[str, Any]) -> bool:
-    """A single word that is nearly an operator, with a plain value, is a mistake in spelling."""
+    """Return True for a single key that is nearly the name of an operator, with a scalar value."""
+    # Imported here because it is needed only for a message about a mistake.
     from difflib import get_close_matches
 
     if len(wanted) != 1:

@@ -1,4 +1,4 @@
-"""What rules can know of a message; what is costly to find out only when one asks."""
+"""Facts about a message that conditions use; expensive ones are computed on first use."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -22,21 +22,22 @@ __all__ = ["ANY", "Facts", "MessageKey", "ServerOf", "key_of"]
 ServerOf: TypeAlias = Callable[[Exchange], str | None]
 
 
-# Of a key that stands for every target; nothing that comes is this object.
+# The targets of a key that represents every target. Compared by identity, so no real target equals
+# it.
 ANY: Final = (Target("other", "*", "*"),)
 
 
 class MessageKey(Struct, frozen=True):
-    """What decides for most rules that they have nothing to do with a message."""
+    """The properties of a message that rule out most rules."""
 
     method: str
     direction: Direction
-    asked: bool  # a request, not a notification
+    asked: bool  # True for a request, False for a notification
     targets: tuple[Target, ...]
 
 
 def key_of(exchange: Exchange, targets: tuple[Target, ...] | None = None) -> MessageKey:
-    """Return the key of a message; `targets` are what it means, if that is known already."""
+    """Return the key of a message; pass `targets` if they are already known."""
     message = exchange.message
     found = exchange.targets if targets is None else targets
     return MessageKey(message.method, exchange.direction, isinstance(message, Request), found)
@@ -46,7 +47,7 @@ _NOT_YET: Any = object()
 
 
 class Facts(Struct):
-    """One message, and its answer when there is one."""
+    """A message, and its response once there is one."""
 
     exchange: Exchange
     server_of: ServerOf
@@ -56,7 +57,7 @@ class Facts(Struct):
     _servers: tuple[str, ...] | None = None
     _params: Any = _NOT_YET
     _result: Any = _NOT_YET
-    # What stands where; rules ask the same again.
+    # Values by path, because several rules use the same ones.
     _at: dict[object, Sequence[Any]] | None = None
 
     @property
@@ -66,7 +67,7 @@ class Facts(Struct):
         return self._key
 
     def at(self, tree: str, path: tuple[str, ...]) -> Sequence[Any]:
-        """The values at a path of the params, the result, the error or the headers."""
+        """Return the values at a path of the params, the result, the error or the headers."""
         if self._at is None:
             self._at = {}
         found = self._at.get((tree, path))
@@ -75,7 +76,7 @@ class Facts(Struct):
         return found
 
     def answered(self, answer: Answer, error: RpcError | None) -> "Facts":
-        """The same, with how it ended."""
+        """Set the outcome of the request, and return the same object."""
         self.answer, self.error, self._result, self._at = answer, error, _NOT_YET, None
         return self
 
@@ -95,12 +96,14 @@ class Facts(Struct):
     def _read_answer(self, answer: bytes | Raw) -> Any:
         value = _decoded(answer, INTERNAL_ERROR)
         if repeats_a_name(answer, value):
-            self.answer = _once(answer)  # whoever gets it reads what was judged
+            # The receiver must see the value that was checked, not the other member of the same
+            # name.
+            self.answer = _once(answer)
         return value
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """The error object of the answer."""
+        """The error object of the response."""
         error = self.error
         if error is None:
             return None
@@ -109,7 +112,7 @@ class Facts(Struct):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers that the message is for or from: several, if it means several resources."""
+        """The servers of the message; several if the message concerns several resources."""
         if self._servers is None:
             named = dict.fromkeys(one.server for one in self.key.targets)
             several = tuple(name for name in named if name is not None)
@@ -133,21 +136,26 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _decoded(raw: Any, code: int) -> Any:
-    """What cannot be read, no rule can say that it is not about; so it does not pass."""
+    """Decode a value, or refuse the message: no rule could be evaluated for it.
+
+    Raises:
+        RpcError: The value cannot be decoded, or has a duplicate member name.
+    """
     try:
         value = _decode(raw)
     except RecursionError:
-        raise own_error(code, "It is nested too deeply to be read") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):  # others may have room for such a number
-        raise own_error(code, "It has a value in it that cannot be read") from None
-    # What a relay passes on has each name of the params once. Deeper down it has what came, and
-    # whoever gets that may go by the other one.
+        raise own_error(code, "The message is nested too deeply") from None
+    # for example a number out of range, which other programs may accept
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise own_error(code, "The message has a value that cannot be decoded") from None
+    # A relay forwards each member of the params only once. Nested objects are forwarded as they
+    # came, and the receiver may use the other of two members with the same name.
     if repeats_a_name(raw, value) and repeats_a_name(_once(raw), value):
-        raise own_error(code, "A name is there twice in it")
+        raise own_error(code, "The message has a duplicate member name")
     return value
 
 
 def _once(raw: bytes | Raw) -> bytes:
-    """The same, with the last one of members that have one name; but not of those within them."""
+    """Return the object without duplicate members (the last one counts); nested ones stay."""
     members = members_of(raw)
     return bytes(raw) if members is None else to_json(members)

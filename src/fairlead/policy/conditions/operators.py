@@ -1,4 +1,4 @@
-"""Tests of single values: equal, like, in, greater and so on."""
+"""Operators of conditions on single values: equals, like, in, greater and so on."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from ...redaction.linear_regex import LinearPattern
 
 __all__ = ["OPERATORS", "InvalidTest", "Test", "compare", "find", "is_test", "name_test", "path_of"]
 
-Test: TypeAlias = Callable[[Sequence[Any]], bool]  # of the values that stand at a place: often one
+Test: TypeAlias = Callable[[Sequence[Any]], bool]  # takes all values at a path, often one
 _Single: TypeAlias = Callable[[Any], bool]
 
 
 class InvalidTest(Exception):
-    """A test makes no sense; `operator` is the key that is wrong, if it is one."""
+    """A test in a rule is invalid; `operator` is its unknown key, if that is the reason."""
 
     def __init__(self, reason: str, operator: str | None = None) -> None:
         super().__init__(reason)
@@ -23,25 +23,25 @@ class InvalidTest(Exception):
 
 
 def name_test(wanted: Any) -> Test:
-    """A name: a pattern, several of them, or a map of operators.
+    """Compile a test of names: a pattern, several of them, or a map of operators.
 
     Raises:
-        Wrong: it is nothing of that.
+        InvalidTest: The value is none of these.
     """
     if isinstance(wanted, str):
         return _any(_like(wanted))
     if isinstance(wanted, list):
         if not wanted or not all(isinstance(one, str) for one in wanted):
-            raise InvalidTest("a list of texts is expected")
+            raise InvalidTest("expected a list of strings")
         single = [_like(one) for one in wanted]
         return _any(lambda value: any(test(value) for test in single))
     if isinstance(wanted, dict):
         return compare(wanted)
-    raise InvalidTest("a text, a list of texts, or a map of operators is expected")
+    raise InvalidTest("expected a string, a list of strings or a map of operators")
 
 
 def value_test(wanted: Any) -> Test:
-    """Any value: what it is equal to, or a map of operators."""
+    """Compile a test of any value: one to be equal to, a list of them, or a map of operators."""
     if isinstance(wanted, dict):
         return compare(wanted)
     if isinstance(wanted, list):
@@ -50,13 +50,13 @@ def value_test(wanted: Any) -> Test:
 
 
 def compare(operators: dict[str, Any]) -> Test:
-    """All of these operators hold.
+    """Compile a test for which all of these operators must hold.
 
     Raises:
-        Wrong: one of them is unknown, or is given what it cannot use.
+        InvalidTest: An operator is unknown or has an invalid operand.
     """
     if not operators:
-        raise InvalidTest(f"an operator is expected: {', '.join(sorted(OPERATORS))}")
+        raise InvalidTest(f"expected an operator: {', '.join(sorted(OPERATORS))}")
     tests = []
     for name, wanted in operators.items():
         make = OPERATORS.get(name)
@@ -73,14 +73,14 @@ def compare(operators: dict[str, Any]) -> Test:
 
 
 def _require_json(wanted: Any) -> None:
-    """TOML and YAML have dates, of which no message has any: such a test would never hold."""
+    """Reject dates, which TOML and YAML have and JSON does not: the test could never hold."""
     for one in wanted if isinstance(wanted, list) else (wanted,):
         if isinstance(one, date | time):
-            raise InvalidTest("a date is a text in JSON: put it in quotes")
+            raise InvalidTest("a date must be a string in quotes: JSON has no dates")
 
 
 def is_test(value: Any) -> bool:
-    """Whether a map is one of operators, not one of further steps."""
+    """Return True if a map consists of operators, not of further path segments."""
     return isinstance(value, dict) and bool(value) and value.keys() <= OPERATORS.keys()
 
 
@@ -89,7 +89,7 @@ def path_of(dotted: str) -> tuple[str, ...]:
 
 
 def find(value: Any, path: tuple[str, ...]) -> list[Any]:
-    """The values at a path; `*` stands for every item or member, a number for one item."""
+    """Return the values at a path; `*` matches every item or member, a number one item."""
     if not path:
         return [value]
     step, rest = path[0], path[1:]
@@ -98,6 +98,7 @@ def find(value: Any, path: tuple[str, ...]) -> list[Any]:
             return find(value[step], rest)
         if step == "*":
             return [one for held in value.values() for one in find(held, rest)]
+        # The name of a member may contain dots itself.
         whole = ".".join(path)
         return [value[whole]] if rest and whole in value else []
     if isinstance(value, list):
@@ -127,7 +128,8 @@ def _none(single: _Single) -> Test:
 
 def _like(pattern: Any) -> _Single:
     if not isinstance(pattern, str):
-        raise InvalidTest("a pattern like `read_*` is expected")
+        raise InvalidTest("expected a pattern such as `read_*`")
+    # Comparing strings is faster than matching a regular expression.
     if not re.search(r"[*?\[]", pattern):
         return lambda value: isinstance(value, str) and value == pattern
     match = re.compile(translate(pattern)).match
@@ -136,7 +138,8 @@ def _like(pattern: Any) -> _Single:
 
 def _matches(pattern: Any) -> _Single:
     if not isinstance(pattern, str):
-        raise InvalidTest("a regular expression is expected")
+        raise InvalidTest("expected a regular expression")
+    # Patterns come from a file, texts from a peer: linear time prevents catastrophic backtracking.
     try:
         matches = LinearPattern(pattern).matches
     except ValueError as exc:
@@ -150,7 +153,7 @@ def _equals(wanted: Any) -> _Single:
 
 def _in(wanted: Any) -> _Single:
     if not isinstance(wanted, list):
-        raise InvalidTest("a list is expected")
+        raise InvalidTest("expected a list")
     return lambda value: any(_same(value, one) for one in wanted)
 
 
@@ -167,14 +170,14 @@ def _contains(wanted: Any) -> _Single:
 
 def _exists(wanted: Any) -> Test:
     if not isinstance(wanted, bool):
-        raise InvalidTest("true or false is expected")
+        raise InvalidTest("expected true or false")
     return lambda values: any(value is not None for value in values) is wanted
 
 
 def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Test]:
     def make(wanted: Any) -> Test:
         if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
-            raise InvalidTest("a number or a text is expected")
+            raise InvalidTest("expected a number or a string")
         kind: Any = str if isinstance(wanted, str) else int | float
         return _any(
             lambda value: (
@@ -186,7 +189,7 @@ def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[Any], Test]:
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    """Equal, where true is not 1."""
+    """Compare two values; unlike in Python, True is not equal to 1."""
     return isinstance(value, bool) == isinstance(wanted, bool) and bool(value == wanted)
 
 

@@ -1,4 +1,4 @@
-"""The hooks of many rules, in one look at a message: which of them caught something."""
+"""Index over the hooks of many rules, which finds the rules that a message may concern."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _TREES: Final = ("params", "headers", "result", "failure")
 
 
 class RuleIndex:
-    """Numbers under hooks; a message gives the numbers whose hooks have caught something."""
+    """Index from hooks to numbers of rules; a message selects the numbers whose hooks match."""
 
     def __init__(self) -> None:
         self._names: dict[str, _Values] = {}
@@ -49,14 +49,15 @@ class RuleIndex:
 
 
 class _Values:
-    """The hooks of one place."""
+    """The hooks on one value."""
 
     __slots__ = ("_any_like", "_equal", "_like", "_starts", "_there")
 
     def __init__(self) -> None:
         self._equal: dict[Any, list[int]] = {}
-        self._starts: dict[int, dict[str, list[_Like]]] = {}  # patterns by how they start
-        self._like: list[_Like] = []  # those that start in any way
+        # patterns by their literal prefix, grouped by its length
+        self._starts: dict[int, dict[str, list[_Like]]] = {}
+        self._like: list[_Like] = []  # patterns without a literal prefix
         self._any_like: re.Pattern[str] | None = None
         self._there: list[int] = []
 
@@ -91,23 +92,23 @@ class _Values:
 
     def _look_like(self, text: str, caught: set[int]) -> None:
         if self._any_like is None:
-            # Whether any of them is: what many have in common is then looked at once.
+            # One expression for all patterns rejects most values at once.
             self._any_like = re.compile("|".join(one.pattern for one, _ in self._like))
         if self._any_like.match(text) is not None:
             caught.update(number for one, number in self._like if one.match(text) is not None)
 
 
 class _Branch:
-    """The places below one step of a path."""
+    """The hooks below one segment of a path."""
 
     __slots__ = ("_below", "_each", "_here", "_items", "_whole")
 
     def __init__(self) -> None:
         self._here: _Values | None = None
         self._below: dict[str, _Branch] = {}
-        self._items: dict[str, int] = {}  # those of them that are numbers; `1` and `01` are one
+        self._items: dict[str, int] = {}  # numeric segments; `1` and `01` are the same item
         self._each: _Branch | None = None
-        self._whole: dict[str, _Values] = {}  # members whose names have dots
+        self._whole: dict[str, _Values] = {}  # members whose names contain dots
 
     def add(self, path: tuple[str, ...], hint: IndexHint, number: int) -> None:
         if not path:
@@ -115,6 +116,7 @@ class _Branch:
             self._here.add(hint, number)
             return
         step, rest = path[0], path[1:]
+        # `find` also accepts a member whose name contains the dots of the path.
         if rest:
             self._whole.setdefault(".".join(path), _Values()).add(hint, number)
         if step == "*":
@@ -131,6 +133,7 @@ class _Branch:
         if type(value) is dict:
             below = self._below
             if below:
+                # Iterate over the smaller of the two.
                 for name in value if len(value) < len(below) else below:
                     if name in below and name in value:
                         below[name].look(value[name], caught)
@@ -155,10 +158,10 @@ class _Branch:
 
 
 def _start_of(pattern: str) -> str:
-    """What everything starts with that is like it."""
+    """Return the literal prefix of a pattern."""
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def _told_apart(value: Any) -> Any:
-    """True is not 1, though both are the same in a dictionary."""
+    """Return a dictionary key that distinguishes True from 1."""
     return ("bool", value) if isinstance(value, bool) else value

@@ -1,7 +1,7 @@
-"""What must be there before a condition can hold: enough to leave most rules alone unasked.
+"""Necessary conditions that let the rule index skip most rules without evaluating them.
 
-A hook names a place and what has to stand there. A rule need be looked at only when one of its
-hooks has caught something; whether it then applies is still for its condition to say.
+A hook names a place in a message and a value that must be there. A rule is evaluated only if one of
+its hooks matches; its condition then decides whether the rule applies.
 """
 
 import re
@@ -20,30 +20,31 @@ __all__ = [
 
 
 class IndexHint(NamedTuple):
-    """One thing that may stand at a place."""
+    """A requirement on the value at a place."""
 
     kind: Literal["equal", "like", "there"]
     wanted: Any = None
 
 
 class IndexHook(NamedTuple):
-    """A place, by its source and the path in it; and what has to stand there."""
+    """A place, given by a source and a path in it, and a requirement on its value."""
 
     source: str
     path: tuple[str, ...]
     hint: IndexHint
 
 
-# One of them must catch something; None: nothing is needed, or nobody can say what.
+# At least one of them must match. None means that no requirement is known.
 Hooks: TypeAlias = tuple[IndexHook, ...] | None
 Hints: TypeAlias = tuple[IndexHint, ...] | None
 
 _THERE: Final = (IndexHint("there"),)
-_DECODED: Final = frozenset({"params", "result", "failure"})  # places that are costly to look at
+# sources that are expensive because they must be decoded
+_DECODED: Final = frozenset({"params", "result", "failure"})
 
 
 def hints_of_name(wanted: Any) -> Hints:
-    """What a name must be like; see `name_test`."""
+    """Return the requirements of a test of names; see `name_test`."""
     if isinstance(wanted, str):
         return (_like(wanted),)
     if isinstance(wanted, list):
@@ -52,27 +53,27 @@ def hints_of_name(wanted: Any) -> Hints:
 
 
 def hints_of_value(wanted: Any) -> Hints:
-    """What a value must be like; see `value_test`."""
+    """Return the requirements of a test of values; see `value_test`."""
     if isinstance(wanted, list):
         return tuple(_equal(one) for one in wanted)
     return _compared(wanted) if isinstance(wanted, dict) else (_equal(wanted),)
 
 
 def most_selective(several: Sequence[Hooks]) -> Hooks:
-    """Of conditions that must all hold, the hooks that catch the least."""
+    """Return the hooks that match least often, of conditions that must all hold."""
     found = [hooks for hooks in several if hooks is not None]
     return min(found, key=_weight) if found else None
 
 
 def _weight(hooks: tuple[IndexHook, ...]) -> tuple[int, int, int]:
     if not hooks:
-        return -1, 0, 0  # it never holds
+        return -1, 0, 0  # the condition never holds
     worst = max(("equal", "like", "there").index(hook.hint.kind) for hook in hooks)
     return worst, sum(hook.source in _DECODED for hook in hooks), len(hooks)
 
 
 def _compared(operators: Any) -> Hints:
-    """All operators must hold, so one that says what is needed is enough."""
+    """Return the requirements of one operator: all must hold, so those of one are sufficient."""
     if not isinstance(operators, dict):
         return None
     for name in ("equals", "in", "like", *_NEEDING):
@@ -90,7 +91,7 @@ def _compared(operators: Any) -> Hints:
     return None
 
 
-# Operators that need some value; those that say `not` are content without any.
+# Operators that need a value to be present; the negated ones also hold without a value.
 _NEEDING: Final = ("matches", "contains", "greater", "at_least", "less", "at_most", "exists")
 
 

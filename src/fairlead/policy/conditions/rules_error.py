@@ -1,4 +1,4 @@
-"""What is wrong with a file of rules, where, and what was expected."""
+"""Mistakes in a file of rules, with their locations."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ __all__ = ["RuleMistake", "RulesError", "unknown_name"]
 
 
 class RuleMistake(Struct, frozen=True):
-    """One of them."""
+    """One mistake and its location."""
 
     reason: str
     path: str | None = None
@@ -24,7 +24,7 @@ class RuleMistake(Struct, frozen=True):
 
 
 class RulesError(ConfigError):
-    """A file of rules cannot be used; `mistakes` has everything that is wrong with it."""
+    """A file of rules is invalid; `mistakes` lists everything that is wrong with it."""
 
     def __init__(self, mistakes: Sequence[RuleMistake]) -> None:
         first = mistakes[0]
@@ -36,13 +36,13 @@ class RulesError(ConfigError):
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
-    """That there is no such thing, and what was probably meant."""
+    """Build an "unknown name" message with the closest match, or with all valid names."""
     names = sorted(known)
     folded = {_folded(one): one for one in names}
     near = get_close_matches(_folded(str(name)), folded, 1, 0.6)
     if near:
-        return f'there is no {what} "{name}"; did you mean "{folded[near[0]]}"?'
-    return f'there is no {what} "{name}"; there are {", ".join(names)}'
+        return f'unknown {what} "{name}"; did you mean "{folded[near[0]]}"?'
+    return f'unknown {what} "{name}"; expected one of {", ".join(names)}'
 
 
 def _folded(name: str) -> str:

@@ -1,9 +1,9 @@
-"""Tests of what a message means: by every name of it and every form of those names.
+"""Tests of the targets of a message, by every name of a target and every form of these names.
 
-A test is compiled in one of two ways. The usual one is for rules that restrict: it holds if any
-form of any name of any target matches. The strict one is for rules that permit: it holds if every
-target matches, by a name that the operator controls and in every form. Operators that say `not`
-are the negation of the other way.
+A test is compiled in one of two modes. The default is for rules that restrict: it holds if any form
+of any name of any target matches. The strict mode is for rules that permit: it holds if every
+target matches, by a name that the operator controls and in every form. A negated operator is the
+negation of the positive one in the other mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ def target_test(wanted: Any, *, strict: bool) -> TargetTest:
     """Compile a pattern, several of them, or a map of operators.
 
     Raises:
-        Wrong: It is none of these.
+        InvalidTest: The value is none of these.
     """
-    name_test(wanted)  # raises for what is none
+    name_test(wanted)  # raises InvalidTest; the test itself is not used
     if not isinstance(wanted, dict):
         patterns = Patterns([wanted] if isinstance(wanted, str) else wanted)
         return _combined(patterns.allow if strict else patterns.deny, strict=strict)
@@ -42,10 +42,10 @@ def target_test(wanted: Any, *, strict: bool) -> TargetTest:
 
 
 def server_test(wanted: Any, *, strict: bool) -> Callable[[tuple[str, ...]], bool]:
-    """Compile a test of the servers that a message is for, of which each has one spelling.
+    """Compile a test of the servers of a message; each server has only one spelling.
 
     Raises:
-        Wrong: It is none.
+        InvalidTest: The value is not a valid test.
     """
     test = name_test(wanted)
     every = all if strict else any
@@ -71,7 +71,7 @@ def _operator(name: str, wanted: Any, *, strict: bool) -> TargetTest:
 
 
 def _texts(name: str, wanted: Any) -> list[str] | None:
-    """Return the patterns that say the same as an operator, if there are any."""
+    """Return the patterns that are equivalent to an operator; None if there are none."""
     if name == "like":
         return [wanted]
     if name == "equals":
@@ -86,7 +86,7 @@ def _escaped(text: str) -> str:
 
 
 def _other(name: str, wanted: Any, *, strict: bool) -> _Single:
-    """Any other operator: on each form, and in lower case where it restricts."""
+    """Compile any other operator: on each form, and also in lower case where it restricts."""
     test = compare({name: wanted})
     if strict:
         return lambda target: target.every_form(lambda form: test((form,)))

@@ -1,4 +1,4 @@
-"""What a rule does: interceptors by their names, made with the options that the file gives."""
+"""Actions of a rule: interceptors created by name with the options in the file."""
 
 import inspect
 import os
@@ -32,19 +32,19 @@ __all__ = [
     "parse_actions",
 ]
 
-# Parameters of factories that are not for files to set.
+# Parameters of factories that a file cannot set.
 _OURS: Final = ("answers", "clock", "folder", "known", "write")
-_SHOWN: Final = 60  # characters of an option, for people
+_SHOWN: Final = 60  # characters of an option in messages and listings
 
 
 class Action(Struct, frozen=True):
-    """One thing to do."""
+    """One action of a rule."""
 
     name: str
     options: Mapping[str, Any]
-    interceptor: Interceptor  # with a guard around it, if there is one
+    interceptor: Interceptor  # with its failure policy, if there is one
     bare: Interceptor
-    hooks: InterceptorBase  # of the bare one
+    hooks: InterceptorBase  # those of the bare interceptor
 
     def __str__(self) -> str:
         said = []
@@ -54,29 +54,30 @@ class Action(Struct, frozen=True):
         return f"{self.name} ({', '.join(said)})" if said else self.name
 
 
-WRITING: Final = frozenset({"audit", "record"})  # they open files
-TOO_LATE: Final = frozenset({"cache", "inject", "rename", "timeout"})  # when the answer is there
+WRITING: Final = frozenset({"audit", "record"})  # actions that open files
+# Actions that must see the request, so they cannot be used for a response.
+TOO_LATE: Final = frozenset({"cache", "inject", "rename", "timeout"})
 
 
 class _Unmade(InterceptorBase):
-    """The place of an action that is only looked at."""
+    """Placeholder for an action that is checked, but not created."""
 
 
 class ActionContext(Struct, frozen=True):
-    """What actions are made with that no file says."""
+    """Values for actions that do not come from the file."""
 
     folder: str = ""
     clock: Callable[[], float] | None = None
     actions: Mapping[str, Factory] = field(default_factory=lambda: ACTIONS)
-    unmade: frozenset[str] = frozenset()  # those that are only looked at, because they write
-    looks: bool = True  # also at the places where they would
-    known: Redactor | None = None  # knows values that nobody else should
-    # Those that write already, by name and options: a file is not opened anew under their hands.
+    unmade: frozenset[str] = frozenset()  # actions that are not created, because they write files
+    looks: bool = True  # False to skip the check that their files can be written
+    known: Redactor | None = None  # redactor that has registered secret values
+    # Actions that already write, by name and options, so that an open file is not opened again.
     writing: Mapping[tuple[str, bytes], Action] = field(default_factory=dict)
 
 
 class ActionBuilder:
-    """Makes the actions of one rule."""
+    """Factory for the actions of one rule."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class ActionBuilder:
         timeout: float | None = None,
         answers: bool = False,
     ) -> None:
-        """`answers`: the rule is about answers."""
+        """Set the context and the failure policy; `answers` if the rule is about responses."""
         self._making = making
         self._report = report
         self._policy: FailurePolicy | None = policy
@@ -95,13 +96,13 @@ class ActionBuilder:
         self._answers = answers
 
     def make(self, name: str, given: Any, where: SourceLocation) -> Action | None:
-        """None if that is not possible, which is reported."""
+        """Create an action; return None after reporting why it cannot be created."""
         factory = self._making.actions.get(name)
         if factory is None:
             self._report(where, unknown_name("action", name, self._making.actions))
             return None
         if self._answers and name in TOO_LATE:
-            self._report(where, f"`{name}` comes too late: the rule is about answers")
+            self._report(where, f"`{name}` cannot be used in a rule about responses")
             return None
         options = self._options(name, factory, given, where)
         if options is None:
@@ -114,6 +115,8 @@ class ActionBuilder:
             return Action(name, options, unmade, unmade, unmade)
         if writes is not None:
             return writes
+        # Constructors raise these for invalid values and missing files; any other exception is a
+        # bug.
         try:
             bare = factory(**options, **self._ours(factory))
         except ConfigError as exc:
@@ -134,10 +137,10 @@ class ActionBuilder:
             self._report(where if short else (*where, option), f"`{name}`: {reason}")
 
     def _guarded(self, name: str, bare: Interceptor) -> Interceptor:
-        """Ours do not fail; where somebody wants to be sure, or wrote it, there is a guard."""
+        """Wrap an action in a failure policy if the rule sets one or the user wrote the action."""
         if self._policy is None and self._timeout is None and name != "use":
             return bare
-        # Ours may wait on purpose, so they have as long as they want if nobody says otherwise.
+        # Built-in actions such as `delay` wait on purpose, so they have no default timeout.
         usual = LIMIT if name == "use" else 0.0
         timeout = usual if self._timeout is None else self._timeout
         return with_failure_policy(bare, self._policy or "fail_closed", timeout=timeout)
@@ -180,23 +183,25 @@ class ActionBuilder:
                 continue
             try:
                 if isinstance(value, float) and not isfinite(value):
-                    raise msgspec.ValidationError  # TOML and YAML have words for such
+                    # TOML and YAML can write inf and nan, JSON cannot
+                    raise msgspec.ValidationError
                 options[key] = msgspec.convert(value, kinds[key], strict=True)
             except msgspec.ValidationError:
+                # The error shows the type only, because the value itself could be a secret.
                 given_kind = "" if get_origin(kinds[key]) is Literal else f", not {_shown(value)}"
-                reason = f"`{key}` of `{name}` is {_words(kinds[key])}{given_kind}"
+                reason = f"`{key}` of `{name}` must be {_words(kinds[key])}{given_kind}"
                 self._report(where if short else here, reason)
                 good = False
         missing = [key for key in _required(factory) if key not in given]
         if missing and good:
             words = " and ".join(f"`{key}`" for key in missing)
-            self._report(where, f"`{name}` needs {words}")
+            self._report(where, f"`{name}` requires {words}")
             good = False
         return options if good else None
 
 
 def canonical_json(value: Any) -> bytes:
-    """The same bytes for the same value."""
+    """Return the same bytes for equal values."""
     try:
         return msgspec.json.encode(value, order="deterministic")
     except (TypeError, ValueError):
@@ -206,7 +211,7 @@ def canonical_json(value: Any) -> bytes:
 def parse_actions(
     raw: Any, where: SourceLocation, report: Report
 ) -> list[tuple[str, Any, SourceLocation]]:
-    """The actions that `do` names: one, a map of them, or a list."""
+    """Return the actions of `do`: one name, a map of them, or a list."""
     if isinstance(raw, str):
         return [(raw, None, where)]
     if isinstance(raw, dict) and raw:
@@ -217,12 +222,12 @@ def parse_actions(
             for number, item in enumerate(raw)
             for one in parse_actions(item, (*where, number), report)
         ]
-    report(where, 'an action is expected, like "block" or { delay = 2 }')
+    report(where, 'expected an action, such as "block" or { delay = 2 }')
     return []
 
 
 def _parameters(factory: Factory) -> dict[str, Any]:
-    """What may be set, and what kind of value is expected."""
+    """Return the options of a factory and their types."""
     function: Any = factory.func if isinstance(factory, partial) else factory
     if inspect.isclass(function):
         function = function.__init__
@@ -240,23 +245,23 @@ def _required(factory: Factory) -> list[str]:
 
 
 def _words(kind: Any) -> str:
-    """What a kind of value is called by people."""
+    """Describe a type for an error message."""
     origin = get_origin(kind)
     if origin is Literal:
         return " or ".join(f'"{one}"' for one in get_args(kind))
     if origin is UnionType or origin is typing.Union:
         words = [_words(one) for one in get_args(kind) if one is not type(None)]
         return " or ".join(dict.fromkeys(words))
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
     if origin in (list, tuple, Sequence):
         inner = get_args(kind)[0]
-        return "a list of texts" if inner is str else f"a list of {_words(inner)}"
+        return "a list of strings" if inner is str else f"a list of {_words(inner)}"
     return names.get(kind) or ("a map" if (origin or kind) is dict else "something else")
 
 
 def _shown(value: Any) -> str:
-    """The kind of a value; the value itself could be a secret."""
-    names = {dict: "a map", list: "a list", str: "a text", bool: "true or false"}
+    """Describe the type of a value; the value itself could be a secret."""
+    names = {dict: "a map", list: "a list", str: "a string", bool: "true or false"}
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     return names.get(type(value), "a number")
@@ -264,51 +269,51 @@ def _shown(value: Any) -> str:
 
 # Files that actions write
 
-_FILES: Final = {"audit": "path", "record": "tape"}  # the option that names the file
+_FILES: Final = {"audit": "path", "record": "tape"}  # the option with the path of the file
 
 
 def find_unwritable(action: str, options: Mapping[str, Any], folder: str) -> tuple[str, str] | None:
-    """The option that is wrong, and why; None if all is well as far as one can see."""
+    """Return the option whose file cannot be written and the reason, or None."""
     option = _FILES.get(action)
     named = None if option is None else options.get(option)
     if option is None or not isinstance(named, str):
         return None
     path = os.path.join(folder or os.curdir, named)
     try:
-        if action == "record":  # it makes the folders that it needs
+        if action == "record":  # creates missing directories
             path = f"{base_of(path)}{LINES}"
             reason = _of_file(path) or _of_folder(_nearest(os.path.dirname(path)))
-        elif os.path.exists(path):  # often all that somebody may write in a folder of logs
+        elif os.path.exists(path):  # The directory of a log file may be read-only for this user.
             reason = _of_file(path)
         else:
             reason = _of_folder(os.path.dirname(path))
-    except ValueError as exc:  # no path at all
+    except ValueError as exc:  # for example a null character in the path
         reason = str(exc)
     return None if reason is None else (option, reason)
 
 
 def _of_file(path: str) -> str | None:
-    """What hinders to write what is there already."""
+    """Return why an existing file cannot be written, or None."""
     if os.path.isdir(path):
-        return f"{path} is a folder, where a file is expected"
+        return f"{path} is a directory, not a file"
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        return f"{path} may not be written"
+        return f"{path} is not writable"
     return None
 
 
 def _of_folder(path: str) -> str | None:
-    """What hinders to put a file there."""
+    """Return why a file cannot be created in a directory, or None."""
     if not os.path.exists(path):
-        return f"there is no folder {path}"
+        return f"directory {path} does not exist"
     if not os.path.isdir(path):
-        return f"{path} is no folder"
+        return f"{path} is not a directory"
     if not os.access(path, os.W_OK | os.X_OK):
-        return f"nothing may be written to the folder {path}"
+        return f"directory {path} is not writable"
     return None
 
 
 def _nearest(path: str) -> str:
-    """The folder, or the one above it that is there."""
+    """Return the directory, or its nearest existing parent."""
     while not os.path.lexists(path) and (above := os.path.dirname(path)) != path:
         path = above
     return path

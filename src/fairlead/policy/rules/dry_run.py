@@ -1,4 +1,4 @@
-"""What rules would have done to recorded traffic."""
+"""Dry run of rules on recorded traffic."""
 
 import asyncio
 from collections import deque
@@ -26,40 +26,42 @@ from .ruleset import RuleSet
 
 __all__ = ["DryRunResult", "dry_run_tape"]
 
-MAX_WAITING: Final = 10_000  # messages that are kept until the answer of the first one comes
-MAX_BYTES: Final = 32 << 20  # and how large they may be together
-MAX_SESSIONS: Final = 10_000  # of which is remembered how they began
+MAX_WAITING: Final = 10_000  # messages that are held until the oldest has its response
+MAX_BYTES: Final = 32 << 20  # bytes of these messages together
+MAX_SESSIONS: Final = 10_000  # sessions whose opening is remembered
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class DryRunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What would have become of one message."""
+    """The outcome that rules would have had for one message."""
 
     seq: int
     dir: Direction
     method: str
     target: str | None = None
-    rules: list[str] = []  # those that would have acted, in order
-    did: list[str] = []  # what they would have done
+    rules: list[str] = []  # rules that would have applied, in order
+    did: list[str] = []  # notes of their actions
     outcome: str  # passed, blocked, dropped, answered or changed
-    reason: str | None = None  # of a refusal
+    reason: str | None = None  # message of the error, if blocked
 
 
 def dry_run_tape(
     path: str, tape: Iterable[TapeEntry], actions: Mapping[str, Factory] | None = None
 ) -> Iterator[DryRunResult]:
-    """Each request and notification of a tape, as the rules of this file would have treated it.
+    """Yield the outcome of each request and notification of a tape under the rules of a file.
 
-    Nothing is sent, waited for or written: what would do so is only named. Time is the tape's. It
-    has an event loop of its own, so inside of another one it belongs into a thread.
+    No messages are sent, no action waits or writes; such actions are only named. The clock is that
+    of the tape. The function runs an event loop of its own, so call it in a thread if a loop is
+    running.
 
     Raises:
-        RulesError: the file has mistakes.
+        RulesError: The file has mistakes.
     """
     clock = _Clock()
     rules = _Dry.of_file(
+        # A large interval turns off reloading: the whole tape is checked with the same rules.
         path,
         actions=actions,
         clock=clock,
@@ -67,9 +69,9 @@ def dry_run_tape(
         interval=float("inf"),
     )
     known = _Known()
-    waiting: deque[_Turn] = deque()  # for their answers, which rules may be about
+    waiting: deque[_Turn] = deque()  # for their responses, which rules may depend on
     open_turns: dict[object, _Turn] = {}
-    held = 0  # bytes of them
+    held = 0  # bytes of the waiting messages
     with asyncio.Runner() as runner:
 
         def due(most: int) -> Iterator[DryRunResult]:
@@ -103,7 +105,7 @@ def dry_run_tape(
 
 
 class _Turn(Struct):
-    """A message, until its answer is known."""
+    """A message of the tape that waits for its response."""
 
     entry: TapeEntry
     exchange: Exchange
@@ -149,7 +151,7 @@ async def _rehearse(rules: "_Dry", turn: _Turn) -> DryRunResult:
 
 
 class _Dry(RuleSet):
-    """Rules whose actions only look and change; the others are named."""
+    """Rules that run only actions without side effects and name the others."""
 
     _unmade = WRITING
 
@@ -165,7 +167,7 @@ class _Dry(RuleSet):
 
 
 class _Clock:
-    """Where we are on the tape: when that was, and which server it is about."""
+    """The position on the tape: the time and the server of the current message."""
 
     now = 0.0
     server: str | None = None
@@ -175,7 +177,7 @@ class _Clock:
 
 
 class _RecordedReplyPath(ReplyPathBase):
-    """Nobody is there: only what was said of the session is."""
+    """Reply path without a peer, which has only the recorded session."""
 
     log_level: str | None = None
 
@@ -188,7 +190,7 @@ class _RecordedReplyPath(ReplyPathBase):
     async def request_caller(
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
-        raise RpcError(-32601, "this is a recording")
+        raise RpcError(-32601, "a recorded client cannot receive requests")
 
 
 class _Line(Struct):
@@ -220,7 +222,7 @@ class _Opening(Struct, rename="camel"):
 
 
 class _Known:
-    """What earlier entries said that later ones do not repeat."""
+    """State from earlier entries that later ones do not repeat."""
 
     def __init__(self) -> None:
         self.callers: dict[str | None, Caller] = {}
@@ -228,7 +230,7 @@ class _Known:
         self._transports: dict[tuple[Direction, str | None], dict[str, Any]] = {}
 
     def transport(self, entry: TapeEntry) -> dict[str, Any]:
-        """How it came: of a connection that lasts, a tape says so once."""
+        """Return the transport of an entry; a tape records it once per connection."""
         to_server = entry.dir is Direction.CLIENT_TO_SERVER
         whose = entry.dir, entry.session if to_server else entry.server
         if entry.transport is not None:
@@ -240,7 +242,7 @@ class _Known:
 
 
 def _keep(several: dict[K, V], key: K, value: V) -> V:
-    """Remember it; requests that stand alone are sessions of their own, so the oldest go."""
+    """Store a value and evict the oldest: each stateless request is a session of its own."""
     if key not in several and len(several) >= MAX_SESSIONS:
         del several[next(iter(several))]
     several[key] = value
@@ -248,7 +250,7 @@ def _keep(several: dict[K, V], key: K, value: V) -> V:
 
 
 def _exchange(entry: TapeEntry, line: _Line, known: _Known) -> Exchange:
-    """The exchange that a message was."""
+    """Rebuild the exchange of a recorded message."""
     assert line.method is not None
     message: Request | Notification = (
         Notification(line.method, line.params)
@@ -265,7 +267,7 @@ def _exchange(entry: TapeEntry, line: _Line, known: _Known) -> Exchange:
         try:
             caller = stateless_caller(head.meta, principal)
         except RpcError:
-            pass  # it is of the other era
+            pass  # `_meta` of the handshake era
     return Exchange(
         message,
         caller or Caller(NEWEST_HANDSHAKE, False, principal),
@@ -278,7 +280,7 @@ def _exchange(entry: TapeEntry, line: _Line, known: _Known) -> Exchange:
 
 
 def _targets(server: str, exchange: Exchange) -> tuple[Target, ...]:
-    """What a message means, as far as a tape tells: not what a shortened or new name stands for."""
+    """Return the targets of a message; a tape does not resolve shortened or changed names."""
     message = exchange.message
     found = targets_of(message.method, exchange.head, message.params)
     return tuple(_target(one, server) for one in found)

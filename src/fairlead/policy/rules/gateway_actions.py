@@ -1,4 +1,4 @@
-"""Actions that need more than options: a desk to hold messages at, a tape, a lock."""
+"""Actions that need a desk, a tape or a lock file besides their options."""
 
 import os
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -16,7 +16,7 @@ __all__ = ["ToolLookup", "gateway_actions"]
 
 
 class ToolLookup(Protocol):
-    """Knows whose tool something is, where several servers are behind one endpoint."""
+    """Lookup of the server of a tool, for endpoints of several servers."""
 
     def find_tool(self, exchange: Exchange, name: str) -> "ToolOrigin | None": ...
 
@@ -26,9 +26,9 @@ class ToolLookup(Protocol):
 def gateway_actions(
     desk: HoldDesk | None = None, finding: ToolLookup | None = None
 ) -> dict[str, Factory]:
-    """What rules may name besides; without a desk nothing can be held.
+    """Return the further actions that rules may name; `pause` needs a desk.
 
-    `finding` is for a gateway: without it, tools are taken for those of one server.
+    `finding` is for a gateway; without it, all tools belong to one server.
     """
 
     def pause(
@@ -39,10 +39,11 @@ def gateway_actions(
         *,
         answers: bool = False,
     ) -> Interceptor:
+        # Imported on first use: most rule files have neither of these actions.
         from ..actions.pause import Pause
 
         if answers and when not in (None, "answer"):
-            raise ValueError('a rule about answers has nothing else to hold: `when` is "answer"')
+            raise ValueError('`when` must be "answer" in a rule about responses')
         then = when or ("answer" if answers else "request")
         return Pause(_needed(desk), when=then, limit=limit, otherwise=otherwise, reason=reason)
 
@@ -74,7 +75,7 @@ def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> In
     from ...recording.tape.tape_interceptor import Recorder
 
     class Recording(Recorder):
-        """Ends its tape when its rule goes."""
+        """Recorder that closes its tape when its rule is removed."""
 
         def close(self) -> None:
             self.tape.close()
@@ -85,5 +86,5 @@ def _record(tape: str, *, folder: str = "", known: Redactor | None = None) -> In
 
 def _needed(desk: HoldDesk | None) -> HoldDesk:
     if desk is None:
-        raise ConfigError("nobody could let it go on here: only a gateway holds messages")
+        raise ConfigError("messages cannot be held here: only a gateway has a desk")
     return desk

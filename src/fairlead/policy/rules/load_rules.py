@@ -1,4 +1,4 @@
-"""From a file to rules: TOML, YAML or JSON, and everything that is wrong with it at once."""
+"""Reader for rule files in TOML, YAML or JSON, which reports all mistakes at once."""
 
 import os
 from collections.abc import Iterable
@@ -40,26 +40,27 @@ _RULE: Final[dict[str, Any]] = {
 }
 _POLICIES: Final = '"fail_closed", "fail_open" or "skip"'
 
-# Actions of rules that stay as they were, with what they remember: by name and what they do.
+# Actions of unchanged rules, which keep their state: by the name of the rule and a digest of its
+# actions.
 KeptActions = dict[tuple[str, bytes], list[Action]]
 
 
 class Rule(Struct, frozen=True, eq=False):
-    """When something happens, and what."""
+    """A condition, and the actions for messages that match it."""
 
     name: str
     condition: Condition
     actions: tuple[Action, ...]
-    answers: bool = False  # it is about answers, so it is asked when there is one
-    about_server: bool = False  # it asks for the server, which may have to be waited for
-    stop: bool = False  # rules behind it have no say
-    # Holds only for what `condition` means to the letter: what a rule lets pass must not be more.
+    answers: bool = False  # evaluated with the response
+    about_server: bool = False  # uses the server, which may have to start first
+    stop: bool = False  # skip later rules
+    # The same condition in strict mode: a rule that permits must not match more than it says.
     strict: Condition | None = None
     priority: int = 0
-    order: int = 0  # among all of them
+    order: int = 0  # position among all rules
     line: int | None = None
-    also: frozenset[str] = frozenset()  # methods that some actions see whatever the condition says
-    same: bytes = b""  # what it does, to know it again
+    also: frozenset[str] = frozenset()  # methods that actions see regardless of the condition
+    same: bytes = b""  # digest of the actions, to recognise an unchanged rule
 
     @property
     def key(self) -> tuple[str, bytes]:
@@ -71,10 +72,10 @@ def read_rules(
     making: ActionContext | None = None,
     kept: KeptActions | None = None,
 ) -> list[Rule]:
-    """The rules of a file, the first one first.
+    """Read the rules of a file in the order in which they apply.
 
     Raises:
-        RulesError: with everything that is wrong.
+        RulesError: The file is missing or has mistakes; all of them are listed.
     """
     name = os.path.abspath(path)
     try:
@@ -82,7 +83,7 @@ def read_rules(
     except ConfigError as exc:
         raise RulesError([RuleMistake(str(exc.args[0]), os.fspath(path))]) from None
     if content is None:
-        raise RulesError([RuleMistake("there is no such file", os.fspath(path))])
+        raise RulesError([RuleMistake("the file does not exist", os.fspath(path))])
     try:
         document = parse(name, content)
     except ConfigError as exc:
@@ -100,7 +101,7 @@ def rules_of(
     *,
     shown_as: str | None = None,
 ) -> list[Rule]:
-    """The same for a file that was read."""
+    """Compile the rules of a parsed file; see `read_rules`."""
     try:
         return _rules_of(document, making, kept or {}, shown_as)
     except RecursionError:
@@ -118,7 +119,8 @@ def _rules_of(
         if action.name in WRITING
     }
     making = msgspec.structs.replace(making, writing=writing)
-    # First without what opens files: a file with mistakes does nothing at all.
+    # The first pass creates no action that opens files, so that an invalid file has no side
+    # effects.
     careful = msgspec.structs.replace(making, unmade=making.unmade | WRITING)
     tried = _RulesParser(document, careful, kept, shown_as).rules()
     made = {
@@ -133,13 +135,13 @@ def _rules_of(
             for action in rule.actions:
                 fresh.pop(id(action), None)
     finally:
-        for action in fresh.values():  # those that were only tried
+        for action in fresh.values():  # created only for the first pass
             close_action(action)
     return rules
 
 
 class _RulesParser:
-    """One file being read."""
+    """Parser for one file of rules."""
 
     def __init__(
         self, document: Document, making: ActionContext, kept: KeptActions, shown_as: str | None
@@ -162,17 +164,18 @@ class _RulesParser:
             if rule is None:
                 continue
             if rule.name in taken:
-                self._report((*where, "name"), f'there are two rules "{rule.name}"')
+                self._report((*where, "name"), f'duplicate rule name "{rule.name}"')
             taken.add(rule.name)
             rules.append(rule)
         if self._mistakes:
             self._close(rules)
             raise RulesError(sorted(self._mistakes, key=lambda one: one.line or 0))
-        rules.sort(key=lambda rule: -rule.priority)  # stable: equal ones as they stand in the file
+        # stable: rules of equal priority keep the order of the file
+        rules.sort(key=lambda rule: -rule.priority)
         return [msgspec.structs.replace(rule, order=place) for place, rule in enumerate(rules)]
 
     def _entries(self, raw: Any) -> list[tuple[SourceLocation, dict[str, Any]]]:
-        """A list of rules, or a map of them by their names."""
+        """Return the entries of a list of rules, or of a map of them by name."""
         found: Iterable[tuple[SourceLocation, Any]]
         if isinstance(raw, dict):
             found = [
@@ -182,14 +185,14 @@ class _RulesParser:
         elif isinstance(raw, list):
             found = [(("rules", number), one) for number, one in enumerate(raw)]
         else:
-            self._report(("rules",), "`rules` is a list of rules, or a map of them by name")
+            self._report(("rules",), "`rules` must be a list of rules, or a map of them by name")
             return []
         good = []
         for where, one in found:
             if isinstance(one, dict):
                 good.append((where, one))
             else:
-                self._report(where, "a rule is a map with `when` and `do`")
+                self._report(where, "a rule must be a map with `when` and `do`")
         return good
 
     def _rule(
@@ -205,12 +208,15 @@ class _RulesParser:
             here = (*where, "when")
             condition = compile_condition(raw["when"], here, self._report, answers=answers)
         if "do" not in raw:
-            self._report(where, f'"{name}" does nothing: `do` is expected')
+            self._report(where, f'rule "{name}" has no actions: `do` is missing')
             return None
         policy: FailurePolicy | None = given["on_failure"] or default
         timeout = given["timeout"]
         if timeout is not None and not 0 <= timeout < inf:
-            self._report((*where, "timeout"), "`timeout` is not below 0 (0: no limit)")
+            self._report(
+                (*where, "timeout"),
+                "`timeout` must be a finite number of at least 0 (0: unlimited)",
+            )
             timeout = None
         same = canonical_json([raw["do"], policy, timeout, answers])
         maker = ActionBuilder(
@@ -263,8 +269,8 @@ class _RulesParser:
         try:
             return msgspec.convert(raw, kind, strict=True)
         except msgspec.ValidationError:
-            names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-            self._report(where, f"`{where[-1]}` is {names.get(kind, _POLICIES)}")
+            names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+            self._report(where, f"`{where[-1]}` must be {names.get(kind, _POLICIES)}")
             return None
 
     def _report(self, where: SourceLocation, reason: str) -> None:
@@ -285,9 +291,9 @@ class _RulesParser:
 
 
 def _ignore(where: SourceLocation, reason: str) -> None:
-    """Report nothing: the same mistakes have been reported before."""
+    """Ignore a mistake: the first compilation has reported it."""
 
 
 def close_action(action: Action) -> None:
-    """Let go of what an action holds open."""
+    """Release the resources of an action."""
     action.hooks.close()

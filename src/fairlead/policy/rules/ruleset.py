@@ -1,4 +1,4 @@
-"""Rules as one interceptor: finds those that a message concerns, and lets them act in order."""
+"""Interceptor that finds the rules for a message and runs their actions in order."""
 
 import logging
 import os
@@ -41,16 +41,17 @@ from .load_rules import KeptActions, Rule, close_action, read_rules, rules_of
 
 __all__ = ["RuleSet"]
 
-LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
+# seconds between two checks of the file; the next message after that triggers one
+LOOK_AGAIN: Final = 0.5
 MAX_KEYS: Final = 4096  # methods and targets whose rules are remembered
-LONGEST: Final = 512  # characters of a target that is
+LONGEST: Final = 512  # longest method and targets, in characters, that are remembered
 
 log = logging.getLogger("fairlead.gateway.rules")
 
-# A rule that may concern a message; whether it does, if that is known.
+# A rule that may apply to a message, and whether it does, if the key decides that.
 Candidate = tuple[Rule, bool | None]
-# What a key is made of, as it stands in an exchange: method, direction, kind, name and URI; where
-# that says too little, everything that is meant.
+# Cache key: method, direction, kind, name and URI of a message, or all its targets where the name
+# and the URI are not enough.
 _Place = tuple[
     str,
     Direction,
@@ -61,17 +62,17 @@ _Place = tuple[
 
 
 class RuleHost(Protocol):
-    """A gateway or relay, as far as rules need to know it."""
+    """The part of a gateway or relay that rules use."""
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that a message is for or from, if it is one."""
+        """Return the server that sends or receives a message, if there is exactly one."""
 
     @property
     def wait_until_known(self) -> Callable[[Exchange], Awaitable[None]] | None:
-        """Wait for a server that is just starting; None if nothing has to be waited for.
+        """Wait for a server that is starting; None if there are no such servers.
 
-        Without this, a rule about the server would be asked before it is known whose a call is, and
-        the call be passed on afterwards.
+        Without this, a rule about the server would be evaluated before the server of a call is
+        known, and the call would be forwarded afterwards.
         """
 
 
@@ -80,8 +81,8 @@ class RuleSet(InterceptorBase):
 
         relay = Relay(entry, interceptors=[RuleSet.of_file("rules.toml")])
 
-    The file may change while it is used. Rules that do the same as before keep what they remember;
-    a file with mistakes changes nothing, and the log says why.
+    The file may change while it is used. Rules whose actions are unchanged keep their state. A file
+    with mistakes changes nothing; the mistakes are logged.
     """
 
     _unmade: frozenset[str] = frozenset()
@@ -97,20 +98,20 @@ class RuleSet(InterceptorBase):
         interval: float = LOOK_AGAIN,
         known: Redactor | None = None,
     ) -> None:
-        """`actions` are further ones that rules may name; `clock` is for those that count seconds.
+        """Set further `actions` that rules may name, and a `clock` for actions that measure time.
 
-        `server_of` says which server a message is for or from, where there are several. `known`
-        knows values that rules must not write down, and take out where they redact.
+        `server_of` returns the server that sends or receives a message, where there are several.
+        `known` has registered secret values that rules must not write, and must redact.
         """
         self.path = None if path is None else os.fspath(path)
         self.server_of = server_of
-        # Waits until it can be said whose a message is.
+        # Waits until the server of a message is known.
         self._known: Callable[[Exchange], Awaitable[None]] | None = None
         self._making = ActionContext(
             clock=clock,
             actions={**ACTIONS, **(actions or {})},
             unmade=self._unmade,
-            looks=not self._unmade,  # where they are rehearsed, the folders may be others
+            looks=not self._unmade,  # a dry run may happen on a machine without these directories
             known=known,
         )
         self._interval = interval
@@ -120,10 +121,10 @@ class RuleSet(InterceptorBase):
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Read a file, TOML, YAML or JSON by the end of its name, and follow its changes.
+        """Read a file (TOML, YAML or JSON by its extension) and follow its changes.
 
         Raises:
-            RulesError: with everything that is wrong.
+            RulesError: The file is missing or has mistakes; all of them are listed.
         """
         made = cls(path=path, **options)
         made.reload()
@@ -131,7 +132,7 @@ class RuleSet(InterceptorBase):
 
     @classmethod
     def of_data(cls, data: dict[str, Any], **options: Any) -> Self:
-        """The same for what would stand in a file."""
+        """Compile the data of a file; see `of_file`."""
         text = msgspec.json.format(msgspec.json.encode(data)).decode()
         made = cls(**options)
         made._use(rules_of(Document("rules", data, text, "json"), made._making))
@@ -139,18 +140,19 @@ class RuleSet(InterceptorBase):
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """All of them, in the order in which they act."""
+        """All rules, in the order in which they apply."""
         return self._rules
 
     def reload(self) -> None:
         """Read the file again.
 
         Raises:
-            RulesError: it has mistakes; the rules stay as they were.
+            RulesError: The file has mistakes; the rules stay unchanged.
         """
         assert self.path is not None
         stamp = stamp_of(self.path)
         kept: KeptActions = {rule.key: list(rule.actions) for rule in self._rules}
+        # Set before reading: a file with mistakes is reported once, not with every message.
         self._read = stamp
         rules = read_rules(self.path, self._making, kept)
         gone = {id(action): action for rule in self._rules for action in rule.actions}
@@ -158,26 +160,27 @@ class RuleSet(InterceptorBase):
             for action in rule.actions:
                 gone.pop(id(action), None)
         self._use(rules)
+        # Closed only after the new rules are in use.
         for action in gone.values():
             close_action(action)
 
     def attach_to(self, host: RuleHost) -> None:
-        """Know which server messages of this gateway or relay are for or from."""
+        """Use the servers of this gateway or relay in conditions."""
         self.server_of = host.server_of
         self._known = host.wait_until_known
 
     def close(self) -> None:
-        """Let go of files that actions write to."""
+        """Close the files that actions write."""
         for rule in self._rules:
             for action in rule.actions:
                 close_action(action)
 
     def views_changed(self) -> None:
-        """Tell the actions, such as `cache`, that the views of a gateway have changed."""
+        """Notify the actions, such as `cache`, that the views of a gateway have changed."""
         notify_of_views(action.hooks for rule in self._rules for action in rule.actions)
 
     def passes(self, exchange: Exchange) -> bool:
-        """Whether no rule is about this message; what nobody can say yet is not so."""
+        """Return True if it is certain that no rule concerns this message."""
         if self.path is not None and time.monotonic() >= self._look_at:
             self._look()
         found = self._found_for(exchange)
@@ -203,7 +206,7 @@ class RuleSet(InterceptorBase):
         return await self._act(candidates, 0, facts, proceed)
 
     def on_malformed(self, offence: MalformedFrame) -> None:
-        """A frame that is no good is no message; rules without conditions are about it too."""
+        """Pass a malformed frame to the actions of rules without conditions, which always match."""
         for rule in self._rules:
             if isinstance(rule.condition, Always) and not rule.answers:
                 tell = malformed_frame_hook(action.hooks for action in rule.actions)
@@ -211,8 +214,10 @@ class RuleSet(InterceptorBase):
                     tell(offence)
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
-        """What stands beside an answer: rules that would change it do so, if they are about the
-        request, or about answers, which cannot be asked any more."""
+        """Change the members beside a response, if a rule about the request has such actions.
+
+        Rules about responses apply without their condition: the response is no longer available.
+        """
         found = self._found_for(exchange)
         facts = self._facts(exchange, found)
         for rule, known in found.all:
@@ -246,7 +251,7 @@ class RuleSet(InterceptorBase):
     def _rest(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
     ) -> Callable[[Exchange], Awaitable[Answer]]:
-        """The rules behind one; of a message that was changed, those that concern it now."""
+        """Return the continuation for the later rules; a changed message is matched again."""
         order = candidates[place][0].order
         exchange, message = facts.exchange, facts.exchange.message
         instant = order in self._instant
@@ -259,7 +264,7 @@ class RuleSet(InterceptorBase):
         return go_on
 
     async def _act_on_changed(self, exchange: Exchange, order: int, proceed: Proceed) -> Answer:
-        """Let the rules behind one act that concern a message now."""
+        """Run the later rules that concern a message after it was changed."""
         found = self._found_for(exchange)
         if found.needs_server and self._known is not None:
             await self._known(exchange)
@@ -271,7 +276,7 @@ class RuleSet(InterceptorBase):
     async def _act_on_answer(
         self, candidates: Sequence[Candidate], place: int, facts: Facts, proceed: Proceed
     ) -> Answer:
-        """Let all rules about the answer act that follow each other: the last one is the first."""
+        """Run all consecutive rules about the response, the last one first."""
         behind = place
         while behind < len(candidates) and candidates[behind][0].answers:
             behind += 1
@@ -287,7 +292,7 @@ class RuleSet(InterceptorBase):
                 acting = self._run(rule.actions, exchange, _given(facts.answer, error))
                 answer, error = await _outcome(acting)
                 left_out = found.not_answered_by(facts.answered(answer, error))
-            answer = facts.answer  # as they have read it
+            answer = facts.answer  # the facts may have removed duplicate members
         if error is not None:
             raise error
         return answer
@@ -304,7 +309,7 @@ class RuleSet(InterceptorBase):
 
     def _use(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
-        # The rules whose actions do not wait, by their order: nothing changes while they act.
+        # Rules whose actions do not wait, by their order: the rules cannot change while these run.
         self._instant = frozenset(
             rule.order for rule in self._rules if not any(map(_waits, rule.actions))
         )
@@ -315,12 +320,13 @@ class RuleSet(InterceptorBase):
             if isinstance(action.bare, Rename)
         ]
         self._found: dict[_Place, _Found] = {}
-        self._about: dict[MessageKey, Sequence[Rule]] = {}  # the same for any target
+        self._about: dict[MessageKey, Sequence[Rule]] = {}  # by key, for any target
 
     def _found_for(self, exchange: Exchange) -> "_Found":
-        """The rules that may concern a message; for most messages, none."""
+        """Return the rules that may concern a message; for most messages there are none."""
         message, head = exchange.message, exchange.head
         place: _Place
+        # The name and the URI identify the targets only if no resolver or action maps them.
         plain = exchange.resolver is None and exchange.displayed is None and not self._renames
         if plain and message.method not in NESTED:
             place = message.method, exchange.direction, type(message), head.name, head.uri
@@ -330,9 +336,9 @@ class RuleSet(InterceptorBase):
         return self._found.get(place) or self._find(place, key_of(exchange, targets))
 
     def _targets(self, exchange: Exchange) -> tuple[Target, ...]:
-        """What a message means, also by the names that it has before a rule of ours renames it.
+        """Return the targets of a message, with the names that they have after a `rename` action.
 
-        A rule that acts before the one that renames must know the server's name too.
+        A rule in front of the one that renames must know the server's own name, too.
         """
         targets = exchange.targets
         for rename in self._renames if targets and exchange.server is None else ():
@@ -357,6 +363,7 @@ class RuleSet(InterceptorBase):
             if known is not False or _watching(rule, key.method):
                 several.append((rule, known))
         found = _Found(several, key)
+        # Names come from clients, so both the number and the length of the keys are limited.
         if len(self._found) >= MAX_KEYS:
             self._found.clear()
         if len(place[0]) + sum(len(one.own) for one in key.targets) <= LONGEST:
@@ -364,7 +371,7 @@ class RuleSet(InterceptorBase):
         return found
 
     def _about_any(self, key: MessageKey) -> Sequence[Rule]:
-        """The rules that may concern such a message, whatever it is aimed at."""
+        """Return the rules that may concern such a message, whatever its target."""
         wide = msgspec.structs.replace(key, targets=ANY)
         rules = self._about.get(wide)
         if rules is None:
@@ -389,9 +396,9 @@ class RuleSet(InterceptorBase):
             return
         try:
             self.reload()
-            log.info("%s: %d rules", self.path, len(self._rules))
+            log.info("%s: loaded %d rules", self.path, len(self._rules))
         except RulesError as exc:
-            log.error("the rules stay as they were: %s", exc)
+            log.error("the rules were not reloaded: %s", exc)
 
 
 def _waits(action: Action) -> bool:
@@ -399,18 +406,18 @@ def _waits(action: Action) -> bool:
 
 
 class _Found:
-    """The rules that may concern messages with one key, and which of them a message needs."""
+    """The rules that may concern messages with one key, and an index over their hooks."""
 
     def __init__(self, several: Sequence[Candidate], key: MessageKey) -> None:
         self.all = several
         self.key = key
         self.about_server = any(rule.about_server for rule, _ in several)
-        # While a server starts, nothing is known of what it has.
+        # While a server starts, its items are unknown, so the server of a target is too.
         unknown = any(one.server is None for one in key.targets)
         self.needs_server = bool(several) and (self.about_server or unknown)
         self.index, self._late = RuleIndex(), RuleIndex()
-        self._always: set[int] = set()  # places of those that each message has to be shown to
-        self._hooked: set[int] = set()  # rules about answers that need not be, by their order
+        self._always: set[int] = set()  # positions of rules that must be evaluated for each message
+        self._hooked: set[int] = set()  # order of the rules about responses that have hooks
         for place, (rule, known) in enumerate(several):
             hooks = None if known else rule.condition.index_hooks(key)
             if hooks is None or _watching(rule, key.method):
@@ -424,14 +431,14 @@ class _Found:
         self.unasked = [several[place] for place in sorted(self._always)]
 
     def meant_for(self, facts: Facts) -> Sequence[Candidate]:
-        """Those of them that have to be asked about this message."""
+        """Return the rules that must be evaluated for this message."""
         caught = self.index.candidates(facts)
         if not caught:
             return self.unasked
         return [self.all[place] for place in sorted(self._always | caught)]
 
     def not_answered_by(self, facts: Facts) -> set[int]:
-        """The order of those about answers that need not be asked about this one."""
+        """Return the order of the rules about responses that cannot match this response."""
         return self._hooked - self._late.candidates(facts) if self._hooked else self._hooked
 
 
@@ -449,7 +456,7 @@ def _watching(rule: Rule, method: str) -> tuple[Action, ...]:
 
 
 def _given(answer: Answer, error: RpcError | None) -> Proceed:
-    """An answer that is there already, in place of what would bring it."""
+    """Return a `proceed` that returns an existing outcome."""
 
     async def proceed(exchange: Exchange) -> Answer:
         if error is not None:

@@ -1,4 +1,4 @@
-"""Tools as somebody approved them: their definitions in a file, and what has changed since."""
+"""Approved definitions of tools in a lock file, and comparison with the current ones."""
 
 from .lock_file import (
     LockedServer,

@@ -1,10 +1,10 @@
-"""The lock file: the definition and the digest of each tool, by server.
+"""Lock file with the definition and the digest of each tool, by server.
 
     {"version": 1, "servers": {"notes": {"tools": {"add": {"digest": "sha256:...",
      "definition": {"name": "add", ...}}}}}}
 
-The definition stands beside its digest so that a difference can be shown; it is what the model
-would read, so it is fit for review like any other file.
+The definition is stored with its digest so that a difference can be shown. The definition is the
+text that a model reads, so the file can be reviewed like source code.
 """
 
 import hashlib
@@ -39,15 +39,16 @@ __all__ = [
 
 VERSION: Final = 1
 FILE: Final = "fairlead.lock.json"
-LOOK_AGAIN: Final = 0.5  # seconds after which the file is looked at with the next message
-# What is no part of what a tool is: notes of whoever passed it on, and pictures.
+# seconds between two checks of the file; the next message after that triggers one
+LOOK_AGAIN: Final = 0.5
+# Members that are not part of the definition: metadata of intermediaries, and icons.
 _BESIDE: Final = ("_meta", "icons")
 
 log = logging.getLogger("fairlead.gateway.lock")
 
 
 class LockedTool(Struct, frozen=True):
-    """One tool as it was approved."""
+    """An approved tool."""
 
     digest: str
     definition: dict[str, Any]
@@ -60,7 +61,7 @@ class LockedServer(Struct, frozen=True):
 
 
 class ToolLockData(Struct, frozen=True):
-    """All that is approved."""
+    """All approved tools."""
 
     version: int = VERSION
     servers: dict[str, LockedServer] = field(default_factory=dict)
@@ -70,9 +71,9 @@ class ToolLockData(Struct, frozen=True):
         return None if locked is None else locked.tools.get(name)
 
     def listed_as(self, server: str, name: str) -> str:
-        """Return the name of the locked tool that a call means.
+        """Return the name under which the tool of a call is locked.
 
-        It is another than `name` if that is only another spelling, which a server may accept.
+        It differs from `name` if that is another spelling, which a server may accept.
         """
         locked = self.servers.get(server)
         if locked is None or name in locked.tools:
@@ -83,19 +84,19 @@ class ToolLockData(Struct, frozen=True):
 
 
 def canonical(definition: Mapping[str, Any]) -> bytes:
-    """The same bytes for the same definition: members sorted, nothing between them."""
+    """Return the same bytes for equal definitions: members sorted, without whitespace."""
     told = {key: value for key, value in definition.items() if key not in _BESIDE}
     text = json.dumps(told, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return text.encode()
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    """What a definition is known by."""
+    """Return the digest of a definition."""
     return f"sha256:{hashlib.sha256(canonical(definition)).hexdigest()}"
 
 
 def lock_tools(tools: Iterable[Mapping[str, Any]]) -> LockedServer:
-    """Approve tools as they are."""
+    """Approve tools in their current form."""
     known = {}
     for tool in sorted(tools, key=lambda one: str(one.get("name"))):
         plain = {key: value for key, value in tool.items() if key not in _BESIDE}
@@ -104,7 +105,11 @@ def lock_tools(tools: Iterable[Mapping[str, Any]]) -> LockedServer:
 
 
 def read_lock(path: str | os.PathLike[str]) -> ToolLockData:
-    """Raises: ConfigError: it is not there, or no lock file, or was changed by hand."""
+    """Read and verify a lock file.
+
+    Raises:
+        ConfigError: The file is missing, is not a lock file, or was edited by hand.
+    """
     name = os.fspath(path)
     try:
         raw = Path(path).read_bytes()
@@ -113,45 +118,55 @@ def read_lock(path: str | os.PathLike[str]) -> ToolLockData:
     try:
         lock = msgspec.json.decode(raw, type=ToolLockData)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ConfigError(f"is no lock file: {exc}", path=name) from exc
+        raise ConfigError(f"is not a lock file: {exc}", path=name) from exc
     if lock.version != VERSION:
         raise ConfigError(
-            f"is a lock file of version {lock.version}; this Fairlead reads {VERSION}", path=name
+            f"has lock file version {lock.version}; this Fairlead reads version {VERSION}",
+            path=name,
         )
     for server, locked in lock.servers.items():
         for tool, one in locked.tools.items():
             if one.digest != digest_of(one.definition):
                 raise ConfigError(
-                    f"{server}/{tool}: the digest is not that of the definition beside it; "
-                    "`fairlead lock` writes both anew",
+                    f"{server}/{tool}: the digest does not match the definition; "
+                    "run `fairlead lock` to approve the tools again",
                     path=name,
                 )
     return lock
 
 
 def write_lock(path: str | os.PathLike[str], lock: ToolLockData) -> None:
-    """Replace the file as a whole. Raises: OSError: it cannot be written."""
+    """Replace the file atomically.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     ordered = {name: lock.servers[name] for name in sorted(lock.servers)}
     text = json.dumps(msgspec.to_builtins(ToolLockData(lock.version, ordered)), indent=2)
     write_atomically(Path(path), text.encode() + b"\n", mode=None)
 
 
 class LockFileWatcher:
-    """A lock file that may change while it is used: what was approved meanwhile holds at once.
+    """A lock file that is reloaded when it changes, so that new approvals take effect.
 
-    One with mistakes changes nothing, and the log says why.
+    A file with mistakes changes nothing; the mistakes are logged.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, interval: float = LOOK_AGAIN) -> None:
-        """Raises: ConfigError: it is not there, or no lock file."""
+        """Read the file.
+
+        Raises:
+            ConfigError: The file is missing or is not a lock file.
+        """
         self.path = os.fspath(path)
         self._interval = interval
+        # The stamp is taken before reading, so that a change in between is seen next time.
         self._read = stamp_of(self.path)
         self.lock: ToolLockData = read_lock(path)
         self._look_at = time.monotonic() + interval
 
     def reload_if_changed(self) -> bool:
-        """Read it again, if it has changed; whether that made a difference."""
+        """Read the file again if it has changed; return True if it was reloaded."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -159,11 +174,12 @@ class LockFileWatcher:
         stamp = stamp_of(self.path)
         if stamp == self._read:
             return False
+        # Set before reading, so that a file with mistakes is reported only once.
         self._read = stamp
         try:
             self.lock = read_lock(self.path)
         except ConfigError as exc:
-            log.error("the lock stays as it was: %s", exc)
+            log.error("the tool lock was not reloaded: %s", exc)
             return False
-        log.info("%s: the lock was read again", self.path)
+        log.info("%s: reloaded the tool lock", self.path)
         return True

@@ -1,7 +1,7 @@
-"""Texts of a tool that look as if they were meant for the model behind the reader's back.
+"""Detection of text in a tool that may address the model and escape a reviewer.
 
-A hint for whoever approves, never a guarantee: a text without any of these marks may be just as
-hostile, and an honest one may have them.
+The result is a hint for reviewers, not a guarantee: hostile text may contain none of these marks,
+and harmless text may contain some.
 """
 
 import re
@@ -14,13 +14,13 @@ __all__ = ["find_suspicious_text"]
 MAX_FOUND: Final = 20
 MAX_DEPTH: Final = 50
 
-# What nobody sees, or what shows something else than is there.
+# Characters that are invisible or change how the text is displayed.
 _ZERO_WIDTH: Final = {0x00AD, 0x034F, 0x061C, 0x180E, *range(0x200B, 0x2010), 0x2060, 0x2061}
 _ZERO_WIDTH_TOO: Final = {0x2062, 0x2063, 0x2064, 0xFEFF, 0x115F, 0x1160, 0x3164, 0xFFA0}
 _BIDI: Final = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
 _JOINER: Final = 0x200D
-_COLOURED: Final = "\ufe0f"  # what makes a sign an emoji
-# Signs around numbers, which can be seen although Unicode counts them as format characters.
+_COLOURED: Final = "\ufe0f"  # the variation selector for emoji
+# Signs around numbers. They are visible, although Unicode classifies them as format characters.
 _SEEN: Final = {*range(0x0600, 0x0606), 0x06DD, 0x070F, 0x0890, 0x0891, 0x08E2, 0x110BD, 0x110CD}
 
 _INSTRUCTIONS: Final = tuple(
@@ -35,12 +35,12 @@ _INSTRUCTIONS: Final = tuple(
             r"\b(do not|don't|never|without)\b.{0,30}"
             r"\b(tell|telling|inform|informing|mention|mentioning|notify|show|reveal|ask|asking)"
             r"\b.{0,20}\b(the |a )?(user|human|person)\b",
-            "tells the model to keep something from the user",
+            "tells the model to hide something from the user",
         ),
         (
             r"<\s{0,8}/?\s{0,8}(important|system|secret|instructions?|assistant|hidden)\s{0,8}>"
             r"|\[/?(INST|SYSTEM)\]|<\|[a-z_]+\|>",
-            "has marks that look like a prompt",
+            "contains markup of a prompt",
         ),
         (
             r"\b(before|prior to|instead of|after)\b.{0,40}\b(using|calling|use|call|invoking)\b"
@@ -50,19 +50,19 @@ _INSTRUCTIONS: Final = tuple(
         (
             r"(~/|/home/|/etc/|%USERPROFILE%)?\.?(ssh/|id_rsa\b|aws/credentials|cursor/mcp\.json"
             r"|etc/passwd|\.env\b)",
-            "names files that hold secrets",
+            "names files that contain secrets",
         ),
         (
             r"\b(you are|act as|pretend to be)\b.{0,40}\b(assistant|model|ai|agent|system)\b"
             r"|\bsystem prompt\b",
-            "speaks to the model about itself",
+            "addresses the model or its system prompt",
         ),
     )
 )
 
 
 def find_suspicious_text(tool: Mapping[str, Any]) -> list[str]:
-    """What looks odd about a tool's name, descriptions and schemas; each with where it stands."""
+    """Return the suspicious parts of a tool's name, descriptions and schemas, with their paths."""
     found: list[str] = []
     for where, text in _texts(tool, "", 0):
         for what in (*_hidden(text), *_instructions(text)):
@@ -73,7 +73,7 @@ def find_suspicious_text(tool: Mapping[str, Any]) -> list[str]:
 
 
 def _texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
-    """All texts, the names of members too: models read those as well."""
+    """Yield all strings and member names, because models read both."""
     if isinstance(value, str):
         yield where, value
     elif depth > MAX_DEPTH:
@@ -106,20 +106,20 @@ def _kind(character: str, before: str) -> str | None:
     if 0xE0000 <= code <= 0xE007F:
         return "invisible tag characters"
     if code in _BIDI:
-        return "characters that turn the direction of text"
+        return "characters that change the text direction"
     if code in _ZERO_WIDTH or code in _ZERO_WIDTH_TOO:
         emoji = before == _COLOURED or (before and unicodedata.category(before) in ("So", "Sk"))
         joins = code == _JOINER and emoji
-        return None if joins else "characters without width"  # emoji are joined by them
+        return None if joins else "zero-width characters"  # zero-width joiners combine emoji
     if 0xFE00 <= code <= 0xFE0E or 0xE0100 <= code <= 0xE01EF:
         return "variation selectors"
     category = unicodedata.category(character)
     if category == "Cf" and code not in _SEEN:
-        return "characters without width"
+        return "zero-width characters"
     if category in ("Zl", "Zp"):
-        return "separators of lines that are none"
+        return "Unicode line separators"
     if category == "Co":
-        return "characters of private use"
+        return "private-use characters"
     if category == "Cc" and character not in "\t\n\r":
         return "control characters"
     return None
@@ -127,6 +127,7 @@ def _kind(character: str, before: str) -> str | None:
 
 def _instructions(text: str) -> Iterator[str]:
     for pattern, what in _INSTRUCTIONS:
+        # Limits the time of the expressions on a long text.
         if pattern.search(text[:20_000]):
             yield what
 

@@ -1,4 +1,4 @@
-"""What has changed about a tool, in lines that somebody can read."""
+"""Readable differences between approved and current tools."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,17 +13,17 @@ from .lock_file import LockedServer, LockedTool, canonical, digest_of
 
 __all__ = ["ToolDifference", "compare_tools", "difference_of"]
 
-# What older revisions of the protocol do not know, and a gateway therefore leaves out for them:
-# whether that is there says nothing about the tool.
+# Members that older revisions do not have, so that a gateway removes them for their clients. Their
+# absence does not show that a tool has changed.
 _OPTIONAL: Final = ("title", "annotations", "outputSchema", "execution")
 
 
 class ToolDifference(Struct, frozen=True):
-    """One tool that is not as it was approved."""
+    """A tool that differs from its approved definition."""
 
     name: str
     kind: Literal["changed", "new", "gone"]
-    lines: tuple[str, ...] = ()  # before each line: "- " as approved, "+ " as it is now
+    lines: tuple[str, ...] = ()  # prefixed with "- " if approved, "+ " if current
 
     @property
     def text(self) -> str:
@@ -31,7 +31,7 @@ class ToolDifference(Struct, frozen=True):
 
 
 def compare_tools(locked: LockedServer, tools: Iterable[Mapping[str, Any]]) -> list[ToolDifference]:
-    """What differs between the tools that were approved and those there are."""
+    """Return the differences between the approved and the current tools."""
     now = {str(tool.get("name")): tool for tool in tools}
     found = []
     for name in sorted({*locked.tools, *now}):
@@ -46,11 +46,11 @@ def compare_tools(locked: LockedServer, tools: Iterable[Mapping[str, Any]]) -> l
 
 
 def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> ToolDifference | None:
-    """The same for one tool on its way to a client, which may be told less than the server said."""
+    """Return the difference of one tool as sent to a client, which may lack some members."""
     if digest_of(now) == approved.digest:
         return None
     told = dict(approved.definition)
-    told["name"] = now.get("name")  # a gateway gives it another
+    told["name"] = now.get("name")  # a gateway may rename the tool
     for key in _OPTIONAL:
         if key not in now:
             told.pop(key, None)
@@ -62,7 +62,7 @@ def difference_of(approved: LockedTool, now: Mapping[str, Any]) -> ToolDifferenc
 
 
 def _as_far_as(told: Any, now: Any) -> Any:
-    """The approved members that are told at all."""
+    """Return the approved members that are present in the current ones."""
     if not isinstance(told, dict) or not isinstance(now, dict):
         return told
     return {key: value for key, value in told.items() if key in now}
@@ -105,7 +105,7 @@ def _changed(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int
 
 
 def _around_difference(old: str, new: str) -> tuple[str, str]:
-    """Return two lines, of long ones the part where they begin to differ."""
+    """Return two lines; of long ones, the part from shortly before their first difference."""
     longest = DIFFERENCE_TEXT.value
     if len(old) <= longest and len(new) <= longest:
         return old, new
@@ -118,7 +118,8 @@ def _around_difference(old: str, new: str) -> tuple[str, str]:
 
 
 def _first_difference(old: str, new: str) -> int:
-    """Return how many characters are the same at the beginning."""
+    """Return the length of the common prefix."""
+    # Binary search, because comparing slices is faster than comparing characters in a loop.
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -138,6 +139,6 @@ def _cut(line: str) -> str:
 
 
 def _text(definition: Mapping[str, Any]) -> list[str]:
-    """Readable and safe for a terminal: what is not ASCII is spelled out, so nothing hides."""
+    """Format a definition in ASCII, so that a terminal shows every character."""
     plain = json.loads(canonical(definition))
     return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=True).splitlines()
