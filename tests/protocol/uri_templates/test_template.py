@@ -231,15 +231,15 @@ async def test_variables_become_what_their_parameters_say() -> None:
         assert await text("x://blue/l?exact=true&tags=%5B1,2%5D") == (
             "BLUE l [1, 2] True 2025-11-25"
         )
-        assert (await text("x://green/l"))["message"] == "color: one of red, blue"
-        assert (await text("x://red/m"))["message"] == "size: one of s, l"
+        assert (await text("x://green/l"))["message"] == "color: must be one of red, blue"
+        assert (await text("x://red/m"))["message"] == "size: must be one of s, l"
 
 
 def test_functions_and_templates_must_agree() -> None:
     server = MCPServer("s")
     with pytest.raises(TypeError, match="no variable for b"):
         server.resource("x://{a}")(lambda a, b: a)
-    with pytest.raises(TypeError, match="takes no b"):
+    with pytest.raises(TypeError, match="has no parameter b"):
         server.resource("x://{a}/{b}")(lambda a: a)
     with pytest.raises(TypeError, match="has no variable for a"):
         server.resource("x://fixed")(lambda a: a)

@@ -51,9 +51,9 @@ def wrong_limit(ok: int, when: Annotated[int, msgspec.Meta(description="d"), ...
 @pytest.mark.parametrize(
     ("function", "parameter", "way_out"),
     [
-        (no_json, "socket", "Annotate it with a type that JSON can carry"),
-        (no_json_inside, "sockets", "Annotate it with a type that JSON can carry"),
-        (takes_function, "then", "Annotate it with a type that JSON can carry"),
+        (no_json, "socket", "Annotate it with a type that can be represented"),
+        (no_json_inside, "sockets", "Annotate it with a type that can be represented"),
+        (takes_function, "then", "Annotate it with a type that can be represented"),
         (by_position, "ok", "remove the '/'"),
         (unresolved, "thing", "Import or define it before the function"),
     ],
@@ -78,7 +78,7 @@ def test_two_tools_of_one_name_are_refused_with_a_way_out() -> None:
         lambda: server.tool("same")(lambda: "second"),
         lambda: server.register_tool("same", {"type": "object"}, lambda: "third"),
     ):
-        with pytest.raises(ValueError, match="there is a tool 'same' already: give this one"):
+        with pytest.raises(ValueError, match="a tool 'same' is already registered: choose another"):
             again()
     assert server.tool_count == 1
 
@@ -87,8 +87,8 @@ def test_two_tools_of_one_name_are_refused_with_a_way_out() -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"type": "objekt"}, "arguments are an object, not of type 'objekt'"),
-        ({"type": "array"}, "arguments are an object, not of type 'array'"),
+        ({"type": "objekt"}, "inputSchema must have the type 'object', not 'objekt'"),
+        ({"type": "array"}, "inputSchema must have the type 'object', not 'array'"),
         ({"type": "object", "properties": 5}, r"5 is not of type \"object\" \(at properties\)"),
         ({"properties": {"a": {"type": "strin"}}}, "at properties.a.type"),
         ({"properties": {"a": {"pattern": "("}}}, "at properties.a.pattern"),
@@ -96,9 +96,9 @@ def test_two_tools_of_one_name_are_refused_with_a_way_out() -> None:
         ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "not followed"),
         ({"required": "a"}, "at required"),
         ({"inputSchema": {"minProperties": -1}}, "at minProperties"),
-        ({"inputSchema": True}, "is a dict, not True"),
-        ({"inputSchema": {}, "outputSchema": {"type": "strin"}}, "output schema cannot be used"),
-        ({"inputSchema": {}, "annotations": 5}, "no such tool object"),
+        ({"inputSchema": True}, "inputSchema must be a dict, not True"),
+        ({"inputSchema": {}, "outputSchema": {"type": "strin"}}, "invalid outputSchema"),
+        ({"inputSchema": {}, "annotations": 5}, "invalid tool object"),
     ],
 )
 def test_a_broken_schema_is_refused_when_it_is_registered(schema: Any, said: str) -> None:
@@ -130,7 +130,7 @@ def test_a_marked_function_with_a_broken_schema_is_skipped_and_named(
     monkeypatch.setitem(sys.modules, "marked_tools", module)
     server = MCPServer("s")
     (skipped,) = load_modules(server.registry, ["marked_tools"])
-    assert "cannot be used" in skipped.why
+    assert "invalid inputSchema" in skipped.why
     assert [tool.name for tool in server.registry.list_tools()] == ["good"]
 
 
@@ -202,7 +202,7 @@ async def test_a_result_that_does_not_fit_its_schema_is_an_error_that_says_where
     for name, said in (("point", "x"), ("given", '"a" is a required property')):
         error = error_of(await call(server, name))
         assert error["code"] == "EXECUTION_ERROR"
-        assert "does not fit the output schema" in error["message"]
+        assert "does not match the output schema" in error["message"]
         assert said in error["message"]
 
 

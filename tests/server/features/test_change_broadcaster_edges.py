@@ -130,7 +130,7 @@ async def test_a_listener_that_reads_nothing_is_left_after_a_second(
     await stalled.acknowledged.wait()
     await broadcaster.end()
     assert virtual_time.now - begun == 1
-    assert "a listener reads nothing" in caplog.text
+    assert "a client does not read its listen stream" in caplog.text
     stalled.task.cancel()
     await asyncio.wait((stalled.task,))
     assert broadcaster.stop() == []
@@ -219,7 +219,7 @@ async def test_changes_of_tasks_need_a_capability(declared: bytes, granted: bool
         await listening
     tasks = "io.modelcontextprotocol/tasks"
     assert refused.value.code == -32021
-    assert refused.value.message == f"taskIds needs the client capability {tasks}"
+    assert refused.value.message == f"taskIds requires the client capability {tasks}"
     assert refused.value.data == {"requiredCapabilities": {"extensions": {tasks: {}}}}
 
 

@@ -140,7 +140,7 @@ async def test_prompts_take_typed_arguments_with_words_about_them() -> None:
 
         assert await get(city="Rome") == "WARM Rome 2 False"
         assert await get(city="7", tone="cool", times="2", loud="true") == "COOL 7 3 True"
-        assert (await get(city="Rome", tone="hot"))["message"] == "tone: one of warm, cool"
+        assert (await get(city="Rome", tone="hot"))["message"] == "tone: must be one of warm, cool"
         assert (await get(city="Rome", times="many"))["code"] == -32602
         assert (await get(times="1"))["data"] == {"missing": ["city"]}
 

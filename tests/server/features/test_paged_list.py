@@ -158,7 +158,7 @@ def test_changes_are_told_and_pages_encoded_anew() -> None:
     made.listeners.append(lambda: told.append("changed"))
     made.warm_up(NEWEST, NEWEST_HANDSHAKE)
     assert (made.encoded_pages, told) == (2, [])
-    with pytest.raises(ValueError, match="^there is a tool 'a' already$"):
+    with pytest.raises(ValueError, match="^a tool 'a' is already registered$"):
         made.add("a", Entry({"name": "other"}))
     made.add("a", Entry({"name": "other"}), replace=True)
     assert (made.encoded_pages, told) == (0, ["changed"])

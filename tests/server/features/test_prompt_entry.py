@@ -104,6 +104,6 @@ def test_arguments_that_are_required_must_be_given() -> None:
     with pytest.raises(RpcError) as refused:
         entry.check({"b": "1"})
     assert refused.value.code == -32602
-    assert refused.value.message == "Prompt 'n' needs a, c"
+    assert refused.value.message == "Missing arguments of prompt 'n': a, c"
     assert refused.value.data == {"missing": ["a", "c"]}
     prompt_from_template("n", None, None, "x").check({})

@@ -46,9 +46,9 @@ def test_hints_say_how_long_and_for_whom_a_result_holds(hints: CacheHints, membe
 
 def test_hints_that_mean_nothing_are_refused() -> None:
     CacheHints(0, "public")
-    with pytest.raises(ValueError, match=r"^cache_ttl is a number of seconds, not -0.1$"):
+    with pytest.raises(ValueError, match=r"^cache_ttl must be 0 or more seconds, not -0.1$"):
         CacheHints(-0.1)
-    with pytest.raises(ValueError, match="^cache_scope is 'private' or 'public', not 'all'$"):
+    with pytest.raises(ValueError, match="^cache_scope must be 'private' or 'public', not 'all'$"):
         CacheHints(0, "all")
 
 
@@ -76,8 +76,8 @@ def test_resources_and_templates_are_listed_apart() -> None:
     [
         ("r://1", lambda a: a, "'r://1' has no variable for a"),
         ("r://{a}", lambda a, b, c: a, "'r://{a}' has no variable for b, c"),
-        ("r://{a}/{b}/{c}", lambda b: b, "'r://{a}/{b}/{c}': the function takes no a, c"),
-        ("r://{a}", lambda: "", "'r://{a}': the function takes no a"),
+        ("r://{a}/{b}/{c}", lambda b: b, "'r://{a}/{b}/{c}': the function has no parameter a, c"),
+        ("r://{a}", lambda: "", "'r://{a}': the function has no parameter a"),
     ],
     ids=["fixed", "missing", "unused", "no parameter"],
 )

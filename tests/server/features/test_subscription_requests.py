@@ -67,4 +67,4 @@ async def test_listening_needs_a_connection() -> None:
     with pytest.raises(RpcError) as refused:
         await handlers.listen(exchange("subscriptions/listen", {"notifications": {}}))
     assert refused.value.code == -32600
-    assert refused.value.message == "subscriptions/listen needs a connection"
+    assert refused.value.message == "subscriptions/listen requires a connection"

@@ -72,10 +72,10 @@ def test_texts_are_converted_to_the_types_of_the_parameters() -> None:
 @pytest.mark.parametrize(
     ("given", "message", "data"),
     [
-        ({}, "Missing: name", {"missing": ["name"]}),
+        ({}, "Missing arguments: name", {"missing": ["name"]}),
         ({"name": "x", "count": "many"}, "count: Expected `int`", {"argument": "count"}),
-        ({"name": "x", "share": "nan"}, "share: 'nan' is no number", {"argument": "share"}),
-        ({"name": "x", "tone": "loud"}, "tone: one of warm, cool", {"argument": "tone"}),
+        ({"name": "x", "share": "nan"}, "share: 'nan' is not a number", {"argument": "share"}),
+        ({"name": "x", "tone": "loud"}, "tone: must be one of warm, cool", {"argument": "tone"}),
         ({"name": "x", "items": "[1"}, "items: ", {"argument": "items"}),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_text_matches_the_pattern_of_its_parameter(note: Any, text: str, fits:
     with pytest.raises(RpcError) as wrong:
         signature.arguments({"value": text}, None)
     assert (wrong.value.code, wrong.value.data) == (-32602, {"argument": "value"})
-    assert wrong.value.message == "value: it does not match '^a+$'"
+    assert wrong.value.message == "value: must match '^a+$'"
 
 
 class Numbers(enum.Enum):
@@ -212,7 +212,7 @@ def test_a_text_is_read_as_its_type_or_as_json(kind: Any, text: str, value: Any)
 
 @pytest.mark.parametrize("text", ["inf", "-Infinity", "nan"])
 def test_a_number_is_finite(text: str) -> None:
-    with pytest.raises(RpcError, match=f"share: '{text}' is no number"):
+    with pytest.raises(RpcError, match=f"share: '{text}' is not a number"):
         TextSignature(everything).arguments({"name": "x", "share": text}, None)
 
 

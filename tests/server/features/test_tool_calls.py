@@ -87,7 +87,7 @@ async def test_a_limited_call_is_told_when_to_come_back(
     ]
     warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "rate_limit_rate (0.5 a second)" in warnings[0].getMessage()
+    assert "rate_limit_rate (0.5 per second)" in warnings[0].getMessage()
     assert "rate_limit_burst (1)" in warnings[0].getMessage()
     assert warnings[0].correlation_id == errors[0]["correlation_id"]  # type: ignore[attr-defined]
 

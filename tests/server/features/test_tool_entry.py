@@ -122,7 +122,7 @@ def test_a_function_is_described_by_its_docstring() -> None:
 
 
 def test_only_a_plain_function_is_called_inline() -> None:
-    with pytest.raises(TypeError, match="^wait: only a plain function can be called inline$"):
+    with pytest.raises(TypeError, match="^wait: inline is not supported for coroutine functions$"):
         tool_from_function(wait, inline=True)
 
 
@@ -201,14 +201,14 @@ def test_an_output_schema_may_be_given_beside_the_arguments() -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ([], r"t: the schema of its arguments is a dict, not \[\]"),
-        ({"inputSchema": 5}, "t: the schema of its arguments is a dict, not 5"),
-        ({"type": "array"}, "t: arguments are an object, not of type 'array'"),
-        ({"type": "object", "required": 5}, "t: the schema of its arguments cannot be used: "),
-        ({"inputSchema": {}, "title": 5}, "t: no such tool object: "),
+        ([], r"t: inputSchema must be a dict, not \[\]"),
+        ({"inputSchema": 5}, "t: inputSchema must be a dict, not 5"),
+        ({"type": "array"}, "t: inputSchema must have the type 'object', not 'array'"),
+        ({"type": "object", "required": 5}, "t: invalid inputSchema: "),
+        ({"inputSchema": {}, "title": 5}, "t: invalid tool object: "),
         (
             {"inputSchema": {}, "outputSchema": {"type": 5}},
-            "t: the output schema cannot be used: ",
+            "t: invalid outputSchema: ",
         ),
     ],
     ids=["list", "number", "array", "broken", "title", "output"],

@@ -137,7 +137,7 @@ def test_the_source_of_a_tool_tells_whether_it_is_the_same() -> None:
     registry, one, two = MCPToolRegistry(), tool_from_function(double), tool_from_function(double)
     assert registry.register(one, source=double) is one
     assert registry.register(two, source=double) is one
-    with pytest.raises(ValueError, match="there is a tool 'double' already: give this one another"):
+    with pytest.raises(ValueError, match="a tool 'double' is already registered: choose another"):
         registry.register(two)
     with pytest.raises(ValueError, match="already"):
         registry.register(tool_from_function(double, title="Other"), source=double)

@@ -251,7 +251,7 @@ async def test_a_request_that_is_cut_off_by_the_end_is_told_so() -> None:
         second.cancel()
         reply = await second
     assert (reply.status, reply.headers["retry-after"]) == (503, "5")
-    assert reply.body == b"503 Service Unavailable: the server ends\n"
+    assert reply.body == b"503 Service Unavailable: the server is shutting down\n"
 
 
 async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
@@ -271,8 +271,8 @@ async def test_a_client_that_left_needs_no_answer() -> None:
 @pytest.mark.parametrize(
     ("path", "method", "status", "words"),
     [
-        ("/sse", "POST", 405, b"GET opens the stream"),
-        ("/messages", "GET", 405, b"messages are posted here"),
+        ("/sse", "POST", 405, b"use GET to open the stream"),
+        ("/messages", "GET", 405, b"use POST to send messages"),
         ("/messages", "POST", 404, b"session"),
     ],
 )

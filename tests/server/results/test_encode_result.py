@@ -161,9 +161,9 @@ def test_media_come_from_files_too(tmp_path: Path) -> None:
 def test_media_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Image(path=tmp_path / "none.png")
-    with pytest.raises(TypeError, match="Audio is made of data or of a path"):
+    with pytest.raises(TypeError, match="Audio requires exactly one of data and path"):
         Audio()
-    with pytest.raises(TypeError, match="Image is made of data or of a path"):
+    with pytest.raises(TypeError, match="Image requires exactly one of data and path"):
         Image(b"", path="x")
 
 

@@ -61,7 +61,7 @@ def test_the_format_of_a_file_is_known_by_its_extension(
 
 @pytest.mark.parametrize("make", [Image, Audio])
 def test_data_or_a_path_is_given(make: Any) -> None:
-    message = f"^{make.__name__} is made of data or of a path: give one of them$"
+    message = f"^{make.__name__} requires exactly one of data and path$"
     with pytest.raises(TypeError, match=message):
         make()
     with pytest.raises(TypeError, match=message):

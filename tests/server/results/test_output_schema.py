@@ -103,7 +103,7 @@ def refusal(entry: ToolEntry, value: Any) -> str:
     with pytest.raises(MCPToolError) as caught:
         result_of(entry, value)
     assert caught.value.code is MCPErrorCode.EXECUTION_ERROR
-    prefix = "The result does not fit the output schema: "
+    prefix = "The result does not match the output schema: "
     assert caught.value.message.startswith(prefix)
     return caught.value.message.removeprefix(prefix)
 
@@ -293,10 +293,10 @@ def test_looking_at_a_result_runs_nobodys_code() -> None:
 
 @pytest.mark.covers("SRV-02")
 def test_a_schema_that_cannot_be_made_is_refused() -> None:
-    with pytest.raises(TypeError, match="function: annotate what it returns"):
+    with pytest.raises(TypeError, match="function: output_schema=True requires a return"):
         tool(returning(...), True)
     for entry in (lambda: tool(returning(complex), True), lambda: tool(returning(...), complex)):
-        with pytest.raises(TypeError, match="what it returns has no JSON form: complex"):
+        with pytest.raises(TypeError, match="the return type has no JSON form: complex"):
             entry()
 
 
@@ -400,7 +400,7 @@ def test_references_to_elsewhere_are_not_followed() -> None:
 @pytest.mark.covers("PRO-25")
 def test_headers_in_a_given_schema_are_checked() -> None:
     schema = {"type": "object", "properties": {"r": {"type": "number", "x-mcp-header": "R"}}}
-    with pytest.raises(TypeError, match="t: r: only a string, integer or boolean"):
+    with pytest.raises(TypeError, match="t: r: the type must be string, integer or boolean"):
         tool_from_schema("t", schema, lambda r: r, None)
 
 
@@ -429,11 +429,11 @@ def test_warming_up_compiles_what_every_result_is_checked_with(
 
 
 def test_a_schema_that_is_none_is_refused_with_the_place() -> None:
-    with pytest.raises(ValueError, match="^f: the output schema cannot be used: "):
+    with pytest.raises(ValueError, match="^f: invalid outputSchema: "):
         output_of({"type": 5}, None, "f")
-    with pytest.raises(TypeError, match="^f: annotate what it returns; its output schema is made"):
+    with pytest.raises(TypeError, match="^f: output_schema=True requires a return annotation"):
         output_of(True, None, "f")
-    with pytest.raises(TypeError, match="^f: what it returns has no JSON form: "):
+    with pytest.raises(TypeError, match="^f: the return type has no JSON form: "):
         output_of(True, complex, "f")
     assert output_of(None, complex, "f") is None
     assert output_of(False, Point, "f") is None
@@ -523,4 +523,4 @@ def test_a_result_that_its_author_wrote_is_checked_unless_it_failed() -> None:
     ):
         with pytest.raises(MCPToolError) as refused:
             output.convert(value)
-        assert refused.value.message == f"The result does not fit the output schema: {problem}"
+        assert refused.value.message == f"The result does not match the output schema: {problem}"

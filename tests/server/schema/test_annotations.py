@@ -53,7 +53,7 @@ def test_limits_words_and_more_are_read_from_notes(notes: list[Any], expected: A
 
 
 def test_a_limit_that_is_no_number_is_refused() -> None:
-    with pytest.raises(TypeError, match="ge='x': a limit in a JSON Schema is a number"):
+    with pytest.raises(TypeError, match="ge='x': a limit must be a number"):
         read_notes([Note(ge="x")])
 
 

@@ -62,7 +62,7 @@ def test_values_are_made_from_json_and_back(kind: Any, value: Any, made: Any) ->
 
 
 def test_values_without_a_json_form_are_refused() -> None:
-    with pytest.raises(TypeError, match="^int instead of str$"):
+    with pytest.raises(TypeError, match="^expected str, got int$"):
         from_json(Path, 5)
     with pytest.raises(TypeError, match="^complex has no JSON form$"):
         from_json(complex, "1")
@@ -80,5 +80,5 @@ def test_a_converter_reads_numbers_from_text_unless_it_is_strict() -> None:
 def test_a_type_may_be_required() -> None:
     given = {"a": 1}
     assert require_type(given, dict) is given
-    with pytest.raises(TypeError, match="^list instead of dict$"):
+    with pytest.raises(TypeError, match="^expected dict, got list$"):
         require_type([], dict)

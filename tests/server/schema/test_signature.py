@@ -555,7 +555,9 @@ def test_a_header_is_there_once_and_small() -> None:
 
         def large(a: Annotated[kind, Header("Region")]) -> None: ...  # type: ignore[valid-type]
 
-        with pytest.raises(TypeError, match="large: a: the type must be string, integer or boolean"):
+        with pytest.raises(
+            TypeError, match="large: a: the type must be string, integer or boolean"
+        ):
             MCPServer("s").tool()(large)
 
 

@@ -1,8 +1,8 @@
-"""Who wants to hear of changes, and how they are told, in both eras.
+"""Notifications of changed lists and resources, for clients of both eras.
 
-A change is a key, not a message: as long as somebody has not been told of the first, a second one
-of the same list or URI is the same news. So a slow reader costs at most one entry for each list and
-URI it subscribed to.
+A change is a key, not a message: until the first change of a list or URI has been sent to a client,
+further ones of the same list or URI are merged with it. A slow client therefore costs at most one
+entry for each list and for each URI it subscribed to.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ __all__ = ["ChangeBroadcaster"]
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 TASKS = "io.modelcontextprotocol/tasks"
 UPDATED = "notifications/resources/updated"
-GRACE = 1.0  # seconds for the last answers to listeners
-MAX_URIS = SESSION_SUBSCRIPTIONS.value  # that one session or one listener may subscribe to
+GRACE = 1.0  # seconds for the final results of listen streams
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # per session or listen stream
 
 log = logging.getLogger("fairlead.server")
 
-_Change = tuple[str, str | None]  # the notification's method, and the URI if it has one
+_Change = tuple[str, str | None]  # method of the notification, and the URI if it has one
 _LISTS: tuple[_Change, ...] = tuple(
     (f"notifications/{kind}/list_changed", None) for kind in ("tools", "resources", "prompts")
 )
@@ -47,7 +47,7 @@ _LISTS: tuple[_Change, ...] = tuple(
 
 @runtime_checkable
 class _Audience(Protocol):
-    """A connection that outlives its requests: what a session's changes are sent through."""
+    """Connection that outlives its requests and carries the notifications of a session."""
 
     @property
     def session(self) -> SessionContext: ...
@@ -56,17 +56,25 @@ class _Audience(Protocol):
 
 
 class ChangeSender(Protocol):
-    """How news are sent."""
+    """Transport of change notifications to clients."""
 
     async def to_session(self, edge: Any, note: Notification) -> None:
-        """Raises `TransportError`: it could not be sent."""
+        """Send a notification to a session.
+
+        Raises:
+            TransportError: The notification could not be sent.
+        """
 
     async def to_listener(self, exchange: Exchange, note: Notification) -> None:
-        """Raises `ChannelClosed`: nobody listens any more."""
+        """Send a notification to a listen stream.
+
+        Raises:
+            ChannelClosed: The stream is closed.
+        """
 
 
 class _Plainly:
-    """As usual: straight to whom they are for."""
+    """Default sender, which sends directly to the client."""
 
     async def to_session(self, edge: _Audience, note: Notification) -> None:
         await edge.notify(note.method, None if isinstance(note.params, UnsetType) else note.params)
@@ -76,7 +84,7 @@ class _Plainly:
 
 
 class _Session:
-    """A client of the handshake era: what it was promised, and what it has not been told yet."""
+    """Client of the handshake era: the declared notifications, and the changes not sent yet."""
 
     def __init__(self, promised: set[str], uris: HeldUris) -> None:
         self.promised = promised
@@ -90,7 +98,7 @@ class _Session:
 
 
 class _Listener:
-    """One `subscriptions/listen` under way."""
+    """One running `subscriptions/listen` request."""
 
     def __init__(self, edge: object, wanted: set[_Change]) -> None:
         self.edge = edge
@@ -102,24 +110,28 @@ class _Listener:
 
 
 class ChangeBroadcaster:
-    """Tells connected clients what has changed: once per turn of the loop, and never in a queue."""
+    """Notifier of connected clients. Changes are merged once per iteration of the event loop, not
+    queued.
+    """
 
     def __init__(
         self, telling: ChangeSender | None = None, quota: SubscriptionQuota | None = None
     ) -> None:
         self._sender: ChangeSender = telling or _Plainly()
         self.quota = quota or SubscriptionQuota()
+        # One room per event loop, because the tasks and events of a client belong to its loop.
         self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}
-        self.followers: list[Callable[[str], None]] = []  # told of every URI that has changed
+        self.followers: list[Callable[[str], None]] = []  # called with every URI that has changed
 
     def updated(self, uri: str) -> None:
-        """A resource has changed; from any thread."""
+        """Notify subscribers that a resource has changed. Safe to call from any thread."""
         self.changed(UPDATED, uri)
         for follower in self.followers:
             follower(uri)
 
     def changed(self, method: str, uri: str | None = None) -> None:
-        """Something has changed; from any thread."""
+        """Notify clients of a change. Safe to call from any thread."""
+        # A copy, because another thread may add the room of its loop meanwhile.
         for loop, room in list(self._rooms.items()):
             if loop.is_closed():
                 self._rooms.pop(loop, None)
@@ -127,79 +139,84 @@ class ChangeBroadcaster:
                 room.changed((method, uri))
 
     def changed_for(self, edges: Container[object], method: str, uri: str | None = None) -> None:
-        """Something has changed for these connections only."""
+        """Notify only these connections of a change."""
         room = self._rooms.get(asyncio.get_running_loop())
         if room is not None:
             room.tell({(method, uri): None}, edges)
 
     def all_lists_changed(self, edges: Container[object]) -> None:
-        """For these connections every list has changed; for all others nothing has."""
+        """Notify only these connections that every list has changed."""
         room = self._rooms.get(asyncio.get_running_loop())
         if room is not None:
             room.tell(dict.fromkeys(_LISTS), edges)
 
-    # Handshake era
-
     def introduced(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> None:
-        """A session begins, with these capabilities of ours."""
+        """Register a session with the capabilities that were declared to it."""
         edge = exchange.edge
+        # A message without a connection has no channel for later notifications.
         if isinstance(edge, _Audience):
             promised = {
                 f"notifications/{kind}/list_changed"
                 for kind in ("tools", "resources", "prompts")
                 if has_capability(capabilities, f"{kind}.listChanged")
             }
+            # A client may send `initialize` again; its old subscriptions no longer count.
             self.forget(edge)
             self._room().sessions[edge] = _Session(promised, self.quota.held(_key(exchange)))
 
     def forget(self, edge: object) -> None:
-        """A connection has ended; what its session subscribed to counts no longer."""
+        """Remove the session of a closed connection and release its subscriptions."""
         room = self._rooms.get(asyncio.get_running_loop())
         session = None if room is None else room.sessions.pop(edge, None)  # type: ignore[call-overload]
         if session is not None:
             session.uris.clear()
 
     def subscribe(self, edge: object, uri: str) -> None:
-        """Raises `RpcError` -32602 for more than a session or a client may have."""
+        """Subscribe the session of a connection to a resource.
+
+        Raises:
+            RpcError: -32602, the session or the client has too many subscriptions.
+        """
         session = self._room().sessions.get(edge)  # type: ignore[call-overload]
-        if session is not None:  # else it is a message that came alone: there is nobody to tell
+        # A message without a connection has no session, and no channel for notifications.
+        if session is not None:
             session.uris.add(uri)
 
     def unsubscribe(self, edge: object, uri: str) -> None:
         session = self._room().sessions.get(edge)  # type: ignore[call-overload]
         if session is not None:
             session.uris.discard(uri)
+            # A change that was not sent yet must not follow the response to
+            # `resources/unsubscribe`.
             session.untold.pop((UPDATED, uri), None)
 
-    # Stateless era
-
     def admitted(self, exchange: Exchange, uris: int) -> AbstractContextManager[None]:
-        """Count a listen stream for its client, for as long as the context lasts.
+        """Count a listen stream for its client until the context ends.
 
         Raises:
-            RpcError: -32602, for more than a client may have.
+            RpcError: -32602, the client has too many streams or subscriptions.
         """
         return self.quota.listening(_key(exchange), exchange.edge, uris)
 
     async def listen(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
-        """Serve one `subscriptions/listen` until it is cancelled or the server ends.
+        """Serve one `subscriptions/listen` until it is cancelled or the server stops.
 
         Raises:
-            RpcError: for a filter that cannot be read or honoured, or more than a client may have.
+            RpcError: The filter is malformed or not supported, or the client has too many streams.
         """
         honoured = self._honoured(exchange, capabilities)
         with self.admitted(exchange, len(honoured.get("resourceSubscriptions", ()))):
             return await self._serve(exchange, honoured)
 
     async def listen_admitted(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
-        """The same for a stream that is counted already."""
+        """Serve a `subscriptions/listen` that is counted already. Otherwise like `listen`."""
         return await self._serve(exchange, self._honoured(exchange, capabilities))
 
     async def _serve(self, exchange: Exchange, honoured: dict[str, Any]) -> bytes:
-        """Tell of what a stream was granted until it ends."""
+        """Send the notifications of a stream until the stream ends."""
         room, listener = self._room(), _Listener(exchange.edge, _wanted(honoured))
         tag = {SUBSCRIPTION_KEY: exchange.request_id}
-        # From here on changes are noted; they are told behind the acknowledgement.
+        # Changes are recorded from here on, but the acknowledgement has to be the first message.
         room.listeners.add(listener)
         try:
             acknowledged = {"notifications": honoured, "_meta": tag}
@@ -208,6 +225,8 @@ class ChangeBroadcaster:
                 await listener.news.wait()
                 listener.news.clear()
                 while listener.untold and not listener.ending:
+                    # One at a time: changes that arrive during the `await` are merged with the
+                    # pending ones.
                     method, uri = change = next(iter(listener.untold))
                     del listener.untold[change]
                     about = {} if uri is None else {"uri": uri}
@@ -221,7 +240,7 @@ class ChangeBroadcaster:
         await self._sender.to_listener(exchange, Notification(method, Raw(to_json(params))))
 
     def stop(self, edge: object | None = None) -> list[_Listener]:
-        """Have the listeners of one connection, or of all in this loop, answered soon."""
+        """Mark the listeners of one connection, or all of this loop, as ending, and return them."""
         room = self._rooms.get(asyncio.get_running_loop())
         ending = [x for x in room.listeners if edge in (None, x.edge)] if room is not None else []
         for listener in ending:
@@ -230,7 +249,7 @@ class ChangeBroadcaster:
         return ending
 
     async def end(self, edge: object | None = None) -> None:
-        """Answer the listeners of one connection, or of all, because the server ends."""
+        """End the listeners of one connection, or all of this loop, because the server stops."""
         ending = self.stop(edge)
         if not ending:
             return
@@ -238,19 +257,19 @@ class ChangeBroadcaster:
             async with asyncio.timeout(GRACE):
                 for listener in ending:
                     await listener.done.wait()
-                await asyncio.sleep(0)  # and their answers are sent
+                await asyncio.sleep(0)  # One more iteration of the loop sends their results.
         except TimeoutError:
-            log.warning("a listener reads nothing; it is left without its last answer")
+            log.warning("a client does not read its listen stream; its final result is dropped")
 
     def _honoured(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of the filter that we will serve."""
+        """Return the part of the filter that the server supports."""
         asked = _decode(exchange.message.params).notifications
         if asked.task_ids is not UNSET:
             extensions = exchange.caller.declared.get("extensions")
             if not isinstance(extensions, Mapping) or TASKS not in extensions:
                 raise RpcError(
                     MISSING_CAPABILITY,
-                    f"taskIds needs the client capability {TASKS}",
+                    f"taskIds requires the client capability {TASKS}",
                     {"requiredCapabilities": {"extensions": {TASKS: {}}}},
                 )
         honoured: dict[str, Any] = {}
@@ -263,6 +282,7 @@ class ChangeBroadcaster:
                 honoured[f"{kind}ListChanged"] = True
         uris = asked.resource_subscriptions
         if not isinstance(uris, UnsetType) and has_capability(capabilities, "resources.subscribe"):
+            # The acknowledgement lists the URIs, so the client can see which ones were dropped.
             honoured["resourceSubscriptions"] = list(dict.fromkeys(uris))[:MAX_URIS]
         return honoured
 
@@ -275,16 +295,17 @@ class ChangeBroadcaster:
 
 
 class _Room:
-    """Everybody who listens in one event loop."""
+    """The sessions and listeners of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, telling: ChangeSender) -> None:
         self._loop = loop
         self._sender = telling
         self._lock = threading.Lock()
         self._news: dict[_Change, None] = {}
-        # Weak: a connection that is gone needs no news.
+        # Weak, so that a session does not keep a closed connection alive.
         self.sessions: weakref.WeakKeyDictionary[_Audience, _Session] = weakref.WeakKeyDictionary()
         self.listeners: set[_Listener] = set()
+        # The event loop keeps only weak references to tasks.
         self._tellers: set[asyncio.Task[None]] = set()
 
     def changed(self, change: _Change) -> None:
@@ -295,7 +316,7 @@ class _Room:
             try:
                 self._loop.call_soon_threadsafe(self._spread)
             except RuntimeError:
-                pass  # the loop has closed meanwhile
+                pass  # The event loop was closed meanwhile.
 
     def _spread(self) -> None:
         with self._lock:
@@ -303,7 +324,7 @@ class _Room:
         self.tell(news)
 
     def tell(self, news: Iterable[_Change], edges: Container[object] | None = None) -> None:
-        """Tell all who want to hear it; or only those."""
+        """Notify all subscribers, or only those of the given connections."""
         for listener in self.listeners:
             if edges is None or listener.edge in edges:
                 listener.untold.update((c, None) for c in news if c in listener.wanted)
@@ -312,6 +333,7 @@ class _Room:
         for edge, session in list(self.sessions.items()):
             if edges is not None and edge not in edges:
                 continue
+            # Before `notifications/initialized`, the specification allows only pings and logging.
             if edge.session.state is SessionState.ACTIVE:
                 session.untold.update((c, None) for c in news if session.wants(c))
                 self._start_telling(edge, session)
@@ -330,14 +352,15 @@ class _Room:
                 about = UNSET if uri is None else Raw(to_json({"uri": uri}))
                 await self._sender.to_session(edge, Notification(method, about))
         except TransportError as exc:
-            log.debug("a client could not be told of a change: %s", exc)
+            log.debug("cannot notify a client of a change: %s", exc)
             session.untold.clear()
         finally:
             session.teller = None
 
 
 def _key(exchange: Exchange) -> Hashable:
-    from ...protocol.identity.client_key import connection_key  # few servers are subscribed to
+    # Loaded on first use: few servers have subscribers.
+    from ...protocol.identity.client_key import connection_key
 
     return connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
 
@@ -361,6 +384,7 @@ def _ended(request_id: RequestId) -> bytes:
 
 
 def _decode(params: Raw | UnsetType) -> "ListenParams":
-    from ...protocol.types.subscriptions import ListenParams  # types cost nothing until used
+    # Loaded on first use: few servers have subscribers.
+    from ...protocol.types.subscriptions import ListenParams
 
     return decode_params(params, ListenParams)

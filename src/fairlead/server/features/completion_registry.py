@@ -1,4 +1,4 @@
-"""Completion: what a person might mean, while typing an argument of a prompt or a template."""
+"""Completion of arguments of prompts and of URI templates."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,12 +23,12 @@ __all__ = ["Completer", "Completions"]
 
 MOST = COMPLETION_VALUES.value
 
-# Takes what was typed so far and, if it wants them, the other arguments; returns the values.
+# Takes the text typed so far and optionally the other arguments; returns the values.
 Completer = Callable[..., Any]
 
 
 class Completions:
-    """Completers that authors registered, and those that follow from the types of parameters."""
+    """Registered completion functions, and completions derived from the types of parameters."""
 
     def __init__(
         self, prompts: PagedList[PromptEntry], resources: Resources, workers: WorkerThreads
@@ -40,17 +40,21 @@ class Completions:
         self._mounted: list[tuple[str, Completions]] = []
 
     def add(self, reference: str, argument: str, completer: Completer) -> None:
-        """`reference` is the name of a prompt or the URI of a template."""
+        """Register a completion function; `reference` is the name of a prompt or the URI of a
+        template.
+        """
         self._own[reference, argument] = completer
 
     def mount(self, inner: "Completions", stem: str) -> None:
-        """Ask another server's completers too, for prompts whose names begin with `stem`."""
+        """Also use the completion functions of an inner server, whose prompts have the prefix
+        `stem`.
+        """
         self._mounted.append((stem, inner))
 
     def find(self, reference: str, argument: str) -> Completer | None:
         completer = self._own.get((reference, argument))
         for stem, inner in () if completer is not None else self._mounted:
-            # Templates keep their URIs when they are mounted, only prompts are renamed.
+            # Mounted templates keep their URIs; only prompts are renamed.
             completer = inner.find(reference, argument) or (
                 inner.find(reference.removeprefix(stem), argument)
                 if reference.startswith(stem)
@@ -61,7 +65,7 @@ class Completions:
         return completer
 
     def __bool__(self) -> bool:
-        """Whether there is anything to complete."""
+        """Return True if at least one argument can be completed."""
         signatures = [prompt.signature for prompt in self._prompts.entries()]
         signatures += [template.signature for template in self._resources.templates.entries()]
         return bool(self._own or any(inner for _, inner in self._mounted)) or any(
@@ -69,10 +73,10 @@ class Completions:
         )
 
     async def complete(self, params: Raw | UnsetType) -> bytes:
-        """The members of a result, without the braces.
+        """Return the members of a result, without the braces.
 
         Raises:
-            RpcError: -32602 for a prompt or template that is not there.
+            RpcError: -32602, the prompt or the template is unknown.
         """
         asked = decode_params(params, CompleteParams)
         reference, signature = self._referred(asked)
@@ -95,6 +99,7 @@ class Completions:
         template = self._resources.templates.get(uri)
         if template is not None:
             return uri, template.signature
+        # Clients may send the URI of a fixed resource, which has no variables to complete.
         if self._resources.fixed.get(uri) is None:
             raise RpcError(INVALID_PARAMS, f"Unknown resource template: {uri}", {"uri": uri})
         return uri, None
@@ -104,6 +109,7 @@ class Completions:
         if is_asynchronous(completer):
             return await completer(*wanted)
         value = await self._workers.run(completer, *wanted)
+        # A plain wrapper around a coroutine function returns an awaitable.
         return await value if isinstance(value, Awaitable) else value
 
 
@@ -121,14 +127,14 @@ def _context(asked: CompleteParams) -> dict[str, str]:
 
 
 def _alike(typed: str, choices: Iterable[str]) -> list[str]:
-    """Those that begin with it, then those that have it somewhere."""
+    """Return the choices that contain the typed text, those that start with it first."""
     sought = typed.casefold()
     found = [choice for choice in choices if sought in choice.casefold()]
     return sorted(found, key=lambda choice: not choice.casefold().startswith(sought))
 
 
 def _bounded(values: Any) -> Completion:
-    """As many values as an answer may have, and how many there are."""
+    """Return at most `MOST` values, and the total number."""
     if isinstance(values, Completion):
         if len(values.values) <= MOST:
             return values

@@ -1,4 +1,4 @@
-"""Lists as they are served: in stable order, in pages, each encoded once until it changes."""
+"""Lists served in stable order and in pages, each encoded once until the list changes."""
 
 import base64
 import binascii
@@ -19,17 +19,18 @@ E = TypeVar("E")
 
 
 class PagedList(Generic[E]):
-    """Everything registered of one kind, by name, in the order in which it was registered."""
+    """All registered entries of one kind, by name, in the order of registration."""
 
     def __init__(self, kind: str, method: str, member: str, page_size: int) -> None:
-        self.kind = kind  # "tool": for people
+        self.kind = kind  # "tool": used in error messages
         self._method = method
         self._member = member
         self._page_size = page_size
         self._entries: dict[str, E] = {}
         self._pages: dict[tuple[Revision, int], bytes] = {}
-        self.listeners: list[Callable[[], None]] = []  # told of every change, at once
-        self.get = self._entries.get  # by name; the dictionary's own, because every call asks
+        self.listeners: list[Callable[[], None]] = []  # called immediately after every change
+        # The dictionary's own method without a wrapper, because every call uses it.
+        self.get = self._entries.get
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -41,14 +42,22 @@ class PagedList(Generic[E]):
         return list(self._entries.values())
 
     def add(self, name: str, entry: E, *, replace: bool = False) -> None:
-        """Raises `ValueError` if the name is taken."""
+        """Add an entry.
+
+        Raises:
+            ValueError: The name is registered already.
+        """
         if not replace and name in self._entries:
-            raise ValueError(f"there is a {self.kind} {name!r} already")
+            raise ValueError(f"a {self.kind} {name!r} is already registered")
         self._entries[name] = entry
         self._changed()
 
     def remove(self, name: str) -> None:
-        """Raises `KeyError` if there is no such entry."""
+        """Remove an entry.
+
+        Raises:
+            KeyError: The name is not registered.
+        """
         del self._entries[name]
         self._changed()
 
@@ -58,10 +67,10 @@ class PagedList(Generic[E]):
             listener()
 
     def page(self, cursor: str | None, revision: Revision) -> bytes:
-        """The members of a list result, without the braces, as that revision knows them.
+        """Return the members of a list result, without the braces, for a revision.
 
         Raises:
-            RpcError: -32602 for a cursor that we did not hand out.
+            RpcError: -32602, the cursor is unknown.
         """
         start = 0 if cursor is None else self._offset(cursor)
         page = self._pages.get((revision, start))
@@ -70,7 +79,7 @@ class PagedList(Generic[E]):
         return page
 
     def warm_up(self, *revisions: Revision) -> None:
-        """Encode every page for those who will probably ask."""
+        """Encode every page for the given revisions."""
         for revision in revisions:
             for start in range(0, len(self._entries), self._page_size):
                 if (revision, start) not in self._pages:
@@ -78,7 +87,7 @@ class PagedList(Generic[E]):
 
     @property
     def encoded_pages(self) -> int:
-        """How many pages are ready to be sent."""
+        """The number of encoded pages."""
         return len(self._pages)
 
     def _encode(self, start: int, revision: Revision) -> bytes:
@@ -92,6 +101,7 @@ class PagedList(Generic[E]):
     def _offset(self, cursor: str) -> int:
         try:
             offset = int(base64.urlsafe_b64decode(cursor.encode()))
+        # 0 is never the offset of a cursor and is rejected below.
         except (ValueError, binascii.Error):
             offset = 0
         if not 0 < offset <= len(self._entries):

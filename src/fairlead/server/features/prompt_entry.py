@@ -1,4 +1,4 @@
-"""Prompts: texts with gaps that a person fills in."""
+"""Registered prompts: their definitions and the functions that render them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,23 +20,27 @@ _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
 class PromptEntry(Struct):
-    """One registered prompt: its definition, and what makes its messages from the arguments."""
+    """One registered prompt: its definition, and the function that renders its messages."""
 
     definition: Prompt
     render: Callable[[dict[str, str], Context | None], Any]
     asynchronous: bool
-    signature: TextSignature | None = None  # of the function, where there is one
-    home: Handler | None = None  # of a mounted prompt: the server it belongs to
+    signature: TextSignature | None = None  # signature of the function; None for a template
+    home: Handler | None = None  # handler of the inner server, for a mounted prompt
 
     def check(self, given: Mapping[str, str]) -> None:
-        """Raises `RpcError` -32602 when a required argument is missing."""
+        """Check that all required arguments are present.
+
+        Raises:
+            RpcError: -32602, a required argument is missing.
+        """
         declared = self.definition.arguments
         arguments = [] if declared is UNSET else list(declared)
         missing = [a.name for a in arguments if a.required is True and a.name not in given]
         if missing:
             raise RpcError(
                 INVALID_PARAMS,
-                f"Prompt {self.definition.name!r} needs {', '.join(missing)}",
+                f"Missing arguments of prompt {self.definition.name!r}: {', '.join(missing)}",
                 {"missing": missing},
             )
 
@@ -48,7 +52,10 @@ def prompt_from_template(
     template: str | Callable[..., Any] | None,
     title: str | None = None,
 ) -> PromptEntry:
-    """SRV-06: `{key}` stands for the argument of that name, `{{` and `}}` for braces."""
+    """Return a prompt from a template (SRV-06).
+
+    `{key}` is replaced by the argument of that name, `{{` and `}}` by braces.
+    """
     if callable(template) and arguments is None:
         return prompt_from_function(template, name, description, title)
     declared = [PromptArgument(**dict(argument)) for argument in arguments or ()]
@@ -67,7 +74,7 @@ def prompt_from_template(
 def prompt_from_function(
     function: Callable[..., Any], name: str | None, description: str | None, title: str | None
 ) -> PromptEntry:
-    """A prompt whose arguments are the parameters of a function that returns its messages."""
+    """Return a prompt whose arguments are the parameters of the function that renders it."""
     declared = [_argument(p) for p in TextSignature(function).parameters.values()]
     definition = Prompt(
         name=name or function.__name__,
@@ -98,11 +105,12 @@ def _argument(parameter: TextParameter) -> PromptArgument:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """One pass, so that a value with braces in it stays what it is."""
+    """Replace `{key}` by values, and `{{` and `}}` by braces."""
 
     def replace(match: re.Match[str]) -> str:
         if match[1] is None:
             return match[0][0]
         return str(values.get(match[1], ""))
 
+    # One pass, so that braces inside a value are not replaced.
     return _BRACES.sub(replace, template)

@@ -23,7 +23,7 @@ __all__ = ["PromptGets"]
 
 
 class PromptGets(EntryRequests[PromptEntry]):
-    """Renders prompts for callers of both eras."""
+    """Renderer of prompts for clients of both eras."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class PromptGets(EntryRequests[PromptEntry]):
         if entry is None:
             raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
         given = params.arguments or {}
-        if entry.home is None:  # the server of a mounted prompt checks them itself
+        if entry.home is None:  # The server of a mounted prompt checks its arguments itself.
             entry.check(given)
         return entry, given
 
@@ -62,6 +62,7 @@ class PromptGets(EntryRequests[PromptEntry]):
         result: dict[str, Any] = {"messages": prompt_messages(value)}
         if entry.definition.description is not UNSET:
             result["description"] = entry.definition.description
+        # The envelope adds its own members, so the braces of the object are removed.
         answer = self._envelope.answered(to_json(result)[1:-1], caller)
         return bytes(downgrade_result("prompts/get", Raw(answer), caller.revision))
 

@@ -20,7 +20,7 @@ __all__ = ["ResourceReads"]
 
 
 class ResourceReads(EntryRequests[ResourceEntry]):
-    """Reads resources for callers of both eras."""
+    """Reader of resources for clients of both eras."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class ResourceReads(EntryRequests[ResourceEntry]):
         uri = required_uri(exchange)
         found = self._resources.find(uri)
         if found is None:
+            # The stateless revision has no separate error code for unknown resources.
             stateless = exchange.caller.stateless
             raise not_found(uri, INVALID_PARAMS if stateless else RESOURCE_NOT_FOUND)
         return found
@@ -48,7 +49,7 @@ class ResourceReads(EntryRequests[ResourceEntry]):
         context: Context | None,
     ) -> bytes:
         caller, uri = exchange.caller, exchange.head.uri
-        assert not isinstance(uri, UnsetType)  # the entry was found by it
+        assert not isinstance(uri, UnsetType)  # The entry was found by its URI.
         value = await self._resources.read(entry, values, context)
         contents = resource_contents(uri, entry.mime_type, value)
         members = to_json({"contents": contents})[1:-1]

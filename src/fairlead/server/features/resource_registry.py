@@ -1,4 +1,4 @@
-"""Resources: what a server has to read, under fixed URIs and under templates of URIs."""
+"""Registry of the resources of a server: fixed URIs and URI templates."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -23,32 +23,33 @@ ContentProvider = Callable[..., Any]  # sync or async; returns text, bytes or co
 
 
 class CacheHints(Struct, frozen=True):
-    """How long, in seconds, and for whom an answer may be kept."""
+    """Cache lifetime in seconds, and the scope in which a result may be cached."""
 
     ttl: float = 0.0
     scope: str = "private"
 
     def __post_init__(self) -> None:
         if self.scope not in ("private", "public"):
-            raise ValueError(f"cache_scope is 'private' or 'public', not {self.scope!r}")
+            raise ValueError(f"cache_scope must be 'private' or 'public', not {self.scope!r}")
         if self.ttl < 0:
-            raise ValueError(f"cache_ttl is a number of seconds, not {self.ttl!r}")
+            raise ValueError(f"cache_ttl must be 0 or more seconds, not {self.ttl!r}")
 
     def members(self) -> bytes:
-        """As they stand in a stateless result."""
+        """Return the members of a stateless result."""
         return b'"ttlMs":%d,"cacheScope":"%b"' % (round(self.ttl * 1000), self.scope.encode())
 
 
 class ResourceEntry(Struct):
-    """A registered resource or template: its definition, and where its contents come from."""
+    """A registered resource or template: its definition and its content provider."""
 
     definition: Resource | ResourceTemplate
     provider: ContentProvider
     asynchronous: bool
-    signature: TextSignature | None = None  # of a function; None: it is called without anything
-    template: "UriTemplate | None" = None  # whose variables are the parameters of the function
+    signature: TextSignature | None = None  # None: the provider is called without arguments
+    # template whose variables are the parameters of the function
+    template: "UriTemplate | None" = None
     cache: CacheHints | None = None
-    home: Handler | None = None  # of a mounted one: the server it belongs to
+    home: Handler | None = None  # handler of the inner server, for a mounted resource
 
     @property
     def mime_type(self) -> str | None:
@@ -57,7 +58,7 @@ class ResourceEntry(Struct):
 
 
 class Resources:
-    """Everything there is to read; one that has exactly this URI goes before any template."""
+    """All resources of a server. A fixed URI takes precedence over templates."""
 
     def __init__(self, page_size: int, workers: WorkerThreads) -> None:
         self.fixed: PagedList[ResourceEntry] = PagedList(
@@ -83,13 +84,13 @@ class Resources:
         cache: CacheHints | None,
         is_template: bool,
     ) -> None:
-        """Add a resource, or a template of them, whose contents a function provides.
+        """Register a resource or a template whose contents a function provides.
 
-        The function takes the variables of a template, and may take a `Context`.
+        The function takes the variables of the template and optionally a `Context`.
 
         Raises:
-            ValueError: if the URI is taken, or a template cannot be parsed.
-            TypeError: if variables and parameters do not agree.
+            ValueError: The URI is registered already, or the template is invalid.
+            TypeError: The variables do not match the parameters of the function.
         """
         template = _parse_template(uri) if is_template else None
         signature = TextSignature(function)
@@ -101,7 +102,7 @@ class Resources:
             raise TypeError(f"{uri!r} has no variable for {', '.join(unknown)}")
         unused = sorted(variables - signature.parameters.keys())
         if unused and not signature.takes_any:
-            raise TypeError(f"{uri!r}: the function takes no {', '.join(unused)}")
+            raise TypeError(f"{uri!r}: the function has no parameter {', '.join(unused)}")
         facts: dict[str, Any] = {
             "name": name,
             "title": title or UNSET,
@@ -118,7 +119,10 @@ class Resources:
         (self.fixed if template is None else self.templates).add(uri, entry)
 
     def find(self, uri: str) -> tuple[ResourceEntry, dict[str, str]] | None:
-        """Who serves this URI, with the values of its variables; the most specific of several."""
+        """Return the entry of a URI and the values of its variables, or None.
+
+        If several templates match, the most specific one is used.
+        """
         entry = self.fixed.get(uri)
         if entry is not None:
             return entry, {}
@@ -137,18 +141,20 @@ class Resources:
         values: dict[str, str],
         context: Context | None,
     ) -> Any:
-        """Whatever the provider returns."""
+        """Return the value of the content provider."""
         signature, given = entry.signature, dict[str, Any]()
         if signature is not None:
             given = signature.arguments(values, context)
         if entry.asynchronous:
             return await entry.provider(**given)
         value = await self._workers.run(lambda: entry.provider(**given))
+        # A plain wrapper around a coroutine function returns an awaitable.
         return await value if isinstance(value, Awaitable) else value
 
 
 def _parse_template(uri: str) -> "UriTemplate":
-    from ...protocol.uri_templates.template import UriTemplate  # loaded by servers with templates
+    # Loaded on first use: not every server has templates.
+    from ...protocol.uri_templates.template import UriTemplate
 
     return UriTemplate(uri)
 
@@ -158,12 +164,15 @@ def not_found(uri: str, code: int) -> RpcError:
 
 
 def file_resource(path: str) -> tuple[str, ResourceEntry]:
-    """SRV-05: a local file and its `file://` URI; text as text, everything else as bytes.
+    """Return the `file://` URI and the entry of a local file (SRV-05).
+
+    UTF-8 text is read as text, all other content as bytes.
 
     Raises:
-        FileNotFoundError: if there is no such file.
+        FileNotFoundError: The file does not exist.
     """
-    import mimetypes  # with what they bring along, a tenth of a server's start-up
+    # Imported here, because these modules take a tenth of a server's start-up time.
+    import mimetypes
     from pathlib import Path
 
     file = Path(path).resolve(strict=True)
@@ -173,6 +182,7 @@ def file_resource(path: str) -> tuple[str, ResourceEntry]:
 
     def read() -> str | bytes:
         data = file.read_bytes()
+        # A NUL byte is valid UTF-8 but a sign of binary data.
         if b"\0" in data:
             return data
         try:

@@ -1,6 +1,6 @@
-"""How many subscriptions and listen streams clients have, each and together.
+"""Limits on subscriptions and listen streams, per client and in total.
 
-A session has a limit of its own, but a client may open many sessions, and listen in many streams.
+A session has a limit of its own, but a client may open many sessions and many listen streams.
 """
 
 import threading
@@ -23,17 +23,18 @@ __all__ = ["HeldUris", "SubscriptionQuota"]
 
 
 class _Quota:
-    """Counts by key, and together."""
+    """Counts by key and in total."""
 
     def __init__(self, each: Limit, together: Limit | None) -> None:
         self.each = each
         self.together = together
         self.counts: dict[Hashable, int] = {}
         self.total = 0
+        # Sessions of several event loops share the counts.
         self._lock = threading.Lock()
 
     def take(self, key: Hashable, count: int) -> Limit | None:
-        """Count more; return the limit that forbids it, if one does."""
+        """Increase the count of a key; return the limit that was exceeded, or None."""
         with self._lock:
             now = self.counts.get(key, 0) + count
             if now > self.each.value:
@@ -51,6 +52,7 @@ class _Quota:
             if left > 0:
                 self.counts[key] = left
             else:
+                # Removed, so that the keys of closed connections do not accumulate.
                 self.counts.pop(key, None)
 
 
@@ -63,17 +65,18 @@ class SubscriptionQuota:
         self._by_connection = _Quota(CONNECTION_LISTENERS, None)
 
     def held(self, key: Hashable) -> "HeldUris":
-        """Return an empty set of the resources that a session of a client subscribes to."""
+        """Return an empty set for the resources that a session of a client subscribes to."""
         return HeldUris(self.uris, key)
 
     @contextmanager
     def listening(self, key: Hashable, edge: object, uris: int) -> Iterator[None]:
-        """Count one listen stream, and what it subscribes to, as long as it lasts.
+        """Count one listen stream and its subscriptions until the context ends.
 
         Raises:
-            RpcError: -32602, for more than a connection, a client or all together may have.
+            RpcError: -32602, the connection, the client or all clients together exceed a limit.
         """
         with (
+            # The edge is alive while the stream lasts, so its id is not reused.
             _taken(self._by_connection, id(edge), 1),
             _taken(self.streams, key, 1),
             _taken(self.uris, key, uris),
@@ -85,7 +88,7 @@ class HeldUris(set[str]):
     """The resources that one session subscribed to; each counts for its client until `clear`.
 
     Raises (from `add`):
-        RpcError: -32602, for more than a session, a client or all together may have.
+        RpcError: -32602, the session, the client or all clients together exceed a limit.
     """
 
     __slots__ = ("_key", "_quota")
@@ -115,7 +118,7 @@ class HeldUris(set[str]):
         if count:
             self._quota.give_back(self._key, count)
 
-    def __del__(self) -> None:  # of a session that ended without a word
+    def __del__(self) -> None:  # A session may be collected without being closed.
         self.clear()
 
 

@@ -16,7 +16,7 @@ __all__ = ["SubscriptionRequests"]
 
 
 class SubscriptionRequests:
-    """Registers callers with the broadcaster of changes."""
+    """Registration of clients with the change broadcaster."""
 
     def __init__(
         self,
@@ -29,7 +29,11 @@ class SubscriptionRequests:
         self._capabilities = capabilities
 
     def subscribe(self, exchange: Exchange) -> bytes:
-        """Answer `resources/subscribe`. Raises `RpcError` for an unknown resource."""
+        """Subscribe a session to a resource.
+
+        Raises:
+            RpcError: The resource is unknown, or the session has too many subscriptions.
+        """
         uri = required_uri(exchange)
         if self._resources.find(uri) is None:
             raise not_found(uri, RESOURCE_NOT_FOUND)
@@ -37,19 +41,20 @@ class SubscriptionRequests:
         return b"{}"
 
     def unsubscribe(self, exchange: Exchange) -> bytes:
-        """Answer `resources/unsubscribe`."""
+        """Cancel the subscription of a session to a resource."""
         self._changes.unsubscribe(exchange.edge, required_uri(exchange))
         return b"{}"
 
     async def listen(self, exchange: Exchange) -> bytes:
-        """Answer `subscriptions/listen` when the subscription ends.
+        """Serve `subscriptions/listen` until the subscription ends.
 
         Raises:
-            RpcError: The caller has no connection, or may not subscribe; the error is logged.
+            RpcError: The request came without a connection, or the subscription is rejected; the
+                error is logged.
         """
         try:
             if isinstance(exchange.edge, NullReplyPath):
-                raise RpcError(INVALID_REQUEST, "subscriptions/listen needs a connection")
+                raise RpcError(INVALID_REQUEST, "subscriptions/listen requires a connection")
             return await self._changes.listen(exchange, self._capabilities())
         except Exception as exc:
             raise error_for_caller(exc, exchange) from None

@@ -1,4 +1,4 @@
-"""Functions whose arguments arrive as text: those of prompts and of URI templates."""
+"""Functions whose arguments arrive as text: prompts and URI templates."""
 
 import enum
 import inspect
@@ -20,22 +20,22 @@ __all__ = ["TextParameter", "TextSignature"]
 
 
 class TextParameter(Struct, frozen=True):
-    """One parameter: what it is called, and what its text is turned into."""
+    """One parameter: its name, its type and the constraints on its text."""
 
     name: str
     kind: Any
     required: bool
     title: str | None = None
     description: str | None = None
-    choices: tuple[str, ...] = ()  # the only texts it takes, where they can be listed
-    pattern: str | None = None  # that its text matches; checked before the decoder runs it
+    choices: tuple[str, ...] = ()  # all accepted texts, if they can be enumerated
+    pattern: str | None = None  # Pattern that the text must match; checked before msgspec does.
 
 
 class TextSignature:
-    """How a function is called with a mapping of texts.
+    """Signature of a function that is called with a mapping of texts.
 
-    Types are converted: numbers and booleans from their text, `Literal` and enumerations from
-    their values, anything else (a list, a dataclass) from JSON.
+    Texts are converted to the annotated types: numbers and booleans from their text, `Literal` and
+    enumerations from their values, other types (a list, a dataclass) from JSON.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -46,24 +46,28 @@ class TextSignature:
         self._read(function)
 
     def arguments(self, given: Mapping[str, str], context: Context | None) -> dict[str, Any]:
-        """Keyword arguments for the function; texts that it has no parameter for are left out.
+        """Return keyword arguments for the function; texts without a parameter are left out.
 
         Raises:
-            RpcError: -32602, for what does not fit.
+            RpcError: -32602, an argument is missing or cannot be converted.
         """
         values: dict[str, Any] = {}
         for name, text in given.items():
             parameter = self.parameters.get(name)
             if parameter is not None:
+                # `satisfies_limit` matches in linear time. The regular expressions of msgspec
+                # backtrack, and a client could block the event loop with its text.
                 if parameter.pattern and not satisfies_limit(text, "pattern", parameter.pattern):
-                    why = f"it does not match {parameter.pattern!r}"
+                    why = f"must match {parameter.pattern!r}"
                     raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name})
                 values[name] = _convert(name, text, parameter.kind)
             elif self.takes_any:
                 values[name] = text
         missing = [n for n, p in self.parameters.items() if p.required and n not in values]
         if missing:
-            raise RpcError(INVALID_PARAMS, f"Missing: {', '.join(missing)}", {"missing": missing})
+            raise RpcError(
+                INVALID_PARAMS, f"Missing arguments: {', '.join(missing)}", {"missing": missing}
+            )
         if self.context_name is not None:
             values[self.context_name] = context
         return values
@@ -71,7 +75,7 @@ class TextSignature:
     def _read(self, function: Callable[..., Any]) -> None:
         try:
             hints = typing.get_type_hints(function, include_extras=True)
-        except (NameError, TypeError):  # not resolvable, or an object with `__call__`
+        except (NameError, TypeError):  # An unresolvable annotation, or an object with `__call__`.
             hints = {}
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
@@ -97,27 +101,28 @@ class TextSignature:
 def _convert(name: str, text: str, kind: Any) -> Any:
     try:
         value = msgspec.convert(text, kind, strict=False)
+        # msgspec reads "nan" and "inf" as numbers; JSON does not have them.
         if isinstance(value, float) and not isfinite(value):
-            raise msgspec.ValidationError(f"{text!r} is no number")
+            raise msgspec.ValidationError(f"{text!r} is not a number")
         return value
     except (msgspec.ValidationError, TypeError) as plain:
         try:
             return msgspec.json.decode(text, type=kind, strict=False)
         except (msgspec.DecodeError, TypeError, RecursionError):
             choices = _choices(kind)
-            why = f"one of {', '.join(choices)}" if choices else str(plain)
+            why = f"must be one of {', '.join(choices)}" if choices else str(plain)
             raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name}) from plain
 
 
 def _is_context(kind: Any) -> bool:
-    """`Context`, `Context | None`, `Annotated[Context, ...]`."""
+    """Return True for `Context`, `Context | None` and `Annotated[Context, ...]`."""
     if isinstance(kind, type):
         return issubclass(kind, Context)
     return any(_is_context(option) for option in typing.get_args(kind)[:2])
 
 
 def _words(kind: Any) -> tuple[str | None, str | None]:
-    """Title and description from `Annotated`: a string, `msgspec.Meta`, or anything alike."""
+    """Return title and description from `Annotated`: a string, `msgspec.Meta` or similar."""
     title = description = None
     for extra in getattr(kind, "__metadata__", ()):
         if isinstance(extra, str):

@@ -1,4 +1,4 @@
-"""Handler of `tools/call`: lookup, rate limit, and where the tool runs."""
+"""Handler of `tools/call`: lookup, rate limit and choice of the place where the tool runs."""
 
 import logging
 from collections.abc import Awaitable
@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.server")
 
 
 class ToolCalls:
-    """Calls tools within the rate limit of the configuration."""
+    """Caller of tools within the rate limits of the configuration."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class ToolCalls:
         runner: ToolRunner,
         complete: bytes,
     ) -> None:
-        """`complete` ends the results for stateless callers."""
-        self.listing = listing  # of the current registry of the server
+        """`complete` is the end of results for stateless clients."""
+        self.listing = listing  # listing of the current registry of the server
         self.limiter = _make_limiter(config)
         self._config = config
         self._runner = runner
@@ -41,12 +41,17 @@ class ToolCalls:
         self._logged_limit = False
 
     def call(self, exchange: Exchange) -> Awaitable[Answer]:
-        """Answer `tools/call`. Raises `RpcError` for an unknown tool; the error is logged."""
+        """Call the tool of a request.
+
+        Raises:
+            RpcError: The tool is unknown; the error is logged.
+        """
         name = exchange.head.name
         entry = None if isinstance(name, UnsetType) else self.listing.get(name)
         if entry is None or isinstance(name, UnsetType):
             raise error_for_caller(_unknown_tool(name), exchange)
         tail = self._complete if exchange.caller.stateless else b"}"
+        # Checked before the arguments are decoded, so that a rejected call costs little.
         if self.limiter is not None and not self.limiter.allow(name):
             return _completed(self._limited(self.limiter, name, exchange, tail))
         if entry.home is not None:
@@ -54,7 +59,7 @@ class ToolCalls:
         return self._runner.run(entry, exchange, tail)
 
     def call_inline(self, exchange: Exchange) -> bytes | None:
-        """Answer the call of an inline tool; return None for all others."""
+        """Call an inline tool; return None for all other tools."""
         entry = self.listing.get(exchange.target or "")
         if entry is None or not entry.inline:
             return None
@@ -64,7 +69,7 @@ class ToolCalls:
         return self._runner.run_inline(entry, exchange, tail)
 
     def _limited(self, limiter: RateLimiter, name: str, exchange: Exchange, tail: bytes) -> bytes:
-        """SRV-23: refused before any work is done."""
+        """Return the error result of a rate-limited call, before any work is done (SRV-23)."""
         error = MCPToolError(
             f"Too many calls: '{name}' was not run",
             code=MCPErrorCode.RATE_LIMITED,
@@ -77,14 +82,15 @@ class ToolCalls:
 
     def _log_limit(self, name: str, correlation_id: str | None) -> None:
         extra = {"correlation_id": correlation_id}
+        # Later ones are logged at DEBUG: a client over the limit would fill the log.
         if self._logged_limit:
-            log.debug("%s [%s]: limited", name, correlation_id, extra=extra)
+            log.debug("%s [%s]: refused, rate limited", name, correlation_id, extra=extra)
             return
         self._logged_limit = True
         log.warning(
-            "%s [%s]: refused by the rate limit. The settings rate_limit_rate (%g a second) "
-            "and rate_limit_burst (%d), or per_tool_rate and per_tool_burst, change it; "
-            "0 turns it off. This is said once.",
+            "%s [%s]: refused by the rate limit. Change it with rate_limit_rate (%g per second) "
+            "and rate_limit_burst (%d), or per_tool_rate and per_tool_burst; 0 disables it. "
+            "This warning is logged once.",
             name,
             correlation_id,
             self._config.rate_limit_rate,

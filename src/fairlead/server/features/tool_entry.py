@@ -1,4 +1,4 @@
-"""Tools: how one is described, and how it is called."""
+"""Registered tools: their definitions, argument decoding and calls."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ NO_ARGUMENTS = Raw(b"{}")
 
 
 class ToolEntry:
-    """One registered tool: its definition, and how to decode arguments and call it."""
+    """One registered tool: its definition, argument decoder and function."""
 
     __slots__ = (
         "asynchronous",
@@ -59,15 +59,16 @@ class ToolEntry:
         self.definition = definition
         self.name = definition.name
         self.decode = decode  # raises InvalidArguments
-        self.call = call  # with what `decode` made, and a context
+        self.call = call  # takes the result of `decode` and a context
         self.asynchronous = asynchronous
         self.wants_context = wants_context
         self.inline = inline
         self.timeout = timeout
-        self.convert = convert  # of a tool with an output schema; raises MCPToolError
-        self.warm_up = warm_up  # compiles what every call needs
+        # converts results of a tool with an output schema; raises MCPToolError
+        self.convert = convert
+        self.warm_up = warm_up  # compiles the schemas that every call needs
         self.param_headers = _param_headers(definition)
-        self.home: Handler | None = None  # of a mounted tool: the server it belongs to
+        self.home: Handler | None = None  # handler of the inner server, for a mounted tool
 
 
 def tool_from_function(
@@ -82,10 +83,11 @@ def tool_from_function(
     inline: bool = False,
     output_schema: OutputSchema = None,
 ) -> ToolEntry:
-    """A tool whose schema is generated from the function's type hints.
+    """Return a tool whose schema is generated from the type hints of a function.
 
     Raises:
-        TypeError: if a parameter has no JSON form, or what it returns has none and should.
+        TypeError: A parameter or the return value has no JSON Schema, or `inline` is set for a
+            coroutine function.
     """
     signature = Signature(function, context_type=Context)
     output = output_of(output_schema, signature.returns, signature.where)
@@ -96,13 +98,13 @@ def tool_from_function(
         description=text or UNSET,
         input_schema=Raw(to_json(signature.schema)),
         output_schema=Raw(to_json(output.schema)) if output else UNSET,
-        # A mapping is written as it is, with members that we do not know.
+        # A mapping is sent unchanged, including members that `ToolAnnotations` does not have.
         annotations=cast("ToolAnnotations | None", annotations) or UNSET,
         meta=Raw(to_json(meta)) if meta else UNSET,
     )
     asynchronous = is_asynchronous(function)
     if inline and asynchronous:
-        raise TypeError(f"{definition.name}: only a plain function can be called inline")
+        raise TypeError(f"{definition.name}: inline is not supported for coroutine functions")
     return ToolEntry(
         definition,
         signature.decode,
@@ -123,20 +125,22 @@ def tool_from_schema(
     title: str | None,
     output_schema: OutputSchema = None,
 ) -> ToolEntry:
-    """A tool with a schema given by its author: a bare JSON Schema, or a whole tool object.
+    """Return a tool with a given schema: a JSON Schema or a complete tool object.
 
-    The handler gets the arguments that it has parameters for, by name; all with `**kwargs`. A
-    parameter annotated `Context` gets the context.
+    The handler receives the arguments that it has parameters for, by name, or all of them if it has
+    `**kwargs`. A parameter annotated `Context` receives the context.
 
     Raises:
-        TypeError: if the output schema is a type without a JSON form, or a header is wrong.
-        ValueError: if a schema is none.
+        TypeError: The output schema is a type without a JSON Schema, or a header annotation is
+            invalid.
+        ValueError: A schema or the tool object is invalid.
     """
     whole = schema if "inputSchema" in schema else {"inputSchema": schema}
     arguments = _argument_schema(whole["inputSchema"], name)
     hints = _hints(handler)
     if output_schema is None:
-        output_schema = whole.get("outputSchema", False)  # what the handler returns is its affair
+        # False: the return annotation of the handler is ignored, because the schema is explicit.
+        output_schema = whole.get("outputSchema", False)
     output = output_of(output_schema, hints.get("return"), name)
     raw = {"inputSchema": Raw(to_json(arguments))}
     if "_meta" in whole:
@@ -149,7 +153,7 @@ def tool_from_schema(
     try:
         definition = msgspec.convert({**members, "name": name, **raw}, Tool)
     except msgspec.ValidationError as exc:
-        raise ValueError(f"{name}: no such tool object: {exc}") from exc
+        raise ValueError(f"{name}: invalid tool object: {exc}") from exc
     if definition.description is UNSET and (text := describe_function(handler)):
         definition = msgspec.structs.replace(definition, description=text)
     context_name = context_parameter(hints, Context)
@@ -166,15 +170,16 @@ def tool_from_schema(
 
 
 def _param_headers(tool: Tool) -> "tuple[ParamHeader, ...]":
-    """Return the arguments that travel as headers too (stateless HTTP).
+    """Return the arguments that are also sent as headers (stateless HTTP).
 
     Raises:
-        TypeError: No client could call the tool: a name is no token or there twice, or a value is
-            no string, integer or boolean.
+        TypeError: A client could not call the tool: a header name is invalid or used twice, or an
+            argument is not a string, integer or boolean.
     """
     if HEADER_ANNOTATION.encode() not in bytes(tool.input_schema):
         return ()
-    from ...protocol.headers import param_headers  # few tools have any
+    # Loaded on first use: few tools have header arguments.
+    from ...protocol.headers import param_headers
 
     try:
         return param_headers(msgspec.json.decode(tool.input_schema))
@@ -189,11 +194,11 @@ def _warm_up(signature: Signature, output: OutputSpec | None) -> None:
 
 
 def _argument_schema(schema: Any, name: str) -> dict[str, Any]:
-    """A schema that somebody gave, saying that arguments are an object, as it has to."""
+    """Return the schema with `type: object`, which the specification requires."""
     if not isinstance(schema, dict):
-        raise ValueError(f"{name}: the schema of its arguments is a dict, not {schema!r}")
+        raise ValueError(f"{name}: inputSchema must be a dict, not {schema!r}")
     if schema.get("type", "object") != "object":
-        raise ValueError(f"{name}: arguments are an object, not of type {schema['type']!r}")
+        raise ValueError(f"{name}: inputSchema must have the type 'object', not {schema['type']!r}")
     return {"type": "object", **schema}
 
 
@@ -214,7 +219,9 @@ def _name_of(function: Any) -> str:
 def _hints(handler: Callable[..., Any]) -> dict[str, Any]:
     try:
         return hints_of(handler)
-    except (NameError, TypeError):  # names for type checkers only; the schema says what is needed
+    # Names that are imported only for type checkers cannot be resolved, and the schema is explicit
+    # anyway.
+    except (NameError, TypeError):
         return {}
 
 
@@ -235,20 +242,22 @@ def _by_name(
 
 
 def _checked_by(schema: dict[str, Any], name: str) -> Callable[[Raw], dict[str, Any]]:
-    """Plain decoding, checked against a schema that we did not make.
+    """Return a decoder that validates arguments against a given schema.
 
     Raises:
-        ValueError: if it is none: now, and not when the first call comes.
+        ValueError: The schema is invalid.
     """
     checker = Checker(schema)
     try:
+        # Compiled now, so that registration fails and not the first call.
         checker.compile()
     except ValueError as exc:
-        raise ValueError(f"{name}: the schema of its arguments cannot be used: {exc}") from exc
+        raise ValueError(f"{name}: invalid inputSchema: {exc}") from exc
 
     def decode(arguments: Raw) -> dict[str, Any]:
         try:
             values: dict[str, Any] = msgspec.json.decode(arguments, type=dict[str, Any])
+        # msgspec raises RecursionError for deeply nested JSON.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidArguments([FieldError("arguments", str(exc))]) from exc
         errors = checker.coerce_strings(values)

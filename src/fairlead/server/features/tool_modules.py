@@ -1,4 +1,4 @@
-"""Tools found in modules: functions are marked without a server, and imported when one starts."""
+"""Tools in modules: functions marked without a server and registered when a server loads them."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ log = logging.getLogger("fairlead.server")
 
 
 class ToolMark(Struct, frozen=True, kw_only=True):
-    """What `mcp_tool` noted about a function."""
+    """The arguments of `mcp_tool` for one function."""
 
     name: str | None = None
     description: str | None = None
@@ -41,7 +41,7 @@ class ToolMark(Struct, frozen=True, kw_only=True):
 
 
 class Skipped(Struct, frozen=True):
-    """A module, or a tool in it, that is not served, and why."""
+    """A module or tool that was not registered, and the reason."""
 
     what: str
     why: str
@@ -74,7 +74,8 @@ def mcp_tool(
 ) -> Any:
     """Mark a function as a tool, for servers that load its module.
 
-    `requires` names modules it needs: without them a call says which one is missing.
+    `requires` names modules that the function needs. If one is missing, calls fail with an error
+    that names it.
     """
 
     def mark(function: F) -> F:
@@ -91,19 +92,23 @@ def mcp_tool(
         setattr(function, _MARK, note)
         return function
 
+    # Used without parentheses (`@mcp_tool`), `name` is the decorated function.
     return mark(name) if callable(name) else mark
 
 
 def load_modules(
     registry: MCPToolRegistry, names: Iterable[str], *, entry_points: bool = False
 ) -> list[Skipped]:
-    """Import modules and register their marked functions; what fails is reported and skipped."""
+    """Import modules and register their marked functions; failures are logged and skipped."""
     skipped: list[Skipped] = []
     for name in (*names, *(_entry_points() if entry_points else ())):
         try:
+            # With stdio, a module that prints while it is imported would corrupt the protocol
+            # stream.
             with stdout_to_stderr():
                 module = importlib.import_module(name)
-        except (Exception, SystemExit) as exc:  # somebody else's code: anything may happen in it
+        # Imported modules are user code and may raise anything.
+        except (Exception, SystemExit) as exc:
             log.error("the tool module %s cannot be imported", name, exc_info=exc)
             skipped.append(Skipped(name, f"{type(exc).__name__}: {exc}"))
             continue
@@ -144,7 +149,10 @@ def _entry(function: Callable[..., Any], mark: ToolMark) -> ToolEntry:
 
 
 def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable[..., Any]:
-    """The same function, which says what is missing instead of failing somewhere inside."""
+    """Return the function with a check for its required modules.
+
+    The error then names the missing module, instead of an ImportError inside of the function.
+    """
     if not modules:
         return function
 
@@ -158,6 +166,8 @@ def _needing(function: Callable[..., Any], modules: tuple[str, ...]) -> Callable
                 suggestion=f"pip install {' '.join(missing)}",
             )
 
+    # A coroutine function needs an asynchronous wrapper: the runner decides by the type of
+    # function.
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -185,18 +195,19 @@ def _is_there(name: str) -> bool:
 
 
 def _entry_points() -> list[str]:
-    from importlib.metadata import entry_points  # reads every installed package
+    # Loaded on first use, because reading the metadata of every installed package is slow.
+    from importlib.metadata import entry_points
 
     return [point.module for point in entry_points(group=ENTRY_POINTS)]
 
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Whatever is written to stdout meanwhile, also by C code and children, goes to stderr."""
+    """Redirect stdout to stderr, including the output of C code and child processes."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)
-    except OSError:  # closed; there is nothing to protect
+    except OSError:  # stdout is closed, so no protocol stream needs protection.
         with contextlib.redirect_stdout(sys.stderr):
             yield
         return

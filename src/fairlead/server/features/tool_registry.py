@@ -1,4 +1,4 @@
-"""The tools of a server, by name: registered, looked up, checked and executed."""
+"""Registry of the tools of a server by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ __all__ = ["MCPToolRegistry"]
 
 
 class MCPToolRegistry:
-    """Every server has one; give it another to share tools, or to keep them somewhere else."""
+    """Registry of tools. Every server has one; servers can share a registry."""
 
     def __init__(
         self, config: MCPServerConfig | None = None, *, calls: ToolRunner | None = None
@@ -31,10 +31,10 @@ class MCPToolRegistry:
         self.listing: PagedList[ToolEntry] = PagedList(
             "tool", "tools/list", "tools", config.page_size
         )
-        self.get = self.listing.get  # by name, or None; the dictionary's own
+        self.get = self.listing.get  # the dictionary's own method, without the cost of a wrapper
         self._calls = calls or ToolRunner(config)
         self._sources: dict[str, object] = {}
-        self.has_inline = False  # whether there was ever a tool that is called on the loop
+        self.has_inline = False  # True once a tool was registered that is called on the event loop
 
     def __len__(self) -> int:
         return len(self.listing)
@@ -49,12 +49,13 @@ class MCPToolRegistry:
         source: object = None,
         replace: bool = False,
     ) -> ToolEntry:
-        """Add a tool, or a function as one. The same one again changes nothing.
+        """Register a tool, or a function as a tool. Registering the same tool again has no effect.
 
-        `source` tells whether two are the same: the function that a tool was made of.
+        `source` identifies the tool: two registrations with the same source and definition are
+        equal. By default it is `tool`.
 
         Raises:
-            ValueError: if there is a different tool of that name, unless it is to be replaced.
+            ValueError: Another tool has this name, and `replace` is False.
         """
         entry = tool if isinstance(tool, ToolEntry) else tool_from_function(tool)
         source = tool if source is None else source
@@ -67,8 +68,8 @@ class MCPToolRegistry:
             return known
         if known is not None and not replace:
             raise ValueError(
-                f"there is a tool {entry.name!r} already: give this one another name, or register "
-                "it with replace=True"
+                f"a tool {entry.name!r} is already registered: choose another name or pass "
+                "replace=True"
             )
         self.has_inline |= entry.inline
         self._sources[entry.name] = source
@@ -76,19 +77,23 @@ class MCPToolRegistry:
         return entry
 
     def unregister(self, name: str) -> None:
-        """Raises `KeyError` if there is no such tool."""
+        """Remove a tool.
+
+        Raises:
+            KeyError: The tool is not registered.
+        """
         self.listing.remove(name)
         self._sources.pop(name, None)
 
     def list_tools(self) -> list[Tool]:
-        """The definitions, in the order in which they were registered."""
+        """Return the definitions in the order of registration."""
         return [entry.definition for entry in self.listing.entries()]
 
     def validate_call(self, name: str, arguments: Mapping[str, Any] | None = None) -> None:
-        """See whether a call would be accepted.
+        """Check the arguments of a call without executing it.
 
         Raises:
-            MCPToolError: NOT_FOUND or VALIDATION_ERROR, with every problem.
+            MCPToolError: NOT_FOUND, or VALIDATION_ERROR with every problem.
         """
         entry = self._find(name)
         try:
@@ -104,16 +109,16 @@ class MCPToolRegistry:
     async def execute(
         self, name: str, arguments: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Call a tool and return its result; a failure is one too, with `isError`.
+        """Call a tool and return its result. A failure is a result with `isError`.
 
         Raises:
-            MCPToolError: NOT_FOUND.
+            MCPToolError: NOT_FOUND, the tool is unknown.
         """
         from ...interceptor.direct_edge import direct_exchange
 
         entry = self._find(name)
         params = Raw(to_json({"name": name, "arguments": arguments or {}}))
-        # The program calls its own tool: no client is involved, so nothing was authenticated.
+        # The program calls its own tool: there is no client, so no principal was authenticated.
         caller = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
         exchange = direct_exchange(Request(0, "tools/call", params), caller)
         run = self._calls.run(entry, exchange, b"}") if entry.home is None else entry.home(exchange)

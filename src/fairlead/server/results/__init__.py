@@ -1,1 +1,1 @@
-"""Results of handlers, encoded for the wire."""
+"""Encoding of handler results for the wire."""

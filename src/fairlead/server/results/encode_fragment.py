@@ -1,4 +1,4 @@
-"""Parts of a result, sent while the rest is still being made."""
+"""Fragments of a result that are sent before the rest is available."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,13 +13,13 @@ __all__ = ["FragmentSender", "encode_fragment"]
 
 @runtime_checkable
 class FragmentSender(Protocol):
-    """What an edge also is whose dialect has parts; elsewhere a part is told as progress."""
+    """Reply path whose transport supports fragments; others send them as progress."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
-        """Send some content blocks (a JSON array) of the answer to come.
+        """Send content blocks (a JSON array) of the result in advance.
 
         Raises:
-            ChannelClosed: if nobody is there any more.
+            ChannelClosed: The client has disconnected.
         """
 
 
@@ -32,6 +32,6 @@ class _Part(msgspec.Struct):
 
 
 def encode_fragment(content: Any) -> tuple[Raw, str]:
-    """A part as content blocks, by the rules for results; and the text that is in them."""
+    """Return a fragment as content blocks, encoded like a result, and its text."""
     blocks = msgspec.json.decode(as_content(content).result, type=_Part).content
     return blocks, "".join(block.text for block in msgspec.json.decode(blocks, type=list[_Text]))

@@ -1,7 +1,6 @@
-"""What a tool, resource or prompt returned, as the bytes of a result.
+"""Encoding of the return values of tools, resources and prompts.
 
-The common case, a string, is spliced together; whatever else a function returns goes through the
-encoder once.
+The common case, a string, is spliced together; other values pass through the encoder once.
 """
 
 import base64
@@ -39,22 +38,27 @@ _BLOCKS = frozenset(
 
 
 class EncodedResult(Struct, frozen=True, gc=False):
-    """A tool's result. `plain`: every revision can read it, nobody has to look inside again."""
+    """The result of a tool. If `plain` is True, it is the same in every revision."""
 
     result: bytes
     plain: bool = True
 
 
 def as_content(value: Any, tail: bytes = b"}") -> EncodedResult:
-    """SRV-29: strings become text, content blocks pass, other values become JSON text.
+    """Encode the return value of a tool (SRV-29).
 
-    Bytes become an embedded resource; a list may mix strings and blocks.
+    Strings become text, content blocks are passed through, and other values become JSON text. Bytes
+    become an embedded resource; a list may mix strings and blocks.
 
-    `tail` closes the object, with the members that the era adds; so that a big text is copied once.
+    `tail` closes the object with the members that the era adds. The encoder appends it itself, so
+    that a large text is copied only once.
     """
+    # The exact type, because a subclass of str may have its own `__str__`; it is handled at the
+    # end.
     if type(value) is str:
         return EncodedResult(text_result(value, tail))
     if value is None:
+        # The result must have at least one block.
         return EncodedResult(b'{"content":[{"type":"text","text":""}]%b' % tail)
     if is_result(value):
         return _whole_result(value, tail)
@@ -68,40 +72,42 @@ def as_content(value: Any, tail: bytes = b"}") -> EncodedResult:
 
 
 def json_of(value: Any) -> bytes:
-    """Encode what a function returned: also pydantic models and paths.
+    """Encode a return value, including pydantic models and paths.
 
     Raises:
-        TypeError: if it has no JSON form.
+        TypeError: The value has no JSON form.
     """
     try:
         return _encode_any(value)
-    except UnicodeEncodeError:  # half an emoji
+    # A lone surrogate, such as half of an emoji, cannot be encoded as UTF-8.
+    except UnicodeEncodeError:
         return to_json(msgspec.to_builtins(value, builtin_types=(Raw,), enc_hook=to_plain))
 
 
 def text_result(text: str, tail: bytes) -> bytes:
-    """The most frequent result of all, without a detour."""
+    """Encode a text result. A separate function, because it is the most frequent result."""
     try:
         encoded = _encode(text)
-    except UnicodeEncodeError:  # half an emoji
+    # A lone surrogate, such as half of an emoji, cannot be encoded as UTF-8.
+    except UnicodeEncodeError:
         encoded = to_json(text)
     return b"".join((b'{"content":[{"type":"text","text":', encoded, b"}]", tail))
 
 
 def error_content(error: MCPToolError, tail: bytes = b"}") -> EncodedResult:
-    """SRV-20: one text block with the JSON of the error, and the flag."""
+    """Encode an error as one text block with its JSON, and `isError` (SRV-20)."""
     text = to_json(to_json(error.to_dict()).decode())
     return EncodedResult(b'{"content":[{"type":"text","text":%b}],"isError":true%b' % (text, tail))
 
 
 def resource_contents(uri: str, mime_type: str | None, value: Any) -> list[Any]:
-    """What a content provider returned, as the list of a read's contents."""
+    """Convert the return value of a content provider to the contents of a read result."""
     values = value if isinstance(value, list) else [value]
     return [_resource_content(uri, mime_type, item) for item in values]
 
 
 def prompt_messages(value: Any) -> list[Any]:
-    """What a prompt function returned: strings are the user's words, the rest is taken as it is."""
+    """Convert the return value of a prompt to messages: strings are messages of the user."""
     values = value if isinstance(value, list | tuple) else [value]
     return [_prompt_message(item) for item in values]
 
@@ -130,18 +136,20 @@ def _prompt_message(value: Any) -> Any:
 
 
 def is_block_type(kind: Any) -> bool:
-    """A content block of the protocol, and not somebody's struct that also has a `type`."""
+    """Return True for a content block of the protocol."""
     if not isinstance(kind, type) or not issubclass(kind, Struct):
         return False
+    # The tag is checked too, because other structs may have a field `type`.
     config = kind.__struct_config__
     return config.tag_field == "type" and config.tag in _BLOCKS
 
 
 def is_result_type(kind: Any) -> bool:
-    """A whole CallToolResult, as the typed struct."""
+    """Return True for a complete CallToolResult."""
     return (
         isinstance(kind, type)
         and issubclass(kind, Struct)
+        # Identified by its field, so that importing the types is not necessary.
         and "structured_content" in kind.__struct_fields__
     )
 
@@ -163,7 +171,10 @@ def _block(value: Any) -> Any:
 
 
 def _is_mixed_content(values: Sequence[Any]) -> bool:
-    """Blocks, perhaps with strings between them; strings alone are a value like any other."""
+    """Return True for blocks with or without strings between them.
+
+    A list of strings alone is encoded as JSON, like any other value.
+    """
     return any(map(_is_block, values)) and all(_is_block(v) or isinstance(v, str) for v in values)
 
 
@@ -175,7 +186,7 @@ def _whole_result(value: Any, tail: bytes) -> EncodedResult:
 
 
 def _merged(body: bytes, tail: bytes) -> bytes:
-    """A result that its author wrote whole, with the members of the tail that it does not have."""
+    """Add the members of the tail to a complete result; members of the result take precedence."""
     if tail == b"}":
         return body
     added = msgspec.json.decode(b"{" + tail.lstrip(b","), type=dict[str, Raw])

@@ -1,4 +1,4 @@
-"""Pictures, sounds and files as tools return them: `return Image(path="plot.png")`."""
+"""Images, sounds and files that tools return: `return Image(path="plot.png")`."""
 
 import base64
 from os import PathLike
@@ -9,28 +9,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Audio", "File", "Image", "Media", "embedded"]
 
-# Subtypes that are not called like the file's extension.
+# Subtypes that differ from the extension of the file.
 _SUBTYPES = {"jpg": "jpeg", "svg": "svg+xml", "tif": "tiff", "ico": "x-icon"}
 _SOUNDS = {"mp3": "mpeg", "m4a": "mp4", "oga": "ogg", "opus": "ogg"}
 
 
 class Media:
-    """Something that becomes one content block of a result."""
+    """Return value that becomes one content block of a result."""
 
     def block(self) -> "ImageContent | AudioContent | EmbeddedResource":
-        """The block that the client gets."""
+        """Return the content block for the client."""
         raise NotImplementedError
 
 
 class Image(Media):
-    """A picture, from its bytes or from a file, which is read at once.
+    """An image from bytes or from a file, which is read immediately.
 
-    `format` is what follows `image/` in the type of the data ("png", "jpeg"); of a file it is known
-    by the extension, of bytes by how they begin.
+    `format` is the MIME subtype ("png", "jpeg"). By default it is derived from the extension of the
+    file or from the first bytes of the data.
 
     Raises:
-        OSError: if the file cannot be read.
-        TypeError: if not exactly one of `data` and `path` is given.
+        OSError: The file cannot be read.
+        TypeError: Not exactly one of `data` and `path` is given.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Image(Media):
 
 
 class Audio(Media):
-    """A sound, from its bytes or from a file; like `Image`, with `audio/wav` for unknown bytes."""
+    """A sound from bytes or from a file; like `Image`, with `audio/wav` for unknown data."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Audio(Media):
 
 
 class File(Media):
-    """A file with its contents, as an embedded resource: text if it is UTF-8, else base64.
+    """A file with its contents as an embedded resource: text if it is UTF-8, otherwise base64.
 
     Raises:
-        OSError: if it cannot be read.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: str | PathLike[str], *, mime_type: str | None = None) -> None:
@@ -92,7 +92,7 @@ class File(Media):
 def embedded(
     uri: str | None, data: bytes, mime_type: str | None = None, *, text: bool = False
 ) -> "EmbeddedResource":
-    """A resource with its contents; bytes without a name are called after what they are."""
+    """Return a resource with its contents. Without a URI, the URI is the digest of the data."""
     from ...protocol.types.content import EmbeddedResource, ResourceContents
 
     if uri is None:
@@ -110,7 +110,7 @@ def embedded(
 
 def _read(what: str, data: bytes | None, path: str | PathLike[str] | None) -> tuple[bytes, str]:
     if (data is None) == (path is None):
-        raise TypeError(f"{what} is made of data or of a path: give one of them")
+        raise TypeError(f"{what} requires exactly one of data and path")
     if data is not None:
         return bytes(data), ""
     from pathlib import Path
@@ -134,6 +134,7 @@ def _text(data: bytes) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
+    # A NUL byte is valid UTF-8 but a sign of binary data.
     return None if "\0" in text else text
 
 

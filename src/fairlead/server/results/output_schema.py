@@ -1,4 +1,4 @@
-"""Structured output: the schema of what a tool returns, and results that keep to it."""
+"""Structured output: the output schema of a tool and the validation of its results."""
 
 import collections.abc
 import types
@@ -25,27 +25,28 @@ from .encode_result import (
 
 __all__ = ["OutputSchema", "OutputSpec", "output_of"]
 
-# A JSON Schema; a type; True: from the annotation, whatever it is; False: none; None: from the
-# annotation, if that is an object in JSON.
+# A JSON Schema; a type; True: the return annotation; False: no schema; None: the return annotation
+# if it is an object in JSON.
 OutputSchema: TypeAlias = dict[str, Any] | type | types.UnionType | bool | None
 
 
 class OutputSpec:
-    """What a tool promises about its results."""
+    """The output schema of a tool, and the validation and encoding of its results."""
 
     def __init__(self, schema: dict[str, Any], kind: Any = None, *, wrapped: bool = False) -> None:
         self.schema = schema
-        self._wrapped = wrapped  # no object: it travels as {"result": value}
+        self._wrapped = wrapped  # not an object in JSON: sent as {"result": value}
         self._checker = Checker(schema, "result")
         self._decode = None
+        # Decoding is faster than validation against the schema, where it can replace it.
         if kind is not None and _reads_back(kind, set()):
             self._decode = msgspec.json.Decoder(kind).decode
 
     def convert(self, value: Any, tail: bytes = b"}") -> EncodedResult:
-        """The result with its structured content, and the same as a text block.
+        """Return the result with its structured content, and the same JSON as a text block.
 
         Raises:
-            MCPToolError: if the value does not fit the schema.
+            MCPToolError: The value does not match the schema.
         """
         if is_result(value):
             return self._whole(value, tail)
@@ -63,12 +64,16 @@ class OutputSpec:
         )
 
     def warm_up(self) -> None:
-        """Compile what every result is checked with. Raises `ValueError` for a broken schema."""
+        """Compile the validator that every result needs.
+
+        Raises:
+            ValueError: The schema is invalid.
+        """
         if self._decode is None:
             self._checker.compile()
 
     def _check(self, body: bytes) -> None:
-        """What msgspec can read back as the declared type fits; else the schema has to say."""
+        """Validate the JSON of a value by decoding it as its type, or against the schema."""
         if self._decode is not None:
             try:
                 self._decode(body)
@@ -81,7 +86,7 @@ class OutputSpec:
             raise _unfit(problems)
 
     def _whole(self, value: Any, tail: bytes) -> EncodedResult:
-        """A result that its author wrote: checked, unless it says that the tool failed."""
+        """Validate and encode a complete result. Error results are not validated."""
         if value.is_error is not True:
             structured = value.structured_content
             if structured is msgspec.UNSET:
@@ -93,25 +98,24 @@ class OutputSpec:
 
 
 def output_of(given: Any, returns: Any, where: str) -> OutputSpec | None:
-    """What a tool promises, by what its author says (`OutputSchema`) and its return annotation.
+    """Return the output specification of a tool, from `OutputSchema` and its return annotation.
 
     Raises:
-        TypeError: if a schema is asked for and the type has none.
-        ValueError: if the schema that is given is none.
+        TypeError: A schema is requested, but the type has none.
+        ValueError: The given schema is invalid.
     """
     if given is False:
         return None
     if isinstance(given, dict):
-        output = OutputSpec(
-            msgspec.json.decode(to_json(given))
-        )  # a copy: later changes are not ours
+        # A copy, because the caller may change its dict later.
+        output = OutputSpec(msgspec.json.decode(to_json(given)))
         try:
             output.warm_up()
         except ValueError as exc:
-            raise ValueError(f"{where}: the output schema cannot be used: {exc}") from exc
+            raise ValueError(f"{where}: invalid outputSchema: {exc}") from exc
         return output
     if given is True and returns is None:
-        raise TypeError(f"{where}: annotate what it returns; its output schema is made from that")
+        raise TypeError(f"{where}: output_schema=True requires a return annotation")
     derived = given is None
     kind = to_msgspec_type(_awaited(returns) if derived or given is True else given)
     forms = SchemaBuilder(output=True)
@@ -122,16 +126,17 @@ def output_of(given: Any, returns: Any, where: str) -> OutputSpec | None:
     except TypeError as exc:
         if derived:
             return None
-        raise TypeError(f"{where}: what it returns has no JSON form: {exc}") from exc
+        raise TypeError(f"{where}: the return type has no JSON form: {exc}") from exc
     schema = forms.root(form.schema)
     if schema.get("type") == "object":
         return OutputSpec(schema, kind)
+    # `structuredContent` must be an object, so other values are wrapped.
     schema = {"type": "object", "properties": {"result": form.schema}, "required": ["result"]}
     return OutputSpec(forms.root(schema), kind, wrapped=True)
 
 
 def _is_object(kind: Any) -> bool:
-    """Is it a class whose values are objects in JSON, or `dict[str, X]`?"""
+    """Return True for a class whose values are objects in JSON, and for `dict[str, X]`."""
     if typing.get_origin(kind) is Annotated:
         return _is_object(typing.get_args(kind)[0])
     if typing.get_origin(kind) in (dict, collections.abc.Mapping):
@@ -143,14 +148,17 @@ def _is_object(kind: Any) -> bool:
 
 
 def _awaited(kind: Any) -> Any:
-    """`Awaitable[X]` and `Coroutine[..., X]` say what is there in the end."""
+    """Return the X of `Awaitable[X]` and `Coroutine[..., X]`."""
     if typing.get_origin(kind) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return typing.get_args(kind)[-1]
     return kind
 
 
 def _reads_back(kind: Any, seen: set[Any]) -> bool:
-    """Can msgspec read it without anybody's code: no hooks, no `__post_init__`?"""
+    """Return True if msgspec can decode a type without running hooks or `__post_init__`.
+
+    Validating a result must not run user code a second time.
+    """
     try:
         msgspec.json.schema_components([kind])
     except TypeError:
@@ -175,7 +183,7 @@ def _unfit(found: list[FieldError]) -> MCPToolError:
     problems = bounded(found)
     text = "; ".join(f"{problem.field}: {problem.constraint}" for problem in problems)
     return MCPToolError(
-        f"The result does not fit the output schema: {text}",
+        f"The result does not match the output schema: {text}",
         code=MCPErrorCode.EXECUTION_ERROR,
         field_errors=[{"field": p.field, "constraint": p.constraint} for p in problems],
     )

@@ -1,4 +1,4 @@
-"""Results with what the caller's era expects around them."""
+"""Members that the era of the client requires in results."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ __all__ = ["ResultEnvelope"]
 
 
 class ResultEnvelope:
-    """Ends results of the stateless era, which say who answers and for how long it holds."""
+    """Builder of complete results. Stateless results name the server and their cache lifetime."""
 
     def __init__(
         self, info: dict[str, Any], freshness: bytes = b'"ttlMs":0,"cacheScope":"private"'
     ) -> None:
-        """`info` is how the server calls itself, `freshness` what its lists say by default."""
+        """`info` is the `serverInfo`; `freshness` holds the default cache members of lists."""
         self.complete = b',"resultType":"complete","_meta":{"%b":%b}}' % (
             SERVER_INFO_KEY.encode(),
             to_json(info),
@@ -25,15 +25,15 @@ class ResultEnvelope:
         self._cacheable = b"," + freshness + self.complete
 
     def tail(self, caller: Caller) -> bytes:
-        """What closes a result behind its members."""
+        """Return the end of a result, after its members."""
         return self.complete if caller.stateless else b"}"
 
     def answered(self, members: bytes, caller: Caller) -> bytes:
-        """A result from its members, without the braces."""
+        """Return a result from its members, given without braces."""
         return b"{%b%b" % (members, self.tail(caller))
 
     def listed(self, members: bytes, caller: Caller, freshness: bytes | None = None) -> bytes:
-        """The same for a result that may be kept."""
+        """Return a result that may be cached, from its members."""
         if not caller.stateless:
             return b"{%b}" % members
         if freshness is not None:
@@ -41,7 +41,7 @@ class ResultEnvelope:
         return b"{%b%b" % (members, self._cacheable)
 
     def called(self, result: bytes, caller: Caller) -> bytes:
-        """The result of a tool of our own."""
+        """Return the result of a tool that the gateway itself provides."""
         if caller.stateless:
             return result[:-1] + self.complete
         return bytes(downgrade_result("tools/call", Raw(result), caller.revision))

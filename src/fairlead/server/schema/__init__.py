@@ -1,1 +1,1 @@
-"""JSON Schemas from Python signatures: types, docstrings, validation of arguments."""
+"""JSON Schemas of Python signatures, and the decoding of arguments."""

@@ -1,7 +1,7 @@
-"""What `Annotated` says about a type, whoever's words it is said in.
+"""Constraints and descriptions in `Annotated`.
 
-msgspec's Meta, plain strings, our Header, pydantic's Field and annotated_types are all read by
-their attributes, so that nothing has to be imported to know them.
+msgspec's Meta, plain strings, our Header, pydantic's Field and annotated_types are recognized by
+their attributes, so that these libraries need not be imported.
 """
 
 import re
@@ -32,10 +32,10 @@ KEYWORDS = {
 
 
 def with_meta(base: Any, notes: Iterable[Any]) -> Any:
-    """A type with what the notes say about it, as msgspec's `Meta`."""
+    """Return a type with its annotations as msgspec's `Meta`."""
     limits, words, extra = read_notes(notes)
     if limits and typing.get_origin(base) in (Union, types.UnionType):
-        # Said of `int | None`, a limit means the number.
+        # A limit on `int | None` applies to the number only.
         options = typing.get_args(base)
         bounded = [o if o is type(None) else Annotated[o, msgspec.Meta(**limits)] for o in options]
         base, limits = Union[tuple(bounded)], {}  # noqa: UP007
@@ -47,7 +47,9 @@ def with_meta(base: Any, notes: Iterable[Any]) -> Any:
 
 
 def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Limits by msgspec's names, title, description and examples, and more for the schema."""
+    """Return the limits by msgspec's names, the texts (title, description, examples) and other
+    keywords.
+    """
     limits: dict[str, Any] = {}
     words: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -61,6 +63,7 @@ def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], di
         if isinstance(note, msgspec.Meta) and note.tz is not None:
             words["tz"] = note.tz
         for name in KEYWORDS:
+            # An unrelated object may have a method of the same name.
             if (limit := getattr(note, name, None)) is not None and not callable(limit):
                 limits[name] = _limit(name, limit)
         for name, attribute, kind in _WORDS:
@@ -69,6 +72,7 @@ def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], di
         for attribute in ("json_schema_extra", "extra_json_schema"):
             if isinstance(more := getattr(note, attribute, None), dict):
                 extra.update(more)
+        # pydantic's FieldInfo keeps its constraints in a list of annotated_types.
         if isinstance(inner := getattr(note, "metadata", None), list | tuple):
             deeper = read_notes(inner)
             limits.update(deeper[0])
@@ -89,12 +93,12 @@ def _limit(name: str, value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == int(value) else float(value)
     if not isinstance(value, int | float):
-        raise TypeError(f"{name}={value!r}: a limit in a JSON Schema is a number")
+        raise TypeError(f"{name}={value!r}: a limit must be a number")
     return value
 
 
 def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
-    """Whether a value keeps a limit, named as msgspec does."""
+    """Return True if a value satisfies a limit, named as in msgspec."""
     match name:
         case "ge":
             return bool(value >= limit)
@@ -115,8 +119,9 @@ def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> Callable[[str], bool]:
-    """Return whether a pattern matches somewhere: in linear time, unless it needs look-around."""
+    """Return a function that searches a pattern in linear time, unless it has look-around."""
     try:
+        # The linear engine is loaded on first use: few tools have patterns.
         from ...redaction.linear_regex import LinearPattern
 
         return LinearPattern(text).matches

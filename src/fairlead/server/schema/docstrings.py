@@ -1,6 +1,7 @@
-"""What a docstring says about parameters.
+"""Descriptions of parameters in docstrings.
 
-Read are "Args:" with indented lines (Google), "Parameters" underlined (numpy), and ":param x:".
+Supported are "Args:" with indented lines (Google), an underlined "Parameters" (numpy) and ":param
+x:" (reST).
 """
 
 import re
@@ -14,7 +15,7 @@ _HEADINGS = ("args:", "arguments:", "parameters:", "params:")
 
 
 def parameter_texts(doc: str) -> dict[str, str]:
-    """What a docstring says about each parameter."""
+    """Return the description of each parameter in a docstring."""
     lines = doc.splitlines()
     texts: dict[str, list[str]] = {}
     for index, line in enumerate(lines):
@@ -33,6 +34,7 @@ def _read_section(lines: list[str], entry: re.Pattern[str], texts: dict[str, lis
     margin = min((_indent(line) for line in lines if line.strip()), default=0)
     current: list[str] | None = None
     for line in lines:
+        # Only the outermost level has names; deeper lines continue a description.
         match = entry.match(line.strip()) if _indent(line) == margin else None
         if match:
             current = texts[match[1]] = list(match.groups()[1:])
@@ -41,7 +43,7 @@ def _read_section(lines: list[str], entry: re.Pattern[str], texts: dict[str, lis
 
 
 def _indented(lines: list[str], margin: int, *, keep: bool = False) -> list[str]:
-    """The lines that belong to the one above them; blank lines between only with `keep`."""
+    """Return the lines that are indented below a line; `keep` includes blank lines."""
     found = []
     for line in lines:
         if (line.strip() or not keep) and (not line.strip() or _indent(line) <= margin):

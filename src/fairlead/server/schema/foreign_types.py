@@ -1,4 +1,4 @@
-"""Types that msgspec does not know and we do: paths, and pydantic's, without importing either."""
+"""Types that msgspec does not support: paths and pydantic types, without importing either."""
 
 import sys
 from collections.abc import Callable
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def converter(kind: Any) -> Callable[[Any, bool], Any]:
-    """`Form.convert` of a type that msgspec knows."""
+    """Return the `convert` function of a type that msgspec supports."""
 
     def convert(value: Any, strict: bool) -> Any:
         return msgspec.convert(value, kind, strict=strict, dec_hook=from_json)
@@ -27,7 +27,7 @@ def converter(kind: Any) -> Callable[[Any, bool], Any]:
 
 
 def from_json(kind: type, value: Any) -> Any:
-    """Make a value of a type that msgspec does not know: its `dec_hook`."""
+    """Convert a value to a type that msgspec does not support; used as `dec_hook`."""
     if is_path(kind):
         return kind(require_type(value, str))
     adapter = adapter_of(kind)
@@ -39,7 +39,7 @@ def from_json(kind: type, value: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """What the encoder asks about values that it does not know: its `enc_hook`."""
+    """Convert a value that msgspec does not support for encoding; used as `enc_hook`."""
     if as_model(type(value)) is not None:
         return msgspec.Raw(value.model_dump_json(by_alias=True).encode())
     if is_path(type(value)):
@@ -51,20 +51,22 @@ def to_plain(value: Any) -> Any:
 
 
 def as_model(kind: Any) -> Any:
-    """The type itself if it is a pydantic model. Who has one has imported pydantic already."""
+    """Return the type itself if it is a pydantic model, otherwise None."""
+    # A program that defines a model has imported pydantic already.
     pydantic = sys.modules.get("pydantic")
     model = getattr(pydantic, "BaseModel", None)
     return kind if model and isinstance(kind, type) and issubclass(kind, model) else None
 
 
 def is_path(kind: type) -> bool:
-    """Whether it is a kind of `pathlib` path. Whoever has one has imported that module."""
+    """Return True for a `pathlib` path type."""
+    # A program that uses a path has imported pathlib already.
     pathlib = sys.modules.get("pathlib")
     return pathlib is not None and issubclass(kind, pathlib.PurePath)
 
 
 def adapter_of(kind: type) -> Any:
-    """Pydantic's way to read a type: a model itself, an adapter for its other types."""
+    """Return pydantic's decoder of a type: a model itself, an adapter for other types."""
     if as_model(kind) is not None:
         return kind
     pydantic = sys.modules.get("pydantic")
@@ -74,7 +76,11 @@ def adapter_of(kind: type) -> Any:
 
 
 def require_type(value: Any, kind: type) -> Any:
-    """The value itself. Raises `TypeError` if it is of another type."""
+    """Return the value.
+
+    Raises:
+        TypeError: The value has another type.
+    """
     if not isinstance(value, kind):
-        raise TypeError(f"{type(value).__name__} instead of {kind.__name__}")
+        raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")
     return value

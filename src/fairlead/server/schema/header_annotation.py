@@ -1,4 +1,4 @@
-"""`Header`: the annotation of a parameter that also travels as an HTTP header."""
+"""`Header`: the annotation of a parameter that is also sent as an HTTP header."""
 
 from typing import Any
 
@@ -9,14 +9,15 @@ __all__ = ["Header", "flat_headers"]
 
 
 class Header:
-    """Put into a parameter's `Annotated`: its value also travels as `Mcp-Param-<name>` over HTTP.
+    """Annotation of a parameter whose value is also sent as the HTTP header `Mcp-Param-<name>`.
 
     Raises:
-        TypeError: if no header can have this name.
+        TypeError: The name is not a valid header name.
     """
 
     def __init__(self, name: str) -> None:
-        from ...protocol.headers import is_header_name  # few servers have any
+        # Loaded on first use: few tools have header arguments.
+        from ...protocol.headers import is_header_name
 
         if not is_header_name(name):
             raise TypeError(f"{name!r} is not the name of a header: letters, digits and - only")
@@ -27,10 +28,11 @@ class Header:
 
 
 def flat_headers(schema: dict[str, Any]) -> dict[str, Any]:
-    """Parameters with a header get schemas that show their type: no union with null, no `$ref`.
+    """Return a schema in which parameters with a header show their type: no union with null, no
+    `$ref`.
 
-    A client leaves a tool out whose header has another type, and does not look far. The decoder
-    accepts null all the same.
+    Clients drop a tool if the type of a header parameter is not a string, integer or boolean, and
+    they do not resolve references. The decoder still accepts null.
     """
     properties = dict(schema["properties"])
     for name, entry in schema["properties"].items():

@@ -1,4 +1,4 @@
-"""Types in msgspec's words, as far as it has words for them."""
+"""Conversion of types to equivalent types that msgspec supports."""
 
 import collections.abc
 import dataclasses
@@ -33,11 +33,11 @@ OBJECTS: tuple[Any, ...] = (dict, collections.abc.Mapping, collections.abc.Mutab
 
 
 def to_msgspec_type(kind: Any) -> Any:
-    """The same type in msgspec's words: what `Annotated` says, whoever's way it is said in, as a
-    `Meta`."""
+    """Return the equivalent type for msgspec, with `Annotated` metadata as `Meta`."""
     if kind is object:
         return Any
     if kind in (datetime.datetime, datetime.time):
+        # msgspec adds the format only to types that require a time zone.
         name = "date-time" if kind is datetime.datetime else "time"
         return Annotated[kind, msgspec.Meta(extra_json_schema={"format": name})]
     origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -47,6 +47,7 @@ def to_msgspec_type(kind: Any) -> Any:
         return Union[tuple(to_msgspec_type(option) for option in args)]  # noqa: UP007 - made while running
     if origin in ARRAYS or origin in OBJECTS:
         inner = tuple(arg if arg is Ellipsis else to_msgspec_type(arg) for arg in args)
+        # msgspec does not decode iterables and iterators, so they receive a list.
         if origin in READ_AS_LIST:
             return list[inner[0]]  # type: ignore[valid-type]
         return kind if inner == args else origin[inner]
@@ -54,7 +55,7 @@ def to_msgspec_type(kind: Any) -> Any:
 
 
 def has_foreign_notes(kind: Any, seen: set[Any] | None = None) -> bool:
-    """Is a field of a class in it annotated in words that msgspec does not read?"""
+    """Return True if a field of a class has annotations that msgspec does not support."""
     seen = set() if seen is None else seen
     notes: tuple[Any, ...] = ()
     inner = typing.get_args(kind)
@@ -70,7 +71,7 @@ def has_foreign_notes(kind: Any, seen: set[Any] | None = None) -> bool:
         return False
     seen.add(kind)
     if dataclasses.is_dataclass(kind) and hasattr(kind, "__pydantic_validator__"):
-        return True  # pydantic's kind of dataclass, which checks itself when it is made
+        return True  # a pydantic dataclass, which validates itself
     if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag is not None:
-        return False  # only msgspec knows how to tell tagged ones apart
+        return False  # only msgspec can distinguish tagged structs
     return any(has_foreign_notes(field.kind, seen) for field in object_fields(kind) or ())

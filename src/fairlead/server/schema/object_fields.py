@@ -1,4 +1,4 @@
-"""The fields of classes that are objects in JSON."""
+"""Fields of classes that are objects in JSON."""
 
 import dataclasses
 import typing
@@ -12,7 +12,7 @@ __all__ = ["Field", "object_fields", "with_default"]
 
 
 class Field(NamedTuple):
-    """One of them: what it is called in JSON and in Python, its type, and whether it may miss."""
+    """One field: its names in JSON and in Python, its type, and whether it is required."""
 
     key: str
     name: str
@@ -22,10 +22,10 @@ class Field(NamedTuple):
 
 
 def object_fields(kind: Any) -> list[Field] | None:
-    """The fields of a class that is an object in JSON; None if it is none.
+    """Return the fields of a class that is an object in JSON, otherwise None.
 
     Raises:
-        TypeError: if an annotation in it cannot be resolved.
+        TypeError: An annotation of the class cannot be resolved.
     """
     if not isinstance(kind, type):
         return None
@@ -45,13 +45,13 @@ def object_fields(kind: Any) -> list[Field] | None:
 
 
 def with_default(schema: dict[str, Any], field: Field) -> dict[str, Any]:
-    """The schema of a field, with its default if JSON can carry that."""
+    """Return the schema of a field with its default, if the default has a JSON form."""
     if field.default is msgspec.NODEFAULT:
         return schema
     try:
         plain = msgspec.json.decode(msgspec.json.encode(field.default, enc_hook=to_plain))
     except (TypeError, ValueError, msgspec.MsgspecError):
-        return schema  # a default that JSON cannot carry
+        return schema  # the default has no JSON form
     return {**schema, "default": plain}
 
 
@@ -72,7 +72,7 @@ def _dataclass_fields(kind: Any) -> list[Field]:
 
 
 def _bare(kind: Any) -> Any:
-    """Without `Required` and `NotRequired`."""
+    """Return the type without `Required` and `NotRequired`."""
     if typing.get_origin(kind) in (typing.Required, typing.NotRequired):
         return typing.get_args(kind)[0]
     return kind

@@ -1,8 +1,8 @@
-"""How Python types look in JSON, and how their values come back from it.
+"""JSON Schemas of Python types, and conversion of JSON values to these types.
 
-msgspec knows most types. What it does not (paths, pydantic models) it asks our hooks; what it
-refuses (a union of two objects, `Literal[1.5]`, an enum of numbers and strings) is taken apart here
-until the parts are types that it knows.
+msgspec supports most types, and calls our hooks for some others (paths, pydantic models). Types
+that it rejects (a union of two objects, `Literal[1.5]`, an enum of numbers and strings) are split
+here until the parts are supported.
 """
 
 import enum
@@ -25,10 +25,10 @@ __all__ = ["SchemaBuilder", "TypeSchema"]
 
 
 class TypeSchema(NamedTuple):
-    """One type: its schema, and what makes a value of it from decoded JSON.
+    """The schema of one type, and the function that converts decoded JSON to it.
 
-    `convert(value, strict)` raises ValueError, TypeError or msgspec.ValidationError. Unless strict,
-    it reads numbers and booleans from strings.
+    `convert(value, strict)` raises ValueError, TypeError or msgspec.ValidationError. Unless
+    `strict` is True, it converts strings to numbers and booleans.
     """
 
     schema: dict[str, Any]
@@ -36,28 +36,32 @@ class TypeSchema(NamedTuple):
 
 
 class SchemaBuilder:
-    """The forms of several types that share their definitions (`defs`, for `$defs`)."""
+    """Builder of schemas for several types that share their definitions (`defs`, for `$defs`)."""
 
     def __init__(self, *, output: bool = False) -> None:
         self.defs: dict[str, Any] = {}
         self._output = output
-        self._unread: dict[str, Any] = {}  # definitions as they came, to know them again
+        self._unread: dict[str, Any] = {}  # definitions before renaming, to recognize equal ones
         self._objects: dict[Any, TypeSchema] = {}
 
     def native(self, kind: Any) -> TypeSchema:
-        """The form of a type that msgspec knows, alone or with our hooks; `TypeError` if not."""
+        """Return the schema of a type that msgspec supports, alone or with our hooks.
+
+        Raises:
+            TypeError: msgspec does not support the type.
+        """
         if has_foreign_notes(kind):
-            raise TypeError("msgspec would not read what its fields are annotated with")
+            raise TypeError("msgspec does not support the annotations of its fields")
         (schema,), components = msgspec.json.schema_components(
             [kind], schema_hook=self._foreign, ref_template="#/$new/{name}"
         )
         return TypeSchema(self._adopt(schema, components), converter(kind))
 
     def of(self, kind: Any) -> TypeSchema:
-        """The form of any type that has one.
+        """Return the schema of any type that has one.
 
         Raises:
-            TypeError: if it has none.
+            TypeError: The type has no schema.
         """
         try:
             return self.native(kind)
@@ -68,7 +72,7 @@ class SchemaBuilder:
             return form
 
     def root(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """A schema that stands alone: not a reference, and with the definitions it needs."""
+        """Return a complete schema: not a reference, and with the definitions that it needs."""
         name = referenced_name(schema)
         if name is not None:
             schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}
@@ -84,7 +88,7 @@ class SchemaBuilder:
         return {**schema, "$defs": defs} if defs else schema
 
     def _foreign(self, kind: type) -> dict[str, Any]:
-        """The schema of what only we know: msgspec's `schema_hook`."""
+        """Return the schema of a type that msgspec does not support; used as `schema_hook`."""
         if is_path(kind):
             return {"type": "string", "format": "path"}
         adapter = adapter_of(kind)
@@ -94,12 +98,12 @@ class SchemaBuilder:
         method = adapter.json_schema if as_model(kind) is None else adapter.model_json_schema
         try:
             schema: dict[str, Any] = method(ref_template="#/$new/{model}", mode=mode)
-        except RuntimeError as exc:  # pydantic's, for a model with a field that has no schema
+        except RuntimeError as exc:  # pydantic's error for a model with a field that has no schema
             raise TypeError(f"{kind.__qualname__}: {exc}") from exc
         return self._adopt(schema, schema.pop("$defs", {}))
 
     def _adopt(self, schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-        """Take new definitions over; two that differ cannot have one name."""
+        """Add definitions under unique names and return the schema with these names."""
         names = {}
         for name, content in components.items():
             free, count = name, 2
@@ -112,7 +116,7 @@ class SchemaBuilder:
         return self._finished(schema, names)
 
     def _finished(self, schema: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-        """With the final names of what it refers to."""
+        """Return the schema with the final names of its references."""
         found: dict[str, Any] = rename_references(schema, names, self._output)
         return found
 
@@ -161,17 +165,17 @@ class SchemaBuilder:
 
         def convert(value: Any, strict: bool) -> Any:
             ways = (True,) if strict else (True, False)
-            if isinstance(value, dict):  # those first that use most of what was given
+            if isinstance(value, dict):  # Options that use most of the given members come first.
                 likely = sorted(options, key=lambda option: unused(option, value))
                 attempts = [(option, way) for option in likely for way in ways]
-            else:  # a string is rather a string than a number
+            else:  # A string remains a string if one of the options accepts it.
                 attempts = [(option, way) for way in ways for option in options]
             for option, way in attempts:
                 try:
                     return option.convert(value, way)
                 except _DOES_NOT_FIT:
                     pass
-            raise ValueError("fits none of the types it may have")
+            raise ValueError("does not match any of the allowed types")
 
         return TypeSchema({"anyOf": [option.schema for option in options]}, convert)
 
@@ -207,6 +211,7 @@ class SchemaBuilder:
         return TypeSchema(
             {"type": "object", "additionalProperties": values.schema},
             lambda given, strict: {
+                # Keys of JSON objects are always strings, so they are never converted strictly.
                 keys.convert(k, False): values.convert(v, strict)
                 for k, v in require_type(given, dict).items()
             },
@@ -216,14 +221,14 @@ class SchemaBuilder:
         name = re.sub(r"[^\w.\-]", "_", kind.__name__)
         while name in self.defs:
             name += "_"
-        self.defs[name] = {}  # taken, also while a field refers back to it
+        self.defs[name] = {}  # Reserved now, because a field may refer to this class again.
         forms: dict[str, tuple[str, TypeSchema]] = {}
 
         def convert(value: Any, strict: bool) -> Any:
             given = require_type(value, dict)
             missing = [f.key for f in fields if f.required and f.key not in given]
             if missing:
-                raise ValueError(f"{', '.join(missing)} missing")
+                raise ValueError(f"missing: {', '.join(missing)}")
             values = {
                 name: form.convert(given[key], strict)
                 for key, (name, form) in forms.items()
@@ -231,6 +236,7 @@ class SchemaBuilder:
             }
             return kind(**values)
 
+        # Registered before its fields are read, which ends the recursion of a recursive class.
         form = self._objects[kind] = TypeSchema({"$ref": f"#/$defs/{name}"}, convert)
         for field in fields:
             forms[field.key] = (field.name, self.of(to_msgspec_type(field.kind)))
@@ -243,7 +249,8 @@ class SchemaBuilder:
         if not any(field.required for field in fields):
             del self.defs[name]["required"]
         doc = inspect.cleandoc(kind.__doc__ or "")
-        if doc and not doc.startswith(f"{kind.__name__}("):  # a dataclass writes its own
+        # The default docstring of a dataclass is its signature.
+        if doc and not doc.startswith(f"{kind.__name__}("):
             self.defs[name]["description"] = doc
         return form
 
@@ -270,17 +277,18 @@ def _one_of(members: dict[Any, Any]) -> Callable[[Any, bool], Any]:
         try:
             return members[_key(value)]
         except (KeyError, TypeError):
-            raise ValueError("is not one of the values it may have") from None
+            raise ValueError("is not one of the allowed values") from None
 
     return convert
 
 
 def _key(value: Any) -> Any:
-    """`True` is not 1 in JSON, although 1.0 is."""
+    """Return a key that distinguishes `True` from 1, as JSON does; 1 and 1.0 are equal."""
     return (isinstance(value, bool), value)
 
 
 def _reason(kind: Any, exc: TypeError) -> str:
+    # msgspec's message describes its own hooks, which do not concern the author of a tool.
     if str(exc).startswith("Generating JSON schema for custom types"):
-        return f"{getattr(kind, '__qualname__', kind)} is no type of JSON"
+        return f"{getattr(kind, '__qualname__', kind)} is not a JSON type"
     return str(exc).partition("\n")[0]

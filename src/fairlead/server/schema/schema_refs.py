@@ -1,4 +1,4 @@
-"""Schemas that refer to definitions, and what the definitions are called."""
+"""References between schemas and the names of their definitions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ __all__ = ["referenced_name", "references", "rename_references"]
 
 
 def rename_references(schema: Any, names: dict[str, str], output: bool) -> Any:
-    """A schema as it is published: its references (`#/$new/...`) by their final names."""
+    """Return a schema whose temporary references (`#/$new/...`) have their final names."""
     if isinstance(schema, list):
         return [rename_references(item, names, output) for item in schema]
     if not isinstance(schema, dict):
@@ -17,16 +17,18 @@ def rename_references(schema: Any, names: dict[str, str], output: bool) -> Any:
     found = {
         k: rename_references(v, names, output)
         for k, v in schema.items()
+        # An empty `required` has no effect, and draft 4 of JSON Schema forbids it.
         if (k, v) != ("required", [])
     }
     if not output and found.get("format") == "decimal" and found.get("type") == "string":
-        del found["type"], found["format"]  # written as a string, read from a number as well
+        # A decimal is sent as a string, but also accepted as a number.
+        del found["type"], found["format"]
         found["anyOf"] = [{"type": "number"}, {"type": "string", "format": "decimal"}]
     return found
 
 
 def referenced_name(schema: dict[str, Any]) -> str | None:
-    """The name of the definition that a schema stands for, if it is a reference."""
+    """Return the name of the definition that a schema refers to, or None."""
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         return reference.removeprefix("#/$defs/")
@@ -34,7 +36,7 @@ def referenced_name(schema: dict[str, Any]) -> str | None:
 
 
 def references(schema: Any) -> Iterator[str]:
-    """The names of all definitions that a schema refers to."""
+    """Yield the names of all definitions that a schema refers to."""
     if isinstance(schema, dict):
         name = referenced_name(schema)
         if name is not None:

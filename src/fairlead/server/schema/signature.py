@@ -1,10 +1,11 @@
-"""From a function's signature to a JSON Schema and a decoder for its arguments.
+"""JSON Schema of a function's signature, and the decoder of its arguments.
 
-The arguments of a call are decoded straight into a struct generated from the signature: types,
-defaults and unknown names are checked in one pass over the bytes, and numbers that models like to
-write as strings are accepted (0.5 µs). A signature that msgspec cannot express, such as a union of
-two objects, takes the long way: decoded plainly, checked against its schema, converted parameter by
-parameter (10 µs). Unknown names are refused, so that a model that misspells one is told.
+The arguments of a call are decoded directly into a struct generated from the signature: types,
+defaults and unknown names are checked in one pass over the bytes, and numbers that models send as
+strings are accepted (0.5 µs). A signature that msgspec does not support, such as a union of two
+objects, takes the slow path: the arguments are decoded, validated against the schema and converted
+parameter by parameter (10 µs). Unknown names are rejected, so that a model learns of a misspelt
+name.
 """
 
 import functools
@@ -29,23 +30,23 @@ __all__ = ["Signature", "context_parameter", "hints_of", "unwrap_partials"]
 
 
 class Signature:
-    """How a function is called with JSON.
+    """The signature of a function that is called with JSON arguments.
 
     Raises:
-        TypeError: when built, if a parameter has a type without a JSON form; names function and
-        parameter.
+        TypeError: A parameter has a type without a JSON form; the message names function and
+            parameter.
     """
 
     def __init__(self, function: Callable[..., Any], *, context_type: type | None = None) -> None:
         self.function = function
         self.where = f"{unwrap_partials(function).__module__}.{_name_of(unwrap_partials(function))}"
         self.context_name: str | None = None
-        self.returns: Any = None  # what the function's annotation says, if it says something
+        self.returns: Any = None  # the return annotation, if any
         fields = self._fields(function, context_type)
         self._names = [name for name, _, _ in fields]
         self._converters: dict[str, Callable[[Any, bool], Any]] = {}
         self._decode: Callable[[Raw | bytes], Any]
-        self._decode_strictly: Callable[[Raw | bytes], Any]  # used where there are numbers
+        self._decode_strictly: Callable[[Raw | bytes], Any]  # used if the signature has numbers
         forms = SchemaBuilder()
         try:
             struct = _struct(fields)
@@ -54,6 +55,7 @@ class Signature:
             self._decode_strictly = msgspec.json.Decoder(struct, dec_hook=from_json).decode
             self._converters = {name: converter(kind) for name, kind, _ in fields}
             self.fast = True
+        # msgspec rejects the signature as a whole, for example because of a union of two objects.
         except TypeError:
             forms = SchemaBuilder()
             schema = self._take_apart(fields, forms)
@@ -63,6 +65,7 @@ class Signature:
         self._checker = Checker(schema)
         self._numbers = self.fast and _has_number(schema)
         self._patterns = self.fast and _has_pattern(schema)
+        # The validator keeps the complete schema; only the published one is simplified.
         self.schema = flat_headers(schema)
         by_position = self.context_name is None and not self._keyword_only
         self.call = self._call_by_position if by_position else self._call_by_name
@@ -71,17 +74,17 @@ class Signature:
         """Decode the bytes of an arguments object.
 
         Raises:
-            InvalidArguments: with the full list of what is wrong.
+            InvalidArguments: The arguments are invalid; the error lists every problem.
         """
         if self._patterns:
             self._check_patterns(arguments)
         if self._numbers:
-            # Nearly always numbers are numbers; then no string can have been taken for one, and
-            # the search below, which costs more than the decoding, is not needed.
+            # Numbers nearly always arrive as numbers. Then no string was converted to one, and the
+            # search below, which costs more than the decoding, is not needed.
             try:
                 return self._decode_strictly(arguments)
             except (msgspec.ValidationError, UnicodeDecodeError, RecursionError):
-                pass  # the lenient way says what is wrong, if anything is
+                pass  # The lenient decoder reports the problem, if there is one.
         try:
             decoded = self._decode(arguments)
         except (msgspec.ValidationError, UnicodeDecodeError, RecursionError) as exc:
@@ -93,25 +96,26 @@ class Signature:
         return decoded
 
     def _check_patterns(self, arguments: Raw | bytes) -> None:
-        """Refuse what does not fit the schema before the decoder sees it.
+        """Reject arguments that do not match the schema before they are decoded.
 
-        The decoder runs patterns on Python's `re`, which may take exponential time to find out that
-        a text does not match; the schema runs them in linear time.
+        The decoder matches patterns with Python's `re`, which may take exponential time; the
+        validator takes linear time.
         """
         try:
             values = msgspec.json.decode(arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return  # the decoder says what is wrong
+            return  # The decoder reports the problem.
         errors = self._checker.coerce_strings(values)
         if errors:
             raise InvalidArguments(errors)
 
     def warm_up(self) -> None:
-        """Compile what every call needs; what msgspec decodes needs nothing more."""
+        """Compile the validator if every call needs it."""
         if not self.fast or self._patterns:
             self._checker.compile()
 
-    # `call(arguments, context)` calls the function; of a coroutine function it returns a coroutine.
+    # `call(arguments, context)` calls the function; for a coroutine function it returns the
+    # coroutine.
 
     def _call_by_position(self, arguments: Any, context: object) -> Any:
         return self.function(*_as_tuple(arguments))
@@ -141,6 +145,7 @@ class Signature:
             name = parameter.name
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
+            # The receiver of an unbound method is not an argument.
             if index == 0 and name in ("self", "cls") and name not in hints:
                 continue
             if name == self.context_name:
@@ -161,12 +166,10 @@ class Signature:
                 raise TypeError(f"{self.where}: parameter {name!r}: {exc}") from exc
         return fields
 
-    # The long way.
-
     def _take_apart(
         self, fields: list[tuple[str, Any, Any]], forms: SchemaBuilder
     ) -> dict[str, Any]:
-        """A schema, and converters, parameter by parameter."""
+        """Return the schema and register the converters, parameter by parameter."""
         properties = {}
         for name, kind, _ in fields:
             try:
@@ -174,7 +177,7 @@ class Signature:
             except TypeError as exc:
                 raise TypeError(
                     f"{self.where}: parameter {name!r} has no JSON form: {exc}. Annotate it with a "
-                    "type that JSON can carry, or give it a default and drop it from the signature"
+                    "type that can be represented in JSON, or remove it from the signature"
                 ) from exc
         self._loose = _struct([(name, Any, default) for name, _, default in fields])
         return {
@@ -195,10 +198,11 @@ class Signature:
         return self._loose(**values)
 
     def _convert(self, values: dict[str, Any]) -> list[FieldError]:
-        """Convert the arguments in place; what is wrong, by the schema or only by the type?"""
+        """Convert the arguments in place; return the violations of the schema and of the types."""
         errors = self._checker.coerce_strings(values)
         wrong = {error.field.partition(".")[0] for error in errors}
         for name in values:
+            # A value that violates the schema would be reported twice.
             if name in wrong or name not in self._converters:
                 continue
             try:
@@ -207,12 +211,10 @@ class Signature:
                 errors += reasons(exc, name)
         return errors
 
-    # Schemas and problems in words.
-
     def _described(
         self, schema: dict[str, Any], fields: list[tuple[str, Any, Any]]
     ) -> dict[str, Any]:
-        """With what docstring and defaults tell, for people and models to read."""
+        """Add descriptions from the docstring and the defaults to the schema."""
         schema.pop("title", None)
         properties = schema["properties"]
         texts = parameter_texts(inspect.getdoc(unwrap_partials(self.function)) or "")
@@ -224,12 +226,12 @@ class Signature:
             try:
                 plain = msgspec.json.decode(msgspec.json.encode(default, enc_hook=to_plain))
             except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-                continue  # a default that JSON cannot carry is nobody's business but the function's
+                continue  # The default has no JSON form; only the function needs it.
             properties[name]["default"] = plain
         return schema
 
     def _problems(self, arguments: Raw | bytes, cause: Exception) -> list[FieldError]:
-        """The decoder stops at the first problem; the schema knows all of them."""
+        """Return every problem, found by the validator: the decoder stops at the first one."""
         try:
             values = msgspec.json.decode(arguments)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -243,22 +245,26 @@ _as_tuple = msgspec.structs.astuple
 
 
 def unwrap_partials(function: Callable[..., Any]) -> Any:
-    """The function that a `functools.partial` of it calls in the end."""
+    """Return the function inside of nested `functools.partial` objects."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of anything that can be called. Raises `NameError`."""
+    """Return the annotations of a callable.
+
+    Raises:
+        NameError: An annotation cannot be resolved.
+    """
     target = inspect.unwrap(unwrap_partials(function))
-    if not inspect.isroutine(target):  # an object that can be called
+    if not inspect.isroutine(target):  # An object with `__call__`.
         target = type(target).__call__
     return typing.get_type_hints(target, include_extras=True)
 
 
 def context_parameter(hints: dict[str, Any], context_type: type) -> str | None:
-    """The parameter that gets the context, by its annotation, whatever its name."""
+    """Return the name of the parameter that is annotated as the context, or None."""
     for name, kind in hints.items():
         if name != "return" and _is_context(kind, context_type):
             return name
@@ -266,17 +272,17 @@ def context_parameter(hints: dict[str, Any], context_type: type) -> str | None:
 
 
 def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
-    """Whose annotation has the name that is not there."""
+    """Describe the annotation that contains an undefined name."""
     target = inspect.unwrap(unwrap_partials(function))
     for name, kind in getattr(target, "__annotations__", {}).items():
         if isinstance(kind, str) and re.search(rf"\b{re.escape(exc.name or '')}\b", kind):
-            what = "what it returns" if name == "return" else f"parameter {name!r}"
+            what = "the return value" if name == "return" else f"parameter {name!r}"
             return f"the annotation {kind!r} of {what}"
     return "an annotation"
 
 
-# The decoder takes "nan" and "inf" in strings for numbers, which JSON does not have. What may be
-# one is held against the schema; the escape could spell either.
+# In strings, the decoder accepts "nan" and "inf" as numbers, which JSON does not have. Arguments
+# that may contain one are validated against the schema; the escape could spell either.
 _NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
 
 
@@ -303,11 +309,13 @@ def _default(default: Any) -> Any:
     if default is None or isinstance(default, str | int | float):
         return default
     if isinstance(default, list | dict | set | bytearray):
+        # A copy for each call, because the function may change the value.
         return msgspec.field(default_factory=lambda: copy(default))
     return msgspec.field(default_factory=lambda: default)
 
 
 def _is_pydantic_field(value: Any) -> bool:
+    # Compared by name, so that pydantic is not imported.
     return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
 
 
@@ -318,7 +326,7 @@ def _default_of(field: Any) -> Any:
 
 
 def _is_context(kind: Any, context_type: type) -> bool:
-    """`Context`, `Context | None`, `Annotated[Context, ...]`."""
+    """Return True for `Context`, `Context | None` and `Annotated[Context, ...]`."""
     if isinstance(kind, type):
         return issubclass(kind, context_type)
     return any(_is_context(option, context_type) for option in typing.get_args(kind)[:2])
