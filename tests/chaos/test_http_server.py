@@ -1,4 +1,4 @@
-"""Clients that break the rules of HTTP, or bend them, on both ways through the server."""
+"""Clients that violate or stretch the rules of HTTP, with the fast path and with ASGI."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR or r.exc_info]
 
 
-# Requests that are not quite requests
+# Malformed requests
 
 SMUGGLED = {
     "NUL": request(None, "X-A: b\x00c"),
@@ -62,7 +62,7 @@ SMUGGLED = {
 }
 
 
-async def test_what_could_be_read_in_two_ways_is_refused(options: dict[str, Any]) -> None:
+async def test_ambiguous_requests_are_rejected(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         for what, bad in SMUGGLED.items():
             async with line_to(web) as line:
@@ -71,8 +71,8 @@ async def test_what_could_be_read_in_two_ways_is_refused(options: dict[str, Any]
                 assert await line.closed(), what
 
 
-async def test_trailers_are_no_headers(options: dict[str, Any]) -> None:
-    """A proxy in front has not seen them where it looks."""
+async def test_trailers_are_not_used_as_headers(options: dict[str, Any]) -> None:
+    """A proxy in front of the server does not inspect trailers."""
     async with serving(make_server(), **options) as web:
         assert (await ask(web, chunked(request()))).text == "3"
         without = request(leave_out="Mcp-Name")
@@ -81,7 +81,7 @@ async def test_trailers_are_no_headers(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("where", ["headers", "one header", "trailers", "chunk extension"])
-async def test_heads_and_trailers_are_bounded(where: str, options: dict[str, Any]) -> None:
+async def test_heads_and_trailers_are_limited_in_size(where: str, options: dict[str, Any]) -> None:
     flood = b"".join([b"X-%d: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" % n for n in range(4000)])
     start = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
     body = start + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -93,19 +93,19 @@ async def test_heads_and_trailers_are_bounded(where: str, options: dict[str, Any
     }[where]
     async with serving(make_server(), **options) as web, line_to(web) as line:
         line.send(sent)
-        await asyncio.sleep(0.05)  # so that it is not one piece with what follows
+        await asyncio.sleep(0.05)  # so that it arrives separately from the next part
         line.send(flood if where in ("headers", "trailers") else b"b" * 100_000)
         assert (await line.answer()).status == 431
         assert (await ask(web, request())).text == "3"
 
 
-async def test_a_long_head_is_refused_though_all_else_is_well(options: dict[str, Any]) -> None:
+async def test_a_head_that_is_too_long_is_rejected(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         assert (await ask(web, request(None, "X-A: " + "a" * 70_000))).status == 431
         assert (await ask(web, request(None, "X-A: " + "a" * 60_000))).text == "3"
 
 
-async def test_a_large_body_is_no_part_of_the_next_head(options: dict[str, Any]) -> None:
+async def test_a_large_body_does_not_count_towards_the_next_head(options: dict[str, Any]) -> None:
     large = {"name": "add", "arguments": {"a": 1, "b": 2}, "x": "y" * 150_000}
     async with serving(make_server(), **options) as web, line_to(web) as line:
         second = request()
@@ -116,7 +116,7 @@ async def test_a_large_body_is_no_part_of_the_next_head(options: dict[str, Any])
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/tools/add/call", "/messages?session_id=x"])
-async def test_packed_bodies_are_not_unpacked(path: str, options: dict[str, Any]) -> None:
+async def test_compressed_bodies_are_rejected(path: str, options: dict[str, Any]) -> None:
     bomb = gzip.compress(b" " * 1_000_000)
     async with serving(make_server(), **options) as web:
         sent = request(None, "Content-Encoding: gzip", line=f"POST {path} HTTP/1.1", body=bomb)
@@ -125,7 +125,7 @@ async def test_packed_bodies_are_not_unpacked(path: str, options: dict[str, Any]
         assert (await ask(web, request(None, "Content-Encoding: identity"))).text == "3"
 
 
-async def test_the_limit_of_bodies_holds_however_they_come(options: dict[str, Any]) -> None:
+async def test_the_body_limit_applies_to_every_framing(options: dict[str, Any]) -> None:
     large = request({**ADD, "x": "y" * 3000})
     async with serving(make_server(), max_body=2000, **options) as web:
         for sent in (large, chunked(large), request(length=10**12)):
@@ -133,7 +133,7 @@ async def test_the_limit_of_bodies_holds_however_they_come(options: dict[str, An
             assert (got.status, got.fields["connection"]) == (413, "close")
 
 
-async def test_origins_that_are_none_are_refused(
+async def test_invalid_origins_are_rejected(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(make_server(), **options) as web:
@@ -142,7 +142,7 @@ async def test_origins_that_are_none_are_refused(
     assert errors_in(caplog) == []
 
 
-async def test_one_endpoint_has_few_names(options: dict[str, Any]) -> None:
+async def test_an_endpoint_is_reached_by_few_spellings_of_its_path(options: dict[str, Any]) -> None:
     here = ("/mcp", "/mcp/", "/%6dcp", "/mcp?a=b", "http://localhost/mcp")
     elsewhere = ("//mcp", "/mcp/..", "/x/../mcp", "/mcp%00", "/%ff", "/MCP")
     async with serving(make_server(), **options) as web:
@@ -152,7 +152,9 @@ async def test_one_endpoint_has_few_names(options: dict[str, Any]) -> None:
             assert (await ask(web, request(line=f"POST {target} HTTP/1.1"))).status == 404, target
 
 
-async def test_other_methods_end_well(options: dict[str, Any]) -> None:
+async def test_other_methods_are_answered_and_keep_the_connection_usable(
+    options: dict[str, Any],
+) -> None:
     async with serving(make_server(), **options) as web:
         async with line_to(web) as line:
             for method, status in (("OPTIONS", 403), ("PUT", 405), ("TRACE", 405)):
@@ -167,7 +169,7 @@ async def test_other_methods_end_well(options: dict[str, Any]) -> None:
 # Other versions, upgrades, expectations
 
 
-async def test_old_clients_get_no_chunks(options: dict[str, Any]) -> None:
+async def test_http_1_0_clients_get_no_chunked_responses(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         for extra in ((), ("Connection: keep-alive",)):
             async with line_to(web) as line:
@@ -183,8 +185,8 @@ async def test_old_clients_get_no_chunks(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("offer", ["h2c", "websocket", "TLS/1.0"])
-async def test_an_upgrade_of_a_post_is_not_taken(offer: str, options: dict[str, Any]) -> None:
-    """Java's client offers h2c with every first request; its body must not be lost."""
+async def test_an_upgrade_of_a_post_is_ignored(offer: str, options: dict[str, Any]) -> None:
+    """Java's client offers h2c with every first request; the body must not be lost."""
     fields = ("Connection: Upgrade, HTTP2-Settings", f"Upgrade: {offer}", "HTTP2-Settings: AAMA")
     async with serving(make_server(), **options) as web, line_to(web) as line:
         whole = request(None, *fields)
@@ -207,7 +209,7 @@ async def test_an_upgrade_of_a_post_is_not_taken(offer: str, options: dict[str, 
     ],
     ids=["bad key", "long line", "many lines", "body"],
 )
-async def test_what_is_no_websocket_handshake_is_answered(extra: tuple[str, ...]) -> None:
+async def test_an_invalid_websocket_handshake_is_answered_with_400(extra: tuple[str, ...]) -> None:
     fields = ["Host: localhost", "Connection: Upgrade", "Upgrade: websocket", *extra]
     head = "\r\n".join(["GET /ws HTTP/1.1", *fields, "Sec-WebSocket-Version: 13", "", ""])
     async with serving(make_server()) as web, line_to(web) as line:
@@ -216,7 +218,7 @@ async def test_what_is_no_websocket_handshake_is_answered(extra: tuple[str, ...]
         assert await line.closed()
 
 
-async def test_a_client_may_wait_before_it_sends_a_body(options: dict[str, Any]) -> None:
+async def test_expect_100_continue_is_answered_before_the_body(options: dict[str, Any]) -> None:
     head, _, body = request(None, "Expect: 100-continue").partition(b"\r\n\r\n")
     async with serving(make_server(), **options) as web, line_to(web) as line:
         line.send(head + b"\r\n\r\n")
@@ -224,10 +226,12 @@ async def test_a_client_may_wait_before_it_sends_a_body(options: dict[str, Any])
         line.send(body)
         assert (await line.answer()).text == "3"
         line.send(head.replace(b"application/json\r\n", b"text/plain\r\n", 1) + b"\r\n\r\n")
-        assert (await line.answer()).status == 415  # at once: the body is not wanted
+        assert (await line.answer()).status == 415  # sent at once, because the body is not needed
 
 
-async def test_plain_http_to_a_tls_port(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+async def test_plain_http_on_a_tls_port_logs_no_error(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     from tests.transport.http.server.test_guarded_protocol import _certificate
 
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
@@ -274,7 +278,7 @@ async def test_pipelined_requests_of_all_kinds_are_answered_in_order(
                 assert [(await line.answer()).status for _ in chosen] == [s for _, s in chosen]
 
 
-async def test_a_bad_request_behind_a_good_one_does_not_take_its_answer(
+async def test_a_malformed_request_does_not_affect_the_response_before_it(
     options: dict[str, Any],
 ) -> None:
     for bad in (b"\x00\x01nonsense\r\n\r\n", request(None, "X-A: " + "a" * 70_000)):
@@ -285,7 +289,7 @@ async def test_a_bad_request_behind_a_good_one_does_not_take_its_answer(
             assert await line.closed()
 
 
-async def test_nothing_is_done_behind_a_bad_request(options: dict[str, Any]) -> None:
+async def test_requests_after_a_rejected_one_are_not_executed(options: dict[str, Any]) -> None:
     desk = Desk()
     async with serving(make_server(desk), **options) as web, line_to(web) as line:
         line.send(request(None, "X-A: " + "a" * 70_000) + request(WAIT))
@@ -294,7 +298,7 @@ async def test_nothing_is_done_behind_a_bad_request(options: dict[str, Any]) -> 
         assert not desk.started.is_set()
 
 
-async def test_whoever_leaves_with_requests_waiting_cancels_the_first(
+async def test_a_disconnect_with_pipelined_requests_cancels_the_first(
     options: dict[str, Any],
 ) -> None:
     desk = Desk()
@@ -308,7 +312,7 @@ async def test_whoever_leaves_with_requests_waiting_cancels_the_first(
         await happens(desk.cancelled)
 
 
-async def test_answers_do_not_pile_up_for_one_who_does_not_read(
+async def test_a_client_that_does_not_read_gets_no_further_responses_queued(
     options: dict[str, Any],
 ) -> None:
     server = make_server()
@@ -325,14 +329,16 @@ async def test_answers_do_not_pile_up_for_one_who_does_not_read(
         transport.pause_reading()
         line.send(request({"name": "wide", "arguments": {}}) * 2000)
         await asyncio.sleep(0.5)
-        assert called < 200  # of 2000: what is in the kernel's hands, and little more
+        assert called < 200  # of 2000: the content of the kernel's buffers and little more
         assert (await ask(web, request())).text == "3"
 
 
 # Slow clients
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(options: dict[str, Any]) -> None:
+async def test_the_connection_is_closed_if_the_body_does_not_arrive(
+    options: dict[str, Any],
+) -> None:
     whole = request()
     async with serving(make_server(), **options, body_timeout=0.2) as web:
         for sent in (whole[:-1], chunked(whole)[:-4], whole.partition(b"{")[0]):
@@ -341,7 +347,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(options: dict[str, An
                 assert await line.closed(2)
 
 
-async def test_a_slow_body_within_its_time_is_served(options: dict[str, Any]) -> None:
+async def test_a_slow_body_within_its_timeout_is_served(options: dict[str, Any]) -> None:
     head, _, body = request().partition(b"\r\n\r\n")
     async with serving(make_server(), **options, body_timeout=10) as web, line_to(web) as line:
         line.send(head + b"\r\n\r\n")
@@ -352,7 +358,7 @@ async def test_a_slow_body_within_its_time_is_served(options: dict[str, Any]) ->
         assert (await line.answer()).text == "3"
 
 
-async def test_a_connection_that_only_sends_line_ends_is_closed(
+async def test_a_connection_that_only_sends_blank_lines_is_closed(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "HEAD_TIME", 0.3)
@@ -368,8 +374,8 @@ async def test_a_connection_that_only_sends_line_ends_is_closed(
 
 
 @on_linux
-async def test_answers_do_not_pile_up_on_an_old_stream_that_nobody_reads() -> None:
-    """HTTP+SSE of 2024-11-05: what is asked in POSTs is answered on a stream."""
+async def test_responses_on_an_unread_http_sse_stream_are_limited() -> None:
+    """With HTTP+SSE of 2024-11-05, the responses to POSTs are sent on a stream."""
     async with program() as served, line_to(served.web) as line:
         line.send(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await line.reader.readuntil(b"session_id=")
@@ -387,14 +393,14 @@ async def test_answers_do_not_pile_up_on_an_old_stream_that_nobody_reads() -> No
             last = await served.web.post(message, url=place)
         assert (last.status, last.body) == (
             503,
-            b"503 Service Unavailable: read the stream first\n",
+            b"503 Service Unavailable: too much unread data: read the stream first\n",
         )
         assert (await served.web.post(ready, url=place)).status == 202
-        print(f"100 MB for one who does not read: {served.memory - before:+.1f} MiB")
+        print(f"100 MB for a client that does not read: {served.memory - before:+.1f} MiB")
         assert served.memory - before < 80
 
 
-async def test_a_thousand_half_open_connections_hold_up_nobody() -> None:
+async def test_a_thousand_incomplete_requests_do_not_block_other_clients() -> None:
     async with serving(make_server()) as web:
         host, _, port = web.url.removeprefix("http://").removesuffix("/mcp").partition(":")
         halves = []
@@ -413,7 +419,7 @@ async def test_a_thousand_half_open_connections_hold_up_nobody() -> None:
 
 
 @on_linux
-async def test_readers_of_a_byte_now_and_then_cost_little_and_hold_up_nobody() -> None:
+async def test_slow_readers_use_little_memory_and_do_not_block_other_clients() -> None:
     loop = asyncio.get_running_loop()
     chatter = request({"name": "chatter", "arguments": {"n": 5000}}, progressToken=1)
     async with program() as served:
@@ -439,10 +445,10 @@ async def test_readers_of_a_byte_now_and_then_cost_little_and_hold_up_nobody() -
             reader.close()
 
 
-async def test_a_reader_of_next_to_nothing_is_left(
+async def test_a_client_that_reads_too_slowly_is_disconnected(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte now and then is not enough to have megabytes kept."""
+    """Reading a byte now and then must not keep megabytes queued."""
     monkeypatch.setattr(connection, "STALLED", 0.2)
     loop = asyncio.get_running_loop()
     server = make_server()
@@ -466,8 +472,8 @@ async def test_a_reader_of_next_to_nothing_is_left(
             assert got < 12_000_000
 
 
-async def test_no_answer_waits_for_the_client_to_confirm_half_of_it(loop_kind: str) -> None:
-    """Nagle's algorithm and delayed confirmations together cost 40 ms each."""
+async def test_no_response_waits_for_a_delayed_acknowledgement(loop_kind: str) -> None:
+    """Nagle's algorithm and delayed acknowledgements together would cost 40 ms each."""
     async with serving(make_server()) as web:
         took = []
         for _ in range(20):
@@ -477,10 +483,10 @@ async def test_no_answer_waits_for_the_client_to_confirm_half_of_it(loop_kind: s
         assert sorted(took)[10] < 0.03
 
 
-# Leaving
+# Disconnects
 
 
-async def test_whoever_leaves_before_the_end_of_the_body_has_asked_nothing(
+async def test_a_request_with_an_incomplete_body_is_not_executed(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     desk = Desk()
@@ -500,7 +506,7 @@ async def test_whoever_leaves_before_the_end_of_the_body_has_asked_nothing(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_whoever_leaves_a_stateless_call_cancels_it(
+async def test_a_disconnect_cancels_a_stateless_call(
     streaming: bool, options: dict[str, Any]
 ) -> None:
     desk = Desk()
@@ -516,7 +522,7 @@ async def test_whoever_leaves_a_stateless_call_cancels_it(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-async def test_whoever_leaves_a_session_cancels_nothing(streaming: bool) -> None:
+async def test_a_disconnect_does_not_cancel_a_call_of_a_session(streaming: bool) -> None:
     desk = Desk()
     async with serving(make_server(desk), heartbeat=0.05 if streaming else 15.0) as web:
         session = await web.initialize()
@@ -533,8 +539,8 @@ async def test_whoever_leaves_a_session_cancels_nothing(streaming: bool) -> None
 
 
 @on_linux
-async def test_nothing_is_left_of_two_thousand_who_left() -> None:
-    """Tasks, sessions and memory of a real process, after clients that leave at any moment."""
+async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
+    """Compare tasks, sessions and memory of a process after clients disconnected at any moment."""
     rng = random.Random(3)
     listen = request({"notifications": {"toolsListChanged": True}}, method="subscriptions/listen")
     async with program() as served:
@@ -554,7 +560,7 @@ async def test_nothing_is_left_of_two_thousand_who_left() -> None:
                 await asyncio.gather(*[leave(rng.choice(kinds)) for _ in range(20)])
 
         async def rest() -> int:
-            """Wait until it has done with all of them; the blocks of memory that are taken then."""
+            """Wait until the server is idle, and return the number of allocated memory blocks."""
             async with asyncio.timeout(20):
                 while True:
                     *now, blocks = await served.alive()
@@ -562,7 +568,7 @@ async def test_nothing_is_left_of_two_thousand_who_left() -> None:
                         return blocks
 
         async def crowds(count: int) -> int:
-            # On a busy machine they would pile up, and what that takes stays with the process.
+            # On a busy machine clients would accumulate, and the process would keep that memory.
             for _ in range(count // 100):
                 await crowd(100)
                 blocks = await rest()
@@ -574,13 +580,13 @@ async def test_nothing_is_left_of_two_thousand_who_left() -> None:
         before = served.memory
         more = await crowds(2000) - blocks
         grown = served.memory - before
-        print(f"2000 clients that left: {before:.1f} MiB, then {grown:+.1f}, {more:+} blocks")
-        assert more < 1000  # one for every second of them
+        print(f"2000 disconnected clients: {before:.1f} MiB, then {grown:+.1f}, {more:+} blocks")
+        assert more < 1000  # one for every second client
         assert grown < 4
 
 
 @on_linux
-async def test_sessions_that_come_and_go_leave_nothing() -> None:
+async def test_opened_and_ended_sessions_leave_no_memory() -> None:
     async with program() as served:
         web = served.web
 
@@ -607,13 +613,13 @@ async def test_sessions_that_come_and_go_leave_nothing() -> None:
         assert grown < 8
 
 
-# The end
+# Shutdown
 
 
-async def test_requests_while_the_server_ends(
+async def test_requests_during_shutdown_are_answered_or_closed(
     options: dict[str, Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody is answered or hung up on, and nothing is logged as broken."""
+    """Every client is answered or disconnected, and no error is logged."""
     monkeypatch.setattr(run_http, "GRACE", 1.0)
     desk = Desk()
     server = make_server(desk)
@@ -652,11 +658,11 @@ async def test_requests_while_the_server_ends(
     assert [e for e in errors_in(caplog) if "timeout graceful shutdown" not in e] == []
 
 
-# Anything
+# Random changes
 
 
 def mutated(rng: random.Random, whole: bytes) -> bytes:
-    """A request that something happened to."""
+    """Return a request with random changes."""
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = rng.randrange(len(whole) + 1)
         match rng.randrange(7):
@@ -706,7 +712,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_whatever_is_sent_is_answered_or_hung_up_on(
+async def test_any_mutated_request_is_answered_or_closed(
     seed: int,
     options: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
@@ -749,7 +755,7 @@ async def test_whatever_is_sent_is_answered_or_hung_up_on(
                 except ConnectionError:
                     pass
                 except TimeoutError:
-                    pytest.fail(f"neither answered nor hung up on: {sent!r}")
+                    pytest.fail(f"neither answered nor closed: {sent!r}")
 
         for _ in range(5):
             await asyncio.gather(*[once() for _ in range(60)])

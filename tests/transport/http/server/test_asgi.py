@@ -127,7 +127,7 @@ async def test_a_body_is_read_up_to_its_limit(
 
 
 async def test_a_client_that_leaves_before_its_body_is_there() -> None:
-    with pytest.raises(ChannelClosed, match="the client left"):
+    with pytest.raises(ChannelClosed, match="the client disconnected"):
         await Call(part(b"a", True), GONE).body(9)
 
 
@@ -181,7 +181,12 @@ async def test_answers_with_and_without_a_body() -> None:
             "408 Request Timeout: the body did not arrive in time\n",
             (b"connection", b"close"),
         ),
-        ("give_up", 503, "503 Service Unavailable: the server ends\n", (b"retry-after", b"5")),
+        (
+            "give_up",
+            503,
+            "503 Service Unavailable: the server is shutting down\n",
+            (b"retry-after", b"5"),
+        ),
     ],
 )
 async def test_sentences_for_people(

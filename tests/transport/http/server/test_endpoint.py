@@ -83,6 +83,6 @@ async def test_what_is_refused_is_logged(caplog: pytest.LogCaptureFixture) -> No
         await web.stateless("tools/list", headers={"Mcp-Method": "wrong"})
         await web.stateless("tools/list", headers={"Origin": "https://evil.example"})
         await web.stateless("tools/call", {"name": "nobody", "arguments": {}})
-    assert "Mcp-Method says 'wrong'" in caplog.text
+    assert "Mcp-Method is 'wrong'" in caplog.text
     assert "evil.example" in caplog.text
     assert "nobody" in caplog.text

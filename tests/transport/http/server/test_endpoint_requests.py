@@ -107,7 +107,7 @@ async def ask(
             202,
             None,
         ),
-        (ANSWER, {}, 400, (-32600, "Nothing was asked: there is no session")),
+        (ANSWER, {}, 400, (-32600, "Unexpected response: the client has no session")),
         (
             LIST,
             {"mcp-protocol-version": "2026-07-28"},
@@ -118,7 +118,7 @@ async def ask(
             LIST,
             {"mcp-session-id": "x"},
             404,
-            (-32600, "No such session: begin again with initialize"),
+            (-32600, "Unknown session: send initialize to open a new one"),
         ),
         ({**LIST, "method": "no/such"}, {}, 200, (-32601, "Method not found: no/such")),
         (
@@ -144,8 +144,8 @@ async def test_a_message_is_answered_with_a_status(
 @pytest.mark.parametrize(
     ("more", "status", "text"),
     [
-        ({"content-type": None}, 415, "the body is application/json"),
-        ({"content-type": "text/plain"}, 415, "the body is application/json"),
+        ({"content-type": None}, 415, "Content-Type must be application/json"),
+        ({"content-type": "text/plain"}, 415, "Content-Type must be application/json"),
         ({"content-type": "Application/JSON; charset=utf-8"}, 200, None),
         ({"accept": "text/html"}, 406, "Accept: application/json, text/event-stream"),
         ({"accept": None}, 200, None),
@@ -198,7 +198,7 @@ async def test_a_header_that_occurs_twice_is_refused() -> None:
         reply = await ask(app, DESCRIBED, more={**STATELESS}, twice=twice)
         assert (reply.status, reply.error) == (
             400,
-            (-32020, "The header mcp-method is there twice"),
+            (-32020, "The header mcp-method must occur once"),
         )
         reply = await ask(
             app, method="GET", more={"mcp-session-id": "a"}, twice=(b"mcp-session-id", b"b")
@@ -212,7 +212,7 @@ async def test_sessions_may_be_required_or_missing() -> None:
         reply = await ask(app, LIST)
         assert (reply.status, reply.error) == (
             400,
-            (-32600, "Mcp-Session-Id is missing: begin with initialize"),
+            (-32600, "Mcp-Session-Id is missing: send initialize first"),
         )
         assert (await ask(app, DESCRIBED, more={**STATELESS})).status == 200
         assert "mcp-session-id" in (await ask(app, HELLO)).headers

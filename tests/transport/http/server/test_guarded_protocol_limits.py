@@ -180,10 +180,10 @@ async def test_bytes_between_pieces_of_a_body_are_counted_from_the_last_piece() 
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        (b"GET /x HTTP/1.1\r\n\r\n", "a request names one host"),
-        (b"GET /x HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n", "a request names one host"),
-        (b"GET /x HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n", "a request names one host"),
-        (b"nonsense\r\n\r\n", "this is no HTTP request that we can read"),
+        (b"GET /x HTTP/1.1\r\n\r\n", "expected exactly one Host header"),
+        (b"GET /x HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n", "expected exactly one Host header"),
+        (b"GET /x HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n", "expected exactly one Host header"),
+        (b"nonsense\r\n\r\n", "invalid HTTP request"),
     ],
 )
 async def test_what_is_not_plainly_http_is_refused(head: bytes, why: str) -> None:
@@ -243,7 +243,7 @@ async def test_an_unknown_upgrade_of_a_last_request_stays_the_last() -> None:
 async def test_this_is_no_proxy() -> None:
     one = Connection()
     await one.feed(b"CONNECT there:443 HTTP/1.1\r\nhost: there\r\n\r\n")
-    assert one.transport.written == refusal("405 Method Not Allowed", "this is no proxy")
+    assert one.transport.written == refusal("405 Method Not Allowed", "this server is not a proxy")
     await one.lose()
 
 
@@ -452,7 +452,7 @@ async def test_a_handshake_that_is_none_is_refused(
 
     one.transport.set_protocol = set_protocol  # type: ignore[method-assign]
     await one.feed(GET.removesuffix(b"\r\n") + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n")
-    why = refusal("400 Bad Request", "this is no WebSocket handshake")
+    why = refusal("400 Bad Request", "invalid WebSocket handshake")
     assert one.transport.written == (b"" if initiated else why)
     assert (one.closed_after is None) == initiated
 

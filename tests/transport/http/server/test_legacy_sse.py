@@ -167,8 +167,8 @@ async def test_a_message_is_accepted_and_answered_on_the_stream() -> None:
 @pytest.mark.parametrize(
     ("session", "message", "headers", "status", "text"),
     [
-        (None, NOTE, {"content_type": "text/plain"}, 415, "the body is application/json"),
-        ("x", NOTE, {}, 404, "no such session: begin with GET /sse"),
+        (None, NOTE, {"content_type": "text/plain"}, 415, "Content-Type must be application/json"),
+        ("x", NOTE, {}, 404, "unknown session: open one with GET /sse"),
         (None, b"{" + b" " * 100, {}, 413, "a message has at most 100 bytes"),
         (None, b"{", {}, 400, "-32700"),
         (None, NOTE, {"content_type": "application/vnd.x+json"}, 202, "Accepted"),
@@ -210,7 +210,7 @@ async def test_a_client_that_reads_too_little_is_served_nothing_more() -> None:
         await turns()
         refused = await posted(app, session, introduction())
         assert (refused.status, refused.headers["retry-after"]) == (503, "5")
-        assert refused.body.endswith(b": read the stream first\n")
+        assert refused.body.endswith(b": too much unread data: read the stream first\n")
         assert (await posted(app, session, NOTE)).status == 202
         assert channel.congested
         draining = asyncio.ensure_future(channel.drain())

@@ -84,5 +84,5 @@ def test_a_session_that_is_not_there() -> None:
     error = unknown_session()
     assert (error.code, error.message) == (
         -32600,
-        "No such session: begin again with initialize",
+        "Unknown session: send initialize to open a new one",
     )

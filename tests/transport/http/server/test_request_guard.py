@@ -112,17 +112,17 @@ def test_refusals_say_what_to_list() -> None:
     assert found is not None
     assert found.message == (
         f"Host '{'h' * 100}' is not served here; "
-        "list it in allowed_hosts if it is a name of this server"
+        "add it to allowed_hosts if it is a name of this server"
     )
     found = one.refuse({b"origin": b"https://e.example"}, HERE)
     assert found is not None
     assert found.message == (
         "Origin 'https://e.example' may not use this server; "
-        "list it in allowed_origins to let its pages in"
+        "add it to allowed_origins to allow its pages"
     )
     found = one.refuse({b"sec-fetch-site": b"cross-site"}, HERE)
     assert found is not None
-    assert found.message == "Pages of other sites may not embed what this server serves"
+    assert found.message == "Pages of other sites cannot embed resources of this server"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_tokens(header: str | None, expected: object) -> None:
     found = one.principal({} if header is None else {b"authorization": header.encode()})
     if isinstance(found, RequestRefusal):
         assert found.status == expected
-        assert found.message == "A valid bearer token is needed: Authorization: Bearer ..."
+        assert found.message == "A valid bearer token is required: Authorization: Bearer ..."
         assert found.headers == ((b"www-authenticate", b"Bearer"), (b"connection", b"close"))
     else:
         assert found == expected

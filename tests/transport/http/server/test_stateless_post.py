@@ -208,7 +208,7 @@ async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
         assert edge.session.state is SessionState.ACTIVE
         await edge.notify_caller(exchange, Notification("n"))
         await one.call.beat()
-        with pytest.raises(LocalProtocolError, match="^roots/list cannot be asked: ") as refused:
+        with pytest.raises(LocalProtocolError, match="^roots/list cannot be sent: ") as refused:
             await edge.request_caller(exchange, "roots/list", None)
         assert refused.value.code == -32601
         raise RpcError(-1, "no")

@@ -1,5 +1,6 @@
-"""The HTTP endpoint of a server: admission, POST, sessions, HTTP+SSE.
+"""HTTP endpoint of a server: admission, POST, sessions and HTTP+SSE.
 
-`request_guard.py` authenticates clients and checks `Host` and `Origin`, `post_router.py` decides
-what a POST is, `sessions` keeps sessions and `fastpath` answers most stateless POSTs.
+`request_guard.py` authenticates clients and checks `Host` and `Origin`, `post_router.py` routes
+POSTs by era, `sessions` contains sessions and their streams, and `fastpath` answers most POSTs
+without ASGI.
 """

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as an ASGI server hands them to us."""
+"""HTTP requests and responses over ASGI."""
 
 import asyncio
 import contextlib
@@ -46,47 +46,48 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
-PATIENCE = 0.02  # seconds a request may take before we look whether its client is still there
+PATIENCE = 0.02  # seconds after which a request is watched for a disconnect
 
+# Proxies must neither cache, transform nor buffer events (`X-Accel-Buffering` is nginx's).
 STREAM = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # kind and headers of one that is complete already
+WHOLE_STREAM = STREAM[0][1], STREAM[1:]  # content type and headers of a complete stream
 
 
-BODY_TIMED = "fairlead.body_timed"  # in the scope of a server that sees to slow bodies itself
-CLOSE = ((b"connection", b"close"),)  # the rest of the body is not waited for
+BODY_TIMED = "fairlead.body_timed"  # set in the scope by a server that limits slow bodies itself
+CLOSE = ((b"connection", b"close"),)  # the rest of the body is not read
 
-Heartbeat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # shows that we are still there
+Heartbeat: TypeAlias = Callable[[], Coroutine[Any, Any, None]]  # sends a sign of life to the client
 
 
 def has_json(headers: Mapping[bytes, bytes]) -> bool:
     """Return True if the body is declared as JSON.
 
-    A web page of any origin can send text/plain, forms and bodies without a type. Every other type
-    makes a browser ask first (a CORS preflight), and only listed origins are allowed then.
+    A web page of any origin can send text/plain, forms and bodies without a type. For every other
+    type a browser sends a CORS preflight first, which only listed origins pass.
     """
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     return kind == JSON or (kind.startswith(b"application/") and kind.endswith(b"+json"))
 
 
 def has_body(headers: Mapping[bytes, bytes]) -> bool:
-    """Return True unless the headers say that no body follows."""
+    """Return True unless the headers declare an empty body."""
     return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
 
 
 class BodyTooLarge(Exception):
-    """The body is longer than we read."""
+    """The body exceeds the size limit."""
 
 
 class BodyTimeout(Exception):
-    """The body did not arrive in the time that it has."""
+    """The body did not arrive in time."""
 
 
 class HeaderMap(Mapping[str, str]):
-    """The headers of a request, decoded when somebody looks."""
+    """Headers of a request, decoded on access."""
 
     __slots__ = ("_headers",)
 
@@ -104,10 +105,10 @@ class HeaderMap(Mapping[str, str]):
 
 
 class HttpCall(Protocol):
-    """What the endpoint needs of an HTTP server: ASGI is one way to have it."""
+    """Interface to the HTTP server that the endpoint needs; ASGI is one implementation."""
 
     gone: bool
-    extra: tuple[tuple[bytes, bytes], ...]  # headers that every answer to this call gets
+    extra: tuple[tuple[bytes, bytes], ...]  # headers added to every response to this call
 
     @property
     def headers(self) -> dict[bytes, bytes]: ...
@@ -125,7 +126,7 @@ class HttpCall(Protocol):
     def context(self) -> TransportContext: ...
 
     def answer_now(self, status: int, body: bytes) -> Coroutine[Any, Any, None] | None:
-        """Answer without waiting; where that is not possible, return what has to be awaited."""
+        """Send the response immediately, or return a coroutine that sends it."""
 
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
@@ -143,7 +144,11 @@ class HttpCall(Protocol):
 
 
 class AsgiCall:
-    """One HTTP request. Whether its client left can only be learnt by asking, so we ask late."""
+    """One HTTP request over ASGI.
+
+    ASGI reports a disconnect only through `receive`, so a task waits for it; fast requests are
+    answered before that task starts.
+    """
 
     __slots__ = (
         "_beating",
@@ -170,17 +175,18 @@ class AsgiCall:
         send: Send,
         body_timeout: float = BODY_TIMEOUT.value,
     ) -> None:
-        """`body_timeout` is for how many seconds a body may take, besides what its size allows."""
+        """`body_timeout` is the time in seconds for a body, plus the time that its size allows."""
         self.scope = scope
         self.body_timeout = 0.0 if BODY_TIMED in scope else body_timeout
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        # A dict keeps the last of repeated headers; `repeated_header` compares the lengths.
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.server: tuple[str, int | None] | None = scope.get("server")
         client = scope.get("client")
         self.client: str | None = client[0] if client else None
         self.gone = False
-        self.started = False  # the answer
+        self.started = False  # the response has begun
         self.extra: tuple[tuple[bytes, bytes], ...] = ()
         self._receive = receive
         self._send = send
@@ -189,12 +195,12 @@ class AsgiCall:
         self._beating: asyncio.Task[None] | None = None
 
     async def body(self, limit: int) -> bytes:
-        """The whole body.
+        """Return the complete body.
 
         Raises:
-            TooLarge: it is over the limit; nothing more of it is read.
-            TooSlow: it did not arrive in time; nothing more of it is read.
-            ChannelClosed: the client left before it had sent all of it.
+            BodyTooLarge: The body exceeds the limit; the rest of it is not read.
+            BodyTimeout: The body did not arrive in time; the rest of it is not read.
+            ChannelClosed: The client disconnected before it had sent the complete body.
         """
         length = self.headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length) > limit):
@@ -215,7 +221,7 @@ class AsgiCall:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise ChannelClosed("the client left")
+                raise ChannelClosed("the client disconnected")
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > limit:
@@ -223,12 +229,13 @@ class AsgiCall:
             if not message.get("more_body"):
                 return b"".join((*chunks, chunk)) if chunks else chunk
             chunks.append(chunk)
+            # Extended with every chunk, so that a large body may take longer than a small one.
             if clock is not None:
                 clock.reschedule(began + self.body_timeout + size / BODY_RATE.value)
 
     @property
     def context(self) -> TransportContext:
-        """How the request travelled."""
+        """The transport data of the request."""
         return TransportContext(
             transport_type="http",
             headers=HeaderMap(self.headers),
@@ -242,7 +249,7 @@ class AsgiCall:
     async def answer(
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
     ) -> None:
-        """Send the whole answer."""
+        """Send a complete response."""
         self.started = True
         fields = [(b"content-length", b"%d" % len(body)), *headers, *self.extra]
         if body:
@@ -251,41 +258,43 @@ class AsgiCall:
         await self._send({"type": "http.response.body", "body": body})
 
     async def reject_slow_body(self) -> None:
-        """Answer a request whose body did not arrive in time."""
+        """Respond to a request whose body did not arrive in time."""
         await self.send_text(408, "the body did not arrive in time", CLOSE)
 
     async def send_text(self, status: int, message: str, headers: Headers = ()) -> None:
-        """Answer with a sentence for people."""
+        """Send a response with a plain-text message."""
         body = f"{status} {HTTPStatus(status).phrase}: {message}\n".encode()
         await self.answer(status, body, TEXT, headers)
 
     async def open_stream(self, headers: Headers = ()) -> None:
-        """Begin an answer of server-sent events."""
+        """Start a response of server-sent events."""
         self.started = True
         fields = [*STREAM, *headers, *self.extra]
         await self._send({"type": "http.response.start", "status": 200, "headers": fields})
 
     async def write(self, chunk: bytes) -> None:
-        """More of the stream; waits while the client reads slowly."""
+        """Write a part of the stream; wait while the client reads slowly."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await asyncio.sleep(0)  # so that whoever talks without a pause hears that nobody listens
+        # A handler that writes in a tight loop must let the loop detect a disconnect.
+        await asyncio.sleep(0)
 
     async def end(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def give_up(self) -> None:
-        """The server ends before the answer is there."""
+        """End the response, because the server shuts down before it is complete."""
         if self.started:
             await self.end()
         else:
-            await self.send_text(503, "the server ends", [(b"retry-after", b"5")])
+            await self.send_text(503, "the server is shutting down", [(b"retry-after", b"5")])
 
     def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
-        """Have `left` called if the client goes away, and `beat` while nothing else is written.
+        """Call `left` if the client disconnects, and `beat` every `every` seconds.
 
-        Call `unwatch` before the last part of the answer is written.
+        Call `unwatch` before the last part of the response is written.
         """
         loop = asyncio.get_running_loop()
+        # Delayed, because most requests are answered sooner and then cost no task.
         self._timer = loop.call_later(PATIENCE, self._attend, left, beat, every)
 
     def _attend(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
@@ -296,7 +305,8 @@ class AsgiCall:
 
     def _beat(self, beat: Heartbeat, every: float) -> None:
         loop = asyncio.get_running_loop()
-        if self._beating is None or self._beating.done():  # else a slow reader: once is enough
+        # With a slow reader the previous heartbeat may still be waiting; one is enough.
+        if self._beating is None or self._beating.done():
             self._beating = loop.create_task(_quietly(beat))
         self._timer = loop.call_later(every, self._beat, beat, every)
 
@@ -317,5 +327,6 @@ class AsgiCall:
 
 
 async def _quietly(beat: Heartbeat) -> None:
+    # A heartbeat may fail because the client has disconnected; `_until_gone` handles that.
     with contextlib.suppress(OSError, asyncio.CancelledError):
         await beat()

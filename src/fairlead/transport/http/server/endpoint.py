@@ -1,6 +1,6 @@
-"""The MCP endpoint over HTTP: every era and shape at one URL, as a bare ASGI application.
+"""MCP endpoint over HTTP for all revisions at one URL, as an ASGI application.
 
-A request is admitted by its headers, then handed over by its method.
+A request is admitted by its headers and then dispatched by its method.
 """
 
 from collections.abc import Callable, Container
@@ -29,14 +29,16 @@ from .stateless_post import DelegatePost, InlinePostHandler, StatelessPosts
 __all__ = ["HttpEndpoint"]
 
 _ALLOWED = b"GET, POST, DELETE, OPTIONS"
-# A few bytes could unpack to any size.
+# A few compressed bytes could decompress to any size.
 _PACKED = RequestRefusal(
-    415, "Bodies come as they are, without Content-Encoding", ((b"accept-encoding", b"identity"),)
+    415,
+    "Content-Encoding is not supported: send plain bodies",
+    ((b"accept-encoding", b"identity"),),
 )
 
 
 class HttpEndpoint:
-    """Serves Streamable HTTP of all revisions at one path."""
+    """Endpoint for Streamable HTTP of all revisions at one path."""
 
     def __init__(
         self,
@@ -56,12 +58,12 @@ class HttpEndpoint:
         """Serve sessions and stateless requests at one path.
 
         Args:
-            accept: Starts serving a session's channel.
-            tool_param_headers: Returns the arguments of a tool that travel as headers.
-            on_stateless_notification: Receives notifications that need no session.
-            delegate_post: Takes over stateless requests that need no task.
-            on_malformed: Is told of bodies that are not messages.
-            hides: Returns True for principals that are served nothing at this path.
+            accept: Starts to serve the channel of a session.
+            tool_param_headers: Returns the arguments of a tool that are mirrored in headers.
+            on_stateless_notification: Receives notifications outside a session.
+            delegate_post: Handles stateless requests that need no task.
+            on_malformed: Receives bodies that are not valid messages.
+            hides: Returns True for principals to which this path is hidden.
         """
         self.settings = settings
         self.guard = RequestGuard(settings)
@@ -100,27 +102,29 @@ class HttpEndpoint:
         await self.serve(AsgiCall(scope, receive, send, self.settings.body_timeout))
 
     async def close(self) -> None:
-        """End all sessions and their streams."""
+        """Terminate all sessions and their streams."""
         await self.sessions.close()
 
     @property
     def ending(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close` was called."""
         return self.sessions.closing
 
     def admit(self, call: HttpCall) -> Principal | RequestRefusal:
-        """Return the principal of a request, or the reason to refuse it, by its headers alone."""
+        """Return the principal of a request or a refusal, decided by its headers alone."""
         refusal = self.guard.refuse(call.headers, call.server)
         if refusal is not None:
             return refusal
         who = self.guard.principal(call.headers)
+        # After the token, so that only authorized clients see this refusal.
         if call.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return who if isinstance(who, RequestRefusal) else _PACKED
         return who
 
     async def serve(self, call: AsgiCall) -> None:
-        """Serve one request to the endpoint."""
-        call.path = self.settings.path  # rules and sessions go by it, however it was written
+        """Handle one request to the endpoint."""
+        # Policies and stored sessions refer to the configured spelling of the path.
+        call.path = self.settings.path
         if call.method == "OPTIONS":
             await self.preflight(call)
             return
@@ -129,7 +133,7 @@ class HttpEndpoint:
             await send_rejection(call, who)
             return
         if (
-            call.method != "POST"  # this is answered with the id of the message
+            call.method != "POST"  # `PostRouter` refuses it with the id of the message
             and len(call.headers) != len(call.scope["headers"])
             and (name := repeated_header(call))
         ):
@@ -140,16 +144,16 @@ class HttpEndpoint:
         try:
             handle = self._methods.get(call.method)
             if handle is None:
-                await call.send_text(405, "there is POST, GET, DELETE", [(b"allow", _ALLOWED)])
+                await call.send_text(405, "use POST, GET or DELETE", [(b"allow", _ALLOWED)])
             else:
                 await handle(call, who)
         except ChannelClosed:
-            pass  # the client left while it was sending
+            pass  # the client disconnected while sending
         except BodyTimeout:
             await call.reject_slow_body()
 
     async def preflight(self, call: AsgiCall) -> None:
-        """Answer a browser that asks whether its page may use this; it sends no credentials yet."""
+        """Respond to a CORS preflight, which browsers send without credentials."""
         refusal = self.guard.refuse(call.headers, call.server)
         if refusal is not None:
             await send_rejection(call, refusal)

@@ -1,4 +1,4 @@
-"""The HTTP status of a JSON-RPC error, by era, setting and the wish of the client."""
+"""HTTP status of JSON-RPC errors, which depends on the era, a setting and `Prefer`."""
 
 from collections.abc import Callable
 
@@ -12,29 +12,29 @@ __all__ = ["ErrorStatus"]
 
 
 class ErrorStatus:
-    """Chooses the status of errors of one endpoint."""
+    """Mapping of the errors of one endpoint to HTTP statuses."""
 
     def __init__(self, settings: HttpSettings, decoder: Decoder) -> None:
         self._settings = settings
         self._decoder = decoder
 
     def stateless(self, call: HttpCall) -> Callable[[int], int]:
-        """Return the status by error code for a stateless request."""
+        """Return the mapping from error code to status for stateless requests."""
         return mapped_status if self.is_mapped(call) else status_of
 
     def handshake(self, call: HttpCall) -> Callable[[int], int]:
-        """Return the status by error code for a request of the handshake era."""
+        """Return the mapping from error code to status for requests of the handshake era."""
         return mapped_status if self.is_mapped(call) else _always_ok
 
     def of_frame(self, call: HttpCall, frame: bytes) -> int:
-        """Return the status of an encoded answer in a session."""
+        """Return the status of an encoded response in a session."""
         if not self.is_mapped(call):
             return 200
         answer = self._decoder.decode(frame)
         return mapped_status(answer.code) if isinstance(answer, Failure) else 200
 
     def is_mapped(self, call: HttpCall) -> bool:
-        """Return True if every error is to have a status of its own."""
+        """Return True if every kind of error has its own status."""
         return (
             self._settings.error_status == "mapped"
             or b"status=mapped" in call.headers.get(b"prefer", b"").lower()
@@ -42,4 +42,4 @@ class ErrorStatus:
 
 
 def _always_ok(code: int) -> int:
-    return 200  # the handshake era: an error is an answer like any other
+    return 200  # In the handshake era an error is sent like any other JSON-RPC response.

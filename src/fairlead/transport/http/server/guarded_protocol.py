@@ -1,7 +1,7 @@
-"""One connection: uvicorn's HTTP protocol, with limits that an ASGI application cannot set.
+"""uvicorn's HTTP protocol with limits that an ASGI application cannot set.
 
-Whoever is too slow or says too much is hung up on, and what is not plainly HTTP is refused, so that
-no proxy in front of us reads a request differently than we do.
+Connections of clients that are too slow or send too much are closed. Ambiguous HTTP is refused, so
+that a proxy in front of the server cannot read a request differently.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from .asgi import BODY_TIMED
 
 __all__ = ["GuardedProtocol", "RequestPhase"]
 
-MAX_HEAD = 64 << 10  # bytes of request line and headers; and of trailers, and between pieces
-HEAD_TIME = 10.0  # seconds for a head to be complete
-STALLED = 60.0  # seconds in which a client takes nothing
+MAX_HEAD = 64 << 10  # bytes of request line and headers, of trailers, and between pieces of a body
+HEAD_TIME = 10.0  # seconds to receive a complete head
+STALLED = 60.0  # seconds in which a client must read something
 LINGER = 1.0  # seconds for a client that is still sending to read its response
-LEAST_TAKEN = 16 << 10  # bytes; who takes less of them in that time takes nothing
+LEAST_TAKEN = 16 << 10  # bytes that count as reading within that time
 
 
 class RequestPhase(Enum):
-    """Where in a request the client is."""
+    """Phase of the request that a client is sending."""
 
     BETWEEN = 0
     HEAD = 1
@@ -37,28 +37,28 @@ class RequestPhase(Enum):
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """HTTP/1.1 server connection with limits for slow and excessive clients."""
 
     body_timeout: float = BODY_TIMEOUT.value
-    fed: int  # bytes that the parser has at the moment
-    _unsent: int  # bytes that a slow reader had to take when we last looked
+    fed: int  # bytes passed to the parser in the current call
+    _unsent: int  # size of the write buffer at the last check of a slow reader
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stage = RequestPhase.BETWEEN
         self.body_bytes = 0
-        self.other_bytes = 0  # before `fed`, of one request, since the last ones of its body
-        self._begun = 0  # requests
-        self._handed_over = 0  # the last of them that has a cycle
-        self._body_from = 0  # of `body_bytes`: those of the requests before this one
-        self.lingers = False  # our side is closed, and the client may still read the response
-        self.deaf = False  # we have hung up, or will; what still comes does not count
-        self._earlier: list[Any] = []  # cycles under way, before the last one
-        self._timer: asyncio.TimerHandle | None = None  # for what the client has to send
-        self._timed: RequestPhase | None = None  # which that timer is for
-        self._stall_timer: asyncio.TimerHandle | None = None  # for what it has to take
+        self.other_bytes = 0  # bytes of one request before `fed`, since its last body data
+        self._begun = 0  # number of requests begun
+        self._handed_over = 0  # number of the last request that has a cycle
+        self._body_from = 0  # value of `body_bytes` when the current request began
+        self.lingers = False  # the write side is closed; the client may still read the response
+        self.deaf = False  # the connection is closed or closing; received data is ignored
+        self._earlier: list[Any] = []  # unfinished cycles before the last one (pipelining)
+        self._timer: asyncio.TimerHandle | None = None  # for data the client has to send
+        self._timed: RequestPhase | None = None  # the phase that timer is for
+        self._stall_timer: asyncio.TimerHandle | None = None  # for data the client has to read
 
-    # What comes in
+    # Receiving
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -67,7 +67,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop(self._timer)
         self._stop(self._stall_timer)
-        self._disconnect(self._earlier)  # uvicorn tells the last request only
+        # uvicorn reports the disconnect to the last request only.
+        self._disconnect(self._earlier)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -88,12 +89,12 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._decline_upgrade(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError:
-            self._refuse(400, b"this is no HTTP request that we can read")
+            self._refuse(400, b"invalid HTTP request")
             return
         if self.deaf:
             return
         if self.stage is not RequestPhase.BETWEEN:
-            # Only what is certainly part of this one request is counted against it.
+            # Only data that certainly belongs to this request counts: a chunk may contain several.
             if self._begun - begun == (stage is RequestPhase.BETWEEN) and self.body_bytes == body:
                 self.other_bytes += self.fed
                 if self.other_bytes > MAX_HEAD:
@@ -113,19 +114,19 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers come as well, and are dropped: who checked the headers has not seen them.
+        # The parser reports trailers too. They are dropped, because header checks did not see them.
         if self.stage is RequestPhase.HEAD:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self.deaf or (self.parser.should_upgrade() and not self._should_upgrade()):
-            return  # what we do not upgrade to is asked for again without it
+            return  # `_decline_upgrade` parses the request again without the upgrade
         size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
         if size > MAX_HEAD:
             self._refuse_head()
             return
         if not self._names_one_host():
-            self._refuse(400, b"a request names one host")
+            self._refuse(400, b"expected exactly one Host header")
             return
         before = self.cycle
         super().on_headers_complete()
@@ -133,11 +134,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.cycle is before:
             return
         self._handed_over = self._begun
+        # The timer of this class replaces the timeout of `AsgiCall.body`.
         self.scope[BODY_TIMED] = True  # type: ignore[literal-required]
+        # uvicorn closes a cycle's transport at once, which could discard the response.
         self.cycle.transport = _ResponseTransport(self)  # type: ignore[assignment]  # writes and closes
         if before is not None and not before.response_complete:
             self._earlier.append(before)
         if self.scope["http_version"] != "1.1":
+            # uvicorn creates the cycle itself and offers no hook for another class.
             self.cycle.__class__ = _UnchunkedCycle
 
     def on_body(self, body: bytes) -> None:
@@ -161,31 +165,34 @@ class GuardedProtocol(HttpToolsProtocol):
             super().on_response_complete()
 
     def _names_one_host(self) -> bool:
-        """RFC 9112, section 3.2: anything else is answered with 400."""
+        """Check `Host` by RFC 9112, section 3.2, which requires 400 for anything else."""
         hosts = [value for name, value in self.headers if name == b"host"]
         return len(hosts) == 1 or (not hosts and self.parser.get_http_version() != "1.1")
 
     # Upgrades
 
     def _should_upgrade(self) -> bool:
+        # RFC 6455, section 4.1: the method of a WebSocket handshake is GET.
         return self.parser.get_method() == b"GET" and super()._should_upgrade()
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
-        # What it does not take for a handshake at all, it does not answer.
+        # uvicorn sends no response to a request that is not a handshake at all.
         protocol: Any = self.transport.get_protocol()
+        # Implementations without the attribute send their own response.
         if protocol is not self and not getattr(protocol, "handshake_initiated", True):
-            self._write_refusal(400, b"this is no WebSocket handshake")
+            self._write_refusal(400, b"invalid WebSocket handshake")
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Ignore an upgrade that we do not know, as RFC 9110 wants it (section 7.8).
+        """Ignore an unsupported upgrade, as RFC 9110 requires (section 7.8).
 
-        The parser takes what follows for the other protocol, so it is given the request again
-        without the upgrade. Java's client offers `h2c` with every first request, body and all.
+        The parser treats the following data as the other protocol, so the request is parsed again
+        without the upgrade. Java's client offers `h2c` with every first request, including its
+        body.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self._refuse(405, b"this is no proxy")
+            self._refuse(405, b"this server is not a proxy")
             return
         version = self.parser.get_http_version().encode()
         fields = [
@@ -208,10 +215,10 @@ class GuardedProtocol(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
 
-    # Slow clients
+    # Timeouts of slow clients
 
     def _watch_sender(self) -> None:
-        """The client owes us something else than before, or nothing."""
+        """Restart the timer for the data that the client has to send next."""
         self._stop(self._timer)
         self._timer, self._timed = None, self.stage
         if self.stage is RequestPhase.BODY:
@@ -222,15 +229,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
 
     def _too_slow(self) -> None:
+        # A client may wait for the response before it sends the next request.
         if self.busy:
             self._timer = self.loop.call_later(HEAD_TIME, self._too_slow)
         else:
             self.transport.close()
 
     def _look_at_sender(self, began: float, before: int) -> None:
-        """Answer 408 if a body takes longer than its size so far allows."""
+        """Respond with 408 if a body takes longer than its size so far allows."""
         now, sent = self.loop.time(), self.body_bytes
-        if self.flow.read_paused:  # by us: the time does not count
+        if self.flow.read_paused:  # paused by the server, so the time does not count
             began, before = now, sent
         due = began + self.body_timeout + (sent - before) / BODY_RATE.value
         if now < due:
@@ -239,7 +247,7 @@ class GuardedProtocol(HttpToolsProtocol):
         BODY_TIMEOUT.hit()
         if self._handed_over == self._begun and self.cycle.response_complete:
             self.deaf = True
-            self.transport.close()  # the response was sent already
+            self.transport.close()  # the response is already sent
         else:
             self._refuse(408, b"the body did not arrive in time")
 
@@ -256,6 +264,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _look_at_reader(self) -> None:
         left = self.transport.get_write_buffer_size()
+        # A slow reader is tolerated as long as it reads a minimum in each period.
         if left > self._unsent - LEAST_TAKEN:
             self.transport.abort()
             return
@@ -267,26 +276,27 @@ class GuardedProtocol(HttpToolsProtocol):
         if timer is not None:
             timer.cancel()
 
-    # Hanging up
+    # Closing
 
     @property
     def waits_for_next(self) -> bool:
-        """Whether a limit runs for how long the client may say nothing."""
+        """True if the keep-alive timeout is running."""
         return self.timeout_keep_alive_task is not None
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being answered."""
+        """True if a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse_head(self) -> None:
         self._refuse(431, b"the request line and headers are over %d bytes" % MAX_HEAD)
 
     def _refuse(self, status: int, why: bytes) -> None:
-        """Hang up; behind the answers that are under way, and then without a word."""
+        """Close the connection with a refusal; behind a response in progress, close it silently."""
         self.deaf = True
         if not self.busy:
             self._write_refusal(status, why)
+        # The refused request follows the one being answered, whose response ends the connection.
         elif self.stage is not RequestPhase.BODY:
             self.cycle.keep_alive = False
         elif self._earlier or self.cycle.response_started:
@@ -304,11 +314,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self.drop_connection()
 
     def drop_connection(self) -> None:
-        """Close the connection after the data that was written.
+        """Close the connection after the written data.
 
         Closing a socket that still receives data resets the connection, and the client may lose the
-        response. In the middle of a request only our side is closed first; received data is dropped
-        until the client closes its side, for `LINGER` seconds at most.
+        response. In the middle of a request only the write side is closed first; received data is
+        dropped until the client closes its side, for `LINGER` seconds at most.
         """
         transport = self.transport
         between = self.stage is RequestPhase.BETWEEN or transport.get_protocol() is not self
@@ -317,16 +327,16 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self.deaf = self.lingers = True
         self._stop(self._timer)
-        self._disconnect(
-            [*self._earlier, self.cycle]
-        )  # a write after the end of our side would fail
+        # A write after `write_eof` would raise.
+        self._disconnect([*self._earlier, self.cycle])
         transport.write_eof()
+        # A paused socket would not report that the client has closed its side.
         self.flow.resume_reading()
         self._timer = self.loop.call_later(LINGER, transport.close)
 
 
 class _ResponseTransport:
-    """The transport of a request's cycle. Closing it gives the client time to read the response."""
+    """Transport of a request cycle; closing it gives the client time to read the response."""
 
     __slots__ = ("_connection", "_transport")
 
@@ -345,7 +355,7 @@ class _ResponseTransport:
 
 
 class _UnchunkedCycle(RequestResponseCycle):
-    """An answer for HTTP/1.0, which knows no chunks: what has no length ends with the connection.
+    """Request cycle for HTTP/1.0, where a response without a length ends with the connection.
 
     RFC 9112, section 6.1: "A server MUST NOT send a response containing Transfer-Encoding unless
     the corresponding request indicates HTTP/1.1".

@@ -1,4 +1,4 @@
-"""What an HTTP endpoint is like. Durations are in seconds."""
+"""Settings of an HTTP endpoint. Durations are in seconds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,29 +18,27 @@ class HttpSettings:
     """Settings of the MCP endpoint of a server or gateway."""
 
     path: str = "/mcp"
-    sse_path: str | None = "/sse"  # HTTP+SSE of 2024-11-05; None: not served
+    sse_path: str | None = "/sse"  # HTTP+SSE of 2024-11-05; None: disabled
     ws_path: str | None = "/ws"
-    auth_token: str | None = None  # what `Authorization: Bearer` has to say
-    verify_token: Callable[[str], str | None] | None = None  # or: whose token it is, None: nobody's
-    allowed_hosts: tuple[str, ...] = ()  # names in `Host` besides those of this machine
-    allowed_origins: tuple[str, ...] = ()  # pages that may use the endpoint; also for CORS
+    auth_token: str | None = None  # expected value of `Authorization: Bearer`
+    verify_token: Callable[[str], str | None] | None = None  # returns the principal or None
+    allowed_hosts: tuple[str, ...] = ()  # values of `Host` besides those of this machine
+    allowed_origins: tuple[str, ...] = ()  # origins of allowed web pages; also for CORS
     max_body: int = 16 * 1024 * 1024
-    body_timeout: float = (
-        BODY_TIMEOUT.value
-    )  # for a body, besides the time its size allows; 0: none
+    body_timeout: float = BODY_TIMEOUT.value  # for a body, plus the time for its size; 0: no limit
     heartbeat: float = 15.0
-    answers: Literal["auto", "sse"] = "auto"  # auto: JSON, unless something comes before the answer
+    answers: Literal["auto", "sse"] = "auto"  # auto: JSON, unless a message precedes the response
     error_status: Literal["spec", "mapped"] = "spec"
     sse_dialect: Literal["standard", "fragments"] = "standard"
-    sessions: bool = True  # False: handshake clients are served without, e.g. by several processes
+    sessions: bool = True  # False: handshake clients get no session, e.g. with several processes
     require_session: bool = False
-    session_idle: float = 1800.0  # without a request or a stream, until a session ends; 0: never
-    session_kept: float = 86_400.0  # for which one in the store goes on with its next request
+    session_idle: float = 1800.0  # idle time until a session ends; 0: no limit
+    session_kept: float = 86_400.0  # idle time for which a stored session can be restored
     max_sessions: int = 10_000
-    max_sessions_per_client: int = SESSIONS_PER_CLIENT.value  # a principal, or an address
-    max_sockets: int = 10_000  # WebSockets open at once
+    max_sessions_per_client: int = SESSIONS_PER_CLIENT.value  # by principal or address
+    max_sockets: int = 10_000  # concurrent WebSockets
     max_sockets_per_client: int = SOCKETS_PER_CLIENT.value
-    retry: float = 1.0  # how long a client waits before it takes up a stream again
-    fast_path: bool = True  # answer stateless POSTs without the way through ASGI (`run_http` only)
+    retry: float = 1.0  # delay before a client resumes a stream
+    fast_path: bool = True  # answer POSTs without ASGI where possible (`run_http` only)
     event_store: "EventStore | None" = None  # None: in memory
-    session_store: "SessionStore | None" = None  # where sessions survive a restart; None: nowhere
+    session_store: "SessionStore | None" = None  # keeps sessions across restarts; None: not kept

@@ -1,7 +1,6 @@
-"""HTTP+SSE of 2024-11-05, the server's end: one stream to the client, POSTs the other way.
+"""Server end of HTTP+SSE (revision 2024-11-05): one event stream to the client, POSTs from it.
 
-The stream is the session: it begins by naming the URL for the POSTs, and when it ends, everything
-does.
+The stream is the session: its first event names the URL for POSTs, and the session ends with it.
 """
 
 import logging
@@ -27,13 +26,13 @@ from .sessions.streamed_channel import StreamedChannel
 __all__ = ["MESSAGES", "LegacySse"]
 
 MESSAGES = "/messages"
-MAX_UNREAD = 16 << 20  # bytes of answers that wait, before nothing more is done for a client
+MAX_UNREAD = 16 << 20  # bytes of unread messages above which requests are refused
 
 log = logging.getLogger("fairlead.transport")
 
 
 class SseSession(StreamedChannel):
-    """A `Channel`: everything we say goes into one stream of events."""
+    """Channel of one HTTP+SSE session, which sends all messages in one event stream."""
 
     id: str
 
@@ -65,7 +64,7 @@ class SseSession(StreamedChannel):
 
 
 class LegacySse:
-    """Serves the two paths of this transport; who may come in was checked before."""
+    """Handler of the two paths of this transport; requests are already authenticated."""
 
     def __init__(self, settings: HttpSettings, accept: AcceptSession) -> None:
         self._settings = settings
@@ -77,14 +76,14 @@ class LegacySse:
         self._decoder = Decoder()
 
     async def close(self) -> None:
-        """End all streams."""
+        """Terminate all sessions."""
         for session in list(self._sessions.values()):
             await self._end(session)
 
     async def listen(self, call: AsgiCall, principal: Principal) -> None:
-        """The stream: it begins with the URL to post to, and lasts as long as the client wants."""
+        """Open a session and write its event stream until the client disconnects."""
         if call.method != "GET":
-            await call.send_text(405, "GET opens the stream", [(b"allow", b"GET")])
+            await call.send_text(405, "use GET to open the stream", [(b"allow", b"GET")])
             return
         client = client_key(principal, call.client)
         try:
@@ -96,6 +95,7 @@ class LegacySse:
             return
         session = SseSession(call.context, principal)
         self._sessions[session.id] = session
+        # Registered before the next `await`, so that concurrent clients cannot exceed the limit.
         self._shares.add(client, session)
         try:
             if victim is not None:
@@ -115,17 +115,19 @@ class LegacySse:
             await self._end(session)
 
     async def post(self, call: AsgiCall, principal: Principal) -> None:
-        """A message of a client that has a stream."""
+        """Receive a message of a client that has a stream."""
         if call.method != "POST":
-            await call.send_text(405, "messages are posted here", [(b"allow", b"POST")])
+            await call.send_text(405, "use POST to send messages", [(b"allow", b"POST")])
             return
         if not has_json(call.headers):
-            await call.send_text(415, "the body is application/json")
+            await call.send_text(415, "Content-Type must be application/json")
             return
         query = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
         session = self._sessions.get((query.get("session_id") or [""])[0])
         if session is None or session.principal != principal:
-            await call.send_text(404, f"no such session: begin with GET {self._settings.sse_path}")
+            await call.send_text(
+                404, f"unknown session: open one with GET {self._settings.sse_path}"
+            )
             return
         try:
             message = self._decoder.decode(await call.body(self._settings.max_body))
@@ -136,8 +138,11 @@ class LegacySse:
             await call.answer(400, encode(failure(exc.request_id, exc.code, str(exc))))
             return
         items = message.items if isinstance(message, Batch) else (message,)
+        # Notifications and responses are accepted: they do not add to the unread stream.
         if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
-            await call.send_text(503, "read the stream first", [(b"retry-after", b"5")])
+            await call.send_text(
+                503, "too much unread data: read the stream first", [(b"retry-after", b"5")]
+            )
             return
         await session.take_all(items)
         await call.answer(202, b"Accepted", b"text/plain")

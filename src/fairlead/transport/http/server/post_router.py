@@ -1,8 +1,8 @@
-"""Which era a POST belongs to.
+"""Routing of POSTs by protocol era.
 
-That is decided in this order: a batch belongs to a handshake-era revision; a message that describes
-itself is stateless; `initialize` opens a session; a message that names a session belongs to it; all
-others are answered without a session, if the settings allow it.
+The rules apply in this order: a batch belongs to a handshake-era revision; a message with its own
+metadata is stateless; `initialize` opens a session; a message with a session id belongs to that
+session; all others are answered without a session, if the settings allow it.
 """
 
 from msgspec import UNSET, UnsetType
@@ -25,7 +25,7 @@ __all__ = ["PostRouter", "is_self_describing"]
 
 
 class PostRouter:
-    """Reads POSTs and hands each message to the handler of its era."""
+    """Router that passes each posted message to the handler of its era."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class PostRouter:
         self._sessionless_posts = sessionless_posts
 
     async def post(self, call: AsgiCall, principal: Principal) -> None:
-        """Answer one POST."""
+        """Respond to one POST."""
         headers = call.headers
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
-            await call.send_text(415, "the body is application/json")
+            await call.send_text(415, "Content-Type must be application/json")
             return
         accept = headers.get(b"accept")
         if accept is not None and not accepts(accept, b"application/json", b"text/event-stream"):
@@ -67,11 +67,13 @@ class PostRouter:
             return
         named = b"mcp-session-id" in headers
         handshake_era = self._in_session if named else self._without_session
+        # Checked after decoding, because the error carries the id of the message.
         if len(headers) != len(call.scope["headers"]) and (twice := repeated_header(call)):
-            why = RpcError(HEADER_MISMATCH, f"The header {twice} is there twice")
+            why = RpcError(HEADER_MISMATCH, f"The header {twice} must occur once")
             await self._refusals.refuse(call, message, why, 400)
         elif isinstance(message, Batch):
             await self._session_posts.batch(call, message, principal)
+        # A response belongs to a request of the server, which only sessions can receive.
         elif not isinstance(message, Request | Notification):
             await handshake_era(call, message, principal)
         elif is_self_describing(head := read_params_head(message.params)):
@@ -85,6 +87,7 @@ class PostRouter:
         self, call: AsgiCall, body: bytes, error: RemoteProtocolError
     ) -> None:
         self._refusals.report("no message", call, body, str(error))
+        # JSON-RPC uses `null` for an id that cannot be read; stateless revisions omit it.
         absent = error.request_id is None and claims_stateless(call.headers)
         answer = failure(error.request_id, error.code, str(error), absent_id=absent)
         await call.answer(400, encode(answer))
@@ -114,11 +117,12 @@ class PostRouter:
         why = None
         if version is not None and revision is None:
             why = _bad_version(version)
+        # Stateless requests must state the version in `_meta` as well, so this one is incomplete.
         elif revision is not None and revision.stateless:
             missing = "_meta lacks io.modelcontextprotocol/protocolVersion"
             why = RpcError(INVALID_PARAMS, missing)
         elif self._settings.require_session:
-            why = RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing: begin with initialize")
+            why = RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing: send initialize first")
         if why is not None:
             await self._refusals.refuse(call, message, why, 400)
             return

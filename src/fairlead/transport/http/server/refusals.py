@@ -1,4 +1,4 @@
-"""Requests that are refused: the log entry, the report to interceptors, and the answer."""
+"""Refusals of requests: log entry, report to interceptors, and response."""
 
 import logging
 from typing import Literal
@@ -18,7 +18,7 @@ log = logging.getLogger("fairlead.transport")
 
 
 class MessageRefusals:
-    """Refuses messages of one endpoint."""
+    """Refusals of messages at one endpoint."""
 
     def __init__(self, on_malformed: OnMalformed | None) -> None:
         self._on_malformed = on_malformed
@@ -26,7 +26,7 @@ class MessageRefusals:
     async def refuse(
         self, call: AsgiCall, message: Message | Batch | None, why: RpcError, status: int
     ) -> None:
-        """Answer a request with an error and a status."""
+        """Respond to a request with an error and a status."""
         log.info("refused a request with %d: %s", status, why.message)
         if message is not None and not isinstance(message, Batch):
             self.report("refused", call, encode(message), why.message)
@@ -39,7 +39,7 @@ class MessageRefusals:
     def report(
         self, kind: Literal["no message", "refused"], call: AsgiCall, frame: bytes, why: str
     ) -> None:
-        """Report a body that is not served as a message."""
+        """Report a body that is not handled as a message."""
         if self._on_malformed is None:
             return
         self._on_malformed(
@@ -55,17 +55,17 @@ class MessageRefusals:
 
 
 async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
-    """Answer a request that is not admitted."""
-    log.info("turned a request away with %d: %s", refusal.status, refusal.message)
+    """Respond to a request that is not admitted."""
+    log.info("refused a request with %d: %s", refusal.status, refusal.message)
     answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
     await call.answer(refusal.status, encode(answer), headers=refusal.headers)
 
 
 async def send_later(call: AsgiCall, why: str) -> None:
-    """Ask the client to try again in a few seconds."""
+    """Respond with 503, so that the client tries again in a few seconds."""
     await call.send_text(503, why, [(b"retry-after", b"5")])
 
 
 def unknown_session() -> RpcError:
-    """Return the error for an `Mcp-Session-Id` that the client has no session of."""
-    return RpcError(INVALID_REQUEST, "No such session: begin again with initialize")
+    """Return the error for an `Mcp-Session-Id` that is unknown or belongs to another client."""
+    return RpcError(INVALID_REQUEST, "Unknown session: send initialize to open a new one")

@@ -1,8 +1,8 @@
-"""Who may talk to an endpoint at all: Host, Origin and bearer token, before anything is read.
+"""Admission of requests by Host, Origin and bearer token, before the body is read.
 
-A web page can make a browser send requests to this machine, under any host name that its owner
-points here. So a connection that came in on a loopback address must name this machine, and a page
-must be one that was allowed.
+A web page can make a browser send requests to this machine under any host name that resolves to it
+(DNS rebinding). Therefore a connection to a loopback address must name this machine in `Host`, and
+the origin of a page must be allowed.
 """
 
 import hmac
@@ -21,7 +21,7 @@ _OUR_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
 class RequestRefusal(Struct, frozen=True):
-    """Why a request is not served."""
+    """A refusal of a request before it is read."""
 
     status: int
     message: str
@@ -30,34 +30,35 @@ class RequestRefusal(Struct, frozen=True):
 
 _UNAUTHORIZED = RequestRefusal(
     401,
-    "A valid bearer token is needed: Authorization: Bearer ...",
-    ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),  # no body is waited for
+    "A valid bearer token is required: Authorization: Bearer ...",
+    ((b"www-authenticate", b"Bearer"), (b"connection", b"close")),  # the body is not read
 )
 
 
 class RequestGuard:
-    """Checks what every request has, whatever it asks for."""
+    """Checks of the headers that apply to every request."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._token = settings.auth_token.encode() if settings.auth_token is not None else None
         self._verify = settings.verify_token
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
-        self._passed: set[tuple[bytes, object]] = set()  # hosts seen and found good
+        self._passed: set[tuple[bytes, object]] = set()  # hosts that passed the check
         self.open = self._token is None and self._verify is None
 
     def refuse(
         self, headers: Mapping[bytes, bytes], server: tuple[str, int | None] | None
     ) -> RequestRefusal | None:
-        """Why a request may not come in; None if it may. Tokens are another matter."""
+        """Return the reason to refuse a request, or None; tokens are checked separately."""
         host = headers.get(b"host")
         if host is not None and (host, server) not in self._passed:
             if not self._host_fits(host, server):
                 return RequestRefusal(
                     403,
                     f"Host {_shown(host)} is not served here; "
-                    "list it in allowed_hosts if it is a name of this server",
+                    "add it to allowed_hosts if it is a name of this server",
                 )
+            # Bounded, because clients choose the value.
             if len(self._passed) < 64:
                 self._passed.add((host, server))
         origin = headers.get(b"origin")
@@ -65,20 +66,21 @@ class RequestGuard:
             return RequestRefusal(
                 403,
                 f"Origin {_shown(origin)} may not use this server; "
-                "list it in allowed_origins to let its pages in",
+                "add it to allowed_origins to allow its pages",
             )
         if origin is None and _is_embedded(headers):
-            return RequestRefusal(403, "Pages of other sites may not embed what this server serves")
+            return RequestRefusal(403, "Pages of other sites cannot embed resources of this server")
         return None
 
     def principal(self, headers: Mapping[bytes, bytes]) -> Principal | RequestRefusal:
-        """Return the principal that the token names; anonymous where no token is needed."""
+        """Return the principal of the token, or ANONYMOUS if no token is required."""
         if self.open:
             return ANONYMOUS
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
             return _UNAUTHORIZED
         token = token.strip()
+        # Compared in constant time, so that the duration does not reveal a prefix of the token.
         if self._token is not None and hmac.compare_digest(token, self._token):
             return UNNAMED
         if self._verify is not None:
@@ -88,7 +90,7 @@ class RequestGuard:
         return _UNAUTHORIZED
 
     def cors(self, headers: Mapping[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
-        """What lets a page of a listed origin read the answer."""
+        """Return the headers that allow a page of a listed origin to read the response."""
         origin = headers.get(b"origin")
         if origin is None or origin.decode("latin-1").lower() not in self._origins:
             return ()
@@ -102,6 +104,7 @@ class RequestGuard:
         name = _name_of(host.decode("latin-1").lower())
         if name in self._hosts:
             return True
+        # On a loopback address the names of this machine remain valid beside `allowed_hosts`.
         if self._hosts and not _is_loopback(server):
             return False
         return name in _OUR_NAMES or not _is_loopback(server)
@@ -112,13 +115,13 @@ class RequestGuard:
             return True
         try:
             name = urlsplit(text).hostname or ""
-        except ValueError:  # brackets that are no address
+        except ValueError:  # invalid IPv6 address in brackets
             return False
         return _is_loopback(server) and name in _OUR_NAMES
 
 
 def _is_embedded(headers: Mapping[bytes, bytes]) -> bool:
-    """Return True for an image, script or the like of a page of another site.
+    """Return True for an image, script or similar resource in a page of another site.
 
     Browsers send these without `Origin`. Following a link is allowed.
     """
@@ -135,9 +138,9 @@ def _name_of(host: str) -> str:
 
 
 def _is_loopback(server: tuple[str, int | None] | None) -> bool:
-    """Whether the connection came in on an address that only this machine can reach."""
+    """Return True if the connection was accepted on a loopback address."""
     if server is None or server[1] is None:
-        return False  # a unix socket: no browser gets there
+        return False  # a unix socket, which browsers cannot use
     try:
         return ip_address(server[0]).is_loopback
     except ValueError:

@@ -1,11 +1,11 @@
-"""What the headers of a request say about its routing and about the answer it takes."""
+"""Request headers for routing and for the content type of the response."""
 
 from ....protocol.revisions import find_revision
 from .asgi import AsgiCall, HttpCall
 
 __all__ = ["accepts", "claims_stateless", "repeated_header", "wants_events"]
 
-# Routing headers that a proxy may have read differently than we do, if they are there twice.
+# If one of these occurs twice, a proxy may have used the other value.
 _ROUTING = (
     b"mcp-protocol-version",
     b"mcp-method",
@@ -28,7 +28,7 @@ def repeated_header(call: AsgiCall) -> str | None:
 
 
 def accepts(accept: bytes, *kinds: bytes) -> bool:
-    """Return True if the value of `Accept` allows an answer of one of these types."""
+    """Return True if a value of `Accept` allows one of these content types."""
     accept = accept.lower()
     return b"*/*" in accept or any(
         kind in accept or kind.partition(b"/")[0] + b"/*" in accept for kind in kinds
@@ -36,7 +36,7 @@ def accepts(accept: bytes, *kinds: bytes) -> bool:
 
 
 def wants_events(call: HttpCall) -> bool:
-    """Return True if the answer may be a stream of events."""
+    """Return True if the response may be an event stream."""
     accept = call.headers.get(b"accept")
     return accept is None or accepts(accept, b"text/event-stream")
 

@@ -1,4 +1,4 @@
-"""POSTs outside a session: stateless requests, and handshake-era messages that stand alone."""
+"""POSTs outside a session: stateless requests, and single messages of the handshake era."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ __all__ = ["SessionlessPosts"]
 
 
 class SessionlessPosts:
-    """Checks POSTs outside a session and has them answered."""
+    """Checks and dispatch of POSTs outside a session."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class SessionlessPosts:
         tool_param_headers: Callable[[str, Principal], tuple[ParamHeader, ...]] | None,
         on_notification: Callable[[Notification, Caller, TransportContext], None] | None,
     ) -> None:
-        """`tool_param_headers` returns the arguments of a tool that travel as headers."""
+        """`tool_param_headers` returns the arguments of a tool that are mirrored in headers."""
         self._settings = settings
         self._posts = posts
         self._refusals = refusals
@@ -52,7 +52,7 @@ class SessionlessPosts:
         head: ParamsHead,
         principal: Principal,
     ) -> None:
-        """Answer a message that describes itself."""
+        """Respond to a message that carries its own metadata."""
         try:
             caller = self.check(call, message, head, principal)
         except RpcError as exc:
@@ -75,16 +75,16 @@ class SessionlessPosts:
         head: ParamsHead,
         principal: Principal,
     ) -> Caller:
-        """Return the sender of a message that describes itself.
+        """Return the caller of a message that carries its own metadata.
 
         Raises:
-            RpcError: The description is invalid, or a header contradicts it.
+            RpcError: The metadata is invalid, or a header contradicts it.
         """
         assert not isinstance(head.meta, UnsetType)
         try:
             caller = stateless_caller(head.meta, principal)
         except RpcError as exc:
-            # A header that says otherwise comes before a version that we do not speak.
+            # A contradicting header takes precedence over an unsupported version.
             if exc.code == UNSUPPORTED_VERSION:
                 check_mirrored(message, head, call.headers)
             raise
@@ -99,14 +99,16 @@ class SessionlessPosts:
     async def standalone(
         self, call: AsgiCall, message: Message, revision: Revision | None, principal: Principal
     ) -> None:
-        """DEC-18: answer a handshake-era message that stands alone."""
+        """Respond to a handshake-era message without a session (DEC-18)."""
         if isinstance(message, Notification):
             await call.answer(202)
             return
         if not isinstance(message, Request):
-            why = RpcError(INVALID_REQUEST, "Nothing was asked: there is no session")
+            why = RpcError(INVALID_REQUEST, "Unexpected response: the client has no session")
             await self._refusals.refuse(call, message, why, 400)
             return
+        # A conversation in the active state, so that the rules of the revision apply as in a
+        # session.
         conversation = Conversation(ConversationRole.SERVER, assume=revision, principal=principal)
         event = conversation.receive(message)
         if isinstance(event, RequestRejected):
@@ -120,7 +122,7 @@ class SessionlessPosts:
                 await work
 
     def _in_parts(self, call: AsgiCall, message: Request) -> bool:
-        """DEC-06: whether the answer of a tool is a stream of parts."""
+        """Return True if the result of a tool is sent in fragments (DEC-06)."""
         return message.method == "tools/call" and (
             b"dialect=fragments" in call.headers.get(b"accept", b"")
             or (self._settings.sse_dialect == "fragments" and wants_events(call))

@@ -1,8 +1,8 @@
-"""A POST that needs no session: everything about it is in itself. One task, no queue, no channel.
+"""POSTs without a session, which contain everything needed to answer them.
 
-The answer is plain JSON, unless something has to be said before it; then it becomes a stream of
-events, and the status is 200 whatever follows. So refusals that have a status of their own must
-come first.
+The response is plain JSON, unless a notification precedes it; then the response is an event stream
+with status 200, whatever follows. Errors with their own status must therefore be found first. Each
+request uses one task, without a queue or a channel.
 """
 
 import asyncio
@@ -47,7 +47,8 @@ log = logging.getLogger("fairlead.transport")
 InlinePostHandler = Callable[[Exchange], Answer]
 PostOutcome = bytes | Raw | Exception
 Start = Callable[[Coroutine[Any, Any, None]], None]
-# Takes a request over, and gives the callback its outcome; returns what cancels it, or None.
+# Takes over a request and calls back with its outcome. Returns a function that cancels it, or None
+# if the request is not taken over.
 DelegatePost = Callable[[Exchange, Callable[[PostOutcome], None]], Callable[[str], None] | None]
 
 _ACTIVE = SessionContext(state=SessionState.ACTIVE)
@@ -56,7 +57,7 @@ _MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
 
 
 def mapped_status(code: int) -> int:
-    """The status of an error for those who want every error to have one."""
+    """Return the status of an error for clients that want a status for every error."""
     if code in _MAPPED:
         return _MAPPED[code]
     status = status_of(code)
@@ -64,9 +65,9 @@ def mapped_status(code: int) -> int:
 
 
 class PostReplyPath(ReplyPathBase):
-    """The way back to whoever sent a POST: notifications before the answer, and nothing else."""
+    """Reply path to the client of a POST, on which only notifications precede the response."""
 
-    # `__weakref__`, because a subscription looks its session up in a weak dictionary.
+    # `__weakref__`, because subscriptions use it as a key in a weak dictionary.
     __slots__ = ("__weakref__", "_call", "_members", "log_level", "opened")
 
     def __init__(self, call: HttpCall) -> None:
@@ -86,29 +87,29 @@ class PostReplyPath(ReplyPathBase):
         self, exchange: Exchange, method: str, params: dict[str, Any] | Raw | None
     ) -> Raw:
         raise LocalProtocolError(
-            f"{method} cannot be asked: this client has no session to answer in",
+            f"{method} cannot be sent: this client has no session for the response",
             code=METHOD_NOT_FOUND,
         )
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """The answer will have these members besides its result."""
+        """Set members that the response has besides its result."""
         self._members = members
 
     def frame(self, request_id: RequestId, result: bytes | Raw) -> bytes:
-        """A successful answer."""
+        """Encode a successful response."""
         if self._members is None:
             return encode_success(request_id, result)
         return encode(Success(request_id, Raw(bytes(result)), self._members))
 
     async def write(self, chunk: bytes) -> None:
-        """Add to the stream; the first time, it begins."""
+        """Write to the stream, which is opened by the first call."""
         if not self.opened:
             self.opened = True
             await self._call.open_stream()
         await self._call.write(chunk)
 
     async def finish(self, code: int, frame: bytes, *, failed: bool) -> None:
-        """Send the answer: with a status of its own, unless the stream has begun."""
+        """Send the response; its status is `code` unless the stream is already open."""
         if self.opened:
             await self._call.write(encode_event(frame))
             await self._call.end()
@@ -116,17 +117,17 @@ class PostReplyPath(ReplyPathBase):
             await self._call.answer(code, frame)
 
     async def send_heartbeat(self) -> None:
-        """Nothing was said for long: keep the connection from being taken for dead."""
+        """Write a comment, so that proxies do not close a silent connection."""
         await self.write(HEARTBEAT)
 
 
 class FragmentReplyPath(PostReplyPath):
-    """The same in the fragment dialect: parts of a tool's result come before the whole of it."""
+    """Reply path of the fragment dialect, which sends parts of a result before the response."""
 
     __slots__ = ()
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
-        """Send some content blocks of the answer to come."""
+        """Send content blocks of the result in progress."""
         await self.write(encode_event(b'{"content":%b}' % bytes(content), event="result"))
 
     async def finish(self, code: int, frame: bytes, *, failed: bool) -> None:
@@ -135,7 +136,7 @@ class FragmentReplyPath(PostReplyPath):
 
 
 class StatelessPosts:
-    """Answers POSTs that stand for themselves."""
+    """Dispatch of POSTs without a session."""
 
     def __init__(
         self,
@@ -153,10 +154,10 @@ class StatelessPosts:
         self._heartbeat = heartbeat
 
     def try_inline(self, exchange: Exchange) -> bytes | None:
-        """The whole answer, if it needs no waiting.
+        """Return the complete response if it is available immediately, else None.
 
         Raises:
-            RpcError: to refuse.
+            RpcError: The request is refused.
         """
         if exchange.message.method in self._inline_methods and self._inline is not None:
             answer = self._inline(exchange)
@@ -175,10 +176,11 @@ class StatelessPosts:
         *,
         fragments: bool = False,
     ) -> Coroutine[Any, Any, None] | None:
-        """Answer one request at once if possible; else return the work that answers it.
+        """Respond to a request immediately if possible; else return a coroutine that does.
 
-        If the client leaves, the work is cancelled. With `start`, which starts a task, the request
-        may be answered without one. With `fragments`, the answer is a stream of that dialect.
+        The coroutine is cancelled if the client disconnects. With `start`, which starts a task, a
+        request may be delegated and needs no coroutine. With `fragments`, the response uses the
+        fragment dialect.
         """
         edge = FragmentReplyPath(call) if fragments else PostReplyPath(call)
         exchange = Exchange(message, caller, head, Direction.CLIENT_TO_SERVER, call.context, edge)
@@ -207,12 +209,13 @@ class StatelessPosts:
         status: Callable[[int], int],
         start: Start,
     ) -> bool:
-        """Have the request answered without a task, if possible."""
+        """Delegate the request, so that it needs no task; return False if that is not possible."""
 
         def done(outcome: PostOutcome) -> None:
             call.unwatch()
             if isinstance(outcome, TransportError) and not outcome.delivered:
-                start(self._finish(call, exchange, edge, status))  # the usual way, from the start
+                # Not delivered, so it is safe to handle the request from the start in a task.
+                start(self._finish(call, exchange, edge, status))
                 return
             code = 200
             if isinstance(outcome, Exception):
@@ -254,12 +257,13 @@ class StatelessPosts:
         try:
             answer = await self._handler(exchange)
         except asyncio.CancelledError as exc:
-            # Ours, because the client has left; a server that ends cancels us as well.
+            # The cancellation comes from `left`, unless a shutdown has cancelled the task as well.
             if call.gone and task.uncancel() == 0:
-                log.debug("%s cancelled: its client has left", exchange.method)
+                log.debug("%s cancelled: the client disconnected", exchange.method)
                 raise ClientDisconnected from None
+            # The handler awaited a task that was cancelled elsewhere; this task must still respond.
             if not task.cancelling():
-                raise RuntimeError("what it waited for was cancelled") from exc
+                raise RuntimeError("a task that the handler awaited was cancelled") from exc
             raise
         finally:
             call.unwatch()
@@ -267,12 +271,13 @@ class StatelessPosts:
 
 
 class ClientDisconnected(Exception):
-    """Nobody is there to be answered."""
+    """The client has disconnected, so no response can be sent."""
 
 
 def _failed(message: Request, error: Exception, status: Callable[[int], int]) -> tuple[bytes, int]:
     if isinstance(error, RpcError | LocalProtocolError | RemoteProtocolError):
         return encode(failure_of(message, error)), status(error.code)
+    # The client gets no details, which could contain secrets; the log has them.
     log.error("%s failed", message.method, exc_info=error, extra={ABOUT: message.params})
     answer = failure(message.id, INTERNAL_ERROR, "Internal error")
     return encode(answer), status(INTERNAL_ERROR)
@@ -281,8 +286,9 @@ def _failed(message: Request, error: Exception, status: Callable[[int], int]) ->
 def failure_of(
     message: Request, error: RpcError | LocalProtocolError | RemoteProtocolError
 ) -> Failure:
-    """The answer that refuses a request."""
+    """Return the error response for a request."""
     if isinstance(error, RpcError):
+        # Kept as received, so that unknown members of a relayed error survive.
         if error.raw is not None:
             return Failure(message.id, error.code, error.message, Raw(error.raw))
         return failure(message.id, error.code, error.message, error.data)

@@ -202,9 +202,9 @@ async def test_a_server_that_ends_gives_up_what_is_under_way() -> None:
     call, connection = start()
     call.give_up()
     assert connection.transport.written == (
-        b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 41\r\n"
+        b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 53\r\n"
         b"content-type: text/plain; charset=utf-8\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
-        b"503 Service Unavailable: the server ends\n"
+        b"503 Service Unavailable: the server is shutting down\n"
     )
     assert connection.done == ["drop", "complete"]
 

@@ -543,7 +543,7 @@ async def test_a_call_that_is_cancelled_from_outside_is_answered_with_503() -> N
         await turns()
         ((status, headers, body),) = one.answers()
         assert (status, headers["retry-after"], headers["connection"]) == (503, "5", "close")
-        assert body == b"503 Service Unavailable: the server ends\n"
+        assert body == b"503 Service Unavailable: the server is shutting down\n"
         assert one.transport.closed_at is not None
         assert one.protocol.tasks == set()
 

@@ -281,7 +281,7 @@ async def test_a_store_that_fails_costs_its_sessions_only(
 
     both.store.load = fail  # type: ignore[method-assign]
     assert await both.restore(kept.id) is None
-    assert "the store of sessions failed: OSError: disk full" in caplog.text
+    assert "the session store failed: OSError: disk full" in caplog.text
     await both.old.close()
     await both.new.close()
 
@@ -383,7 +383,7 @@ async def test_too_many_sessions_restore_none(caplog: pytest.LogCaptureFixture) 
     busy = both.new.open(at("10.0.0.1"), "ada")
     busy.open_stream([Request(1, "x")])
     assert await both.restore(kept.id) is None
-    assert "there are too many" in caplog.text
+    assert "cannot restore a session: too many sessions" in caplog.text
     await both.new.close()
 
 

@@ -152,7 +152,7 @@ async def test_no_session_is_opened_while_the_server_ends() -> None:
         await app.edge.close()
         asked = await AsgiRequest(app, introduction())
         assert (asked.status, asked.headers["retry-after"]) == (503, "5")
-        assert asked.body == b"503 Service Unavailable: the server ends\n"
+        assert asked.body == b"503 Service Unavailable: the server is shutting down\n"
         batch = await AsgiRequest(app, [call("add")], {**OLD})
         assert batch.status == 503
 
@@ -194,7 +194,7 @@ ADD = [call("add", {"a": n, "b": 1}, n) for n in (1, 2)]
         (ADD, OLD, 200, None),
         (ADD, {"mcp-protocol-version": "2025-06-18"}, 400, "Batches are not part of the agreed"),
         (ADD, {"mcp-protocol-version": "1999"}, 400, "Batches are not part of the agreed"),
-        (ADD, {"mcp-session-id": "another"}, 404, "No such session: begin again"),
+        (ADD, {"mcp-session-id": "another"}, 404, "Unknown session: send initialize"),
         ([*ADD, {"jsonrpc": "2.0", "id": 1, "method": 5}], {}, 400, ""),
         ([NOTE], {}, 202, None),
     ],

@@ -252,7 +252,7 @@ async def test_a_store_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture)
         session = await web.initialize()
         assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
         assert (await web.post(call("add"), {"Mcp-Session-Id": "guessed"})).status == 404
-    assert "the store of sessions failed: OSError: no space left on device" in caplog.text
+    assert "the session store failed: OSError: no space left on device" in caplog.text
 
 
 @pytest.mark.covers("GTW-13", "GTW-05")

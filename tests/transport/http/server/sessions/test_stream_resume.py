@@ -60,8 +60,8 @@ async def test_an_event_nobody_knows_cannot_be_resumed() -> None:
             async with session.stream(**{"Last-Event-ID": last}) as response:
                 assert response.status == 400
         for last, said in (
-            ("x" * 60, f"Last-Event-ID '{'x' * 50}' is none of ours"),
-            ("p99_1", "The stream of event 'p99_1' is over"),
+            ("x" * 60, f"Invalid Last-Event-ID '{'x' * 50}': expected an id of this server"),
+            ("p99_1", "The stream of event 'p99_1' has ended"),
         ):
             async with session.stream(**{"Last-Event-ID": last}) as response:
                 error = (await response.json(content_type=None))["error"]
@@ -220,11 +220,16 @@ async def test_what_a_revision_knows_of_resuming(version: str, body: bytes) -> N
 @pytest.mark.parametrize(
     ("method", "headers", "status", "text"),
     [
-        ("GET", {}, 405, "GET is for clients with a session"),
-        ("GET", {"mcp-session-id": "x"}, 404, "No such session: begin again with initialize"),
+        ("GET", {}, 405, "GET requires an Mcp-Session-Id header"),
+        ("GET", {"mcp-session-id": "x"}, 404, "Unknown session: send initialize to open a new one"),
         ("GET", {"mcp-session-id": "x", "accept": "a/b"}, 406, "Accept: text/event-stream"),
-        ("DELETE", {}, 405, "DELETE ends a session; name it"),
-        ("DELETE", {"mcp-session-id": "x"}, 404, "No such session: begin again with initialize"),
+        ("DELETE", {}, 405, "DELETE requires an Mcp-Session-Id header"),
+        (
+            "DELETE",
+            {"mcp-session-id": "x"},
+            404,
+            "Unknown session: send initialize to open a new one",
+        ),
     ],
 )
 async def test_requests_without_a_session_are_refused(

@@ -24,8 +24,8 @@ __all__ = ["ConnectionPool"]
 # being closed fails, and the client cannot know whether it arrived.
 KEEP_ALIVE = 4.0  # seconds
 TURNS = 10  # iterations of the loop in which to process unexpected data on a kept connection
-# Methods that are sent again if the server closes a kept connection instead of responding, because
-# they are idempotent. A POST may already have been executed.
+# Idempotent methods, which are sent again if the server closes a kept connection instead of
+# responding. A POST may already have been executed.
 REPEATABLE = frozenset(("GET", "DELETE"))
 
 _FRAMING = frozenset(

@@ -1,4 +1,4 @@
-"""POSTs that are answered on their connection, without the way through ASGI."""
+"""Calls of the fast path: POSTs that are answered on their connection without ASGI."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -17,17 +17,17 @@ __all__ = ["FastPathCall", "FastPathConnection", "RequestHead"]
 
 
 class RequestHead(Struct, frozen=True, gc=False):
-    """What the request line and the headers of a POST say; checked, and the same every time."""
+    """Checked request line and headers of a POST, shared by identical requests."""
 
     edge: HttpEndpoint
     headers: dict[bytes, bytes]
     context: TransportContext
-    session_id: str | None  # None as well if its protocol version is none of ours
+    session_id: str | None  # also None if the protocol version is unknown
     keep_alive: bool
 
 
 class FastPathConnection(Protocol):
-    """The connection of a call, as far as calls use it."""
+    """The part of a connection that its calls use."""
 
     transport: asyncio.Transport
     flow: FlowControl
@@ -35,28 +35,28 @@ class FastPathConnection(Protocol):
     patience: LazyTimer
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task that uvicorn waits for before it ends."""
+        """Start a task that uvicorn waits for on shutdown."""
 
     def take_over(self, call: "FastPathCall") -> None:
-        """Make this the call that is being answered."""
+        """Make `call` the current request of the connection."""
 
     def fast_path_complete(self) -> None:
-        """Go on after a call was answered."""
+        """Continue after the response to a call."""
 
     def drop_connection(self) -> None:
-        """Close the connection after the answer."""
+        """Close the connection after the response."""
 
 
 class FastPathCall:
-    """One POST that was read and is answered on the connection itself.
+    """One POST that is answered on the connection itself.
 
-    For uvicorn it stands where the request's cycle stands otherwise. What is nearly always the same
-    is kept with the class, because one is made for every call.
+    uvicorn uses it in place of its own request cycle. Attributes that rarely change are class
+    attributes, because an object is created for every call.
     """
 
     extra: tuple[tuple[bytes, bytes], ...] = ()
     gone = False
-    # What uvicorn looks at
+    # Attributes that uvicorn reads
     response_started = False
     response_complete = False
     disconnected = False
@@ -92,13 +92,14 @@ class FastPathCall:
 
     @property
     def message_event(self) -> "FastPathCall":
-        """Where uvicorn keeps an event, and sets it if the connection is lost."""
+        """The event that uvicorn sets when the connection is lost: this object itself."""
         return self
 
     def set(self) -> None:
         if not self.response_complete:
             self.gone = True
-            # An exchange leads back here, and the garbage collector does not look into those.
+            # Breaks a reference cycle through the exchange, which the garbage collector does not
+            # track.
             left, self._left, self._beat = self._left, None, None
             if left is not None:
                 left()
@@ -106,7 +107,7 @@ class FastPathCall:
     def answer_now(
         self, status: int, body: bytes, kind: bytes = JSON, headers: Headers = ()
     ) -> None:
-        """The whole answer, in one write."""
+        """Send the complete response in one write."""
         if self.gone or self.response_complete:
             return
         extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
@@ -124,7 +125,7 @@ class FastPathCall:
     ) -> None:
         self.answer_now(status, body, kind, headers)
 
-    # A heartbeat has a task of its own, which may come to it when the answer is written already.
+    # A heartbeat runs in its own task, so the response may already be complete.
 
     async def open_stream(self, headers: Headers = ()) -> None:
         if not (self.gone or self.response_complete):
@@ -138,7 +139,8 @@ class FastPathCall:
         if flow.write_paused and not self.gone:
             await flow.drain()
         if self._connection.transport.is_closing():
-            await asyncio.sleep(0)  # so that whoever talks without a pause hears of it
+            # A handler that writes in a tight loop must let the loop report the disconnect.
+            await asyncio.sleep(0)
         if not (self.gone or self.response_complete):
             self._connection.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
 
@@ -148,16 +150,18 @@ class FastPathCall:
             self._complete()
 
     def give_up(self) -> None:
-        """The server ends before the answer is there."""
+        """End the response, because the server shuts down before it is complete."""
         self.keep_alive = False
         if not self.response_started:
-            said = b"503 Service Unavailable: the server ends\n"
+            said = b"503 Service Unavailable: the server is shutting down\n"
             self.answer_now(503, said, TEXT, ((b"retry-after", b"5"),))
         elif not (self.gone or self.response_complete):
+            # Without the final chunk, so that the client sees that the response is incomplete.
             self._connection.transport.close()
 
     def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
-        if self.gone:  # while nobody watched
+        # The client may have disconnected before `watch` was called.
+        if self.gone:
             left()
             return
         self._left, self._beat, self._every = left, beat, every
@@ -169,10 +173,11 @@ class FastPathCall:
         self._connection.patience.clear()
 
     def silent(self) -> None:
-        """Nothing was said for long."""
+        """Send a heartbeat after a period without writes."""
         if self._beat is not None:
             connection = self._connection
             connection.patience.set(self._every)
+            # With a full write buffer the client has unread data and needs no heartbeat.
             if not connection.flow.write_paused:
                 connection.begin(self._beat())
 

@@ -1,12 +1,12 @@
-"""The protocol class of the fast path, for stateless POSTs and for POSTs in a session.
+"""Protocol class of the fast path, for stateless POSTs and for POSTs in a session.
 
-A stateless POST needs nothing that ASGI offers, yet passing through ASGI costs about as much as
-everything else in a call. Such a POST is answered here once it is complete (`_quick`).
+A stateless POST needs no feature of ASGI, yet ASGI costs about as much as everything else in a
+call. Such a POST is answered here once it is complete (`_quick`).
 
-A request in a session is answered here too (`_quick_in_session`): 3.5 times as many calls with JSON
-responses and 2.5 times as many with SSE as through ASGI, measured with `python -m bench
-http-session --against` a build without it. It may be removed when that comparison shows no clear
-gain any more, for example because a newer uvicorn costs less, or together with the handshake era.
+A request in a session is answered here too (`answer_session_post`): 3.5 times as many calls with
+JSON responses and 2.5 times as many with SSE as through ASGI, measured with `python -m bench
+http-session --against` a build without it. Remove it when that comparison shows no clear gain, for
+example because a newer uvicorn costs less, or together with the handshake era.
 """
 
 import asyncio
@@ -35,40 +35,40 @@ from .session_call import answer_session_post
 __all__ = ["fast_path_protocol"]
 
 MAX_QUICK_HEADERS = 40
+# Headers that change the response or need handling that only the ASGI path has.
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
-MAX_QUICK_CHUNKS = 16  # pieces of a body; a longer one is in no hurry
-MAX_KNOWN = 8  # heads of a connection: they differ in the length of the body, and in little else
-MAX_KNOWN_BYTES = 4 << 10  # of one
+MAX_QUICK_CHUNKS = 16  # pieces of a body; for a longer body the gain does not matter
+MAX_KNOWN = 8  # heads per connection, which usually differ only in the length of the body
+MAX_KNOWN_BYTES = 4 << 10  # bytes of one head
 _END = b"\r\n\r\n"
-_STATELESS = b"io.modelcontextprotocol/"  # in the names of what a request says about itself
+_STATELESS = b"io.modelcontextprotocol/"  # prefix of metadata that only stateless requests have
 
 
 class FastPathProtocol(GuardedProtocol):
-    """Answers complete POSTs without the way through ASGI, which costs more than they do.
+    """HTTP protocol that answers complete POSTs without ASGI, which costs more than the calls.
 
-    Whatever is not plainly one of those takes the usual way, as if nothing had happened: all other
-    methods and paths, refusals, requests that come while another is being answered.
+    Everything else takes the ASGI path as if it had just arrived: other methods and paths,
+    refusals, and requests that arrive while another one is being answered.
 
-    A client that keeps its connection says the same about every request. So a head that was read
-    once need not be read again: if a piece of data begins with exactly the same bytes, and just as
-    many follow as the head promises, it is one whole request, and nothing else than before can be
-    said of its head.
+    A client sends nearly the same head with every request on a connection, so a head that was
+    parsed once is not parsed again. If received data starts with exactly the same bytes, followed
+    by exactly as many as the head declares, it is one complete request with the same head.
     """
 
     edges: Mapping[str, HttpEndpoint]  # by path
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # For how long nothing may be said: by us while a request is being answered, by the client
-        # between two of them.
+        # Two timeouts in one timer: until the next heartbeat while a request is being answered, and
+        # until the keep-alive timeout between two requests.
         self.patience = LazyTimer(self.loop, self._out_of_patience)
-        self._body: list[bytes] | None = None  # of a request that may be quick
-        self._head: RequestHead | None = None  # and what its head says
-        self._piece = b""  # what is being read, if a request begins with it
+        self._body: list[bytes] | None = None  # body of a request that may take the fast path
+        self._head: RequestHead | None = None  # and its head
+        self._piece = b""  # data being parsed, if it starts with a request
         self._known: dict[
             bytes, tuple[RequestHead, int]
         ] = {}  # by their bytes; with the body's length
-        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)  # of those
+        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)  # the one used last
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -81,24 +81,26 @@ class FastPathProtocol(GuardedProtocol):
             and self.stage is RequestPhase.BETWEEN
             and (cycle is None or cycle.response_complete)
             and not self.deaf
-            and not self.flow.write_paused  # else whoever does not read would pile up answers
+            # a client that does not read must not accumulate responses
+            and not self.flow.write_paused
         ):
-            start, head, length = self._last  # most are like the one before
+            start, head, length = self._last  # most requests have the head of the previous one
             if len(data) - len(start) != length or not data.startswith(start):
                 start = data[: data.find(_END) + len(_END)]
                 head, length = self._known.get(start, (None, 0))
             end = len(start)
             if head is not None and len(data) - end == length and self._quick(head, data[end:]):
                 self._last = start, head, length
-                if self._timer is not None:  # something blank came before: here is the request
+                # A blank line before the request may have started the timer for its head.
+                if self._timer is not None:
                     self._watch_sender()
                 return
-        # What begins inside of a request would mean something else where one begins.
+        # Data received in the middle of a request must not be remembered as the start of one.
         self._piece = data if self.stage is RequestPhase.BETWEEN else b""
         super().data_received(data)
         self._piece = b""
         if self._body is not None and self._is_too_long():
-            self._usual_way()  # where that is said at once
+            self._usual_way()  # uvicorn's path refuses it without waiting for the body
 
     def _is_too_long(self) -> bool:
         assert self._head is not None
@@ -153,16 +155,16 @@ class FastPathProtocol(GuardedProtocol):
         super().on_message_complete()
 
     def _usual_way(self) -> None:
-        """Not for us after all: give uvicorn what it would have heard."""
+        """Leave the fast path: call uvicorn with the callbacks that were held back."""
         held, self._body = self._body, None
         super().on_headers_complete()
         for chunk in held or ():
             super().on_body(chunk)
 
     def _read_head(self, edge: HttpEndpoint) -> RequestHead | None:
-        """Return what the head says, unless it is unusual or the request is to be refused.
+        """Return the parsed head, or None if it is unusual or the request must be refused.
 
-        Everything that the headers decide is decided here, before any of the body is kept.
+        Everything that depends on the headers alone is decided here, before the body is buffered.
         """
         headers = dict(self.headers)
         if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
@@ -192,7 +194,7 @@ class FastPathProtocol(GuardedProtocol):
         )
 
     def _remember(self, head: RequestHead, length: int) -> None:
-        """A request like this one may come again; if all of it came at once, it is known."""
+        """Remember the bytes of a head, if the whole request arrived in one piece."""
         piece = self._piece
         end = piece.find(_END) + len(_END)
         if (
@@ -202,13 +204,15 @@ class FastPathProtocol(GuardedProtocol):
             and head.headers.get(b"content-length") == b"%d" % length
             and b"transfer-encoding" not in head.headers
         ):
+            # Dicts keep insertion order, so this drops the oldest head.
             if len(self._known) >= MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[piece[:end]] = head, length
 
     def _quick(self, head: RequestHead, body: bytes) -> bool:
-        """Answer this POST, if it is in order."""
+        """Answer a valid POST and return True; return False if the ASGI path has to handle it."""
         edge = head.edge
+        # Verified for every request: a token may have been revoked since the head was remembered.
         who = ANONYMOUS if edge.guard.open else _principal(edge, head.headers)
         if who is None or isinstance(who, RequestRefusal):
             return False
@@ -218,6 +222,7 @@ class FastPathProtocol(GuardedProtocol):
             message = edge.decoder.decode(body)
             if type(message) is not Request:
                 return False
+            # An escape sequence could hide the prefix; such a body is parsed completely.
             if head.session_id is not None and _STATELESS not in body and b"\\u" not in body:
                 return answer_session_post(self, head, message, who)
             said = read_params_head(message.params)
@@ -225,6 +230,7 @@ class FastPathProtocol(GuardedProtocol):
                 return answer_session_post(self, head, message, who)
             call = FastPathCall(self, head)
             caller = edge.sessionless_posts.check(call, message, said, who)
+        # The ASGI path repeats the check and sends the error.
         except (RpcError, RemoteProtocolError):
             return False
         self.take_over(call)
@@ -234,37 +240,39 @@ class FastPathProtocol(GuardedProtocol):
         return True
 
     def take_over(self, call: FastPathCall) -> None:
-        """Make this the call that is being answered."""
+        """Make `call` the current request of the connection."""
         self.patience.clear()
         if self.timeout_keep_alive_task is not None:
             super()._unset_keepalive_if_required()
         self.cycle = call  # type: ignore[assignment]
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that uvicorn waits for before it ends."""
+        """Start a task that uvicorn waits for on shutdown."""
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        # Not because the client has left: it waits for something that will not come.
+        # The task was cancelled by a shutdown, so its client would wait in vain for a response.
         if task.cancelled() and (call := self._under_way()) is not None:
             call.give_up()
 
     def _under_way(self) -> FastPathCall | None:
-        """The call that is being answered from here; others may wait behind it for their turn."""
+        """Return the call being answered here; pipelined requests may wait for it."""
         for cycle in (*self._earlier, self.cycle):
             if isinstance(cycle, FastPathCall) and not cycle.response_complete:
                 return cycle
         return None
 
     def fast_path_complete(self) -> None:
-        """A request was answered from here: do what uvicorn does then, but for its timer."""
+        """Complete a call as uvicorn does, but without starting its keep-alive timer."""
         if self.pipeline or self._earlier or self.flow.read_paused or self.lingers:
             self.patience.clear()
             self.on_response_complete()
         else:
+            # `patience` replaces uvicorn's timer, which would be created and cancelled for every
+            # call.
             self.server_state.total_requests += 1
             self.patience.set(self.timeout_keep_alive)
 
@@ -288,11 +296,11 @@ class FastPathProtocol(GuardedProtocol):
 def _principal(
     edge: HttpEndpoint, headers: dict[bytes, bytes]
 ) -> Principal | RequestRefusal | None:
-    """Return the principal that the token names; None if `verify_token` raises."""
+    """Return the principal of the token, or None if `verify_token` raises."""
     try:
         return edge.guard.principal(headers)
     except Exception:
-        return None  # the usual way reports it
+        return None  # the ASGI path reports the exception
 
 
 def _takes_both(headers: dict[bytes, bytes]) -> bool:
@@ -303,7 +311,7 @@ def _takes_both(headers: dict[bytes, bytes]) -> bool:
 def fast_path_protocol(
     edges: Mapping[str, HttpEndpoint], settings: HttpSettings
 ) -> type[HttpToolsProtocol]:
-    """The protocol class that serves these endpoints, by path."""
+    """Return a protocol class that serves these endpoints by path."""
     plain = settings.error_status == "spec" and settings.sse_dialect == "standard"
     limits = {"body_timeout": settings.body_timeout}
     if not (settings.fast_path and plain):

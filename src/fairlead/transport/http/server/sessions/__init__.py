@@ -1,1 +1,1 @@
-"""HTTP sessions of the handshake era: streams, resumption, storage."""
+"""HTTP sessions of the handshake era: streams, resumption and storage."""

@@ -1,8 +1,8 @@
-"""What was sent on streams that a client may take up again (handshake era).
+"""Stores of events sent on streams that a client can resume (handshake era).
 
-An event id names its stream and its number there: `p3_7` is the seventh event of the third POST,
-`g_2` the second that belonged to no request. So a client that comes back hears the rest of exactly
-that stream.
+An event id consists of the name of the stream and the number of the event in it: `p3_7` is the
+seventh event of the third POST, `g_2` the second one outside any request. A client that resumes
+therefore receives the rest of exactly that stream.
 """
 
 import time
@@ -14,9 +14,9 @@ from .....limits import EVENT_BYTES
 
 __all__ = ["EventStore", "MemoryEventStore", "event_id", "read_event_id"]
 
-MAX_EVENTS = 1024  # of one stream
-MAX_STREAMS = 64  # of one session
-MAX_BYTES = 4 << 20  # of one session
+MAX_EVENTS = 1024  # per stream
+MAX_STREAMS = 64  # per session
+MAX_BYTES = 4 << 20  # bytes per session
 MAX_AGE = 600.0  # seconds
 
 
@@ -25,28 +25,30 @@ def event_id(stream: str, number: int) -> str:
 
 
 def read_event_id(text: str) -> tuple[str, int] | None:
-    """The stream and the number in it; None for an id that is not ours."""
+    """Return the stream name and event number, or None for an invalid id."""
     stream, _, number = text.rpartition("_")
+    # Ids come from clients: `int` is quadratic in the number of digits, and `isdigit` alone accepts
+    # other scripts.
     if not stream or len(number) > 18 or not number.isascii() or not number.isdigit():
         return None
     return stream, int(number)
 
 
 class EventStore(Protocol):
-    """Keeps events for clients that come back. Another process may be the one they come back to."""
+    """Store of events for clients that resume a stream, possibly in another process."""
 
     def append(self, session: str, stream: str, number: int, message: bytes) -> None:
-        """Keep an event. Returns at once; a remote store writes in the background."""
+        """Store an event. Return immediately; a remote store writes in the background."""
 
     async def after(self, session: str, stream: str, number: int) -> list[tuple[int, bytes]] | None:
-        """What followed an event on its stream; None if that stream is not known any more."""
+        """Return the events after `number` on a stream, or None if the stream is unknown."""
 
     def forget(self, session: str) -> None:
-        """The session is over."""
+        """Delete the events of a session that has ended."""
 
 
 def _share(sizes: Iterable[int], total: int) -> int:
-    """Return how much each may have so that all together have no more than `total`."""
+    """Return the largest share per owner with which all owners stay within `total`."""
     ascending = sorted(sizes)
     for index, size in enumerate(ascending):
         others = len(ascending) - index
@@ -63,7 +65,7 @@ class _Stream:
 
     def __init__(self, first: int) -> None:
         self.events: deque[bytes] = deque()
-        self.first = first  # the number of the oldest one kept
+        self.first = first  # number of the oldest event kept
 
 
 class _Session:
@@ -76,7 +78,7 @@ class _Session:
 
 
 class MemoryEventStore:
-    """Keeps the newest events of each session in this process, within bounds."""
+    """Store of the newest events of each session in memory, with limits."""
 
     def __init__(
         self,
@@ -85,13 +87,13 @@ class MemoryEventStore:
         max_total: int = EVENT_BYTES.value,
         owner_of: Callable[[str], str] = lambda session: session,
     ) -> None:
-        """`owner_of` names the client of a session; clients share `max_total` fairly."""
+        """`owner_of` returns the client of a session; clients share `max_total` fairly."""
         self._sessions: OrderedDict[str, _Session] = OrderedDict()  # least recently used first
         self._max_bytes = max_bytes
         self._max_total = max_total
         self._owner_of = owner_of
-        self._owned: dict[str, int] = {}  # bytes kept, by owner
-        self.size = 0  # bytes kept, of all sessions
+        self._owned: dict[str, int] = {}  # bytes per owner
+        self.size = 0  # bytes of all sessions
 
     def append(self, session: str, stream: str, number: int, message: bytes) -> None:
         kept = self._sessions.get(session)
@@ -107,6 +109,7 @@ class MemoryEventStore:
         self._grow(kept, len(message))
         if len(events.events) > MAX_EVENTS:
             self._drop_oldest(kept, events)
+        # The stream in use is kept, whatever its age; its own events are dropped last.
         while len(kept.streams) > 1:
             oldest = next(iter(kept.streams.values()))
             old = now - oldest.touched > MAX_AGE
@@ -136,13 +139,14 @@ class MemoryEventStore:
             self._grow(kept, -kept.size)
 
     def _make_room(self) -> None:
-        """Forget the oldest sessions of the clients that keep most.
+        """Drop the oldest sessions of the clients that use most of the memory.
 
-        More is freed than is needed, because this looks at every session.
+        The function frees more than is needed, because it iterates over every session.
         """
         EVENT_BYTES.hit()
         target = self._max_total * 7 // 8
         share = _share(self._owned.values(), target)
+        # The session that is being written to must keep the event just added.
         newest = next(reversed(self._sessions))
         for session, kept in list(self._sessions.items()):
             if session != newest and self._owned.get(kept.owner, 0) > share:
@@ -154,6 +158,7 @@ class MemoryEventStore:
         left = self._owned.get(kept.owner, 0) + size
         if left:
             self._owned[kept.owner] = left
+        # Removed at zero, so that the dict does not grow with every client ever seen.
         else:
             self._owned.pop(kept.owner, None)
 

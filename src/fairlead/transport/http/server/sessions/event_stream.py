@@ -1,7 +1,7 @@
-"""Messages on their way into one HTTP answer, and the connections that carry them.
+"""Event streams of HTTP responses, and the connections that carry them.
 
-A stream outlives its connection (handshake era): when the client comes back with the id of the
-last event it saw, another connection carries the rest.
+A stream outlives its connection (handshake era): when the client reconnects with the id of the last
+event it received, another connection carries the rest.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from .event_store import EventStore, event_id
 
 __all__ = ["HIGH_WATER", "EventStream", "write_stream"]
 
-HIGH_WATER = 1 << 20  # bytes that wait for the client to read them
-MAX_EARLY = 64  # messages kept for a stream that nobody has opened yet
+HIGH_WATER = 1 << 20  # bytes waiting for the client to read them
+MAX_EARLY = 64  # messages kept for a stream that is not open yet
 
 
 class EventStream:
-    """What one answer has to say: put by the session, taken by whoever carries it."""
+    """Messages of one response, put by the session and written by the carrying connection."""
 
     __slots__ = (
         "_session",
@@ -46,19 +46,19 @@ class EventStream:
         owed: set[RequestId] | None = None,
         taken: Callable[[], None] | None = None,
     ) -> None:
-        """`owed` are the requests that it answers; it is done after the last of them.
+        """`owed` are the requests to answer; the stream is done after the last of them.
 
-        `taken` is called when it is empty again.
+        `taken` is called when the stream is empty again.
         """
         self.name = name
         self.owed = owed
-        self.frames: list[tuple[int, bytes]] = []  # not taken yet; without a number: 0
+        self.frames: list[tuple[int, bytes]] = []  # not taken yet; 0 means without a number
         self.size = 0
-        self.number = 0  # of the last event
-        self.numbered = False  # the client knows an id of it, so it can come back
-        self.chatty = False  # it says more than answers
+        self.number = 0  # number of the last event
+        self.numbered = False  # the client has an event id, so it can resume
+        self.chatty = False  # contains messages other than responses
         self.done = False
-        self.leaving = False  # the carrier is to hang up, though more will come
+        self.leaving = False  # the carrier should disconnect, although more will follow
         self.carrier: object | None = None
         self._session = session
         self._store = store
@@ -66,11 +66,12 @@ class EventStream:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, frame: bytes, *, answers: RequestId | None = None) -> None:
-        """Add a message; `answers` is the request that it settles."""
+        """Add a message; `answers` is the id of the request it responds to."""
         if self.numbered:
             self.number += 1
             if self._store is not None:
                 self._store.append(self._session, self.name, self.number, frame)
+        # Without a carrier a numbered event is in the store, from which the client resumes.
         if self.carrier is not None or not self.numbered:
             self.frames.append((self.number, frame))
             self.size += len(frame)
@@ -83,13 +84,13 @@ class EventStream:
         self.wake()
 
     def settle(self, request_id: RequestId) -> None:
-        """One request less is owed an answer."""
+        """Mark a request as answered; the stream is done after the last one."""
         if self.owed is not None:
             self.owed.discard(request_id)
             self.done = self.done or not self.owed
 
     def number_events(self) -> None:
-        """From now on events have ids: the client can come back for what it has missed."""
+        """Give events ids from now on, so that the client can resume."""
         if self.numbered or self._store is None:
             return
         self.numbered = True
@@ -100,31 +101,32 @@ class EventStream:
             self.frames.append((self.number, frame))
 
     def take(self) -> list[tuple[int, bytes]]:
-        """Everything that was put since the last time."""
+        """Return the messages added since the last call."""
         frames, self.frames, self.size = self.frames, [], 0
         if self._taken is not None:
             self._taken()
         return frames
 
     def attach(self, carrier: object) -> None:
-        """Be carried by this connection, and by no other."""
+        """Make this connection the only carrier of the stream."""
         self.carrier = carrier
         self.leaving = False
         self.wake()
 
     def detach(self, carrier: object) -> None:
-        """That connection is gone. What it had not written yet is in the store, or lost."""
+        """Remove a carrier; its unwritten messages are in the store, or lost."""
+        # A newer connection may already have replaced this carrier.
         if self.carrier is carrier:
             self.carrier = None
             self.take()
 
     def end(self) -> None:
-        """Nothing will follow."""
+        """Mark the stream as done."""
         self.done = True
         self.wake()
 
     def leave(self) -> None:
-        """Have the carrier hang up; the client comes back for the rest."""
+        """Make the carrier disconnect; the client resumes the stream later."""
         self.leaving = True
         self.wake()
 
@@ -133,7 +135,7 @@ class EventStream:
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Wait for something to happen; one carrier at a time."""
+        """Wait for the next change. Only one carrier may wait at a time."""
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -151,10 +153,11 @@ async def write_stream(
     replay: list[tuple[int, bytes]] | None = None,
     opening: bytes = b"",
 ) -> None:
-    """Write a stream into an answer until it is done, the client leaves, or it is told to."""
+    """Write a stream into a response until it is done, left, or the client disconnects."""
     me = stream.carrier
     if not (stream.frames or stream.done):
-        await asyncio.sleep(0)  # most tools answer at once, and then all of it is one piece
+        # Most tools respond immediately; the whole stream is then sent in one write.
+        await asyncio.sleep(0)
     first = opening + _events(stream, replay or [])
     if prime and stream.numbered:
         first = _priming(stream, retry) + first
@@ -173,6 +176,7 @@ async def write_stream(
 
     call.watch(stream.wake, beat, heartbeat)
     try:
+        # Compared by identity: `attach` may have moved the stream to another connection.
         while not call.gone and stream.carrier is me:
             if stream.frames:
                 await call.write(_events(stream, stream.take()))
@@ -188,8 +192,8 @@ async def write_stream(
 
 
 def _priming(stream: EventStream, retry: float) -> bytes:
-    """An id and no data: what a client comes back with if it hears nothing else."""
-    # Only what is not written yet is counted in: the priming event stands before it.
+    """Return an event with an id but no data, from which a client can resume before any other."""
+    # The number before the first unwritten event, because the priming event precedes it.
     number = stream.frames[0][0] - 1 if stream.frames else stream.number
     return encode_event(b"", id=event_id(stream.name, number), retry=round(retry * 1000))
 

@@ -1,4 +1,4 @@
-"""One session of the handshake era: a `Channel` whose messages travel in HTTP exchanges."""
+"""Sessions of the handshake era as channels whose messages are carried by HTTP exchanges."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ __all__ = ["AcceptSession", "HttpSession", "ServedPeer", "StreamlessPost"]
 
 
 class ServedPeer(Protocol):
-    """Whoever talks on a channel, as far as we have to know it."""
+    """The peer that serves the channel of a session."""
 
     @property
     def session(self) -> SessionContext: ...
@@ -28,23 +28,22 @@ class ServedPeer(Protocol):
     async def close(self) -> None: ...
 
 
-AcceptSession = Callable[
-    [Channel, Principal], ServedPeer
-]  # the channel, and who is at its other end
+# Starts to serve a channel for a principal.
+AcceptSession = Callable[[Channel, Principal], ServedPeer]
 
 
 class StreamlessPost(Protocol):
-    """A POST that waits for nothing but its answer, and needs no stream for that."""
+    """A POST that waits for one response and needs no stream so far."""
 
     def answered(self, frame: bytes | None) -> None:
-        """Here it is; None if there is nothing to say, because the request was cancelled."""
+        """Send the response; None if the request was cancelled and has none."""
 
     def switch_to_stream(self, stream: EventStream) -> None:
-        """Something else comes before the answer, so that it is a stream from now on."""
+        """Use a stream from now on, because another message precedes the response."""
 
 
 class HttpSession(StreamedChannel):
-    """One client's session: what it sends comes in POSTs, what it hears leaves in their answers."""
+    """Session of one client: messages arrive in POSTs and leave in their responses."""
 
     id: str
 
@@ -54,22 +53,20 @@ class HttpSession(StreamedChannel):
         super().__init__(context)
         self.id = session_id
         self.principal = principal
-        self.client = ""  # whose share it counts for
-        self.revision: Revision | None = None  # once `initialize` has been answered
-        self.key: str | None = None  # under which it is kept, where sessions outlive a process
+        self.client = ""  # the client that this session counts for
+        self.revision: Revision | None = None  # set once `initialize` is answered
+        self.key: str | None = None  # key in the session store, if there is one
         self.used = time.monotonic()
         self.served: ServedPeer | None = None
         self.standalone = EventStream(session_id, "g", store, taken=self._taken)
         self._store = store
         self._posts: dict[RequestId, EventStream] = {}
-        self._direct: dict[
-            RequestId, StreamlessPost
-        ] = {}  # the same, where no stream is needed so far
-        self._resumable: dict[str, EventStream] = {}  # streams with ids that are not done
-        self._queued = 0  # no fewer bytes than wait in all streams together
+        self._direct: dict[RequestId, StreamlessPost] = {}  # requests without a stream so far
+        self._resumable: dict[str, EventStream] = {}  # unfinished streams with event ids
+        self._queued = 0  # upper bound of the bytes waiting in all streams
         self._streams = 0
 
-    # Channel
+    # Methods of Channel
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         if self.over:
@@ -112,7 +109,9 @@ class HttpSession(StreamedChannel):
         if self._queued <= HIGH_WATER:
             return False
         streams = (*self._posts.values(), self.standalone)
-        self._queued = sum(stream.size for stream in streams)  # most has been taken meanwhile
+        # Counted only above the limit: `_queued` is not reduced when a stream is written.
+        self._queued = sum(stream.size for stream in streams)
+        # A stream without a carrier does not count: its client may never come back to read it.
         return any(s.size > HIGH_WATER and s.carrier is not None for s in streams)
 
     def finish(self, request_id: RequestId) -> None:
@@ -127,7 +126,7 @@ class HttpSession(StreamedChannel):
             self._finished(stream)
 
     def detach(self, request_id: RequestId) -> None:
-        """Hang up on the client of a request; it comes back for the answer."""
+        """Disconnect the client of a request; it resumes the stream for the response."""
         stream = self._stream_of(request_id)
         if stream is not None:
             stream.leave()
@@ -139,10 +138,10 @@ class HttpSession(StreamedChannel):
         for stream in (*self._posts.values(), *self._resumable.values(), self.standalone):
             stream.end()
 
-    # What comes in
+    # Receiving
 
     def open_stream(self, requests: list[Request]) -> EventStream:
-        """The stream that answers these requests of one POST."""
+        """Create the stream that answers the requests of one POST."""
         return self._open_stream({request.id for request in requests})
 
     def _open_stream(self, owed: set[RequestId]) -> EventStream:
@@ -153,38 +152,38 @@ class HttpSession(StreamedChannel):
         return stream
 
     def expect(self, request_id: RequestId, direct: StreamlessPost) -> None:
-        """The same for one request that nothing but an answer is expected to."""
+        """Register a request that is expected to get a response and no other message."""
         self._direct[request_id] = direct
 
     def use_stream(self, request_id: RequestId) -> None:
-        """Such a request has to have a stream after all."""
+        """Give such a request a stream after all."""
         direct = self._direct.pop(request_id, None)
         if direct is not None:
             direct.switch_to_stream(self._open_stream({request_id}))
 
     def settle_revision(self) -> bool:
-        """`initialize` was answered: with which revision? False if it was refused."""
+        """Set the revision from the response to `initialize`; return False if it was refused."""
         if self.served is not None:
             self.revision = find_revision(self.served.session.protocol_version or "")
         return self.revision is not None
 
     def asked(self, request_id: RequestId) -> bool:
-        """Whether a request of that id is under way."""
+        """Return True if a request with that id is in progress."""
         return request_id in self._posts or request_id in self._direct
 
     def keep(self, stream: EventStream) -> None:
-        """The client knows an id of this stream, so it may come back."""
+        """Number the events of a stream and keep it, so that the client can resume it."""
         stream.number_events()
         if not stream.done:
             self._resumable[stream.name] = stream
 
     def find(self, name: str) -> EventStream | None:
-        """A stream that is still going on."""
+        """Return an unfinished stream by its name."""
         return self.standalone if name == "g" else self._resumable.get(name)
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way, or somebody listens."""
+        """True if a request is in progress or the client is listening."""
         return bool(self._posts or self._direct) or self.standalone.carrier is not None
 
     def _stream_of(self, request_id: RequestId) -> EventStream | None:
@@ -193,6 +192,7 @@ class HttpSession(StreamedChannel):
         return self._posts.get(request_id)
 
     def _finished(self, stream: EventStream) -> None:
-        self.used = time.monotonic()  # a call may have lasted longer than a session may be idle
+        # A call may last longer than the idle timeout, which starts at its end.
+        self.used = time.monotonic()
         if stream.done:
             self._resumable.pop(stream.name, None)

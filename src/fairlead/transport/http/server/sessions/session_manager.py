@@ -1,4 +1,4 @@
-"""The sessions of an endpoint: opened, found, restored, ended, within bounds."""
+"""Sessions of an endpoint: creation, lookup, restoration and termination, with limits."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ log = logging.getLogger("fairlead.transport")
 
 
 class TooManySessions(Exception):
-    """A client has its share of sessions, and all of them are in use."""
+    """The client has reached its limit of sessions, and all of them are in use."""
 
 
 class SessionManager:
-    """All sessions of an endpoint, within bounds."""
+    """All sessions of an endpoint."""
 
     def __init__(self, settings: HttpSettings, accept: AcceptSession) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class SessionManager:
         )
         self._ending: set[asyncio.Task[None]] = set()
         self.restorer: SessionRestorer | None = None
-        self._touched = 0.0  # when the store last heard which of them are in use
+        self._touched = 0.0  # time of the last update of the session store
         if settings.session_store is not None:
             store, kept = settings.session_store, settings.session_kept
             self.restorer = SessionRestorer(store, kept, self._made, self._add, self.end)
@@ -55,10 +55,10 @@ class SessionManager:
         return len(self._sessions)
 
     def open(self, context: TransportContext, principal: Principal) -> HttpSession:
-        """A new session, with its server attached.
+        """Open a session and start to serve it.
 
         Raises:
-            TooManySessions: The client has its share, and all of it is in use.
+            TooManySessions: The client has reached its limit, and all of its sessions are in use.
         """
         session = self._made(context, principal, secrets.token_urlsafe(24))
         self._add(session)
@@ -73,7 +73,7 @@ class SessionManager:
         except NoShareLeft:
             raise TooManySessions from None
         if victim is not None:
-            log.info("session %s… ends: its client has too many", victim.id[:6])
+            log.info("ending session %s…: its client has too many sessions", victim.id[:6])
             self._end_soon(victim)
         session = HttpSession(session_id, context, principal, self._store)
         session.client = client
@@ -91,7 +91,7 @@ class SessionManager:
             self._schedule()
 
     def get(self, session_id: str, principal: Principal) -> HttpSession | None:
-        """A session by its id, for whom it was made."""
+        """Return the session with this id, if it belongs to the principal."""
         session = self._sessions.get(session_id)
         if session is None or session.principal != principal or session.over:
             return None
@@ -112,23 +112,25 @@ class SessionManager:
     async def after(
         self, session: HttpSession, stream: str, number: int
     ) -> list[tuple[int, bytes]] | None:
-        """What a client has missed on a stream; None if nobody knows."""
+        """Return the events that a client missed on a stream, or None if they are unknown."""
         return await self._store.after(session.id, stream, number)
 
     async def restore_session(
         self, session_id: str, context: TransportContext, principal: Principal
     ) -> HttpSession | None:
-        """A session that `get` does not know, if it can be taken up again."""
+        """Restore a session that `get` does not return, if it is in the store."""
+        # A session that exists here belongs to another principal, or is being terminated.
         if self.restorer is None or session_id in self._sessions:
             return None
         try:
             return await self.restorer.restore_session(session_id, context, principal)
         except TooManySessions:
-            log.warning("a session cannot be taken up again: there are too many")
+            log.warning("cannot restore a session: too many sessions")
             return None
 
     async def end(self, session: HttpSession, for_good: bool = True) -> None:
-        """End a session: what is under way in it is cancelled."""
+        """End a session and cancel its requests; with `for_good`, delete it from the store."""
+        # Removed first, so that requests during the `await` below no longer find the session.
         self._remove(session)
         self._store.forget(session.id)
         if for_good and self.restorer is not None and session.key is not None:
@@ -137,13 +139,14 @@ class SessionManager:
             await session.served.close()
 
     async def close(self) -> None:
-        """End them all; those that are kept go on in the next process."""
+        """Terminate all sessions; stored ones can be restored by the next process."""
         self.closing = True
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
         if self.restorer is not None:
             await self.restorer.close()
+        # The next process must not find sessions expired that were in use until now.
         await self._touch()
         for session in list(self._sessions.values()):
             await self.end(session, for_good=session.over)
@@ -164,6 +167,7 @@ class SessionManager:
         task.add_done_callback(self._ending.discard)
 
     def _schedule(self) -> None:
+        # A quarter of the idle time, so that sessions end at most 25 % late.
         wait = max(self._settings.session_idle / 4, 0.05)
         self._sweep = asyncio.get_running_loop().call_later(wait, self._expire)
 
@@ -181,7 +185,7 @@ class SessionManager:
             self._sweep = None
 
     async def _touch(self) -> None:
-        """What was in use here since the last time is not too old for the next process."""
+        """Update the time of last use in the store, for sessions used since the last call."""
         if self.restorer is not None:
             since, self._touched = self._touched, time.monotonic()
             used = [one for one in self._sessions.values() if one.busy or one.used >= since]

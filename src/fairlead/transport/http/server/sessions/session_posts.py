@@ -1,4 +1,4 @@
-"""POSTs in a session: the one that opens it, those that follow, and batches."""
+"""POSTs in a session: the one that opens it, later ones, and batches."""
 
 import asyncio
 
@@ -20,11 +20,11 @@ from .session_manager import SessionManager, TooManySessions
 
 __all__ = ["ASSUMED_REVISION", "SessionPosts"]
 
-ASSUMED_REVISION = Revision.V2025_03_26  # of clients that do not say, by the later texts
+ASSUMED_REVISION = Revision.V2025_03_26  # of clients that state none, as later revisions specify
 
 
 class SessionPosts:
-    """Passes messages to sessions, and answers with JSON or a stream of events."""
+    """Dispatch of messages to sessions, with responses as JSON or event streams."""
 
     def __init__(
         self,
@@ -39,17 +39,19 @@ class SessionPosts:
         self._status = status
 
     async def initialize(self, call: AsgiCall, message: Request, principal: Principal) -> None:
-        """Open a session, and answer with its id once the server has agreed."""
+        """Open a session and respond with its id if the server accepts the handshake."""
         session = await self._open(call, principal)
         if session is None:
             return
         frames = await _receive_first(call, session, message)
-        if call.gone:  # the client cannot know the id
+        if call.gone:  # the client did not receive the id
             await self._sessions.end(session)
         elif not frames:
-            await send_later(call, "the server ends")
+            await send_later(call, "the server is shutting down")
         elif session.settle_revision():
             if self._sessions.restorer is not None:
+                # Stored before the response: the client may send its next request to another
+                # process.
                 await self._sessions.restorer.keep(session, message)
             given = [(b"mcp-session-id", session.id.encode())]
             await call.answer(200, frames[-1][1], headers=given)
@@ -58,9 +60,9 @@ class SessionPosts:
             await self._sessions.end(session)
 
     async def _open(self, call: AsgiCall, principal: Principal) -> HttpSession | None:
-        """Open a session; if that is impossible, answer so and return None."""
+        """Open a session; if that is impossible, respond with 503 and return None."""
         if self._sessions.closing:
-            await send_later(call, "the server ends")
+            await send_later(call, "the server is shutting down")
             return None
         try:
             return self._sessions.open(call.context, principal)
@@ -71,7 +73,7 @@ class SessionPosts:
     async def post(
         self, call: AsgiCall, session: HttpSession, messages: list[Message], *, batch: bool = False
     ) -> None:
-        """Pass the messages of one POST to a session and answer the requests among them."""
+        """Pass the messages of one POST to a session and respond to its requests."""
         requests = [message for message in messages if isinstance(message, Request)]
         if not requests:
             await session.take_all(messages)
@@ -83,6 +85,7 @@ class SessionPosts:
                 await self._refusals.refuse(call, request, why, 400)
                 return
         stream = session.open_stream(requests)
+        # Attached before the messages are delivered, because handlers may respond synchronously.
         stream.attach(call)
         await session.take_all(messages)
         if self._settings.answers == "sse" and wants_events(call):
@@ -93,12 +96,12 @@ class SessionPosts:
     async def answer(
         self, call: HttpCall, session: HttpSession, stream: EventStream, *, batch: bool = False
     ) -> None:
-        """Answer with JSON if only answers come, else with events.
+        """Respond with JSON if the stream contains responses only, else with events.
 
-        A client that disconnects cancels nothing.
+        A client that disconnects does not cancel its requests.
         """
         if not stream.done:
-            await asyncio.sleep(0)  # most tools answer at once, and need no watching
+            await asyncio.sleep(0)  # most tools respond immediately and need no watcher
         if stream.done:
             as_events = stream.chatty and wants_events(call)
         else:
@@ -112,12 +115,12 @@ class SessionPosts:
         elif frames:
             await call.answer(self._status.of_frame(call, frames[-1]), frames[-1])
         else:
-            await call.answer(202)  # cancelled: there is no answer
+            await call.answer(202)  # cancelled, so it has no response
 
     async def answer_with_events(
         self, call: HttpCall, session: HttpSession, stream: EventStream
     ) -> None:
-        """Answer with a stream of events, which the client can resume if its revision allows it."""
+        """Respond with an event stream, which the client can resume if its revision allows it."""
         if call.gone:
             stream.detach(call)
             return
@@ -133,12 +136,13 @@ class SessionPosts:
         )
 
     async def _wait_for_answer(self, call: HttpCall, stream: EventStream) -> bool:
-        """Wait for something to send; return True if it has to be sent as events."""
+        """Wait for a message to send; return True if it must be sent as an event."""
         events, late = wants_events(call), False
 
         async def beat() -> None:
             nonlocal late
-            late = True  # a proxy could take the connection for dead: begin the stream
+            # Start the stream, because a proxy could close a silent connection.
+            late = True
             stream.wake()
 
         def begins() -> bool:
@@ -153,7 +157,7 @@ class SessionPosts:
         return begins()
 
     async def batch(self, call: AsgiCall, batch: Batch, principal: Principal) -> None:
-        """Answer a batch, in the session it names or in one of its own."""
+        """Respond to a batch, in the session it names or in a temporary one."""
         session_id = call.headers.get(b"mcp-session-id")
         session = None
         if session_id is not None:
@@ -182,7 +186,7 @@ class SessionPosts:
     async def _batch_alone(
         self, call: AsgiCall, messages: list[Message], revision: Revision, principal: Principal
     ) -> None:
-        """Answer a batch in a session that ends with the answer."""
+        """Respond to a batch in a session that ends with the response."""
         session = await self._open(call, principal)
         if session is None:
             return
@@ -198,7 +202,7 @@ class SessionPosts:
 async def _receive_first(
     call: AsgiCall, session: HttpSession, message: Request
 ) -> list[tuple[int, bytes]]:
-    """Return what a session sends in answer to its first request, unless its client leaves."""
+    """Return the frames with which a session responds to its first request."""
     stream = session.open_stream([message])
     stream.attach(call)
     session.take(message)
@@ -212,7 +216,7 @@ async def _receive_first(
 
 
 async def _no_beat() -> None:
-    """Send nothing: the headers of the answer depend on whether the session begins."""
+    """Send nothing: the headers of the response depend on the outcome of the handshake."""
 
 
 def _batch_revision(call: AsgiCall) -> Revision | None:

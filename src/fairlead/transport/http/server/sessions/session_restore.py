@@ -1,4 +1,4 @@
-"""Taking up sessions again that another process has begun, or this one before it was restarted."""
+"""Restoration of sessions that another process opened, or this one before a restart."""
 
 import asyncio
 import logging
@@ -18,25 +18,27 @@ __all__ = ["SessionRestorer"]
 T = TypeVar("T")
 P = ParamSpec("P")
 
-OPENING = 30.0  # seconds that the server may take for a handshake that nobody waits for
+OPENING = 30.0  # seconds for the server to respond to a replayed handshake
 
 log = logging.getLogger("fairlead.transport")
 
 Make = Callable[[TransportContext, Principal, str], HttpSession]
 Add = Callable[[HttpSession], None]
-End = Callable[[HttpSession, bool], Awaitable[None]]  # for good, or only here
+# with True for good, else only in this process
+End = Callable[[HttpSession, bool], Awaitable[None]]
 
 
 class SessionRestorer:
-    """Keeps the sessions of one endpoint in a store, and takes them from there.
+    """Storage of the sessions of one endpoint, and their restoration.
 
-    A store that fails is no reason to refuse anybody: sessions are then as mortal as without one.
+    A store that fails does not affect clients; sessions then end with the process, as without a
+    store.
     """
 
     def __init__(self, store: SessionStore, idle: float, make: Make, add: Add, end: End) -> None:
-        """`idle` is for how many seconds a session may not be used; 0: for ever.
+        """`idle` is the time in seconds after which an unused session expires; 0 means never.
 
-        A session is made first, and added to the others when the server has agreed.
+        `make` creates a session, and `add` registers it once the server has accepted the handshake.
         """
         self._store = store
         self._idle = idle
@@ -44,9 +46,10 @@ class SessionRestorer:
         self._reviving: dict[tuple[str, Principal], asyncio.Task[HttpSession | None]] = {}
 
     async def keep(self, session: HttpSession, opening: Request) -> None:
-        """A session has begun."""
+        """Store a new session."""
         assert session.revision is not None
         session.key = key_of(session.context.path or "", session.id)
+        # Wall-clock time, because the monotonic clock has no meaning in another process.
         at = time.time()
         stored = StoredSession(
             key=session.key,
@@ -60,18 +63,18 @@ class SessionRestorer:
         await self._try(self._store.save, stored)
 
     async def touch(self, keys: list[str]) -> None:
-        """These are in use; and those that nobody has used for long are forgotten."""
+        """Mark sessions as used, and delete those that were unused for too long."""
         at = time.time()
         await self._try(self._store.touch, keys, at)
         if self._idle:
             await self._try(self._store.expire, at - self._idle)
 
     async def forget(self, key: str) -> None:
-        """A session is over."""
+        """Delete a session that has ended."""
         await self._try(self._store.delete, key)
 
     async def drop(self, session_id: str, path: str, principal: Principal) -> bool:
-        """A client ends a session that is not alive; whether there was one."""
+        """Delete a stored session at the request of its client; return False if it is unknown."""
         found = await self._find(key_of(path, session_id), principal)
         if found is not None:
             await self.forget(found.key)
@@ -80,8 +83,9 @@ class SessionRestorer:
     async def restore_session(
         self, session_id: str, context: TransportContext, principal: Principal
     ) -> HttpSession | None:
-        """The session, as if it had never been away; None if there is none for this client."""
+        """Return the restored session, or None if this client has no such session."""
         key = key_of(context.path or "", session_id)
+        # Requests that arrive during the restoration share one task.
         task = self._reviving.get((key, principal))
         if task is None:
             work = self._revive(session_id, key, context, principal)
@@ -89,14 +93,15 @@ class SessionRestorer:
             self._reviving[key, principal] = task
             task.add_done_callback(lambda _: self._reviving.pop((key, principal), None))
         try:
+            # Shielded: other requests may wait for the same session.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
-                return None  # the server ends
+                return None  # cancelled by `close`
             raise
 
     async def close(self) -> None:
-        """Nobody is taken up any more."""
+        """Cancel the restorations in progress."""
         tasks = list(self._reviving.values())
         for task in tasks:
             task.cancel()
@@ -117,19 +122,21 @@ class SessionRestorer:
         try:
             agrees = await self._begin(session, opening)
         except BaseException:
-            await self._end(session, False)  # we end, and whoever comes after us takes it up
+            # The server is shutting down. The stored session stays for the next process.
+            await self._end(session, False)
             raise
         if agrees and session.revision == stored.revision:
             self._add(session)
             return session
-        # A server that says no is another one now: the client has to begin anew. One that says
-        # nothing may still come to itself.
+        # A server that refuses the handshake has changed, so the client must open a new session. A
+        # server that did not respond may recover; the session stays in the store.
         await self._end(session, agrees is not None)
         return None
 
     async def _begin(self, session: HttpSession, opening: Request) -> bool | None:
-        """Let the server hear what it, or the one before it, has heard; whether it agrees, or None
-        if it does not say."""
+        """Replay the handshake to the server; return True if it agrees, None if it does not
+        respond.
+        """
         stream = session.open_stream([opening])
         session.take(opening)
         try:
@@ -137,7 +144,7 @@ class SessionRestorer:
                 while not stream.done:
                     await stream.wait()
         except TimeoutError:
-            log.warning("a session could not be taken up again: the server is silent")
+            log.warning("cannot restore a session: the server did not respond in time")
             return None
         if not session.settle_revision():
             return False
@@ -157,8 +164,9 @@ class SessionRestorer:
     ) -> T | None:
         try:
             return await work(*args, **more)
-        except Exception as exc:  # somebody else's code, a disk, a lock
-            log.error("the store of sessions failed: %s: %s", type(exc).__name__, exc)
+        # The store may be user code, and may fail because of a disk or a lock.
+        except Exception as exc:
+            log.error("the session store failed: %s: %s", type(exc).__name__, exc)
             return None
 
 
@@ -168,6 +176,6 @@ def _opening(stored: StoredSession) -> Request | None:
     except RemoteProtocolError:
         opening = None
     if not isinstance(opening, Request):
-        log.error("the store of sessions gives something that nobody has kept there")
+        log.error("the session store returned an invalid `initialize` request")
         return None
     return opening

@@ -1,8 +1,8 @@
-"""Where sessions outlive their process: what has to be known to take one up again.
+"""Stores of sessions that outlive their process.
 
-A session of the handshake era is what client and server told each other at its beginning. Who keeps
-that can begin it again behind the client's back, so that a restart goes unnoticed. What was under
-way is lost all the same, and so are subscriptions and the level of the log.
+A session of the handshake era is determined by its handshake. Replaying the stored handshake to the
+server restores the session, so that clients do not notice a restart. Requests in progress are lost,
+and so are subscriptions and the log level.
 """
 
 import hashlib
@@ -20,44 +20,44 @@ MAX_SESSIONS = STORED_SESSIONS.value
 
 
 class StoredSession(Struct, frozen=True, kw_only=True):
-    """A session at rest. Times are seconds since the epoch."""
+    """A stored session. Times are seconds since the epoch."""
 
     key: str  # see `key_of`
-    principal: str | None  # for whom it is; None: anonymous
-    opening: bytes  # `initialize`, as the client sent it
-    revision: str  # that was agreed on
+    principal: str | None  # the owner; None: anonymous
+    opening: bytes  # the `initialize` request of the client
+    revision: str  # the negotiated one
     created: float
     used: float
-    client: str = ""  # whose share of a store's room it takes
+    client: str = ""  # the client it counts for when the store is full
 
 
 class SessionStore(Protocol):
-    """Keeps sessions; `MemorySessionStore` and `SqliteSessionStore` are two of them."""
+    """Store of sessions, such as `MemorySessionStore` and `SqliteSessionStore`."""
 
     async def save(self, session: StoredSession) -> None:
-        """Keep it; if there is no room, a client that has most of them loses its oldest."""
+        """Store a session; a full store drops the oldest one of the client with most sessions."""
 
     async def load(self, key: str) -> StoredSession | None:
-        """One of those that were kept."""
+        """Return a stored session, or None."""
 
     async def touch(self, keys: list[str], used: float) -> None:
-        """They were in use at that time."""
+        """Set the time of last use."""
 
     async def delete(self, key: str) -> None:
-        """It is over."""
+        """Delete a session."""
 
     async def expire(self, before: float) -> int:
-        """Forget those that were not used since; how many that were."""
+        """Delete the sessions not used since `before`; return their number."""
         ...
 
 
 def key_of(path: str, session_id: str) -> str:
-    """Under which name a session is kept. Its id is a secret, and means nothing elsewhere."""
+    """Return the key of a session: a hash, because a session id grants access to the session."""
     return hashlib.sha256(f"{path}\0{session_id}".encode()).hexdigest()
 
 
 class MemorySessionStore:
-    """Keeps them as long as this object: for several endpoints of one process, and for tests."""
+    """Store in memory, for several endpoints of one process and for tests."""
 
     def __init__(self, *, max_sessions: int = MAX_SESSIONS) -> None:
         self._max = max_sessions

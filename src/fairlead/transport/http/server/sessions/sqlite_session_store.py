@@ -1,4 +1,4 @@
-"""Sessions in a file of SQLite."""
+"""Session store in an SQLite file."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ __all__ = ["SqliteSessionStore"]
 T = TypeVar("T")
 
 _COLUMNS = StoredSession.__struct_fields__
-# The least recently used session of the client that has most of them.
+# Deletes the least recently used session of the client with most sessions.
 _DROP_ONE = """
 DELETE FROM sessions WHERE key = (
     SELECT key FROM sessions WHERE client = (
@@ -28,22 +28,23 @@ DELETE FROM sessions WHERE key = (
 
 
 class SqliteSessionStore:
-    """Keeps them in a file that nobody else may read; a thread of its own does that.
+    """Session store in a private file, accessed by a thread of its own.
 
-    Several processes may use one file.
+    Several processes may share the file.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_sessions: int = MAX_SESSIONS) -> None:
         self._path = Path(path)
         self._max = max_sessions
+        # One thread: an SQLite connection must not be used by several at once.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fairlead-sessions")
         self._open: sqlite3.Connection | None = None
 
     def check(self) -> Self:
-        """Open it at once, where somebody can be told that this is not possible.
+        """Open the file now, so that errors are reported at start-up.
 
         Raises:
-            OSError: it is no such file, or may not be written.
+            OSError: The file is not an SQLite database or cannot be written.
         """
         try:
             self._thread.submit(self._opened).result()
@@ -90,13 +91,14 @@ class SqliteSessionStore:
         return await self._do(work)
 
     def close(self) -> None:
-        """Write what is left to be written."""
+        """Finish pending writes and close the file."""
         self._thread.submit(self._end)
         self._thread.shutdown()
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def run() -> T:
             file = self._opened()
+            # As a context manager the connection commits, or rolls back after an exception.
             with file:
                 return work(file)
 
@@ -105,16 +107,18 @@ class SqliteSessionStore:
     def _opened(self) -> sqlite3.Connection:
         if self._open is None:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Created here with the right mode, because SQLite would use the umask.
             made = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
-                # A file that was there may be open to others. SQLite gives its other files the same
-                # mode, and sessions are as good as credentials.
+                # An existing file may be readable by other users. SQLite creates its journal with
+                # the same mode, and sessions are as sensitive as credentials.
                 with suppress(OSError, AttributeError):
                     os.fchmod(made, 0o600)
             finally:
                 os.close(made)
             file = sqlite3.connect(self._path, timeout=5.0, check_same_thread=False)
             try:
+                # In WAL mode readers and one writer of several processes do not block each other.
                 file.execute("PRAGMA journal_mode = WAL")
                 file.execute("PRAGMA synchronous = NORMAL")
                 file.execute(
@@ -123,7 +127,7 @@ class SqliteSessionStore:
                     " used REAL NOT NULL, client TEXT NOT NULL DEFAULT '') WITHOUT ROWID"
                 )
                 names = [row[1] for row in file.execute("PRAGMA table_info(sessions)")]
-                if "client" not in names:  # a file of an earlier version
+                if "client" not in names:  # created by an earlier version
                     file.execute("ALTER TABLE sessions ADD COLUMN client TEXT NOT NULL DEFAULT ''")
             except BaseException:
                 file.close()

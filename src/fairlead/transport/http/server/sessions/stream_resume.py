@@ -1,4 +1,4 @@
-"""GET and DELETE of a session: its stream of notifications, resumed streams, and its end."""
+"""GET and DELETE of a session: the listening stream, resumed streams, and termination."""
 
 from .....errors import RpcError
 from .....protocol.identity.principal import Principal
@@ -19,7 +19,7 @@ _ALLOWED = [(b"allow", b"POST")]
 
 
 class StreamResumption:
-    """Serves clients that listen to a session, come back to a stream, or end the session."""
+    """Handler of clients that listen to a session, resume a stream or end the session."""
 
     def __init__(
         self, settings: HttpSettings, sessions: SessionManager, refusals: MessageRefusals
@@ -29,10 +29,10 @@ class StreamResumption:
         self._refusals = refusals
 
     async def get(self, call: AsgiCall, principal: Principal) -> None:
-        """Send the notifications of a session, or the rest of the stream in `Last-Event-ID`."""
+        """Send the listening stream of a session, or resume the stream in `Last-Event-ID`."""
         session_id = call.headers.get(b"mcp-session-id")
         if session_id is None:
-            await call.send_text(405, "GET is for clients with a session", _ALLOWED)
+            await call.send_text(405, "GET requires an Mcp-Session-Id header", _ALLOWED)
             return
         if not accepts(call.headers.get(b"accept", b""), b"text/event-stream"):
             await call.send_text(406, "Accept: text/event-stream")
@@ -50,17 +50,20 @@ class StreamResumption:
     async def _resume(self, call: AsgiCall, session: HttpSession, last: str) -> None:
         where = read_event_id(last)
         if where is None:
-            await self._refuse(call, f"Last-Event-ID {last[:50]!r} is none of ours")
+            await self._refuse(
+                call, f"Invalid Last-Event-ID {last[:50]!r}: expected an id of this server"
+            )
             return
         name, number = where
         stream = session.find(name)
         if stream is not None:
             stream.attach(call)
             stream.take()  # all of it is in the store
+        # Events after this number reach the new carrier directly and must not be replayed as well.
         upto = stream.number if stream is not None else None
         missed = await self._sessions.after(session, name, number)
         if stream is None and missed is None:
-            await self._refuse(call, f"The stream of event {last!r} is over")
+            await self._refuse(call, f"The stream of event {last!r} has ended")
             return
         replay = [(n, frame) for n, frame in missed or [] if upto is None or n <= upto]
         await self._listen(call, session, stream or _ended_stream(session, name), replay)
@@ -89,10 +92,10 @@ class StreamResumption:
         )
 
     async def delete(self, call: AsgiCall, principal: Principal) -> None:
-        """End a session."""
+        """Terminate a session."""
         session_id = call.headers.get(b"mcp-session-id")
         if session_id is None:
-            await call.send_text(405, "DELETE ends a session; name it", _ALLOWED)
+            await call.send_text(405, "DELETE requires an Mcp-Session-Id header", _ALLOWED)
             return
         name = session_id.decode("latin-1")
         session = self._sessions.get(name, principal)
@@ -104,13 +107,13 @@ class StreamResumption:
         await call.answer(200)
 
     async def _drop(self, call: AsgiCall, session_id: str, principal: Principal) -> bool:
-        """End a session that another process has, or had before a restart."""
+        """Terminate a session of another process, or of this one before a restart."""
         restorer = self._sessions.restorer
         return restorer is not None and await restorer.drop(session_id, call.path, principal)
 
 
 def _ended_stream(session: HttpSession, name: str) -> EventStream:
-    """Return a stream that is over; only its stored events are left to send."""
+    """Return a finished stream, of which only stored events are left to send."""
     stream = EventStream(session.id, name, None)
     stream.numbered = stream.done = True
     return stream

@@ -1,6 +1,6 @@
-"""What the server's channels over HTTP have in common.
+"""Common base of the server's channels over HTTP.
 
-Messages come in one by one, from whichever request brings them, and leave through streams.
+Messages arrive in separate HTTP requests and leave in streams.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ __all__ = ["StreamedChannel"]
 
 
 class StreamedChannel(SharedStream):
-    """Half a `Channel`: hearing, waiting for slow readers, and ending."""
+    """Base of channels that receive single messages and send on streams."""
 
     def __init__(self, context: TransportContext) -> None:
         self.context = context
         self._deliver: Deliver | None = None
-        self._early: list[Incoming] = []  # came before anybody ran us
+        self._early: list[Incoming] = []  # received before `run`
         self._drained = DrainWaiter()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -31,7 +31,7 @@ class StreamedChannel(SharedStream):
 
     @property
     def congested(self) -> bool:
-        raise NotImplementedError  # which streams count is for the kind of channel to say
+        raise NotImplementedError  # subclasses decide which streams count
 
     async def run(self, deliver: Deliver) -> None:
         self._deliver = deliver
@@ -41,14 +41,14 @@ class StreamedChannel(SharedStream):
         await asyncio.shield(self._over)
 
     def take(self, item: Incoming) -> None:
-        """Hand over a message of the client."""
+        """Deliver a message of the client."""
         if self._deliver is None:
             self._early.append(item)
         else:
             self._deliver(item)
 
     async def take_all(self, items: Sequence[Incoming]) -> None:
-        """Deliver the messages of a batch, with a turn for other clients after every few."""
+        """Deliver the messages of a batch, and yield to other clients after every few."""
         for start in range(0, len(items), MESSAGES_PER_TURN.value):
             if start:
                 MESSAGES_PER_TURN.hit()
@@ -63,7 +63,7 @@ class StreamedChannel(SharedStream):
             raise ChannelClosed()
 
     def _taken(self) -> None:
-        """A stream is empty again."""
+        """Wake tasks that wait in `drain`, because a stream is empty again."""
         self._drained.wake()
 
     def _end(self) -> None:
