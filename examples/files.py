@@ -1,8 +1,8 @@
-"""A server for the files of one folder: read, search, and a tool that writes.
+"""Server for the files of one folder: listing, reading, searching and writing.
 
     python examples/files.py ~/notes
 
-Every path is resolved and must stay inside the folder, whatever a model makes up.
+Every path is resolved and must stay inside of the folder, because a model may send any path.
 """
 
 import sys
@@ -15,7 +15,7 @@ server = MCPServer("files", instructions=f"Works on the files below {root}.")
 
 
 def inside(path: str) -> Path:
-    """The file that is meant, if it is one of ours."""
+    """Return the resolved path of a file, which must be inside of the folder."""
     file = (root / path).resolve()
     if not file.is_relative_to(root):
         raise MCPToolError(f"{path} is outside of the folder", code="ACCESS_DENIED")
@@ -34,7 +34,9 @@ def read_file(path: str) -> str:
     """Read a text file."""
     file = inside(path)
     if not file.is_file():
-        raise MCPToolError(f"There is no file {path}", code="NOT_FOUND", suggestion="list_files")
+        raise MCPToolError(
+            f"The file {path} does not exist", code="NOT_FOUND", suggestion="list_files"
+        )
     return file.read_text(errors="replace")
 
 
@@ -55,7 +57,7 @@ def search(text: str, pattern: str = "**/*", limit: int = 50) -> list[str]:
 
 @server.tool()
 def write_file(path: str, content: str) -> str:
-    """Write a text file, replacing what was there."""
+    """Write a text file. An existing file is replaced."""
     file = inside(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(content)

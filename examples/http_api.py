@@ -1,4 +1,4 @@
-"""A server in front of an HTTP API, with nothing but the standard library.
+"""Server for an HTTP API, written with the standard library only.
 
     API_URL=http://localhost:8000 python examples/http_api.py
 
@@ -22,7 +22,7 @@ server = MCPServer("http-api")
 def get(path: str, query: dict[str, str] | None = None) -> Any:
     """GET a path of the API and return its JSON."""
     if not path.startswith("/"):
-        raise MCPToolError("a path starts with /", code="VALIDATION_ERROR")
+        raise MCPToolError("the path must start with /", code="VALIDATION_ERROR")
     url = BASE + urllib.parse.quote(path)
     if query:
         url += "?" + urllib.parse.urlencode(query)
@@ -33,7 +33,7 @@ def get(path: str, query: dict[str, str] | None = None) -> Any:
     except urllib.error.HTTPError as exc:
         raise MCPToolError(f"{exc.code} {exc.reason} for {path}") from exc
     except (urllib.error.URLError, TimeoutError) as exc:
-        raise MCPToolError(f"the API is not there: {exc}", code="DEPENDENCY_MISSING") from exc
+        raise MCPToolError(f"cannot reach the API: {exc}", code="DEPENDENCY_MISSING") from exc
 
 
 if __name__ == "__main__":

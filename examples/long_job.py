@@ -1,4 +1,4 @@
-"""A job that takes a while: progress, log messages, and a clean end when nobody waits any more.
+"""A long-running tool with progress, log messages and cancellation.
 
 fairlead call count_words text="a long text" -- python examples/long_job.py
 """
@@ -12,7 +12,7 @@ server = MCPServer("long-job")
 
 @server.tool(timeout=600)
 async def count_words(text: str, ctx: Context, pause: float = 0.01) -> str:
-    """Count words, slowly, and tell how far we are."""
+    """Count words slowly and report progress."""
     words = text.split()
     await ctx.info(f"counting {len(words)} words")
     try:
@@ -20,7 +20,8 @@ async def count_words(text: str, ctx: Context, pause: float = 0.01) -> str:
             await asyncio.sleep(pause)
             await ctx.progress(done, len(words), f"{done} of {len(words)}")
     except asyncio.CancelledError:
-        # The client cancelled, or left. Put away what has to be put away, then let it pass.
+        # The client cancelled the call or disconnected. Clean up here, then raise the exception
+        # again.
         raise
     return f"{len(words)} words"
 

@@ -1,7 +1,7 @@
-"""A tool that asks back, in both eras, without knowing that there are two.
+"""A tool that asks the user for input, with the same code in both eras.
 
-In the stateless era the function runs again from the top when the answers are there. What must not
-happen twice goes into a step.
+In the stateless era, the function runs again from the top when the responses have arrived. Code
+that must run only once is called in a step.
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ class Details:
 
 
 def reserve(train: str) -> str:
-    """Something with an effect: it must happen once, however many questions follow."""
+    """Reserve a train. This has a side effect, so it must run once, however many questions follow."""
     return f"R-{abs(hash(train)) % 10000:04}"
 
 
 @server.tool()
 async def book(train: str, ctx: Context) -> str:
-    """Book seats on a train, asking for what is missing."""
+    """Book seats on a train, asking for missing details."""
     number = await ctx.step("reserve", reserve, train)
     details = await ctx.elicit(f"Which seats on {train}?", Details)
     if not details.accepted or details.data is None:
-        return f"{number}: nothing was booked"
+        return f"{number}: no seats were booked"
     sure = await ctx.elicit(f"Book {details.data.seats} seats?", bool)
     if not sure.data:
-        return f"{number}: nothing was booked"
+        return f"{number}: no seats were booked"
     return f"{number}: {details.data.seats} at the {details.data.where} on {train}"
 
 

@@ -1,4 +1,4 @@
-"""A server for one SQLite database, read-only: the schema as a resource, queries as a tool.
+"""Read-only server for one SQLite database: the schema as a resource, queries as a tool.
 
 python examples/sqlite_server.py app.db
 """
@@ -14,7 +14,7 @@ server = MCPServer("sqlite", instructions="Read schema://tables before you write
 
 
 def connect() -> sqlite3.Connection:
-    """One connection per call: tools run in threads, and SQLite's belong to one."""
+    """Open a connection. Tools run in threads, and a SQLite connection belongs to one thread."""
     if path == ":memory:":
         return sqlite3.connect(path)
     return sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -22,7 +22,7 @@ def connect() -> sqlite3.Connection:
 
 @server.resource("schema://tables", mime_type="text/plain")
 def tables() -> str:
-    """The CREATE statements of all tables."""
+    """Return the CREATE statements of all tables."""
     with connect() as db:
         rows = db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
         return ";\n".join(sql for (sql,) in rows) or "no tables"
@@ -30,7 +30,7 @@ def tables() -> str:
 
 @server.tool(timeout=10)
 def query(sql: str, limit: int = 100) -> list[dict[str, Any]]:
-    """Run one SELECT and return its rows."""
+    """Run one SELECT statement and return its rows."""
     try:
         with connect() as db:
             db.row_factory = sqlite3.Row

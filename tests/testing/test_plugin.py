@@ -165,5 +165,5 @@ def test_what_a_server_is_given_to_know_is_not_on_its_tape(tmp_path: Path) -> No
     done = run(tmp_path)
     assert done.returncode == 1
     assert "1 failed, 1 passed" in done.stdout
-    assert "tools/call 'key' is not on it" in done.stdout
+    assert "tools/call 'key' is not on the tape" in done.stdout
     assert "--fairlead-tapes=again" in done.stdout

@@ -1,4 +1,4 @@
-"""A small server to play with: `python -m fairlead.demo`, or `fairlead serve fairlead.demo`."""
+"""Demo server: `python -m fairlead.demo`, or `fairlead serve fairlead.demo`."""
 
 from .notebook import server
 

@@ -1,6 +1,7 @@
-"""`python -m fairlead.demo` serves the demo on stdin and stdout.
+"""Command `python -m fairlead.demo`: the demo server on stdin and stdout.
 
-`stateless` behind it: only in that era. `python -m fairlead.demo.harbour` is one of the other.
+With the argument `stateless`, the server supports only the stateless era; `python -m
+fairlead.demo.harbour` supports only the handshake era.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Servers of one era only, as most in the world are: what a gateway is good for."""
+"""Interceptors that restrict a server to one era, to show how a gateway bridges the two."""
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Answer, Exchange, Proceed
@@ -8,14 +8,14 @@ __all__ = ["only_handshake", "only_stateless"]
 
 
 async def only_handshake(exchange: Exchange, proceed: Proceed) -> Answer:
-    """Answer only who opened with `initialize`, as servers did before 2026-07-28."""
+    """Reject stateless requests, as servers did before 2026-07-28."""
     if exchange.caller.stateless:
         raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
     return await proceed(exchange)
 
 
 async def only_stateless(exchange: Exchange, proceed: Proceed) -> Answer:
-    """Answer only requests that say by themselves who asks; there is no `initialize`."""
+    """Reject requests of sessions, including `initialize`."""
     if not exchange.caller.stateless:
         raise RpcError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
     return await proceed(exchange)

@@ -1,4 +1,4 @@
-"""A second demo server, of the era before: it speaks only the handshake, and keeps a session."""
+"""Second demo server, which supports only the handshake era and keeps a session."""
 
 import math
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ server = MCPServer(
     "fairlead-demo-harbour",
     version="1.0.0",
     title="Harbour demo",
-    instructions="Berths and tides of a harbour that does not exist.",
+    instructions="Berths and tides of an imaginary harbour.",
     interceptors=[only_handshake],
     rate_limit_rate=0,
 )
@@ -25,33 +25,33 @@ berths: dict[str, str | None] = {"A1": "Thea", "A2": None, "B1": "Grey Heron", "
 
 @server.tool(title="Tide table")
 def tide(hour: Annotated[float, Meta(ge=0, lt=24, description="Hours since midnight")]) -> str:
-    """How high the water stands at an hour of the day."""
+    """Return the water level at an hour of the day."""
     height = 2.1 + 1.7 * math.sin(2 * math.pi * hour / 12.42)
     return f"{height:.2f} m at {int(hour):02}:{int(hour % 1 * 60):02}"
 
 
 @server.tool(title="Free berths")
 def free_berths() -> list[str]:
-    """Which berths nobody lies at."""
+    """List the free berths."""
     return [berth for berth, ship in berths.items() if ship is None]
 
 
 @server.tool(title="Moor a ship")
 async def moor(ctx: Context, ship: str, berth: str) -> str:
-    """Give a ship a berth; the harbour master is asked first."""
+    """Assign a berth to a ship, after the harbour master has agreed."""
     if berths.get(berth, "") is not None:
         free = ", ".join(free_berths()) or "none"
-        raise MCPToolError(f"{berth!r} is not free", suggestion=f"Free are: {free}")
-    answer = await ctx.elicit(f"May {ship} lie at {berth}?", bool)
+        raise MCPToolError(f"{berth!r} is not free", suggestion=f"Free berths: {free}")
+    answer = await ctx.elicit(f"May {ship} moor at {berth}?", bool)
     if not answer.data:
-        return f"{ship} stays outside."
+        return f"{ship} was refused."
     berths[berth] = ship
-    return f"{ship} lies at {berth}."
+    return f"{ship} is moored at {berth}."
 
 
 @server.resource("harbour://berths", title="Berths", mime_type="application/json")
 def all_berths() -> dict[str, Any]:
-    """Who lies where."""
+    """The ship at each berth."""
     return berths
 
 

@@ -1,6 +1,6 @@
-"""The demo server: a notebook with a few tools around it, all in memory.
+"""The demo server: a notebook in memory and a few tools.
 
-Meant to be read and copied, so it imports Fairlead the way your own server would.
+Meant to be read and copied, so it imports Fairlead as your own server would.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ server = MCPServer(
     "fairlead-demo",
     version="1.0.0",
     title="Fairlead demo",
-    instructions="A notebook and some small tools. Nothing is kept when the server ends.",
-    rate_limit_rate=0,  # no limit: the demo measures how fast calls are
+    instructions="A notebook and some small tools. Notes are lost when the server stops.",
+    rate_limit_rate=0,  # no limit, because the demo is used to measure the speed of calls
 )
 
 
 class Note(Struct):
-    """One note. Structs, dataclasses and plain containers all become JSON by themselves."""
+    """One note. Structs, dataclasses and plain containers are converted to JSON."""
 
     title: str
     text: str
@@ -37,14 +37,15 @@ notes = [
     Note("Shopping", "Rope, lamp oil, coffee, and a chart of the harbour."),
 ]
 
-# Tools: the type hints are the schema, the docstring is what the model reads. `Annotated` adds
-# what a type cannot say. Arguments are checked before your function is called.
+# Tools: the type hints become the schema, and the docstring is the description for the model.
+# `Annotated` adds constraints and descriptions. Arguments are validated before the function is
+# called.
 
 
 @server.tool(title="Search notes")
 def search_notes(
-    query: Annotated[str, Meta(description="What to look for; upper and lower case are the same")],
-    limit: Annotated[int, Meta(ge=1, le=50, description="How many notes at most")] = 5,
+    query: Annotated[str, Meta(description="Text to search for, ignoring case")],
+    limit: Annotated[int, Meta(ge=1, le=50, description="Maximum number of notes")] = 5,
 ) -> list[Note]:
     """Find the notes that contain a phrase in their title or text."""
     wanted = query.casefold()
@@ -53,17 +54,17 @@ def search_notes(
 
 @server.tool(title="Add a note")
 def add_note(title: Annotated[str, Meta(min_length=1)], text: str) -> str:
-    """Write a note into the notebook."""
+    """Add a note to the notebook."""
     if any(note.title == title for note in notes):
-        # Not a crash but an answer: the model reads it and can do better.
+        # The model reads this error in the result and can correct its call.
         raise MCPToolError(
-            f"There is a note called {title!r} already", suggestion="Choose another title"
+            f"A note with the title {title!r} exists already", suggestion="Choose another title"
         )
     notes.append(Note(title, text))
-    return f"Noted. There are {len(notes)} notes now."
+    return f"Saved. The notebook has {len(notes)} notes."
 
 
-# What each unit measures, and how many metres, kilograms or seconds it has.
+# The dimension of each unit, and its size in metres, kilograms or seconds.
 UNITS: dict[str, tuple[str, float]] = {
     "m": ("length", 1.0),
     "km": ("length", 1000.0),
@@ -80,7 +81,7 @@ UNITS: dict[str, tuple[str, float]] = {
 }
 
 
-@server.tool(title="Convert units", inline=True)  # quick and never blocks: needs no thread
+@server.tool(title="Convert units", inline=True)  # quick and never blocks, so it needs no thread
 def convert_units(value: float, from_unit: str, to_unit: str) -> str:
     """Convert a length, a mass or a time, for example from "nmi" to "km"."""
     source, target = _unit(from_unit), _unit(to_unit)
@@ -91,15 +92,13 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
 
 def _unit(name: str) -> tuple[str, float]:
     if name not in UNITS:
-        raise MCPToolError(
-            f"There is no unit {name!r}", suggestion=f"Use one of {', '.join(UNITS)}"
-        )
+        raise MCPToolError(f"Unknown unit {name!r}", suggestion=f"Use one of {', '.join(UNITS)}")
     return UNITS[name]
 
 
 @server.tool(title="Summarize a text")
 def summarize_text(text: str) -> dict[str, Any]:
-    """Count words and sentences, and tell how long a text takes to read."""
+    """Count words and sentences, and estimate the reading time of a text."""
     words = re.findall(r"\w+(?:['’]\w+)*", text)
     longest = max(words, key=len, default="")
     return {
@@ -117,10 +116,10 @@ async def count_slowly(
     to: Annotated[int, Meta(ge=1, le=100)] = 5,
     pause: Annotated[float, Meta(ge=0, le=10, description="Seconds between two numbers")] = 0.2,
 ) -> str:
-    """Count, and tell the caller how far we are."""
+    """Count to a number and report progress."""
     await ctx.info(f"counting to {to}")
     for number in range(1, to + 1):
-        await asyncio.sleep(pause)  # a cancelled call stops here
+        await asyncio.sleep(pause)  # A cancelled call stops here.
         await ctx.progress(number, to, f"at {number}")
     await ctx.info("done")
     return f"Counted to {to}."
@@ -138,22 +137,22 @@ def roll_dice(
     return {"rolls": rolls, "total": sum(rolls)}
 
 
-# Resources: what a host may read. Text, bytes, or anything that has a JSON form.
+# Resources: contents that a host may read, as text, bytes or any value with a JSON form.
 
 
 @server.resource("notes://all", title="All notes", mime_type="application/json")
 def all_notes() -> dict[str, Any]:
-    """Every note in the notebook."""
+    """All notes of the notebook."""
     return {"notes": notes}
 
 
 @server.resource("demo://about", title="About this server", mime_type="text/markdown")
 def about() -> str:
-    """What this server is for."""
+    """A description of this server."""
     return (
         "# Fairlead demo\n\n"
-        "A notebook and some small tools, to show what a server looks like.\n"
-        "It speaks every revision of the protocol at once.\n"
+        "A notebook and some small tools that show how a server is written.\n"
+        "The server supports every revision of the protocol.\n"
     )
 
 
@@ -169,19 +168,19 @@ SUNRISE = (
 )
 
 
-# Prompts: messages that a person picks, with blanks to fill in.
+# Prompts: messages that a user selects, with arguments to fill in.
 
 
 @server.prompt(title="Review my notes")
 def review_notes(topic: str = "anything") -> str:
-    """Ask for a critical look at the notes on a topic."""
+    """Ask for a critical review of the notes on a topic."""
     shown = "\n".join(f"- {note.title}: {note.text}" for note in notes)
     return f"Here are my notes. What is missing about {topic}?\n\n{shown}"
 
 
 @server.prompt(title="Write a note")
 def write_note(topic: str, tone: str = "plain") -> list[str]:
-    """Ask for a new note and have it saved."""
+    """Ask for a new note that is saved in the notebook."""
     return [
         f"Write a short note about {topic}, in a {tone} tone.",
         "Then save it with the tool add_note.",

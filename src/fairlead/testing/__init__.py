@@ -1,1 +1,1 @@
-"""For tests of others: conversations that are recorded once and played from then on."""
+"""Support for tests of MCP clients: conversations recorded once and replayed afterwards."""

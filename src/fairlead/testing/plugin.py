@@ -1,11 +1,11 @@
-"""The plugin for pytest: `fairlead_tape("name", target)` is a server, recorded once.
+"""pytest plugin: `fairlead_tape("name", target)` returns a server that is recorded once.
 
     async def test_the_weather(fairlead_tape):
         server = fairlead_tape("weather", {"command": "uvx", "args": ["mcp-server-weather"]})
         async with MCPClient.connect_inprocess(server) as client:
             ...
 
-It loads next to nothing until a test asks for a tape: it is loaded with every run of pytest.
+pytest loads the plugin in every run, so it imports most modules only when a test requests a tape.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["TapeFactory", "fairlead_tape", "pytest_addoption"]
 
 _PASSED = pytest.StashKey[bool]()
-_GIVEN = pytest.StashKey["dict[str, TapedServer]"]()  # to a test, by their names
+_GIVEN = pytest.StashKey["dict[str, TapedServer]"]()  # the servers of a test by name
 
 
 class TapeFactory(Protocol):
-    """What the fixture is."""
+    """Type of the `fairlead_tape` fixture."""
 
     def __call__(self, name: str, target: Any = None, **options: Any) -> "TapedServer":
-        """A server, to be attached to: the real one the first time, its tape from then on.
+        """Return a server to attach to: the real one in the first run, its tape afterwards.
 
-        Options are those of `TapeServer`, for the times it is played. The same name again is the
-        same server.
+        `options` are those of `TapeServer` and apply when the tape is played. The same name returns
+        the same server.
         """
         ...
 
@@ -40,8 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fairlead-tapes",
         choices=("once", "again", "never"),
         default="once",
-        help="record tapes that are not there (once, the default), all of them anew (again), or "
-        "none (never: a tape that is not there fails its test)",
+        help="record missing tapes (once, the default), all tapes again (again), or none (never: "
+        "a missing tape fails its test)",
     )
 
 
@@ -51,17 +51,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()
     if report.when != "call":
         return
+    # The fixture's teardown needs the outcome, and pytest passes it only to this hook.
     item.stash[_PASSED] = report.passed
     for name, tape in item.stash.get(_GIVEN, {}).items() if report.failed else ():
-        said = [f"{what} is not on it" for what in tape.missed]
+        said = [f"{what} is not on the tape" for what in tape.missed]
         if said:
-            said.append("--fairlead-tapes=again records it anew")
+            said.append("use --fairlead-tapes=again to record it again")
             report.sections.append((f"the tape {name}", "\n".join(said)))
 
 
 @pytest.fixture
 def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
-    """Tapes beside the test, in `tapes/`; one of a test that fails is not kept."""
+    """Return tapes from `tapes/` beside the test. Tapes of a failed test are discarded."""
     from .taped_server import TapedServer
 
     mode = str(request.config.getoption("--fairlead-tapes"))

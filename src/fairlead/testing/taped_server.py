@@ -1,4 +1,4 @@
-"""A server that is recorded the first time, and played from its tape after that."""
+"""Server that is recorded in the first run and played from its tape afterwards."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,30 +23,38 @@ if TYPE_CHECKING:
 
 __all__ = ["TapedServer"]
 
-_FRESH = ".recording"  # until the test has passed
+_FRESH = ".recording"  # suffix until the test has passed
 
 
 class TapedServer:
-    """Something to attach to, like an `MCPServer`."""
+    """Server that clients can attach to, like an `MCPServer`."""
 
     def __init__(self, place: Path, target: Any, mode: str, options: dict[str, Any]) -> None:
-        """Raises: ConfigError: there is no tape, and nothing that could be recorded."""
+        """`place` is the path of the tape, `target` the server to record.
+
+        Raises:
+            ConfigError: The tape is missing and cannot be recorded.
+        """
         there = name_of_part(str(place), 1).exists()
         self.recording = mode == "again" or (mode == "once" and not there)
         self._place = place
         self._tape: TapeWriter | None = None
-        self._relay: Relay | None = None  # while somebody is attached: loops come and go
+        # Open only while a client is attached, because each test may have its own event loop.
+        self._relay: Relay | None = None
         self._attached = 0
         self._player: TapeServer | None = None
         if not self.recording:
             if not there:
-                raise ConfigError(f"There is no tape {place}, and none may be recorded")
+                raise ConfigError(
+                    f"the tape {place} is missing: use --fairlead-tapes=once to record it"
+                )
             self._player = TapeServer(place, **options)
             self._make: Callable[[], Relay] = self._player.for_both_eras
             return
         if target is None:
-            raise ConfigError(f"There is no tape {place}, and no server to record")
+            raise ConfigError(f"the tape {place} is missing: pass a target to record it")
         entry = None if isinstance(target, Attachable) else read_entry(target)
+        # A separate file, so that a failing test does not overwrite the old tape.
         self._tape = TapeWriter(
             place.with_name(place.name + _FRESH),
             redactor=Redactor(values=secrets_of(entry)),
@@ -57,14 +65,14 @@ class TapedServer:
         self._make = lambda: Relay(target, place.name, interceptors=[recorder])
 
     def attach(self, channel: "Channel", principal: "Principal") -> "_Attached":
-        """Serve one client; the last one that leaves ends the server too."""
+        """Serve one client. The server is closed when the last client leaves."""
         if self._relay is None:
             self._relay = self._make()
         self._attached += 1
         return _Attached(self, self._relay.attach(channel, principal))
 
     async def left(self) -> None:
-        """One client has gone."""
+        """Count a client that has left, and close the server after the last one."""
         self._attached -= 1
         if not self._attached and self._relay is not None:
             relay, self._relay = self._relay, None
@@ -72,11 +80,11 @@ class TapedServer:
 
     @property
     def missed(self) -> list[str]:
-        """What was asked, and is not on the tape."""
+        """The requests that were not found on the tape."""
         return [] if self._player is None else list(dict.fromkeys(self._player.missed))
 
     def finish(self, *, keep: bool) -> None:
-        """The test is over; what was recorded is kept if it went well."""
+        """Close the recording; keep it if the test has passed."""
         if self._tape is None:
             return
         self._tape.close()
@@ -95,6 +103,7 @@ class _Attached:
     def __init__(self, taped: TapedServer, peer: "Peer") -> None:
         self._taped = taped
         self._peer = peer
+        # `close` may be called more than once, but the client must be counted once.
         self._closed = False
 
     async def close(self) -> None:

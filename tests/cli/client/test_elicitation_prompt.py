@@ -16,7 +16,7 @@ SERVER = ("--", sys.executable, QUESTIONS)
 def test_without_a_terminal_questions_are_declined() -> None:
     done = fairlead("call", "book", "train=IC 5", *SERVER)
     assert done.returncode == 0
-    assert done.stdout.endswith("nothing was booked\n")
+    assert done.stdout.endswith("no seats were booked\n")
     assert "declined: the server asks: Which seats on IC 5?" in done.stderr
 
 

@@ -46,7 +46,7 @@ async def test_without_servers_there_is_a_demo_of_both_eras(person: Person, vers
             rolled = await client.call_tool("notebook_roll_dice", {"seed": 1, "times": 2})
             assert '"total":' in text_of(rolled)
             moored = await client.call_tool("harbour_moor", {"ship": "Ada", "berth": "A2"})
-            assert text_of(moored) == "Ada lies at A2."  # after a question, asked back to us
+            assert text_of(moored) == "Ada is moored at A2."  # after a question, asked back to us
             about = await client.read_resource("demo://about")
             assert "Fairlead demo" in about["contents"][0]["text"]
         assert up.ends() == 0

@@ -232,7 +232,7 @@ async def test_one_tool_has_a_path_of_its_own() -> None:
     assert (found.status, json.loads(found.body)["name"]) == (200, "b")
     assert missing.status == 404
     assert json.loads(missing.body) == {
-        "error": {"code": "NOT_FOUND", "message": "There is no tool 'unknown'"}
+        "error": {"code": "NOT_FOUND", "message": "Unknown tool: unknown"}
     }
 
 
@@ -256,9 +256,9 @@ async def test_each_path_has_one_method(
     reply = await Api(small_server()).get(path, method)
     assert (reply.status, reply.headers.get("allow")) == (status, allowed)
     if status == 405:
-        assert reply.body.endswith(f"there is only {allowed} here\n".encode())
+        assert reply.body.endswith(f"the method must be {allowed}\n".encode())
     if status == 404:
-        assert reply.body == b"404 Not Found: MCP is at /mcp; / lists the rest\n"
+        assert reply.body == b"404 Not Found: MCP is served at /mcp; / lists the other paths\n"
 
 
 @pytest.mark.parametrize(
@@ -266,11 +266,16 @@ async def test_each_path_has_one_method(
     [
         ("a", b'{"text":"hello"}', 200, {"content": [{"type": "text", "text": "hello"}]}),
         ("a", b"", 200, {"content": [{"type": "text", "text": "x"}]}),
-        ("unknown", b"{}", 404, "There is no tool 'unknown'"),
-        ("a", b"[1]", 400, "The body is the tool's arguments, a JSON object: "),
-        ("a", b"{", 400, "The body is the tool's arguments, a JSON object: "),
-        ("a", b'{"text":"\xff"}', 400, "The body is the tool's arguments, a JSON object: "),
-        ("a", b'{"text":' + b"[" * 100_000, 400, "The body is the tool's arguments"),
+        ("unknown", b"{}", 404, "Unknown tool: unknown"),
+        ("a", b"[1]", 400, "The body must be a JSON object with the arguments of the tool: "),
+        ("a", b"{", 400, "The body must be a JSON object with the arguments of the tool: "),
+        (
+            "a",
+            b'{"text":"\xff"}',
+            400,
+            "The body must be a JSON object with the arguments of the tool: ",
+        ),
+        ("a", b'{"text":' + b"[" * 100_000, 400, "The body must be a JSON object"),
         ("a", b'{"other":1}', 400, "Invalid arguments for tool 'a': "),
     ],
     ids=["call", "empty", "unknown", "list", "broken", "not UTF-8", "deep", "wrong"],
@@ -295,7 +300,7 @@ async def test_arguments_are_json_of_a_limited_size() -> None:
     assert fits.status == 200
     large = await api.call("/tools/a/call", b'{"text":"1234567890"}')
     assert large.status == 413
-    assert large.body.endswith(b"the arguments have at most 20 bytes\n")
+    assert large.body.endswith(b"the body must have at most 20 bytes\n")
 
 
 async def test_arguments_of_another_type_are_refused() -> None:
@@ -311,7 +316,7 @@ async def test_arguments_of_another_type_are_refused() -> None:
     scope = {"type": "http", "method": "POST", "path": "/tools/a/call", "headers": fields}
     await app({**scope, "client": ("127.0.0.1", 5)}, receive, send)
     assert sent[0]["status"] == 415
-    assert sent[1]["body"].endswith(b"the arguments are sent as Content-Type: application/json\n")
+    assert sent[1]["body"].endswith(b"Content-Type must be application/json\n")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def page(**offered: Any) -> str:
 def test_a_page_names_the_server_and_its_endpoint() -> None:
     text = page()
     assert "<h1>notes</h1>" in text
-    assert "notes 1.2.3, a server" in text
+    assert "notes 1.2.3, a Model Context Protocol server" in text
     assert "<p>Keeps &lt;notes&gt;.</p>" in text
     assert f"<code>{URL}</code>" in text
     assert '<a href="http://localhost:8080/openapi.json">openapi.json</a>' in text
@@ -105,7 +105,7 @@ def test_a_page_has_the_title_of_its_server_and_may_have_no_instructions() -> No
     text = render_page(MCPServerConfig(name="n", title="The <N>"), URL, offered)
     assert "<title>The &lt;N&gt;</title>" in text
     assert "<h1>The &lt;N&gt;</h1>" in text
-    assert "n 1.0.0, a server of the Model Context Protocol</p><h2>Connect</h2>" in text
+    assert "n 1.0.0, a Model Context Protocol server</p><h2>Connect</h2>" in text
 
 
 def test_names_are_shown_once_and_hidden_characters_are_visible() -> None:

@@ -76,7 +76,7 @@ def test_an_exposed_address_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         bind("0.0.0.0", 0, None, HttpSettings(), insecure=False)
     assert str(refused.value).startswith(
-        "0.0.0.0 can be reached from other machines: set auth_token (or verify_token), or say "
+        "0.0.0.0 can be reached from other machines: set auth_token (or verify_token), or pass "
     )
 
 

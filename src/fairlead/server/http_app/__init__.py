@@ -1,1 +1,1 @@
-"""A server as an ASGI application: pages, REST, OpenAPI, and the uvicorn runner."""
+"""ASGI application of a server: status page, REST API, OpenAPI document and uvicorn runner."""

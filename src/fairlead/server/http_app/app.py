@@ -1,4 +1,4 @@
-"""A server over HTTP: the ASGI application around its endpoint, and its start and end."""
+"""ASGI application of a server: routing to its endpoints, start-up and shutdown."""
 
 import asyncio
 import contextlib
@@ -35,22 +35,22 @@ CORRELATION = b"x-correlation-id"
 
 
 class EndpointHandler(Protocol):
-    """Whoever answers behind an endpoint: a server, or a gateway to servers.
+    """Handler behind an HTTP endpoint: a server, a relay or a gateway.
 
     `EndpointHooks` has the defaults of the three attributes that may be None.
     """
 
     @property
     def delegate_post(self) -> DelegatePost | None:
-        """Takes over stateless requests that need no task; a relay has it."""
+        """Handler of stateless requests that need no task; used by relays."""
 
     @property
     def on_malformed(self) -> OnMalformed | None:
-        """Receives bodies that are not messages."""
+        """Receiver of bodies that are not messages."""
 
     @property
     def hides(self) -> Callable[[Principal], bool] | None:
-        """Returns True for clients that are served nothing at this path."""
+        """Predicate that returns True for clients to which this path must look unused."""
 
     @property
     def handler(self) -> Handler: ...
@@ -64,34 +64,37 @@ class EndpointHandler(Protocol):
     def answer_inline(self) -> Callable[[Exchange], Answer]: ...
 
     def tool_param_headers(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
-        """Which arguments of a tool travel as headers too; none of a tool it may not know."""
+        """Return the arguments of a tool that are also sent as headers.
+
+        Return none for a tool that is hidden from the principal.
+        """
         ...
 
     @property
     def on_stateless_notification(
         self,
     ) -> Callable[[Notification, Caller, TransportContext], None] | None:
-        """Takes in a notification that came outside of any connection, if anybody wants it."""
+        """Receiver of notifications that came outside of any connection, or None."""
 
     def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """Open while it is served."""
+        """Return the context that is open while the application is served."""
         ...
 
     async def end_streams(self) -> None:
-        """Hang up on those who only listen."""
+        """End the streams of clients that only listen for changes."""
 
 
 class PageHandler(Protocol):
-    """Answers everything that is not the protocol's."""
+    """Handler of all paths that do not belong to the protocol."""
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None: ...
 
 
 class HttpApp:
-    """The ASGI application of one server. Runs under any ASGI server and mounts in FastAPI.
+    """The ASGI application of one server. Runs under any ASGI server and can be mounted in FastAPI.
 
-    Mounted in another application it hears nothing of start and end; then `running()` around that
-    application's own lifespan opens what the server needs. Without it the first request does.
+    A mounted application receives no lifespan events. In that case, enter `running()` in the
+    lifespan of the outer application; otherwise the first request opens the server.
     """
 
     def __init__(
@@ -102,9 +105,10 @@ class HttpApp:
         pages: PageHandler | None = None,
         others: Mapping[str, EndpointHandler] | None = None,
     ) -> None:
-        """`others` are further endpoints, by their paths."""
+        """`others` are further endpoints by path."""
         self.server = server
         self.settings = settings
+        # Registered, so that the token never appears in the log.
         register_secrets(self, lambda: {"token": settings.auth_token})
         self.edge = _edge(server, settings)
         self.edges: dict[str, HttpEndpoint] = {settings.path: self.edge}
@@ -115,15 +119,16 @@ class HttpApp:
         self._legacy = LegacySse(settings, server.attach)
         self._pages = pages
         self._open: contextlib.AsyncExitStack | None = None
+        # Created on first use, because the application may be built before its event loop runs.
         self._opening: asyncio.Lock | None = None
 
     def add(self, path: str, other: EndpointHandler) -> None:
-        """Serve one more endpoint from now on."""
+        """Serve another endpoint from now on."""
         self._others[path] = other
         self.edges[path] = _edge(other, replace(self.settings, path=path))
 
     async def remove(self, path: str) -> None:
-        """Serve it no longer; its sessions end."""
+        """Stop serving an endpoint and close its sessions."""
         self._others.pop(path, None)
         edge = self.edges.pop(path, None)
         if edge is not None:
@@ -138,7 +143,8 @@ class HttpApp:
                 try:
                     await self._http(call)
                 except asyncio.CancelledError:
-                    # The task is the ASGI server's, which would take it for a failure of ours.
+                    # The task belongs to the ASGI server, which would log the cancellation as an
+                    # error.
                     if not self.edge.ending:
                         raise
                     await call.give_up()
@@ -150,7 +156,9 @@ class HttpApp:
                 await self.sockets.serve(scope, receive, send)
 
     async def _http(self, call: AsgiCall) -> None:
+        # Mounted applications receive the full path, including the prefix of the mount.
         path = call.path.removeprefix(call.scope.get("root_path", ""))
+        # The value is echoed in a response header, so it is bounded and must be ASCII.
         if (named := call.headers.get(CORRELATION)) is not None and named.isascii():
             call.extra = ((CORRELATION, named[:128]),)
         edge = self.edges.get(path) or self._endpoint(path, call.method)
@@ -164,6 +172,7 @@ class HttpApp:
         if isinstance(who, RequestRefusal):
             await send_rejection(call, who)
             return
+        # The mapping has one value per name; a different length means a repeated header.
         if len(call.headers) != len(call.scope["headers"]) and (name := repeated_header(call)):
             await call.send_text(400, f"the header {name} must occur once")
             return
@@ -179,23 +188,23 @@ class HttpApp:
             else:
                 await call.send_text(404, f"MCP is served at {self.settings.path}")
         except ChannelClosed:
-            pass  # the client left while it was sending
+            pass  # The client disconnected while it was sending.
         except BodyTimeout:
             await call.reject_slow_body()
 
     def _endpoint(self, path: str, method: str) -> HttpEndpoint | None:
-        """Also with a slash behind it; and where the application is mounted at a path of its own,
-        everything sent to that path is meant for it."""
+        """Return the endpoint of a path with a trailing slash, or of the root of a mounted
+        application.
+        """
         path = path.rstrip("/")
+        # A client may use the mount point itself as the URL; GET there is the status page.
         if not path and method in ("POST", "DELETE"):
             return self.edge
         return self.edges.get(path)
 
-    # Start and end
-
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Open what the server needs, and close it and all connections afterwards."""
+        """Open the server, and close it and all connections afterwards."""
         await self._start()
         try:
             yield self
@@ -203,7 +212,7 @@ class HttpApp:
             await self.close()
 
     async def end_streams(self) -> None:
-        """Hang up on everybody who only listens; what is under way goes on."""
+        """End the streams of clients that only listen; running requests continue."""
         for server in (self.server, *self._others.values()):
             await server.end_streams()
         await self.sockets.close()
@@ -212,7 +221,7 @@ class HttpApp:
         await self._legacy.close()
 
     async def close(self) -> None:
-        """End everything."""
+        """Close all connections and the server."""
         await self.end_streams()
         if self._open is not None:
             stack, self._open = self._open, None
@@ -221,6 +230,7 @@ class HttpApp:
     async def _start(self) -> None:
         if self._opening is None:
             self._opening = asyncio.Lock()
+        # Concurrent first requests must open the server only once.
         async with self._opening:
             if self._open is None:
                 stack = contextlib.AsyncExitStack()
@@ -231,24 +241,27 @@ class HttpApp:
         await receive()
         try:
             await self._start()
+        # The lifespan is user code and may raise anything; ASGI requires a message, not an
+        # exception.
         except Exception as exc:
-            log.exception("the server could not start")
+            log.exception("the server failed to start")
             await send({"type": "lifespan.startup.failed", "message": str(exc)})
             return
         await send({"type": "lifespan.startup.complete"})
-        with contextlib.suppress(asyncio.CancelledError):  # a loop that ends cancels every task
+        # An event loop that ends cancels every task.
+        with contextlib.suppress(asyncio.CancelledError):
             await receive()
         try:
             await self.close()
         except Exception as exc:
-            log.exception("the server did not end well")
+            log.exception("the server failed to shut down")
             await send({"type": "lifespan.shutdown.failed", "message": str(exc)})
             return
         await send({"type": "lifespan.shutdown.complete"})
 
 
 def _is_hidden(edge: HttpEndpoint, call: AsgiCall) -> bool:
-    """Return True if the client must not know of an endpoint; then its path is like any other."""
+    """Return True if the endpoint is hidden from the client; its path then looks unused."""
     if edge.hides is None:
         return False
     who = edge.admit(call)

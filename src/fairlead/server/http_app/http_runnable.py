@@ -1,4 +1,4 @@
-"""What can be served over HTTP is run in one way, whatever it is."""
+"""Base classes of servers, relays and gateways that are served over HTTP."""
 
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
@@ -17,34 +17,34 @@ __all__ = ["EndpointHooks", "HttpRunnable", "NoInlineMethods"]
 
 
 class EndpointHooks:
-    """The optional part of an `EndpointHandler`; None where there is nothing to do."""
+    """Defaults of the optional attributes of an `EndpointHandler`."""
 
-    # Takes over stateless requests that need no task.
+    # Handler of stateless requests that need no task.
     delegate_post: "DelegatePost | None" = None
-    # Receives bodies that are not messages.
+    # Receiver of bodies that are not messages.
     on_malformed: OnMalformed | None = None
-    # Returns True for clients that are served nothing at this path.
+    # Predicate that returns True for clients to which this path must look unused.
     hides: Callable[[Principal], bool] | None = None
 
 
 class NoInlineMethods:
-    """The part of an `EndpointHandler` that answers no request without a task."""
+    """The part of an `EndpointHandler` that handles every request in a task."""
 
     inline_methods: Container[str] = ()
 
     def answer_inline(self, exchange: Exchange) -> Answer:
-        """Return None: it has no answer yet."""
+        """Return None, because no method is inline."""
         return None
 
 
 class HttpRunnable(EndpointHooks):
-    """Runs the ASGI application of a server, a relay or a gateway."""
+    """Base class that runs the ASGI application of a server, a relay or a gateway."""
 
-    port = 8080  # where it listens if nobody says otherwise
+    port = 8080  # default port of `run_http`
 
     def create_http_app(self, settings: "HttpSettings | None" = None, **options: Any) -> "HttpApp":
-        """The ASGI application. Options are fields of `HttpSettings`."""
-        raise NotImplementedError  # what is served is for each kind to say
+        """Return the ASGI application. `options` are fields of `HttpSettings`."""
+        raise NotImplementedError  # each subclass builds its own application
 
     async def run_http(
         self,
@@ -58,13 +58,13 @@ class HttpRunnable(EndpointHooks):
         settings: "HttpSettings | None" = None,
         **options: Any,
     ) -> None:
-        """Serve HTTP until cancelled: on a port of this machine, or on a unix socket.
+        """Serve HTTP until cancelled, on a port of this machine or on a Unix socket.
 
-        `started` is told the URL. Other machines are let in only with `auth_token` or
-        `verify_token`; `insecure` says that something else keeps strangers out.
+        `started` is called with the URL. Listening for other machines requires `auth_token` or
+        `verify_token`, or `insecure=True` if a proxy authenticates the clients.
 
         Raises:
-            ConfigError: it cannot listen there, or should not.
+            ConfigError: The address cannot be bound, or is reachable without authentication.
         """
         from .uvicorn_runner import run_app
 
@@ -81,4 +81,4 @@ class HttpRunnable(EndpointHooks):
             self.http_ended(app)
 
     def http_ended(self, app: "HttpApp") -> None:
-        """An application is not served any longer."""
+        """Hook that is called when an application is no longer served."""

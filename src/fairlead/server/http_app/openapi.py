@@ -1,4 +1,4 @@
-"""A server's tools as an OpenAPI 3.1 document: one operation per tool."""
+"""OpenAPI 3.1 document of a server's tools: one operation per tool."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_]")
 def describe_api(
     config: MCPServerConfig, tools: list[dict[str, Any]], root: str = ""
 ) -> dict[str, Any]:
-    """The document for tools as `tools/list` shows them."""
+    """Return the document for tools as listed by `tools/list`."""
     seen: dict[str, int] = {}
     return {
         "openapi": "3.1.0",
@@ -46,11 +46,11 @@ def _operation(tool: dict[str, Any], seen: dict[str, int]) -> dict[str, Any]:
         },
         "responses": {
             "200": {
-                "description": "What the tool returned",
+                "description": "The result of the tool",
                 "content": {"application/json": {"schema": _result(tool.get("outputSchema"))}},
             },
             "default": {
-                "description": "Why it did not",
+                "description": "The error of the tool or of the request",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
             },
         },
@@ -58,7 +58,7 @@ def _operation(tool: dict[str, Any], seen: dict[str, int]) -> dict[str, Any]:
 
 
 def _operation_id(name: str, seen: dict[str, int]) -> str:
-    """Unique, and made of what generated code can have as a name."""
+    """Return a unique id that is a valid name in generated code."""
     plain = _NOT_IN_AN_ID.sub("_", name)
     seen[plain] = count = seen.get(plain, 0) + 1
     return plain if count == 1 else f"{plain}_{count}"

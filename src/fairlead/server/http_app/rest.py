@@ -1,4 +1,4 @@
-"""What a server offers, for plain HTTP clients and for people: JSON at a few paths, and a page."""
+"""REST API for plain HTTP clients, and the status page."""
 
 from typing import Any
 
@@ -35,6 +35,7 @@ _STATUS = {
 }
 _LISTS = {"/tools": "tools", "/resources": "resources", "/prompts": "prompts"}
 _HTML = b"text/html; charset=utf-8"
+# The page shows texts of others, so scripts and external content are forbidden.
 _LOCKED = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
@@ -43,16 +44,16 @@ _LOCKED = (
 
 
 class RestApi:
-    """Serves the paths beside the MCP endpoint; who may come in was checked before."""
+    """Handler of the paths beside the MCP endpoint, for clients that are authenticated already."""
 
     def __init__(self, server: Registration, handler: Handler, settings: HttpSettings) -> None:
-        """`handler` answers the requests to the server."""
+        """`handler` handles the requests to the server."""
         self._server = server
         self._handler = handler
         self._settings = settings
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None:
-        """Answer one request."""
+        """Handle one HTTP request."""
         path = path.rstrip("/") or "/"
         try:
             if path.startswith("/tools/") and path.endswith("/call"):
@@ -65,7 +66,9 @@ class RestApi:
                 if await _is(call, "GET"):
                     await self._get(call, path, principal)
             else:
-                await call.send_text(404, f"MCP is at {self._settings.path}; / lists the rest")
+                await call.send_text(
+                    404, f"MCP is served at {self._settings.path}; / lists the other paths"
+                )
         except RpcError as exc:
             await call.answer(mapped_status(exc.code), _error(exc.code, exc.message, exc.data))
 
@@ -87,25 +90,26 @@ class RestApi:
             if tool["name"] == name:
                 await call.answer(200, to_json(tool))
                 return
-        await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
+        await call.answer(404, _error("NOT_FOUND", f"Unknown tool: {name}"))
 
     async def _call_tool(self, call: AsgiCall, name: str, principal: Principal) -> None:
-        if not has_json(call.headers):  # also without a body: a page may send that to any origin
-            await call.send_text(415, "the arguments are sent as Content-Type: application/json")
+        # Also without a body: a web page may send a request without this header to any origin.
+        if not has_json(call.headers):
+            await call.send_text(415, "Content-Type must be application/json")
             return
         if self._server.registry.listing.get(name) is None:
-            await call.answer(404, _error("NOT_FOUND", f"There is no tool {name!r}"))
+            await call.answer(404, _error("NOT_FOUND", f"Unknown tool: {name}"))
             return
         try:
             body = await call.body(self._settings.max_body)
         except BodyTooLarge:
-            await call.send_text(413, f"the arguments have at most {self._settings.max_body} bytes")
+            await call.send_text(413, f"the body must have at most {self._settings.max_body} bytes")
             return
         try:
-            str(body, "utf-8")  # what stays raw is not looked at otherwise
+            str(body, "utf-8")  # msgspec does not check the encoding of values that stay raw.
             arguments = msgspec.json.decode(body or b"{}", type=dict[str, Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            problem = f"The body is the tool's arguments, a JSON object: {exc}"
+            problem = f"The body must be a JSON object with the arguments of the tool: {exc}"
             await call.answer(400, _error("VALIDATION_ERROR", problem))
             return
         params = {"name": name, "arguments": arguments}
@@ -141,7 +145,7 @@ class RestApi:
         }
 
     async def _all(self, call: AsgiCall, kind: str, principal: Principal) -> list[Any]:
-        """A whole list, page by page."""
+        """Return a complete list, requested page by page."""
         method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
         found: list[Any] = []
         cursor: str | None = None
@@ -156,7 +160,7 @@ class RestApi:
     async def _ask(
         self, call: AsgiCall, method: str, params: dict[str, Any], principal: Principal
     ) -> bytes:
-        """Ask the server what any other client asks it, interceptors and limits included."""
+        """Send a request to the server like any other client, through its interceptors."""
         message = Request("rest", method, Raw(to_json(params)))
         caller = Caller(NEWEST_HANDSHAKE, False, principal)
         exchange = Exchange(
@@ -174,10 +178,10 @@ _PATHS = frozenset({"/", "/health", "/openapi.json", *_LISTS})
 
 
 async def _is(call: AsgiCall, method: str) -> bool:
-    """Whether this is the method that the path has; GET goes without its body for HEAD."""
+    """Return True if the request has the method of the path; HEAD is accepted for GET."""
     if call.method == method or (call.method == "HEAD" and method == "GET"):
         return True
-    await call.send_text(405, f"there is only {method} here", [(b"allow", method.encode())])
+    await call.send_text(405, f"the method must be {method}", [(b"allow", method.encode())])
     return False
 
 
@@ -191,6 +195,6 @@ def _error(code: int | str, message: str, data: Any = None) -> bytes:
 def _tool_error(result: dict[str, Any]) -> MCPToolError:
     try:
         return MCPToolError.from_mcp_response(result)
-    except ValueError:  # its author made the result by hand
+    except ValueError:  # The author of the tool built the result by hand.
         texts = [block.get("text", "") for block in result.get("content", ())]
         return MCPToolError("\n".join(filter(None, texts)) or "The tool failed")

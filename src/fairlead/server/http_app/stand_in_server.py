@@ -1,4 +1,4 @@
-"""What is served in place of a server: a relay to it, or a tape of it."""
+"""Servers that represent another server: a relay to it, or a tape of it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,15 +14,15 @@ __all__ = ["StandInServer"]
 
 
 class StandInServer(NoInlineMethods, HttpRunnable):
-    """Nothing has to be open before the first client comes; all is closed behind the last."""
+    """Server that needs no start-up and closes everything when it stops."""
 
     async def close(self) -> None:
-        """End everything that is open."""
+        """Close all connections."""
         raise NotImplementedError
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Close it at the end."""
+        """Close the server when the context ends."""
         try:
             yield None
         finally:
@@ -31,7 +31,7 @@ class StandInServer(NoInlineMethods, HttpRunnable):
     def create_http_app(
         self: "EndpointHandler", settings: HttpSettings | None = None, **options: Any
     ) -> "HttpApp":
-        """The ASGI application. Options are fields of `HttpSettings`."""
+        """Return the ASGI application. `options` are fields of `HttpSettings`."""
         from .app import HttpApp
 
         return HttpApp(self, settings if settings is not None else HttpSettings(**options))

@@ -1,4 +1,4 @@
-"""A page that shows what a server offers, to somebody who opened its address in a browser."""
+"""HTML page that lists the tools, resources and prompts of a server."""
 
 import json
 from html import escape as escape_html
@@ -25,7 +25,7 @@ _LINKS = ("tools", "resources", "prompts", "health", "openapi.json")
 
 
 def render_page(config: MCPServerConfig, url: str, offered: dict[str, list[Any]]) -> str:
-    """The whole page. Everything that came from elsewhere is escaped."""
+    """Return the complete page. All texts of the server are escaped."""
     entry = json.dumps({"mcpServers": {config.name: {"type": "http", "url": url}}}, indent=2)
     base = url.rpartition("/")[0]
     links = " · ".join(f'<a href="{_escape(base)}/{name}">{name}</a>' for name in _LINKS)
@@ -45,7 +45,7 @@ def render_page(config: MCPServerConfig, url: str, offered: dict[str, list[Any]]
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
         f'<h1>{title}</h1><p class="dim">{_escape(config.name)} {_escape(config.version)}, '
-        f"a server of the Model Context Protocol</p>{about}"
+        f"a Model Context Protocol server</p>{about}"
         f"<h2>Connect</h2><p>The endpoint is <code>{_escape(url)}</code>. "
         f"In the configuration of most clients:</p><pre>{_escape(entry)}</pre>"
         f'{"".join(sections)}<p class="dim">As JSON: {links}</p></body></html>\n'
@@ -53,7 +53,7 @@ def render_page(config: MCPServerConfig, url: str, offered: dict[str, list[Any]]
 
 
 def _escape(text: str) -> str:
-    """Return text for the page; nothing in it turns its direction or hides."""
+    """Escape HTML and characters that hide text or change its direction."""
     return escape_html(safe(text))
 
 

@@ -1,4 +1,4 @@
-"""Serving HTTP on uvicorn: sockets that are ours, limits it does not have, an end that comes."""
+"""Serving of HTTP applications with uvicorn: sockets, limits and shutdown."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bind", "is_exposed", "run_app", "serve_http", "url_of"]
 
-GRACE = 3.0  # seconds that work in progress may take when the server ends
+GRACE = 3.0  # seconds that running requests may take during shutdown
 KEEP_ALIVE = 5.0
 
 log = logging.getLogger("fairlead.server")
@@ -29,43 +29,45 @@ log = logging.getLogger("fairlead.server")
 def bind(
     host: str, port: int, uds: str | None, settings: HttpSettings, *, insecure: bool
 ) -> socket.socket:
-    """The socket to listen on.
+    """Return the socket to listen on.
 
     Raises:
-        ConfigError: strangers could reach it, and nothing keeps them out; or it is taken.
+        ConfigError: The address is reachable from other machines without authentication, or it
+            cannot be bound.
     """
     if uds is not None:
         return _bind_unix(uds)
     if not insecure and is_exposed(host, settings):
         raise ConfigError(
-            f"{host} can be reached from other machines: set auth_token (or verify_token), or say "
-            "insecure=True if something in front checks who may come in"
+            f"{host} can be reached from other machines: set auth_token (or verify_token), or pass "
+            "insecure=True if a proxy authenticates the clients"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as exc:
         raise ConfigError(f"Cannot listen on {host}:{port}: {_why(exc)}") from exc
-    # Connections inherit it. asyncio sets it only where a socket names its protocol, and without
-    # it the second write of an answer waits 40 ms for the client to confirm the first.
+    # Connections inherit the option. asyncio sets it only on sockets that name their protocol;
+    # without it, the second write of a response waits 40 ms for the acknowledgement of the first.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def is_exposed(host: str, settings: HttpSettings) -> bool:
-    """Whether strangers could reach it, and nothing keeps them out."""
+    """Return True if other machines can reach the host without authentication."""
     guarded = settings.auth_token is not None or settings.verify_token is not None
     return not guarded and not _is_loopback(host)
 
 
 def _bind_unix(path: str) -> socket.socket:
-    """Only this user may connect. A socket that nobody listens on any more is replaced."""
+    """Bind a Unix socket that only this user may connect to. A stale socket file is replaced."""
     place = Path(path)
     if place.is_socket() and not _answers(path):
         place.unlink()
-    with contextlib.suppress(OSError):  # binding says what is wrong
+    with contextlib.suppress(OSError):  # `bind` reports the problem.
         place.parent.mkdir(mode=0o700, exist_ok=True)
     listening = socket.socket(socket.AF_UNIX)
+    # The mode is set by the umask: with `chmod` after `bind`, other users could connect in between.
     old = os.umask(0o177)
     try:
         listening.bind(path)
@@ -79,7 +81,7 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 def _why(exc: OSError) -> str:
-    """Without what the library adds, which repeats the address."""
+    """Return the reason of an error without the suffix of asyncio, which repeats the address."""
     return (exc.strerror or str(exc)).partition(" (while attempting")[0]
 
 
@@ -94,7 +96,7 @@ def _answers(path: str) -> bool:
 
 
 def url_of(listening: socket.socket, path: str, *, tls: bool) -> str:
-    """Where clients find what is served on a socket."""
+    """Return the URL of the application on a socket."""
     name = listening.getsockname()
     if isinstance(name, str):
         return f"unix://{quote(name)}#{path}"
@@ -119,10 +121,10 @@ async def run_app(
     insecure: bool = False,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Listen and serve until cancelled; `started` is told the URL.
+    """Listen and serve until cancelled; `started` is called with the URL.
 
     Raises:
-        ConfigError: it cannot listen there, or should not.
+        ConfigError: The address cannot be bound, or is reachable without authentication.
     """
     listening = bind(host, port, uds, app.settings, insecure=insecure)
     url = url_of(listening, app.settings.path, tls=tls is not None)
@@ -137,7 +139,10 @@ async def serve_http(
     tls: ssl.SSLContext | None = None,
     started: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until cancelled; streams are ended first, then what is under way gets a moment."""
+    """Serve until cancelled. Streams are ended first, then running requests may take `GRACE`
+    seconds.
+    """
+    # uvicorn is needed only by servers that use HTTP.
     import uvicorn
 
     from ...transport.http.server.fastpath.protocol import fast_path_protocol
@@ -147,6 +152,7 @@ async def serve_http(
         http=fast_path_protocol(app.edges, app.settings),
         ws="websockets-sansio",
         lifespan="on",
+        # Logging is configured by the program, not by uvicorn.
         log_config=None,
         access_log=False,
         server_header=False,
@@ -156,17 +162,20 @@ async def serve_http(
         ws_max_size=app.settings.max_body,
         ws_per_message_deflate=False,
     )
+    # `load` would replace the TLS context by its own, so it is called first.
     config.load()
     config.ssl = tls
     runner = _quiet_server(config, started)
     serving = asyncio.get_running_loop().create_task(runner.serve(sockets=[listening]))
     try:
+        # Shielded, because cancelling uvicorn's task would skip its shutdown.
         await asyncio.shield(serving)
     except asyncio.CancelledError:
         if not serving.done():
             runner.should_exit = True
             try:
-                await app.end_streams()  # or uvicorn would wait for them, or cut them off
+                # Otherwise uvicorn would wait for the streams or cut them off.
+                await app.end_streams()
             finally:
                 runner.told_to_end.set()
             await asyncio.wait((serving,), timeout=GRACE + 1)
@@ -174,13 +183,13 @@ async def serve_http(
         raise
     finally:
         _hang_up(runner)
-        listening.close()  # not before: asyncio would still wait for its number
+        listening.close()  # Last, because until then asyncio still watches the file descriptor.
 
 
 def _hang_up(runner: Any) -> None:
-    """Leave no connection, where uvicorn did not get to it: a loop that ends cancels every task.
+    """Close the connections that uvicorn left open: a loop that ends cancels every task.
 
-    uvloop waits for ever for what is left open then, if warnings are errors.
+    With warnings as errors, uvloop waits forever for connections that are left open.
     """
     for server in getattr(runner, "servers", ()):
         server.close()
@@ -189,7 +198,7 @@ def _hang_up(runner: Any) -> None:
 
 
 def _quiet_server(config: Any, started: Callable[[], None] | None) -> Any:
-    """uvicorn's server, which leaves signals to us and says when it listens."""
+    """Return a uvicorn server that installs no signal handlers and reports when it listens."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -197,6 +206,7 @@ def _quiet_server(config: Any, started: Callable[[], None] | None) -> Any:
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
+            # `run_program` handles signals, and an embedding program has handlers of its own.
             yield
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -205,8 +215,8 @@ def _quiet_server(config: Any, started: Callable[[], None] | None) -> Any:
                 started()
 
         async def main_loop(self) -> None:
-            # uvicorn looks ten times a second whether it should end; we are told, and sleep.
-            if not await self.on_tick(0):  # which makes the headers that every answer has
+            # uvicorn polls ten times a second for its end; an event avoids these wake-ups.
+            if not await self.on_tick(0):  # This call creates the default headers of responses.
                 await self.told_to_end.wait()
 
     return Server(config)
