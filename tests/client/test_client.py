@@ -140,7 +140,7 @@ async def test_a_date_goes_straight_to_the_handshake(tmp_path: Path) -> None:
             expected = "2025-11-25" if version == "latest" else version
             assert client.protocol_version == expected
     assert "server/discover" not in lines_of(log)
-    with pytest.raises(ConnectFailed, match="no protocol version '2099-01-01'"):
+    with pytest.raises(ConnectFailed, match="Unknown protocol version '2099-01-01'"):
         await MCPClient.connect_stdio(command, MCPClientConfig(protocol_version="2099-01-01"))
 
 
@@ -156,7 +156,7 @@ async def test_a_version_we_do_not_speak_ends_the_connection(tmp_path: Path) -> 
                 refuse(request)
         """,
     )
-    with pytest.raises(ConnectFailed, match="insists on protocol version '1.0'"):
+    with pytest.raises(ConnectFailed, match="requires protocol version '1.0'"):
         await MCPClient.connect_stdio(command)
 
 
@@ -480,7 +480,7 @@ async def test_an_exception_in_the_block_still_closes(tmp_path: Path) -> None:
 
 
 async def test_a_command_is_a_list() -> None:
-    with pytest.raises(TypeError, match="command is a list"):
+    with pytest.raises(TypeError, match="command must be a list"):
         MCPClient.connect_stdio("python server.py")
 
 

@@ -62,7 +62,7 @@ async def test_bad_frames_of_both_sides_are_in_journal_and_audit_without_secrets
     assert json.loads(mine[1]["frame"]) == {"hello": "there", "api_key": "[REDACTED]"}
     assert json.loads(mine[2]["frame"]) == {"jsonrpc": "1.0", "password": "[REDACTED]"}
     assert json.loads(mine[3]["frame"])["result"] == {"token": "[REDACTED]", "x": 1}
-    assert mine[3]["reason"] == "an answer to a request that nobody waits for"
+    assert mine[3]["reason"] == "a response to a request that is not pending"
     assert json.loads(mine[4]["frame"])["method"] == "initialize"
     assert mine[4]["reason"] == "Already initialized"
     kinds = ["no message", "no message", "no message", "nobody asked", "refused"]

@@ -79,5 +79,7 @@ def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert KeyRing({"a": ONE}).open(KeyRing.from_environment().seal(b"x", ttl=60)) == b"x"
     for wrong in ("a", f":{text[0]}", f"a.b:{text[0]}", "a:!", f"a:{text[0]},b"):
         monkeypatch.setenv(KEYS_VARIABLE, wrong)
-        with pytest.raises(ValueError, match="must be a list of name:key, each key 32 bytes in base64$"):
+        with pytest.raises(
+            ValueError, match="must be a list of name:key, each key 32 bytes in base64$"
+        ):
             KeyRing.from_environment()

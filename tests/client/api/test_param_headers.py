@@ -197,7 +197,7 @@ async def test_a_server_that_names_our_version_when_it_refuses_is_asked_again() 
         assert door.methods() == ["server/discover", "server/discover"]
         known_eras.clear()
         door.refusals["server/discover"] = [refusal, refusal]
-        with pytest.raises(ConnectFailed, match="it supports only 2026-07-28"):
+        with pytest.raises(ConnectFailed, match="the server supports only 2026-07-28"):
             await MCPClient.connect_http(url)
 
 

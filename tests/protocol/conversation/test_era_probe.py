@@ -81,13 +81,13 @@ def test_a_server_may_be_nameless(meta: Any) -> None:
 @pytest.mark.parametrize("versions", [["2025-11-25"], ["2024-11-05", "2099-01-01"], []])
 def test_a_server_that_offers_only_handshakes_gets_one(versions: list[str]) -> None:
     assert judge_discover(offer(*versions)) == NeedsHandshake(
-        "it offers only revisions with a handshake"
+        "the server offers only revisions with a handshake"
     )
 
 
 def test_a_server_that_offers_only_what_we_do_not_know_is_incompatible() -> None:
     assert judge_discover(offer("2099-01-01", "2100-01-01")) == Incompatible(
-        "it offers only 2099-01-01, 2100-01-01"
+        "the server offers only 2099-01-01, 2100-01-01"
     )
 
 
@@ -107,12 +107,14 @@ def test_a_server_that_offers_only_what_we_do_not_know_is_incompatible() -> None
 )
 def test_a_result_that_is_no_discover_result_means_a_handshake(value: Any) -> None:
     assert judge_discover(result(value)) == NeedsHandshake(
-        "its answer to server/discover is no DiscoverResult"
+        "the response to server/discover is not a DiscoverResult"
     )
 
 
 def test_a_refusal_with_only_unknown_stateless_versions_is_incompatible() -> None:
-    assert judge_discover(refused("2099-01-01")) == Incompatible("it supports only 2099-01-01")
+    assert judge_discover(refused("2099-01-01")) == Incompatible(
+        "the server supports only 2099-01-01"
+    )
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
@@ -120,13 +122,15 @@ def test_a_refusal_with_a_handshake_that_both_speak_means_that_handshake(
     revision: Revision,
 ) -> None:
     assert judge_discover(refused("2099-01-01", revision.value)) == NeedsHandshake(
-        "it shares only revisions with a handshake"
+        "only revisions with a handshake are shared"
     )
 
 
 def test_a_refusal_of_the_very_version_it_supports_is_not_answered_with_a_handshake() -> None:
     """To repeat the question would be in vain: there is no second stateless version to try."""
-    assert judge_discover(refused("2026-07-28")) == Incompatible("it supports only 2026-07-28")
+    assert judge_discover(refused("2026-07-28")) == Incompatible(
+        "the server supports only 2026-07-28"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,21 +138,21 @@ def test_a_refusal_of_the_very_version_it_supports_is_not_answered_with_a_handsh
 )
 def test_a_refusal_that_names_nothing_usable_is_incompatible(data: Any) -> None:
     assert judge_discover(failure(1, -32022, "no", data)) == Incompatible(
-        "it supports only other versions"
+        "the server supports only other versions"
     )
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])
 def test_the_other_errors_of_the_stateless_era_are_no_reason_for_a_handshake(code: int) -> None:
     assert judge_discover(failure(1, code, "headers")) == Incompatible(
-        "it refuses server/discover: headers"
+        "the server refuses server/discover: headers"
     )
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32603, -32700, -32000, -32002, 0, 400])
 def test_any_other_error_means_a_handshake(code: int) -> None:
     assert judge_discover(failure(1, code, "what?")) == NeedsHandshake(
-        f"it answers server/discover with error {code}"
+        f"the server refuses server/discover with error {code}"
     )
 
 
@@ -210,7 +214,7 @@ def test_a_server_may_say_no_more_than_its_version() -> None:
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2099-01-01", "1.0", "", "2026-07-28"])
 def test_a_version_we_cannot_use_ends_the_handshake(version: str) -> None:
-    with pytest.raises(RemoteProtocolError, match="insists on protocol version") as caught:
+    with pytest.raises(RemoteProtocolError, match="requires protocol version") as caught:
         judge_initialize(result({"protocolVersion": version}))
     assert caught.value.code == -32602
 

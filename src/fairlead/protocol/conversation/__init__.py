@@ -1,1 +1,1 @@
-"""The protocol state of one connection, and how the era of a server is found."""
+"""Protocol state of one connection, and detection of the era of a server."""

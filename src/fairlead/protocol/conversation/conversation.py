@@ -1,8 +1,8 @@
-"""The rules of one long-lived connection, as a state machine without any I/O.
+"""Rules of one long-lived connection, as a state machine without I/O.
 
-Feed it what arrives and get one event back, at once: there is no await between a message and its
-effect on the state, because the next message may already be in the same chunk. Ask it what to
-send. It raises only for what we ourselves did wrong; what the peer did wrong is an event.
+Every received message is applied at once and returns one event. State changes are synchronous,
+because the next message may already be in the same chunk. Violations by this side raise an
+exception; violations by the peer are events.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,19 +53,19 @@ from .request_rules import check_before_handshake, check_server_request
 
 __all__ = ["Agreement", "Conversation", "ConversationRole", "Fill"]
 
-# The params of a request, or what makes them for the id that it gets.
+# Params of a request, or a function that builds them for the id of the request.
 Fill = Params | Callable[[RequestId], Params]
 
 
 class ConversationRole(Enum):
-    """Which end of the conversation we are."""
+    """Side of the conversation that this end is."""
 
     CLIENT = auto()
     SERVER = auto()
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """What a client has learnt about its server: from `initialize` or from `server/discover`."""
+    """Facts that a client learned about its server from `initialize` or `server/discover`."""
 
     revision: Revision
     capabilities: bytes = b"{}"
@@ -75,7 +75,7 @@ class Agreement(Struct, frozen=True, kw_only=True):
 
 
 class Conversation:
-    """One end of an MCP conversation: feed it what arrives, ask it what to send."""
+    """One end of an MCP conversation: applies received messages and builds messages to send."""
 
     def __init__(
         self,
@@ -89,12 +89,13 @@ class Conversation:
         gated: bool = True,
         directed: bool = True,
     ) -> None:
-        """`assume` serves requests before any handshake, as if that revision had been agreed on.
+        """Create a conversation before its handshake.
 
-        `principal` is the identity of the peer, as the entry point has determined it.
+        `principal` is the identity of the peer, as determined by the entry point. With `assume`,
+        requests before any handshake are served as if that revision had been negotiated.
 
-        Without `gated`, requests may be sent in any order: for tools that test servers. Without
-        `directed`, notifications come through that only we may send: for those who pass them on.
+        Without `gated`, requests may be sent in any order, for tools that test servers. Without
+        `directed`, notifications in the wrong direction are accepted, for relays.
         """
         self.role = role
         self._is_client = role is ConversationRole.CLIENT
@@ -106,21 +107,23 @@ class Conversation:
         self._session_id = session_id
         self._principal = principal
         self._last_id = 0
-        self._waiting: set[RequestId] = set()  # requests of ours without an answer yet
-        self._owed: set[RequestId] = set()  # requests of the peer that we have not answered yet
-        # An `initialize` under way is never cancelled. Two, because ids of both sides may be equal.
+        self._waiting: set[RequestId] = set()  # own requests without a response
+        self._owed: set[RequestId] = set()  # requests of the peer that this end has not answered
+        # An `initialize` in progress is never cancelled. There are two ids, because each side
+        # numbers its own requests and both may be equal.
         self._sent_initialize: RequestId | None = None
         self._owed_initialize: RequestId | None = None
         self._heard_stateless = False
         self._caller = Caller(assume, assume.stateless, principal) if assume else None
         self._agreement: Agreement | None = None
         self._over = False
-        self.log_level: str | None = None  # handshake era: what `logging/setLevel` asked for
+        self.log_level: str | None = None  # handshake era: the level set by `logging/setLevel`
 
-    # What arrives
+    # Receiving
 
     def receive(self, message: Message) -> ConversationEvent:
-        """Take in one message."""
+        """Apply one message from the peer."""
+        # Comparing types is faster than matching patterns, and every message passes here.
         kind = type(message)
         if kind is Request:
             return self.receive_request(message)  # type: ignore[arg-type]
@@ -131,12 +134,12 @@ class Conversation:
     def receive_request(
         self, request: Request
     ) -> RequestReceived | RequestRejected | UnmatchedMessage:
-        """Take in a request: the same as `receive`, for those who know that it is one."""
+        """Apply a request; the same as `receive` for a message that is known to be one."""
         if request.id in self._owed:
             why = f"Request id {request.id!r} is already in use"
             return RequestRejected(failure(request.id, INVALID_REQUEST, why))
         if self._is_client and not self._may_be_asked(request.method):
-            return UnmatchedMessage(request, "a request from a server that may not ask")
+            return UnmatchedMessage(request, "a request that a server must not send now")
         if self._over:
             return RequestRejected(
                 failure(request.id, INVALID_REQUEST, "The connection is closing")
@@ -145,8 +148,8 @@ class Conversation:
         meta = head.meta
         if self._is_client:
             caller = self.sender
+        # Either of these members marks a request of the stateless era, whatever the method.
         elif not isinstance(meta, UnsetType) and (
-            # Whoever says either of these speaks the stateless era, whatever the method.
             meta.protocol_version is not UNSET or meta.client_capabilities is not UNSET
         ):
             self._heard_stateless = True
@@ -166,22 +169,23 @@ class Conversation:
         return RequestReceived(request, caller, head)
 
     def _may_be_asked(self, method: str) -> bool:
-        """A stateless server never asks, and we must not answer it.
+        """Return True if the server may send this request now.
 
-        A server may ping while `initialize` is under way, or right behind its answer.
+        A stateless server never sends requests, and a client must not answer them. A server may
+        send `ping` while `initialize` is in progress, or right after its response.
         """
         if self._caller is not None:
             return not self._caller.stateless
         return self._sent_initialize is not None and (method == "ping" or not self.gated)
 
     def _introduced(self, request: Request) -> RequestReceived | RequestRejected:
-        """`initialize` takes effect here and now; the server's answer only reports it."""
+        """Apply `initialize` before the response: the next request may be in the same chunk."""
         if self._agreement is not None:
             return RequestRejected(failure(request.id, INVALID_REQUEST, "Already initialized"))
         try:
             params = decode_initialize(b"{}" if request.params is UNSET else request.params)
         except (msgspec.DecodeError, RecursionError) as exc:
-            why = f"initialize needs protocolVersion, capabilities and clientInfo: {exc}"
+            why = f"initialize must have protocolVersion, capabilities and clientInfo: {exc}"
             return RequestRejected(failure(request.id, INVALID_PARAMS, why))
         try:
             check_declaration(params.capabilities, params.client_info)
@@ -204,17 +208,20 @@ class Conversation:
             token = progress_token_of(message)
             if token in self._waiting:
                 return ProgressReceived(token, message)
-            return UnmatchedMessage(message, "progress of a request that is not under way")
+            return UnmatchedMessage(message, "progress of a request that is not pending")
         if method == "notifications/initialized" and self.role is ConversationRole.SERVER:
             if self.state is SessionState.INITIALIZING:
                 self.state = SessionState.ACTIVE
             return NotificationReceived(message)
         if self._directed and not self._may_come(method):
-            return UnmatchedMessage(message, "a notification that only the other side may send")
+            return UnmatchedMessage(message, "a notification in the wrong direction")
         return NotificationReceived(message)
 
     def _may_come(self, method: str) -> bool:
-        """PRO-15: the table only validates the direction; methods it does not know pass."""
+        """Return True if the peer may send this notification.
+
+        The table only validates the direction; unknown methods are accepted (PRO-15).
+        """
         revision = self._caller.revision if self._caller is not None else STATELESS[-1]
         row = find(method, revision)
         sender = "server" if self.role is ConversationRole.CLIENT else "client"
@@ -228,12 +235,15 @@ class Conversation:
             self._owed.discard(request_id)
             return RequestCancelled(request_id, cancel_reason_of(message), message)
         if self.stateless and request_id in self._waiting:
-            return NotificationReceived(message)  # a server ends a subscription this way
-        return UnmatchedMessage(message, "cancels a request that is not under way")
+            # A stateless server ends a subscription by cancelling the request of the client.
+            return NotificationReceived(message)
+        return UnmatchedMessage(message, "a cancellation of a request that is not pending")
 
     def receive_result(self, request_id: RequestId) -> bool:
-        """Take in that a request was answered: the same as `receive`, for those who know that it is
-        an answer. False if nobody waits for it."""
+        """Apply the response to an own request; the same as `receive` for a known response.
+
+        Returns False if the request is not pending.
+        """
         if request_id not in self._waiting:
             return False
         self._waiting.discard(request_id)
@@ -241,13 +251,13 @@ class Conversation:
 
     def _answered(self, message: Success | Failure) -> ResponseReceived | UnmatchedMessage:
         if message.id is None or not self.receive_result(message.id):
-            return UnmatchedMessage(message, "an answer to a request that nobody waits for")
+            return UnmatchedMessage(message, "a response to a request that is not pending")
         return ResponseReceived(message)
 
-    # What we send
+    # Sending
 
     def reserve(self) -> RequestId:
-        """The id of a request that is made later, or never."""
+        """Return an id for a request that may be made later."""
         number = self._last_id = self._last_id + 1
         return number if self.numbers else _long_id(number)
 
@@ -259,11 +269,10 @@ class Conversation:
         track: bool = False,
         reserved: RequestId | None = None,
     ) -> Request:
-        """A request with the metadata of the era, under a fresh id or one that was reserved;
-        `track` asks for progress.
+        """Build a request with the metadata of the era; `track` requests progress notifications.
 
         Raises:
-            LocalProtocolError: if it may not be sent now.
+            LocalProtocolError: The request must not be sent now.
         """
         request_id = self._next_id(method, reserved)
         complete = self.with_metadata(method, params, request_id if track else None)
@@ -272,30 +281,30 @@ class Conversation:
     def with_metadata(
         self, method: str, params: Mapping[str, Any] | Raw | None, token: RequestId | None
     ) -> Params:
-        """Params as they are sent: with the metadata of the era, and the token for progress."""
+        """Return the params to send, with the metadata of the era and the progress token."""
         stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
         return with_meta(params, token, stamp, outgoing_trace())
 
     def forward_request(
         self, method: str, fill: Fill, extra: dict[str, Raw] | None = None
     ) -> Request:
-        """Somebody else's request, passed on under an id of ours; `fill` is or makes its params.
+        """Build a forwarded request under an own id; `fill` is its params or a function for them.
 
         Raises:
-            LocalProtocolError: if it may not be sent now.
+            LocalProtocolError: The request must not be sent now.
         """
         request_id = self._next_id(method)
         params = fill(request_id) if callable(fill) else fill
         return self._under_way(Request(request_id, method, params, extra))
 
     def begin(self, method: str) -> RequestId:
-        """The same for those who write it by themselves: the id that it has."""
+        """Register a request that the caller encodes itself, and return its id."""
         request_id = self._next_id(method)
         self._waiting.add(request_id)
         return request_id
 
     def _next_id(self, method: str, reserved: RequestId | None = None) -> RequestId:
-        """Raises `LocalProtocolError` if that may not be asked now."""
+        """Return the id for a request, or raise `LocalProtocolError` if it must not be sent."""
         if self.state is not SessionState.ACTIVE:
             check_before_handshake(method, self.state, self._is_client, self.gated)
         elif self.gated and not self._is_client:
@@ -315,40 +324,46 @@ class Conversation:
     def notification(
         self, method: str, params: Mapping[str, Any] | Raw | None = None
     ) -> Notification:
-        """A notification to send."""
+        """Build a notification."""
         if method == "notifications/initialized" and self._is_client:
+            # Without gates the client may have sent `initialize` as an ordinary request.
             by_hand = not self.gated and self.state is SessionState.UNINITIALIZED
             if by_hand or self.state is SessionState.INITIALIZING:
                 self.state = SessionState.ACTIVE
         return Notification(method, with_meta(params, None, b""))
 
     def abandon(self, request_id: RequestId, reason: str) -> Notification | None:
-        """Nobody waits for that request of ours any more: what to tell the peer, if anything."""
+        """Drop an own request, and return the cancellation to send to the peer, if any."""
         if request_id not in self._waiting:
             return None
         self._waiting.discard(request_id)
+        # The specification forbids to cancel `initialize`.
         if request_id == self._sent_initialize:
-            return None  # `initialize` is never cancelled
+            return None
         body = to_json({"requestId": request_id, "reason": reason})
         return Notification("notifications/cancelled", Raw(body))
 
     def is_unanswered(self, request_id: RequestId) -> bool:
-        """Whether a request of the peer is not answered yet."""
+        """Return True if a request of the peer has no response yet."""
         return request_id in self._owed
 
     def mark_answered(self, request_id: RequestId) -> bool:
-        """A request of the peer has its outcome. False if it had one before: then say nothing."""
+        """Record the outcome of a request of the peer.
+
+        Returns False if the request already had one; then no response must be sent.
+        """
         if request_id in self._owed:
             self._owed.discard(request_id)
             if request_id == self._owed_initialize:
-                self._owed_initialize = None  # stateless requests may use that id again
+                # Stateless requests may use the same id again.
+                self._owed_initialize = None
             return True
         return False
 
     def set_agreement(self, agreement: Agreement) -> None:
-        """Client: era, revision and capabilities of the server are known.
+        """Set era, revision and capabilities of the server (client side).
 
-        With a handshake the conversation becomes active when `notifications/initialized` is made.
+        With a handshake, the conversation becomes active when `notifications/initialized` is built.
         """
         self._agreement = agreement
         stateless = agreement.revision.stateless
@@ -359,23 +374,26 @@ class Conversation:
             agreement.capabilities,
             agreement.server_info,
         )
-        if self.state is SessionState.UNINITIALIZED:  # it may have ended before we came to this
+        # The connection may have closed before the response was processed.
+        if self.state is SessionState.UNINITIALIZED:
             self.state = SessionState.ACTIVE if stateless else SessionState.INITIALIZING
 
     def set_revision(self, revision: Revision) -> None:
-        """Server: somebody behind us speaks an older revision than the one that was agreed on."""
+        """Replace the negotiated revision by an older one, which an upstream server speaks (server
+        side).
+        """
         assert self._caller is not None
         self._agreement = Agreement(revision=revision)
         self._caller = msgspec.structs.replace(self._caller, revision=revision)
 
     def closing(self) -> None:
-        """No new work from now on."""
+        """Refuse new requests from now on."""
         self._over = True
         if self.state is not SessionState.CLOSED:
             self.state = SessionState.CLOSING
 
     def closed(self) -> tuple[RequestId, ...]:
-        """The connection is gone; the ids of our requests that will never be answered."""
+        """Close the conversation, and return the ids of own requests without a response."""
         self.state = SessionState.CLOSED
         self._over = True
         lost = tuple(self._waiting)
@@ -383,28 +401,30 @@ class Conversation:
         self._owed.clear()
         return lost
 
-    # What is known
+    # State
 
     @property
     def stateless(self) -> bool:
-        """Whether the peer was found to speak the stateless era (client side)."""
+        """Return True if the peer was found to speak the stateless era (client side)."""
         return self._caller is not None and self._caller.stateless
 
     @property
     def accepts_batches(self) -> bool:
-        """Where the revision has them; leniently, everywhere on client input."""
+        """Return True if batches are accepted: by a server if the revision has them, by a client
+        always.
+        """
         if self.role is ConversationRole.CLIENT:
             return True
         return self._caller is not None and self._caller.revision.batches
 
     @property
     def peer(self) -> Caller | None:
-        """Who is at the other end, once that is known for the whole connection."""
+        """Return the peer, once it is known for the whole connection."""
         return self._caller
 
     @property
     def sender(self) -> Caller:
-        """The peer as far as it is known; before the handshake, no more than its principal."""
+        """Return the peer as far as it is known; before the handshake only its principal is."""
         return self._caller or self._unknown
 
     @property
@@ -413,17 +433,17 @@ class Conversation:
 
     @property
     def principal(self) -> Principal:
-        """The identity of the peer."""
+        """Return the identity of the peer."""
         return self._principal
 
     @property
     def unanswered_count(self) -> int:
-        """How many requests of the peer have no answer yet."""
+        """Return the number of requests of the peer without a response."""
         return len(self._owed)
 
     @property
     def identity(self) -> Identity:
-        """How we introduce ourselves."""
+        """Return the name, version and capabilities that this end declares."""
         return self._identity
 
     @property
@@ -432,14 +452,14 @@ class Conversation:
 
     @property
     def null_error_id(self) -> bool:
-        """How to spell the id of a request that could not be read (DEC-15)."""
+        """Return True if errors for unreadable requests have a null id, not none (DEC-15)."""
         if self._caller is None:
             return not self._heard_stateless
         return self._caller.revision.null_error_id
 
     @property
     def session(self) -> SessionContext:
-        """A snapshot for those who look on from outside."""
+        """Return a snapshot of the conversation as plain data."""
         ours = _plain(self._identity.info), _plain(self._identity.capabilities)
         theirs: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
         if self._caller is not None:
@@ -459,7 +479,7 @@ class Conversation:
 
 
 _NOT_INTRODUCED = (
-    "Send initialize first, or carry _meta with io.modelcontextprotocol/protocolVersion and "
+    "Send initialize first, or add _meta with io.modelcontextprotocol/protocolVersion and "
     f"io.modelcontextprotocol/clientCapabilities; supported: {', '.join(Revision)}"
 )
 
@@ -468,6 +488,7 @@ def _long_id(number: int) -> str:
     from secrets import token_hex
     from time import time_ns
 
+    # Random and timed, so that ids of several connections differ in logs.
     return f"{token_hex(8)}-{time_ns() // 1_000_000:x}-{number}"
 
 

@@ -1,4 +1,4 @@
-"""What a `Conversation` says about a message it was fed: one event for each, in the past tense."""
+"""Events that a `Conversation` returns, one for each received message."""
 
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class RequestReceived(Struct, frozen=True, gc=False):
-    """The peer wants something; an answer is owed."""
+    """Request of the peer, which requires a response."""
 
     message: Request
     caller: Caller
@@ -28,26 +28,26 @@ class RequestReceived(Struct, frozen=True, gc=False):
 
 
 class NotificationReceived(Struct, frozen=True, gc=False):
-    """The peer let us know something."""
+    """Notification of the peer."""
 
     message: Notification
 
 
 class ResponseReceived(Struct, frozen=True, gc=False):
-    """The outcome of a request of ours."""
+    """Response to an own request."""
 
     message: Success | Failure
 
 
 class ProgressReceived(Struct, frozen=True, gc=False):
-    """A request of ours is under way and says how far it is."""
+    """Progress of an own request."""
 
     request_id: RequestId
     message: Notification
 
 
 class RequestCancelled(Struct, frozen=True, gc=False):
-    """The peer no longer waits for a request of its own: stop, and do not answer."""
+    """Cancellation by the peer of its own request: stop, and send no response."""
 
     request_id: RequestId
     reason: str
@@ -55,13 +55,13 @@ class RequestCancelled(Struct, frozen=True, gc=False):
 
 
 class RequestRejected(Struct, frozen=True, gc=False):
-    """The request cannot be served; this is the answer to send."""
+    """Request that cannot be served, with the error response to send."""
 
     answer: Failure
 
 
 class UnmatchedMessage(Struct, frozen=True, gc=False):
-    """Late, unknown or going the wrong way: counted, otherwise harmless."""
+    """Message that is late, unknown or in the wrong direction. Counted and otherwise ignored."""
 
     message: Message
     why: str

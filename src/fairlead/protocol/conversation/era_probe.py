@@ -1,8 +1,8 @@
-"""Which era does this server speak? What a client concludes from its first answers.
+"""Detection of the era of a server from its first responses.
 
-The era is a property of the server, so it is asked with `server/discover`, which has no side
-effects: a server of the other era never runs anything twice. Falling back to the handshake is not
-keyed to one error code.
+The era is a property of the server, so the client sends `server/discover`, which has no side
+effects: a server of the other era never executes anything twice. The fallback to the handshake does
+not depend on a single error code.
 """
 
 from enum import Enum, auto
@@ -40,49 +40,52 @@ __all__ = [
     "offers_our_version",
 ]
 
-# Refusals that say nothing about the era: authorize first, or come back later.
+# Statuses that do not indicate an era: authorize first, or retry later.
 _NO_VERDICT = frozenset((401, 403, 407, 408, 425, 429))
-# Answers to `initialize` of servers that do not know the method, or check a message of the
-# stateless era first. None of them is a refusal that a server with a handshake has.
+# Responses to `initialize` from servers that do not know the method, or that check for a message of
+# the stateless era first. A server with a handshake uses none of them to refuse.
 _NO_HANDSHAKE_CODES = frozenset(
     (METHOD_NOT_FOUND, HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
 )
 _NO_HANDSHAKE_STATUSES = frozenset((400, 404, 405, 406, 415, 422))
-# A stateless server misses `_meta`; a server with a handshake refuses a version or a client.
+# Ambiguous: a stateless server misses `_meta`, and a server with a handshake refuses a version or a
+# client.
 _UNCLEAR_CODES = frozenset((INVALID_REQUEST, INVALID_PARAMS))
 
 
 class NeedsHandshake(Struct, frozen=True):
-    """The server wants `initialize`; `why` is for the log."""
+    """Verdict that the server needs `initialize`; `why` is for the log."""
 
     why: str
 
 
 class Incompatible(Struct, frozen=True):
-    """A stateless server with which we share no version, or that wants what we do not have."""
+    """Verdict that a stateless server shares no version with this client, or requires something
+    else.
+    """
 
     why: str
 
 
 class RefusedInitialize(Enum):
-    """What a refused `initialize` says about the server."""
+    """Conclusions from a refused `initialize`."""
 
-    NO_HANDSHAKE = auto()  # it knows none
-    UNCLEAR = auto()  # its answer to `server/discover` tells
-    FOR_THIS_CLIENT = auto()  # it knows the handshake, and the refusal is its answer
+    NO_HANDSHAKE = auto()  # the server has no handshake
+    UNCLEAR = auto()  # decided by the response to `server/discover`
+    FOR_THIS_CLIENT = auto()  # the server has a handshake and refuses this client
 
 
 EraVerdict: TypeAlias = Agreement | NeedsHandshake | Incompatible
 
 
 def judge_discover(answer: Success | Failure) -> EraVerdict:
-    """What the answer to `server/discover` says about the server."""
+    """Return the verdict that the response to `server/discover` allows."""
     if isinstance(answer, Failure):
         return _judge_refusal(answer)
     try:
         result = msgspec.json.decode(answer.result, type=_DiscoverResult)
     except (msgspec.DecodeError, RecursionError):
-        return NeedsHandshake("its answer to server/discover is no DiscoverResult")
+        return NeedsHandshake("the response to server/discover is not a DiscoverResult")
     shared = [r for name in result.supported_versions if (r := find_revision(name)) is not None]
     stateless = [r for r in shared if r.stateless]
     if stateless:
@@ -93,13 +96,17 @@ def judge_discover(answer: Success | Failure) -> EraVerdict:
             instructions=result.instructions,
             offers_handshake=len(stateless) < len(shared),
         )
+    # An empty list names no stateless revision; the handshake still may work.
     if shared or not result.supported_versions:
-        return NeedsHandshake("it offers only revisions with a handshake")
-    return Incompatible(f"it offers only {', '.join(result.supported_versions)}")
+        return NeedsHandshake("the server offers only revisions with a handshake")
+    return Incompatible(f"the server offers only {', '.join(result.supported_versions)}")
 
 
 def offers_our_version(refusal: Failure) -> bool:
-    """Whether a server refuses our version and names a stateless one that we speak: ask again."""
+    """Return True if a server refuses the version but names a stateless one that is supported here.
+
+    The client then repeats the request with that version.
+    """
     return refusal.code == UNSUPPORTED_VERSION and any(
         (revision := find_revision(name)) is not None and revision.stateless
         for name in _supported(refusal.error)
@@ -107,27 +114,27 @@ def offers_our_version(refusal: Failure) -> bool:
 
 
 def judge_lost_probe(error: FairleadError) -> NeedsHandshake | None:
-    """What it says about the server that `server/discover` was lost, as a request over HTTP can be.
+    """Return the verdict for a `server/discover` that failed, as a single HTTP request can.
 
-    None means no verdict: whatever is wrong would be wrong for `initialize` too, so raise it.
+    None means no verdict: the failure would also affect `initialize`, so it should be raised.
     """
     if isinstance(error, RemoteProtocolError):
-        return NeedsHandshake(f"its answer to server/discover is no message: {error}")
+        return NeedsHandshake(f"the response to server/discover is invalid: {error}")
     if isinstance(error, HttpError):
         if 400 <= error.status < 500 and error.status not in _NO_VERDICT:
-            return NeedsHandshake(f"it answers server/discover with HTTP status {error.status}")
+            return NeedsHandshake(f"the status of server/discover is HTTP {error.status}")
         return None
     if isinstance(error, NoAnswer):
-        return NeedsHandshake("it does not answer server/discover")
+        return NeedsHandshake("the server does not respond to server/discover")
     return None
 
 
 def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
-    """Judge a refused `initialize`.
+    """Classify a refused `initialize`.
 
-    The code that a stateless server answers with is up to the server. Most do not know the method,
-    or miss the version in `_meta` or the headers. A server with a handshake may also answer -32602
-    and name the versions that it supports, as the specification of the handshake era shows.
+    Stateless servers are free to choose the code. Most do not know the method, or miss the version
+    in `_meta` or in the headers. A server with a handshake may respond with -32602 and name the
+    versions that it supports, as the specification of the handshake era shows.
     """
     if isinstance(error, HttpError):
         if error.status in _NO_HANDSHAKE_STATUSES:
@@ -142,9 +149,10 @@ def judge_refused_initialize(error: RpcError | HttpError) -> RefusedInitialize:
 
 
 def lacks_handshake(refusal: RpcError | HttpError, found: Agreement) -> bool:
-    """Return True if a server with this refusal and this answer to `server/discover` has none.
+    """Return True if a server with this refusal and this `server/discover` response has no
+    handshake.
 
-    A server of both eras may refuse one client or its version; the client is to see that.
+    A server of both eras may refuse one client or its version; then the client must see the error.
     """
     match judge_refused_initialize(refusal):
         case RefusedInitialize.NO_HANDSHAKE:
@@ -156,30 +164,30 @@ def lacks_handshake(refusal: RpcError | HttpError, found: Agreement) -> bool:
 
 
 def means_http_sse(error: FairleadError) -> bool:
-    """Whether a server that refuses `initialize` so may be one of HTTP+SSE (2024-11-05).
+    """Return True if a server that refuses `initialize` this way may use HTTP+SSE (2024-11-05).
 
-    An error of the protocol in the body is an `RpcError` and means that it is none.
+    An error of the protocol in the body is an `RpcError` and excludes HTTP+SSE.
     """
     return isinstance(error, HttpError) and error.status in (400, 404, 405)
 
 
 def judge_initialize(answer: Success) -> Agreement:
-    """What the answer to `initialize` settles.
+    """Return the agreement that the response to `initialize` contains.
 
     Raises:
-        RemoteProtocolError: if it is no InitializeResult, or names a version we cannot use.
+        RemoteProtocolError: The result is malformed, or its version is not supported.
     """
     try:
         result = msgspec.json.decode(answer.result, type=_InitializeResult)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise RemoteProtocolError(
-            f"The answer to initialize is malformed: {exc}", code=INVALID_REQUEST
+            f"The response to initialize is malformed: {exc}", code=INVALID_REQUEST
         ) from exc
     revision = find_revision(result.protocol_version)
     if revision is None or revision.stateless:
         raise RemoteProtocolError(
-            f"The server insists on protocol version {result.protocol_version!r}, "
-            "which is not one with a handshake that we speak",
+            f"The server requires protocol version {result.protocol_version!r}, "
+            "which is not a supported version with a handshake",
             code=INVALID_PARAMS,
         )
     info = result.server_info
@@ -206,7 +214,7 @@ class _InitializeResult(Struct):
 
 
 class _Refusal(Struct):
-    """The data of an UnsupportedProtocolVersion error."""
+    """Data of an UnsupportedProtocolVersion error."""
 
     supported: list[str] = []
 
@@ -217,15 +225,15 @@ class _RefusalError(Struct):
 
 def _judge_refusal(answer: Failure) -> NeedsHandshake | Incompatible:
     if answer.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
-        return Incompatible(f"it refuses server/discover: {answer.message}")
+        return Incompatible(f"the server refuses server/discover: {answer.message}")
     if answer.code != UNSUPPORTED_VERSION:
-        return NeedsHandshake(f"it answers server/discover with error {answer.code}")
+        return NeedsHandshake(f"the server refuses server/discover with error {answer.code}")
     supported = _supported(answer.error)
-    # The text says never to fall back on a stateless error, but a handshake revision that both
-    # sides speak can only be spoken through `initialize`.
+    # The specification forbids the fallback after a stateless error. A handshake revision that both
+    # sides speak is an exception, because it can only be used through `initialize`.
     if _names_handshake(supported):
-        return NeedsHandshake("it shares only revisions with a handshake")
-    return Incompatible(f"it supports only {', '.join(supported) or 'other versions'}")
+        return NeedsHandshake("only revisions with a handshake are shared")
+    return Incompatible(f"the server supports only {', '.join(supported) or 'other versions'}")
 
 
 def _supported(error: bytes | Raw) -> list[str]:

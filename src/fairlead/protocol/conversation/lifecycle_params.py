@@ -1,4 +1,4 @@
-"""Params that a conversation itself reads: of `initialize`, of progress and of cancellations."""
+"""Params that a conversation itself reads: of `initialize`, progress and cancellations."""
 
 from typing import Any
 
@@ -51,9 +51,10 @@ def cancel_reason_of(message: Notification) -> str:
 
 
 def _read(message: Notification, decode: Any, attribute: str) -> Any:
-    """Return a member of a notification's params. The specification has malformed ones ignored."""
+    """Return a member of the params of a notification, None if they are malformed."""
     if isinstance(message.params, UnsetType):
         return None
+    # The specification requires that malformed notifications are ignored.
     try:
         return getattr(decode(message.params), attribute)
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Which requests each side may send, and when."""
+"""Rules for the requests that each side may send."""
 
 from ...errors import LocalProtocolError
 from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
@@ -10,12 +10,13 @@ __all__ = ["check_before_handshake", "check_server_request"]
 
 
 def check_before_handshake(method: str, state: SessionState, is_client: bool, gated: bool) -> None:
-    """Allow nothing but `ping` before the handshake is done (PRO-01), and nothing after the end.
+    """Check a request that is sent before the handshake or after the end (PRO-01).
 
-    Without `gated`, everything is allowed before the end.
+    Before the handshake only `ping` and the requests of the handshake are allowed; without `gated`,
+    all are. After the end no request is allowed.
 
     Raises:
-        LocalProtocolError: the request may not be sent in this state, which is not active.
+        LocalProtocolError: The request must not be sent in this state.
     """
     if state is SessionState.CLOSING or state is SessionState.CLOSED:
         raise LocalProtocolError("Transport not connected", code=INVALID_REQUEST)
@@ -25,19 +26,20 @@ def check_before_handshake(method: str, state: SessionState, is_client: bool, ga
         if state is SessionState.INITIALIZING and method == "ping":
             return
         raise LocalProtocolError(
-            f"{method} cannot be asked: this peer has made no handshake", code=METHOD_NOT_FOUND
+            f"{method} cannot be sent: this peer has not sent initialize", code=METHOD_NOT_FOUND
         )
     if method not in ("initialize", "server/discover", "ping"):
         raise LocalProtocolError(
-            f"{method} cannot be sent before the handshake is done", code=INVALID_REQUEST
+            f"{method} cannot be sent before the handshake is complete", code=INVALID_REQUEST
         )
 
 
 def check_server_request(method: str, client: Caller) -> None:
-    """Allow a server only requests for which its client declared the capability.
+    """Check that the client supports a request of its server.
 
     Raises:
-        LocalProtocolError: the client's revision or capabilities do not include the request.
+        LocalProtocolError: The revision or the capabilities of the client do not include the
+            request.
     """
     row = find(method, client.revision)
     if row is None and exists(method):

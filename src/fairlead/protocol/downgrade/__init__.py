@@ -1,11 +1,11 @@
-"""Results, params and capabilities as a peer of another revision knows them.
+"""Results, params and capabilities in the form of another revision.
 
-An old client reads past an unknown field, but fails on an unknown kind of content, an elicitation
-in an unknown form or structured output that is not an object. So those are written in the terms of
-its revision, newer fields are left out, and what has no older form is a `DowngradeError`.
+An old client ignores an unknown field, but fails on an unknown type of content, an elicitation in
+an unknown form or structured output that is not an object. These are converted to forms of its
+revision, newer fields are removed, and a value without an older form raises `DowngradeError`.
 
-All of it works on encoded JSON (`protocol/json_edit.py`). An object is opened as far as something
-in it may have to change, and the rest is copied as text: numbers, escapes and unknown fields stay
-as they came. A value that needs no change is returned itself; where a revision needs nothing for a
-method, the value is not read.
+The functions work on encoded JSON (`protocol/json_edit.py`). An object is decoded only as far as it
+may have to change, and the rest is copied as text, so numbers, escapes and unknown fields are
+preserved. A value that needs no change is returned as the same object, and a method that needs no
+change in a revision is not decoded.
 """

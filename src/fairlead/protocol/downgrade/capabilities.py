@@ -1,4 +1,4 @@
-"""Capabilities of clients and servers, as a revision knows them."""
+"""Capabilities of clients and servers in the form of a revision."""
 
 from functools import cache
 
@@ -21,18 +21,21 @@ __all__ = ["downgrade_capabilities", "rewrite_capabilities"]
 
 
 def downgrade_capabilities(capabilities: Encoded, revision: Revision) -> Encoded:
-    """The capabilities of a client or a server, without those that `revision` does not have."""
+    """Return capabilities of a client or server without those that `revision` lacks."""
     return apply(rewrite_capabilities(revision), capabilities)
 
 
 @cache
 def rewrite_capabilities(revision: Revision) -> Rewrite | None:
-    """Clients and servers have theirs under different names, so one table serves both."""
+    """Build the rewrite for a revision.
+
+    One table serves clients and servers, because their capabilities have different names.
+    """
     known = {
         "completions": revision.completions_capability,
         "elicitation": revision.elicitation,
         "tasks": revision.core_tasks,
-        # New in the stateless revisions, but Apps use it before; extensions speak through `_meta`.
+        # New in the stateless revisions, but MCP Apps use it before; extensions need `_meta`.
         "extensions": revision.meta_everywhere,
     }
     modes = {"form": revision.rich_elicitation, "url": revision.rich_elicitation}
@@ -48,7 +51,7 @@ def rewrite_capabilities(revision: Revision) -> Rewrite | None:
 
 
 def _forms_only(revision: Revision) -> Edit | None:
-    """Leave out elicitation if it is by URL only: without its modes it would promise forms."""
+    """Build an edit that removes elicitation by URL only: without modes it would mean forms."""
     if revision.rich_elicitation:
         return None
 

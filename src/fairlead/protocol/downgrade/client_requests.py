@@ -1,4 +1,4 @@
-"""Requests to a client, elicitation and sampling, as a revision knows them."""
+"""Elicitation and sampling in the form of a revision."""
 
 from msgspec import Raw
 
@@ -40,12 +40,13 @@ def edit_elicitation(revision: Revision) -> Edit | None:
 
 
 def _mode(revision: Revision) -> Edit | None:
-    """See that the revision has this way of asking."""
+    """Build an edit that raises if the revision lacks the mode of an elicitation."""
     if revision is NEWEST:
         return None
     modes = {"form", "url"} if revision.rich_elicitation else {"form"}
 
     def edit(members: RawMembers) -> bool:
+        # A missing mode means a form.
         mode = string_of(members["mode"]) if "mode" in members else "form"
         if mode not in modes:
             raise DowngradeError(f"MCP {revision} has no elicitation in mode {mode!r}")
@@ -59,7 +60,7 @@ def _mode(revision: Revision) -> Edit | None:
 
 
 def _question(revision: Revision) -> Rewrite | None:
-    """One property of a form, in the words of the first revision that had forms."""
+    """Build the rewrite of one property of a form for the first revision that had forms."""
     if revision.rich_elicitation:
         return None
 
@@ -75,7 +76,7 @@ def _question(revision: Revision) -> Rewrite | None:
 
 
 def _name_choices(members: RawMembers) -> bool:
-    """Write titled choices, `oneOf`, as two parallel arrays."""
+    """Convert titled choices (`oneOf`) to two parallel arrays."""
     choices = [members_of(choice) for choice in items_of(members.get("oneOf")) or ()]
     options = [choice for choice in choices if choice and "const" in choice]
     if not options or len(options) != len(choices):
@@ -94,7 +95,10 @@ def edit_sampling(revision: Revision) -> Edit | None:
 
 
 def _sampling_tools(revision: Revision) -> Edit | None:
-    """Tools cannot be left out of the question, but an empty list of them can."""
+    """Build an edit that removes an empty list of tools and raises for any other.
+
+    A model without its tools would produce another result, so they cannot just be left out.
+    """
     if revision.sampling_tools:
         return within("tools", each(rewrite_tool(revision)))
 
@@ -110,13 +114,13 @@ def _sampling_tools(revision: Revision) -> Edit | None:
 
 def _sampling_message(revision: Revision) -> Rewrite | None:
     return edit_object(
-        without({"_meta": revision.sampling_tools}),  # both came with the same revision
+        without({"_meta": revision.sampling_tools}),  # introduced by the same revision as tools
         within("content", rewrite_sampling_content(revision)),
     )
 
 
 def rewrite_sampling_content(revision: Revision) -> Rewrite | None:
-    """One block, or, since sampling has tools, an array of them."""
+    """Build the rewrite of one block or, if sampling has tools, of an array of blocks."""
     one = _sampling_block(revision)
     several = each(one)
     if one is None or several is None:

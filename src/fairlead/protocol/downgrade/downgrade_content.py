@@ -1,4 +1,4 @@
-"""Content blocks, resources and tools, as a revision knows them."""
+"""Content blocks, resources and tools in the form of a revision."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def rewrite_content(revision: Revision) -> Rewrite | None:
-    """One block of a tool's answer or of a prompt."""
+    """Build the rewrite of one content block of a tool result or a prompt."""
     resource = within("resource", rewrite_contents(revision))
     further = {"resource": all_of(edit_block(revision), resource)}
     if revision.resource_links:
@@ -45,17 +45,17 @@ def rewrite_content(revision: Revision) -> Rewrite | None:
 
 
 def edit_block(revision: Revision) -> Edit | None:
-    """Edit the members that all kinds of block have."""
+    """Build the edit of the members that all types of blocks have."""
     return all_of(without(block_members(revision)), _annotations(revision))
 
 
 def rewrite_contents(revision: Revision) -> Rewrite | None:
-    """The contents of a resource, or a root."""
+    """Build the rewrite of the contents of a resource, or of a root."""
     return edit_object(without(block_members(revision)))
 
 
 def edit_resource(revision: Revision) -> Edit | None:
-    """A resource, a template, or a link to a resource."""
+    """Build the edit of a resource, a template, or a link to a resource."""
     return all_of(without(named_members(revision)), _annotations(revision))
 
 
@@ -64,9 +64,10 @@ def _annotations(revision: Revision) -> Edit | None:
 
 
 def rewrite_block(further: Mapping[str, Edit | None], revision: Revision) -> Rewrite | None:
-    """A text, an image, audio or a block of a further type, edited; others become a text.
+    """Build the rewrite of a text, an image, audio or a block of a further type.
 
-    Extensions may bring other types, so a peer of the newest revision gets them all.
+    Blocks of other types become text. Extensions may add types, so a peer of the newest revision
+    receives all of them.
     """
     if revision is NEWEST:
         return None
@@ -95,7 +96,7 @@ def rewrite_block(further: Mapping[str, Edit | None], revision: Revision) -> Rew
 
 
 def _stand_in(kind: str | None, members: RawMembers, revision: Revision) -> str:
-    """Return the text that replaces a block of a type that the revision does not have."""
+    """Return the text that replaces a block of a type that the revision lacks."""
     uri = string_of(members.get("uri"))
     if kind == "resource_link" and uri is not None:
         name = string_of(members.get("title")) or string_of(members.get("name"))
@@ -105,6 +106,7 @@ def _stand_in(kind: str | None, members: RawMembers, revision: Revision) -> str:
     return f"[{what} content left out: MCP {revision} has no blocks {which}]"
 
 
+# Boolean schemas and the objects that mean the same.
 _AS_OBJECT: Final = {b"true": Raw(b"{}"), b"false": Raw(b'{"not":{}}')}
 
 
@@ -124,7 +126,7 @@ def rewrite_tool(revision: Revision) -> Rewrite | None:
 
 
 def _schema(revision: Revision) -> Rewrite | None:
-    """Write a property whose schema is `true` or `false` as an object: it had to be one."""
+    """Build a rewrite of properties with boolean schemas, which older revisions do not allow."""
     if revision.stateless:
         return None
     return edit_object(
@@ -133,7 +135,7 @@ def _schema(revision: Revision) -> Rewrite | None:
 
 
 def _output_schema(revision: Revision) -> Rewrite | None:
-    """Leave out the schema of output that is not always an object, where it had to be one."""
+    """Build a rewrite that removes an output schema whose type is not always an object."""
     schema = _schema(revision)
     if revision.any_structured_value or schema is None:
         return None
@@ -146,12 +148,15 @@ def _output_schema(revision: Revision) -> Rewrite | None:
 
 
 def edit_tool_output(revision: Revision) -> Edit | None:
-    """The answer of a tool: its blocks, and its structured value."""
+    """Build the edit of a tool result: its content blocks and its structured value."""
     return all_of(_structured(revision), within("content", each(rewrite_content(revision))))
 
 
 def _structured(revision: Revision) -> Edit | None:
-    """Remove a structured value that the revision cannot carry; add it as text if there is none."""
+    """Build an edit that replaces a structured value the revision lacks by text.
+
+    The value is added as text only if the result has no text block.
+    """
     if revision.any_structured_value:
         return None
 

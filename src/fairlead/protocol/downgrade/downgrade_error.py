@@ -1,4 +1,4 @@
-"""The error for messages that have no form in the revision of a peer."""
+"""Error for messages that have no form in the revision of a peer."""
 
 from ..json_edit import Edit, RawMembers
 
@@ -6,11 +6,11 @@ __all__ = ["DowngradeError", "refuse"]
 
 
 class DowngradeError(ValueError):
-    """The peer's revision has no form for this. The text says which and why."""
+    """Message without a form in the revision of the peer. The text names both."""
 
 
 def refuse(reason: str) -> Edit:
-    """Raise `DowngradeError` for every object."""
+    """Build an edit that raises `DowngradeError` for every object."""
 
     def edit(members: RawMembers) -> bool:
         raise DowngradeError(reason)

@@ -1,4 +1,4 @@
-"""Members that several shapes share, and the revisions that have them.
+"""Members that several types share, and the revisions that have them.
 
 A member without an entry is always kept.
 """
@@ -27,12 +27,12 @@ _META = (
 
 
 def block_members(revision: Revision) -> Presence:
-    """Members of every content block, and of the contents of resources."""
+    """Return the members of content blocks and of the contents of resources."""
     return {"_meta": revision.meta_everywhere}
 
 
 def named_members(revision: Revision) -> Presence:
-    """Members of everything that has a name: tools, prompts, resources."""
+    """Return the members of tools, prompts and resources."""
     return {
         "title": revision.titles,
         "icons": revision.icons,
@@ -41,7 +41,7 @@ def named_members(revision: Revision) -> Presence:
 
 
 def implementation_members(revision: Revision) -> Presence:
-    """Members of `clientInfo` and `serverInfo`."""
+    """Return the members of `clientInfo` and `serverInfo`."""
     return {
         "title": revision.titles,
         "icons": revision.icons,
@@ -51,5 +51,5 @@ def implementation_members(revision: Revision) -> Presence:
 
 
 def meta_members(revision: Revision) -> Presence:
-    """Keys of `_meta` by which stateless peers introduce themselves on every message."""
+    """Return the keys of `_meta` in which stateless peers describe themselves in every message."""
     return dict.fromkeys(_META, revision.stateless)

@@ -1,4 +1,4 @@
-"""Params of requests and notifications, as a revision knows them."""
+"""Params of requests and notifications in the form of a revision."""
 
 from functools import cache
 from typing import Final
@@ -12,15 +12,14 @@ from .known_members import implementation_members, meta_members
 __all__ = ["downgrade_params"]
 
 
-_ANY: Final = ""  # every method without an entry of its own
+_ANY: Final = ""  # key for methods without an entry of their own
 
 
 def downgrade_params(method: str, params: Encoded, revision: Revision) -> Encoded:
-    """The params of a request or notification, as a peer that speaks `revision` knows them.
+    """Return the params of a request or notification in the form of `revision`.
 
     Raises:
-        DowngradeError: the peer cannot be asked this: an elicitation in a form or mode it does not
-            have, or sampling with tools.
+        DowngradeError: The revision lacks the form or mode of an elicitation, or tools in sampling.
     """
     plan = _params(revision)
     return apply(plan.get(method, plan[_ANY]), params)

@@ -1,4 +1,4 @@
-"""Results, as a revision knows them, and results of older servers for stateless clients."""
+"""Results in the form of a revision, and results of older servers for stateless clients."""
 
 from functools import cache
 from typing import Any, Final
@@ -41,17 +41,17 @@ __all__ = ["CACHEABLE", "downgrade_result", "upgrade_result"]
 
 
 CACHEABLE: Final = frozenset(row.name for row in METHODS if row.cacheable)
-"""The methods whose results say how long they stay fresh, in the stateless revisions."""
+"""Methods whose results have a time to live, in the stateless revisions."""
 
-_ANY: Final = ""  # every method without an entry of its own
+_ANY: Final = ""  # key for methods without an entry of their own
 
 
 def downgrade_result(method: str, result: Encoded, revision: Revision) -> Encoded:
-    """The result of a request, as a peer that speaks `revision` knows it.
+    """Return the result of a request in the form of `revision`.
 
     Raises:
-        DowngradeError: the result asks for input or names a task, which a peer with a handshake
-            learns in other ways; or it is a sampled message that does not fit into one block.
+        DowngradeError: The result asks for input or names a task, which revisions with a handshake
+            do by other messages; or a sampled message has several blocks.
     """
     plan = _results(revision)
     return apply(plan.get(method, plan[_ANY]), result)
@@ -60,10 +60,10 @@ def downgrade_result(method: str, result: Encoded, revision: Revision) -> Encode
 def upgrade_result(
     method: str, result: Encoded, *, server_info: Raw | bytes | None = None
 ) -> Encoded:
-    """The result of a server with a handshake, with what a stateless caller expects besides.
+    """Return the result of a handshake-era server with the members that a stateless client expects.
 
-    Existing members are left alone, and a result that may be kept is stale at once. Run
-    `downgrade_result` first: it takes out what only handshake revisions have.
+    Existing members stay, and a cacheable result is marked as stale at once. Call
+    `downgrade_result` first, which removes the members that only handshake revisions have.
     """
     members = members_of(result)
     if members is None:
@@ -116,7 +116,7 @@ def _results(revision: Revision) -> dict[str, Rewrite | None]:
 
 
 def _complete(revision: Revision) -> Edit | None:
-    """Take the type off a result; only a complete one means anything without."""
+    """Build an edit that removes the type of a result, and raises unless it is complete."""
     if revision.stateless:
         return None
 
@@ -124,7 +124,7 @@ def _complete(revision: Revision) -> Edit | None:
         kind = members.pop("resultType", None)
         if kind is not None and string_of(kind) != "complete":
             raise DowngradeError(
-                f"MCP {revision} has only complete results, and this is another kind"
+                f"MCP {revision} has only complete results, not {string_of(kind)!r}"
             )
         return kind is not None
 

@@ -1,1 +1,1 @@
-"""Who sends a request: principals, and keys for limits per client."""
+"""Senders of requests: principals, keys for limits per client, and capabilities across eras."""

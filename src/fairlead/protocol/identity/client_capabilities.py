@@ -1,4 +1,4 @@
-"""What a client can do, as a server of the other era hears it."""
+"""Capabilities of a client, in the form for a server of the other era."""
 
 from functools import lru_cache
 
@@ -18,7 +18,7 @@ __all__ = [
     "has_roots",
 ]
 
-# Extensions whose messages pass as they are, whatever the era.
+# Extensions whose messages are the same in both eras and are forwarded unchanged.
 PASSED_EXTENSIONS = ("io.modelcontextprotocol/ui",)
 
 _ASKED_BACK = ("elicitation", "sampling", "roots")
@@ -26,12 +26,13 @@ _ASKED_BACK = ("elicitation", "sampling", "roots")
 
 def can_be_asked(capabilities: bytes) -> bool:
     """Return True if a server may send requests to a client with these capabilities."""
-    short = len(capabilities) < 1024  # long ones are not worth remembering
+    # Long declarations are decoded each time, so that clients cannot fill the cache with them.
+    short = len(capabilities) < 1024
     return _remembered(capabilities) if short else _asks_back(capabilities)
 
 
 def has_roots(capabilities: bytes) -> bool:
-    """Return True if a server may ask a client with these capabilities for its roots."""
+    """Return True if a server may request the roots of a client with these capabilities."""
     return _declares(capabilities, ("roots",))
 
 
@@ -47,23 +48,26 @@ def _declares(capabilities: bytes, names: tuple[str, ...]) -> bool:
     return isinstance(declared, dict) and any(has_capability(declared, name) for name in names)
 
 
-_remembered = lru_cache(maxsize=256)(_asks_back)  # looked up with every call
+# Cached, because every call looks it up.
+_remembered = lru_cache(maxsize=256)(_asks_back)
 
 
 @lru_cache(maxsize=256)
 def for_handshake_server(capabilities: bytes) -> bytes:
-    """What a stateless client declared, for `initialize`. Tasks differ between the eras."""
+    """Return the capabilities of a stateless client for `initialize`."""
+    # Tasks differ between the eras, so they are removed with everything the revision lacks.
     known = bytes(downgrade_capabilities(Raw(capabilities), NEWEST_HANDSHAKE))
     return _with_extensions(known)
 
 
 @lru_cache(maxsize=256)
 def for_stateless_server(capabilities: bytes) -> bytes:
-    """What a session declared, for the `_meta` of each request."""
+    """Return the capabilities of a session for the `_meta` of each request."""
     members = members_of(capabilities) or {}
     members.pop("tasks", None)
     if "roots" in members:
-        members["roots"] = Raw(b"{}")  # a stateless server is not told when they change
+        # Without listChanged: there is no such notification to a stateless server.
+        members["roots"] = Raw(b"{}")
     return _with_extensions(bytes(encoded(members)))
 
 

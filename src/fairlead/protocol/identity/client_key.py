@@ -1,7 +1,7 @@
-"""Which client a request comes from, as far as the client cannot choose that itself.
+"""Keys that identify a client by facts it cannot choose.
 
-Limits per client are counted by these keys: by the principal of a client that was authenticated,
-and by the network address of an anonymous one.
+Limits per client are counted by these keys: by the principal of an authenticated client, and by the
+network address of an anonymous one.
 """
 
 from functools import lru_cache
@@ -12,15 +12,17 @@ from .principal import Principal
 __all__ = ["client_key", "connection_key", "network_of"]
 
 _NETWORK = ("http", "sse", "websocket")
-_HOST_BITS = 64  # of an IPv6 address: a site can choose them freely (RFC 4291, section 2.5.1)
+# The lower bits of an IPv6 address, which a site can choose freely (RFC 4291, section 2.5.1).
+_HOST_BITS = 64
 
 
 def client_key(principal: Principal, address: str | None) -> str:
-    """Return the key of a client on the network; no principal has the key of an address.
+    """Return the key of a client on the network; a principal never has the key of an address.
 
-    Anonymous clients of a local socket have no address and are one client.
+    Anonymous clients of a local socket have no address and count as one client.
     """
     if isinstance(principal, str):
+        # The prefix separates names from addresses, because a client may be named like an address.
         return f"principal:{principal}"
     return "address:" if address is None else f"address:{network_of(address)}"
 
@@ -28,8 +30,8 @@ def client_key(principal: Principal, address: str | None) -> str:
 def connection_key(principal: Principal, transport: TransportContext, connection: object) -> str:
     """Return the key of a client on any transport.
 
-    Over a pipe, or in the same process, an anonymous client is its connection: it cannot open
-    another one.
+    Over a pipe, or in the same process, an anonymous client is its connection, because it cannot
+    open another one.
     """
     if isinstance(principal, str) or transport.peer_address is not None:
         return client_key(principal, transport.peer_address)
@@ -40,15 +42,16 @@ def connection_key(principal: Principal, transport: TransportContext, connection
 
 @lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
-    """Return what stands for one client in limits: an IPv4 address, or the /64 of an IPv6 one.
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address.
 
-    A port is left out, because each connection has another one. Other texts (a name, a path) stand
-    for themselves.
+    The port is removed, because each connection has another one. Other texts (a name, a path) are
+    returned unchanged.
     """
-    from ipaddress import IPv6Address, ip_address  # clients of pipes have no address
+    # Imported here, because clients of pipes have no address.
+    from ipaddress import IPv6Address, ip_address
 
     host, _, _ = address.rpartition(":")
-    # What follows a colon may be a part of an IPv6 address, and no port.
+    # The text after a colon may be a part of an IPv6 address instead of a port.
     if not host or (":" in host and not host.endswith("]")):
         host = address
     try:

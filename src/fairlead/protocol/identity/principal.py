@@ -1,9 +1,9 @@
-"""The identity on whose behalf a request is made.
+"""Identity on whose behalf a request is made.
 
-An entry point (an HTTP request, a WebSocket, a pipe) determines the principal once, before
-anything else looks at the message, and every layer above passes it on. *Anonymous* is a value of
-its own: it equals no name, not even `""`, and a missing decision is a type error, because no
-parameter that takes a principal has a default.
+An entry point (an HTTP request, a WebSocket, a pipe) determines the principal once, before anything
+else reads the message, and every layer above passes it on. *Anonymous* is a value of its own and
+equals no name, not even `""`. A missing decision is a type error, because no parameter that takes a
+principal has a default.
 """
 
 from enum import Enum
@@ -13,7 +13,7 @@ __all__ = ["ANONYMOUS", "UNNAMED", "Anonymous", "Principal", "principal_from", "
 
 
 class Anonymous(Enum):
-    """The principal of a client that was not authenticated."""
+    """Principal of a client that was not authenticated."""
 
     ANONYMOUS = "anonymous"
 
@@ -21,12 +21,12 @@ class Anonymous(Enum):
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        """Anonymous is false, so that `if not principal` in an interceptor still rejects it."""
+        """Return False, so that `if not principal` in an interceptor rejects anonymous clients."""
         return False
 
 
 ANONYMOUS: Final = Anonymous.ANONYMOUS
-UNNAMED: Final = "token"  # the principal of a token that belongs to no client in particular
+UNNAMED: Final = "token"  # principal of a token that belongs to no particular client
 Principal: TypeAlias = str | Anonymous
 
 
