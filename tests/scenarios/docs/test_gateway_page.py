@@ -96,7 +96,17 @@ def test_it_works_from_python(person: Person) -> None:
     assert (done.stdout, done.stderr) == ("['notes_erase', 'notes_read']\n", "")
 
 
-def test_the_page_names_the_keys_of_a_file() -> None:
-    text = PAGE.read_text()
-    for key in (*config._PLACE, *config._VIEW, *config._CLIENT):
+def test_the_reference_names_the_keys_of_a_file() -> None:
+    text = PAGE.with_name("gateway-file.md").read_text()
+    for key in (*config._FLAT, *config._PLACE, *config._VIEW, *config._CLIENT, *config._OLD):
         assert f"`{key}" in text, key
+    for key in config._ENTRY_TOO:
+        assert f"`{key}`" in text, key
+
+
+def test_the_file_of_the_reference_is_valid(tmp_path: Path) -> None:
+    reference = PAGE.with_name("gateway-file.md").read_text()
+    [text] = re.findall(r'```toml title="gateway.toml"\n(.*?)```', reference, re.DOTALL)
+    (tmp_path / "gateway.toml").write_text(text)
+    read = config.read_gateway_file(tmp_path / "gateway.toml", {"BOB_TOKEN": "b0b"})
+    assert [client.name for client in read.clients] == ["bob"]
