@@ -34,8 +34,7 @@ class MCPServerConfig:
     cache_ttl: float = 0.0  # seconds that stateless clients may cache lists and contents
     cache_scope: str = "private"  # or "public": shared caches may serve them to any client
     tool_modules: tuple[str, ...] = ()  # imported at start-up for their functions marked `mcp_tool`
-    # also load the `fairlead.tools` entry points of installed packages
-    tool_entry_points: bool = False
+    tool_entry_points: bool = False  # also load the `fairlead.tools` entry points of packages
 
     def timeout_of(self, tool: str) -> float:
         """Return the timeout of a tool in seconds."""

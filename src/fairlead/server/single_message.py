@@ -27,7 +27,7 @@ async def answer_single_message(
         message = _decode_one(frame)
     except RemoteProtocolError as exc:
         return _refuse(failure(exc.request_id, exc.code, str(exc)), correlation_id)
-    # Without a connection there was no handshake, so a revision has to be assumed.
+    # No handshake took place, so a revision has to be assumed.
     conversation = Conversation(
         ConversationRole.SERVER, assume=NEWEST_HANDSHAKE, principal=ANONYMOUS
     )

@@ -152,7 +152,7 @@ def test_control_characters_are_for_pipes_not_for_terminals(tmp_path: Path) -> N
 def test_a_tool_that_fails_is_exit_code_1() -> None:
     done = fairlead("call", "convert_units", "value=1", "from_unit=parsec", "to_unit=m", *DEMO)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: There is no unit 'parsec'\nhint: Use one of m, km")
+    assert done.stderr.startswith("error: Unknown unit 'parsec'\nhint: Use one of m, km")
 
 
 def test_arguments_that_the_server_refuses() -> None:

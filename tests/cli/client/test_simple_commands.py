@@ -17,8 +17,8 @@ def test_the_list_for_people() -> None:
         """
 search_notes  Search notes
   Find the notes that contain a phrase in their title or text.
-  query*  string             What to look for; upper and lower case are the same
-  limit   integer 1..50 = 5  How many notes at most
+  query*  string             Text to search for, ignoring case
+  limit   integer 1..50 = 5  Maximum number of notes
 """
         in done.stdout
     )

@@ -49,7 +49,7 @@ def test_prompts_are_listed_and_filled_in() -> None:
     assert filled.stdout.startswith("user: Write a short note about knots")
     missing = fairlead("prompt", "write_note", *DEMO)
     assert missing.returncode == 1
-    assert "needs topic" in missing.stderr
+    assert "Missing arguments of prompt 'write_note': topic" in missing.stderr
 
 
 def test_ping_says_who_answers_and_how() -> None:

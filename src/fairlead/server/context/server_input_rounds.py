@@ -183,7 +183,7 @@ def canonical(value: Any) -> bytes:
 
 
 def _normalized(value: Any) -> Any:
-    # From 2**53 on, a float may stand for several integers.
+    # From 2**53 on, several integers have the same float.
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):

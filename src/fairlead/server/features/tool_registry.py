@@ -118,7 +118,7 @@ class MCPToolRegistry:
 
         entry = self._find(name)
         params = Raw(to_json({"name": name, "arguments": arguments or {}}))
-        # The program calls its own tool: there is no client, so no principal was authenticated.
+        # The program calls its own tool without a client, so no principal was authenticated.
         caller = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
         exchange = direct_exchange(Request(0, "tools/call", params), caller)
         run = self._calls.run(entry, exchange, b"}") if entry.home is None else entry.home(exchange)
