@@ -1,4 +1,4 @@
-"""Calling servers."""
+"""The client side: `MCPClient`, its configuration, callbacks and transports."""
 
 from typing import TYPE_CHECKING
 
@@ -70,8 +70,9 @@ __all__ = [
     "tracing",
 ]
 
-# `call_mcp` needs the HTTP client, `parse_sse` hardly anybody.
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+# Imported on first use: `call_mcp` needs the HTTP client, and `parse_sse` is rarely used.
+# Hidden from type checkers, which would otherwise accept any misspelt name.
+if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {"call_mcp": "fairlead.transport.http.client.one_shot", "parse_sse": "fairlead.wire.sse"},

@@ -1,4 +1,4 @@
-"""Everything a caller may hand to the `connect_*` functions besides the configuration."""
+"""The callbacks that the `connect_*` functions accept."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypedDict
@@ -14,14 +14,14 @@ OnLog = Callable[[str, Any, str | None], Awaitable[None] | None]  # level, data,
 
 
 class Callbacks(TypedDict, total=False):
-    """Keyword arguments of the `connect_*` functions; each may be left out or None."""
+    """Keyword arguments of the `connect_*` functions; each may be omitted or None."""
 
-    on_log: OnLog | None  # hears log messages
-    on_notification: NotificationListener | None  # hears every notification
-    on_request: OnRequest | None  # answers what has no callback of its own
-    on_elicit: OnElicit | None  # asks the user
-    on_sample: OnSample | None  # asks a model
-    on_roots: OnRoots | None  # names the folders a server may work in
+    on_log: OnLog | None  # called with log messages
+    on_notification: NotificationListener | None  # called with every notification
+    on_request: OnRequest | None  # answers requests without a callback of their own
+    on_elicit: OnElicit | None  # requests input from the user
+    on_sample: OnSample | None  # samples a model
+    on_roots: OnRoots | None  # returns the folders that a server may work in
     elicit_url: bool  # `on_elicit` can show pages, not only forms
-    sample_tools: bool  # `on_sample` understands tools
-    interceptors: Sequence[Interceptor]  # around all that passes, the first one outermost
+    sample_tools: bool  # `on_sample` supports tools
+    interceptors: Sequence[Interceptor]  # called for all messages, the first one outermost

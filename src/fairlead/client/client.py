@@ -1,4 +1,4 @@
-"""A client: connect to a server of whatever era, and use what it offers."""
+"""`MCPClient`: a connection to a server of any protocol era, and all calls to it."""
 
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -52,10 +52,10 @@ class MCPClient(CallbackMixin):
         server_key: Hashable = None,
         renew: Callable[[], ChannelTransport] | None = None,
     ) -> None:
-        """`server_key` is what identifies the server, where its era shall be remembered.
+        """`server_key` identifies the server, if its era shall be remembered.
 
-        `identity` is the one that the transport was made with. `renew` makes another transport to
-        the same server, where `auto_reconnect` may need one.
+        `identity` is the one that the transport was created with. `renew` creates another transport
+        to the same server, for `auto_reconnect`.
         """
         config = config or MCPClientConfig()
         keeper = Reconnector(self, renew if config.auto_reconnect else None)
@@ -65,7 +65,7 @@ class MCPClient(CallbackMixin):
         self._server_key = server_key
         self._adopt(transport)
 
-    # Ways to a server. Each is used with `async with`, or awaited and closed later.
+    # Connecting. Use each of these with `async with`, or await it and close the client later.
 
     @classmethod
     def connect_stdio(
@@ -83,7 +83,7 @@ class MCPClient(CallbackMixin):
         Use it with `async with`, or `await` it and `close()` the client later.
         """
         if isinstance(command, str):
-            raise TypeError("command is a list: the program and each of its arguments")
+            raise TypeError("command must be a list: the program and each of its arguments")
         entry = MCPStdioServerConfig(
             command=command[0] if command else "",
             args=list(command[1:]),
@@ -103,10 +103,10 @@ class MCPClient(CallbackMixin):
         http: HttpOptions | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server over HTTP, of whatever era. A URL without a path means `/mcp`.
+        """Connect to a server of any era over HTTP. A URL without a path means `/mcp`.
 
-        `mode` "sse" tries HTTP+SSE of 2024-11-05 first, "http" last. `unix:///path.sock#/mcp` is a
-        server on a unix domain socket.
+        With `mode="sse"`, HTTP+SSE of 2024-11-05 is tried first; with "http", last.
+        `unix:///path.sock#/mcp` is a server on a unix domain socket.
         """
         kind = MCPSseServerConfig if mode == "sse" else MCPHttpServerConfig
         entry = kind(url=base_url, headers=dict(headers or {}))
@@ -139,12 +139,12 @@ class MCPClient(CallbackMixin):
         on_stderr: Callable[[str], None] | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server as an entry of a configuration file describes it.
+        """Connect to a server described by an entry of a configuration file.
 
-        `on_stderr` hears what one that is a child process writes there.
+        `on_stderr` is called with each line that a child process writes to stderr.
 
         Raises:
-            ConfigError: what is wrong with the entry.
+            ConfigError: The entry is invalid.
         """
         entry, config = read_entry(entry), config or MCPClientConfig()
         ways: HttpOptions = {"pool_size": config.connection_pool_size, **(http or {})}
@@ -162,7 +162,7 @@ class MCPClient(CallbackMixin):
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server object in this process: an `MCPServer`, or what has its `attach`."""
+        """Connect to an `MCPServer` in this process, or to an object with its `attach`."""
         return cls._connect(
             lambda options: InProcessTransport(server, **options), config, callbacks
         )
@@ -171,7 +171,7 @@ class MCPClient(CallbackMixin):
     def connect_unix(
         cls, path: str, config: MCPClientConfig | None = None, **callbacks: Unpack[Callbacks]
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server that speaks lines on a unix domain socket."""
+        """Connect to a server that serves line-delimited JSON on a unix domain socket."""
         from ..transport.socket import connect_unix
 
         return cls.connect_channel(lambda: connect_unix(path), config, **callbacks)
@@ -184,7 +184,7 @@ class MCPClient(CallbackMixin):
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect to a server that speaks lines on a TCP port."""
+        """Connect to a server that serves line-delimited JSON on a TCP port."""
         from ..transport.socket import connect_tcp
 
         return cls.connect_channel(lambda: connect_tcp(host, port), config, **callbacks)
@@ -196,7 +196,7 @@ class MCPClient(CallbackMixin):
         config: MCPClientConfig | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> "ConnectionAttempt[MCPClient]":
-        """Connect over a channel of your own; `open_channel` makes it."""
+        """Connect over a custom channel, which `open_channel` opens."""
         return cls._connect(
             lambda options: ChannelTransport(open_channel, **options), config, callbacks
         )
@@ -209,7 +209,7 @@ class MCPClient(CallbackMixin):
         callbacks: Callbacks,
         key: Hashable = None,
     ) -> "ConnectionAttempt[MCPClient]":
-        """`make_transport` is called for each connection; the options are the same every time."""
+        """Return an attempt that opens each connection with a new transport."""
         config = config or MCPClientConfig()
         identity = Identity({"name": config.name, "version": config.version}, {})
         options = ChannelOptions(
@@ -231,22 +231,22 @@ class MCPClient(CallbackMixin):
     # Opening and closing
 
     async def initialize(self) -> dict[str, Any]:
-        """Connect and find out era, version and capabilities. Returns what is known of the server.
+        """Connect, negotiate era and version, and return what is known about the server.
 
         Raises:
-            ConnectFailed: and why.
-            ChannelClosed: if the server ended meanwhile.
+            ConnectFailed: The connection could not be opened; the message contains the reason.
+            ChannelClosed: The server ended the connection.
         """
         return await self.open(known_eras.stateless(self._server_key))
 
     async def open(self, stateless: bool | None = None) -> dict[str, Any]:
-        """The same with a guess of the server's era: False goes straight to the handshake."""
+        """Connect with a known era; False starts with the handshake without a probe."""
         await self.open_on(self.transport, stateless)
         self._reconnector.watch(self.config.health_check_interval)
         return self.server
 
     async def open_on(self, transport: ChannelTransport, stateless: bool | None = None) -> None:
-        """Open the conversation on a transport and use that from now on."""
+        """Initialize the connection of a transport and use it from now on."""
         transport.interceptors, transport.on_malformed = self._interceptors, self._on_offence
         await transport.connect()
         agreement = await negotiate(
@@ -255,9 +255,10 @@ class MCPClient(CallbackMixin):
         if transport is not self.transport:
             old = self.transport
             transport.on_close, transport.on_error = old.on_close, old.on_error
-            self._known.forget_schemas()  # it may be a newer server than the one that listed them
+            # The server may be a newer one than the one that listed them.
+            self._known.forget_schemas()
         self._adopt(transport)
-        # The channel asks again for what it was asked; what changed meanwhile nobody told.
+        # The channel repeats the subscriptions, but changes in between were not reported.
         transport.peer.channel.on_renewed = self._missed
         self.transport = transport
         self._agreement = agreement
@@ -265,21 +266,26 @@ class MCPClient(CallbackMixin):
         await self._keep_results(self.config.cache and agreement.revision.stateless)
 
     async def close(self) -> None:
-        """End the connection, and the server if we started it. By any task, more than once."""
+        """Close the connection, and end the server if this client started it.
+
+        May be called by any task and more than once.
+        """
         for watch in self._watches:
             watch.end()
         try:
             await self._reconnector.close()
             await self._keep_results(False)
             await self._listening.close()
-        finally:  # also if whoever closes us is cancelled
+        # Also if the task that closes the client is cancelled.
+        finally:
             await self.transport.close()
 
     async def __aenter__(self) -> Self:
         if self._agreement is None:
             try:
                 await self.initialize()
-            except BaseException:  # nobody calls `__aexit__` then
+            # `__aexit__` is not called if `__aenter__` fails.
+            except BaseException:
                 await self.close()
                 raise
         return self
@@ -287,11 +293,11 @@ class MCPClient(CallbackMixin):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # What is known
+    # State of the connection
 
     @property
     def connected(self) -> bool:
-        """Whether requests can be made now."""
+        """Return True if requests can be sent now."""
         return self.transport.connected
 
     @property
@@ -311,41 +317,42 @@ class MCPClient(CallbackMixin):
 
     @property
     def protocol_version(self) -> str | None:
-        """The version that was agreed on; None before."""
+        """The negotiated version; None before the connection is open."""
         return self._agreement.revision.value if self._agreement else None
 
     @property
     def instructions(self) -> str | None:
-        """What the server wants a model to know about it."""
+        """Instructions of the server for models."""
         return self._agreement.instructions if self._agreement else None
 
     @property
     def session(self) -> SessionContext:
-        """The state of the conversation, as both sides know it."""
+        """The state of the conversation that both sides share."""
         return self.transport.peer.session
 
     @property
     def generation(self) -> int:
-        """How often the connection was replaced."""
+        """Number of times the connection was replaced."""
         return self._reconnector.generation
 
     @property
     def health(self) -> dict[str, Any] | None:
-        """What the last check in the background found; see `health_check`."""
+        """Result of the last check in the background; see `health_check`."""
         return self._reconnector.health
 
     async def ping(self) -> None:
-        """Raises if the server does not answer."""
+        """Check that the server answers; raise the error of the request if it does not."""
+        # Stateless revisions have no `ping`.
         await self.request("server/discover" if self._stateless else "ping", retry=False)
 
     async def discover(self, *, cache: bool = True) -> dict[str, Any]:
-        """What the server says about itself now; after a handshake, what it said then."""
+        """Return the server's description of itself; after a handshake, that of the handshake."""
         if not self._stateless:
             return self.server
         return read_result(await self._read("server/discover", None, cache))
 
     async def health_check(self) -> dict[str, Any]:
-        """Whether the server answers, and how fast. Never raises."""
+        """Return whether the server answers, and its latency. Never raises."""
         started = time.perf_counter()
         name = read_object(self._agreement.server_info if self._agreement else None).get("name")
         error: dict[str, str] = {}
@@ -365,7 +372,7 @@ class MCPClient(CallbackMixin):
 
 
 def _key(entry: MCPServerEntry) -> Hashable:
-    """What makes a server another one, for what is remembered about it."""
+    """Return the identity of a server, under which its era is remembered."""
     if isinstance(entry, MCPStdioServerConfig):
         return (entry.command, *entry.args, entry.cwd, tuple(sorted(entry.env.items())))
     return entry.url

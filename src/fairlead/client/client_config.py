@@ -1,4 +1,4 @@
-"""How a client behaves."""
+"""Settings of a client."""
 
 import logging
 import os
@@ -30,18 +30,21 @@ class MCPClientConfig:
     retry_tool_calls: bool = False
     probe_timeout: float = 1.0
     max_total_seconds: float = 600.0
-    input_timeout: float = 600.0  # for the answers of our own user
-    max_rounds: int = 20  # how often a stateless server may ask back during one request
-    cache: bool = True  # keep results as long as the server says (stateless era)
-    stale_seconds: float = 0.0  # and hand them out for so long after, while they are read again
-    validate_output: bool = True  # hold results against schemas that were listed
-    strict: bool = False  # a result that breaks the contract of tool calls is an error
+    input_timeout: float = 600.0  # for answers of the user of this client
+    max_rounds: int = 20  # how often a stateless server may request input during one request
+    cache: bool = True  # keep results for the time that the server allows (stateless era)
+    stale_seconds: float = 0.0  # return expired results for that long, while they are refreshed
+    validate_output: bool = True  # check results against the listed output schemas
+    strict: bool = False  # a result that is not a valid tool response is an error
     max_list_bytes: int = LIST_BYTES.value  # of one list, all pages together
     max_list_items: int = LIST_ITEMS.value
 
 
 def request_timeout(entry_ms: float | None = None) -> float:
-    """TRN-09, in seconds: the environment overrides the entry; 0 means no limit."""
+    """Return the request timeout in seconds (TRN-09); 0 means no limit.
+
+    The environment variable overrides the timeout of the entry.
+    """
     value = os.environ.get(TIMEOUT_VARIABLE)
     if value is not None:
         try:
@@ -50,5 +53,5 @@ def request_timeout(entry_ms: float | None = None) -> float:
                 return milliseconds / 1000
         except ValueError:
             pass
-        log.warning("%s=%r is no number of milliseconds and is ignored", TIMEOUT_VARIABLE, value)
+        log.warning("ignored %s=%r: expected a number of milliseconds", TIMEOUT_VARIABLE, value)
     return (DEFAULT_TIMEOUT_MS if entry_ms is None else entry_ms) / 1000

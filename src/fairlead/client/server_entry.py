@@ -1,4 +1,4 @@
-"""How a server is described that somebody wants to reach: entries, spelled as in files."""
+"""Entries that describe servers, spelled as in configuration files."""
 
 import logging
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ InheritEnv: TypeAlias = Literal["all", "safe"] | Sequence[str]
 
 
 class _Entry(Struct, kw_only=True, rename="camel"):
-    """What every kind of entry has."""
+    """Fields of all kinds of entries."""
 
     enabled: bool = True
     timeout: float | None = None  # milliseconds
     request_id_format: Literal["integer", "string"] = "integer"
-    lazy: bool = False  # connect when the first call comes
+    lazy: bool = False  # connect on the first call
     auth: Any = None
     oauth: Any = None
 
@@ -51,13 +51,13 @@ class _Remote(_Entry, kw_only=True, rename="camel"):
 
 
 class MCPHttpServerConfig(_Remote, kw_only=True, rename="camel"):
-    """A server over HTTP, of whatever era; HTTP+SSE of 2024-11-05 is tried last."""
+    """A server of any era over HTTP; HTTP+SSE of 2024-11-05 is tried last."""
 
     type: Literal["http"] = "http"
 
 
 class MCPSseServerConfig(_Remote, kw_only=True, rename="camel"):
-    """The same, but HTTP+SSE of 2024-11-05 is tried first."""
+    """A server of any era over HTTP; HTTP+SSE of 2024-11-05 is tried first."""
 
     type: Literal["sse"] = "sse"
 
@@ -83,14 +83,15 @@ _KINDS: dict[str, type[Any]] = {
     "ws": MCPWebSocketServerConfig,
     "websocket": MCPWebSocketServerConfig,
 }
+# Spellings of other programs.
 _OTHER_NAMES = {"transport": "type", "endpoint": "url", "requestTimeoutMs": "timeout"}
 
 
 def read_entry(entry: MCPServerEntry | dict[str, Any]) -> MCPServerEntry:
-    """An entry as it stands in a file, checked.
+    """Return a checked entry for a mapping from a configuration file.
 
     Raises:
-        ConfigError: saying what is wrong with it.
+        ConfigError: The entry is invalid; the message contains the reason.
     """
     if not isinstance(entry, dict):
         return entry
@@ -108,5 +109,5 @@ def read_entry(entry: MCPServerEntry | dict[str, Any]) -> MCPServerEntry:
     try:
         found: MCPServerEntry = msgspec.convert(fields, made)
     except msgspec.ValidationError as exc:
-        raise ConfigError(f"the server entry is wrong: {exc}") from exc
+        raise ConfigError(f"invalid server entry: {exc}") from exc
     return found

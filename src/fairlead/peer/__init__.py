@@ -1,6 +1,4 @@
-"""Peers: a channel driven with a conversation, including tasks, futures, deadlines and
-cancellation.
-"""
+"""Peers: channels with a conversation, tasks, futures, deadlines and cancellation."""
 
 from ..observe.log_filter import redact_logs
 from .deadlines import Deadlines

@@ -56,9 +56,7 @@ class InFlight:
         return task in self.leaving or task in self.running.values()
 
     def cancel_tasks(self, current: asyncio.Task[Any] | None) -> None:
-        """Cancel all tasks but the current one, each once: a second cancellation would end its
-        clean-up.
-        """
+        """Cancel each other task once: a second cancellation would end its clean-up."""
         for task in (*self.running.values(), *self.leaving):
             if task is not current and not task.cancelling():
                 task.cancel()

@@ -168,9 +168,7 @@ class InboundRequests:
 
     @property
     def _is_let_go(self) -> bool:
-        """Return True if the peer has cancelled this task's request, so that its id may have been
-        reused.
-        """
+        """Return True if the peer has cancelled the request of the current task."""
         return bool(self._leaving) and asyncio.current_task() in self._leaving
 
     # Cancellation

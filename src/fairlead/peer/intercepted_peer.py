@@ -67,8 +67,7 @@ class InterceptedPeer(Peer):
     async def notify_through(
         self, deliver: Callable[[Notification], Awaitable[None]], note: Notification
     ) -> None:
-        """Send a notification through the interceptors and then to `deliver` instead of the
-        channel.
+        """Send a notification through the interceptors, with `deliver` in place of the channel.
 
         Raises:
             FairleadError: `deliver` raised it.

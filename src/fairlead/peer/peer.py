@@ -33,8 +33,7 @@ from .taskless_requests import Delegate
 __all__ = ["Peer"]
 
 MAX_IN_FLIGHT = IN_FLIGHT.value
-# Seconds without a response after which a peer that has ended its side is disconnected.
-EOF_GRACE = 1.5
+EOF_GRACE = 1.5  # seconds without a response before a peer that ended its side is disconnected
 CANCEL_GRACE = 1.0  # seconds that cancelled handlers may take to clean up
 
 log = logging.getLogger("fairlead.peer")
@@ -309,9 +308,7 @@ class Peer(ReplyPathBase):
 
     @property
     def on_extra_members(self) -> Callable[[RequestId, dict[str, Raw]], None] | None:
-        """Callback for members beside the result of a response, called with the request id;
-        settable.
-        """
+        """Callback for the extra members of a response, by request id; settable."""
         return self.outbound.on_extra_members
 
     @on_extra_members.setter

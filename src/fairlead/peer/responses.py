@@ -52,9 +52,7 @@ class Responses:
 
 
 def error_response(exchange: Exchange, error: Exception) -> RpcError:
-    """Return the error response for a failed request. Details that the peer must not see are
-    logged.
-    """
+    """Return the error response for a failed request, and log hidden details."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, LocalProtocolError | RemoteProtocolError):

@@ -90,9 +90,7 @@ class DelegatedRequests:
         self.behind -= 1
 
     def release(self, request_id: RequestId) -> Callable[[str], None] | None:
-        """Release a delegated request that the peer has cancelled, and return the function that
-        cancels it.
-        """
+        """Release a cancelled delegated request; return the function that cancels it."""
         taken = self._taken.pop(request_id, None)
         if taken is None:
             return None

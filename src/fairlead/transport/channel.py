@@ -133,9 +133,7 @@ class Channel(HttpCapabilities, Protocol):
 
     @property
     def congested(self) -> bool:
-        """Return True if the queue is longer than it should be; well-behaved senders then `await
-        drain()`.
-        """
+        """Return True if senders should `await drain()`, because the queue is long."""
         ...
 
     async def drain(self) -> None:
@@ -149,9 +147,7 @@ class Channel(HttpCapabilities, Protocol):
         """Close the stream of a request of the peer that ends without a response (cancelled)."""
 
     def detach(self, request_id: RequestId) -> None:
-        """Close the stream of a request that will take long, if the peer can fetch the response
-        later.
-        """
+        """Close the stream of a long request, if its response can be fetched later."""
 
     async def close(self) -> None:
         """Close the channel gracefully within a bounded time. Safe to call more than once."""
@@ -193,8 +189,7 @@ class SharedStream:
 
 
 def complete_channel(channel: Channel) -> Channel:
-    """Add the defaults of `SharedStream` that a channel of another class lacks, and return the
-    channel.
+    """Add the missing defaults of `SharedStream` to a channel, and return it.
 
     Raises:
         TypeError: The class has `__slots__`, so attributes cannot be added.

@@ -326,9 +326,7 @@ class LineChannel(SharedStream):
             os.close(fd)
 
     async def close_sink(self, linger: float = LINGER) -> None:
-        """End this side of the stream after queued bytes are written or `linger` seconds have
-        passed.
-        """
+        """End this side of the stream; wait up to `linger` seconds for queued bytes."""
         sink = self._sink
         if sink is None or (self._write_error is not None and self._flushed is None):
             return
@@ -430,8 +428,6 @@ def _why(exc: Exception | None) -> str:
 
 
 def _excerpt(line: bytes | TooLong) -> str:
-    """Return the beginning of a frame that is not a message, to help users find out which code
-    wrote it.
-    """
+    """Return the beginning of an invalid frame, for error messages."""
     start = line.start if isinstance(line, TooLong) else line[:200]
     return start.decode("utf-8", "replace")

@@ -65,7 +65,7 @@ def test_what_a_server_says_in_passing_is_an_object_or_nothing(
 def test_a_member_is_a_list_or_absent() -> None:
     assert read_list(None, "tools") == []
     assert read_list([1], "tools") == [1]
-    with pytest.raises(RemoteProtocolError, match="tools is no list"):
+    with pytest.raises(RemoteProtocolError, match="tools is not a list"):
         read_list({}, "tools")
 
 

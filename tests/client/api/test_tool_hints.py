@@ -38,7 +38,7 @@ def test_hints_are_forgotten_with_the_list() -> None:
     [
         ({"structuredContent": {"n": 1}}, None),
         ({"isError": True}, None),
-        ({}, "it has no structuredContent"),
+        ({}, "the result has no structuredContent"),
         ({"structuredContent": {"n": "x"}}, "(at /n)"),
         ({"structuredContent": 5}, "(at /)"),
     ],

@@ -99,6 +99,6 @@ def test_a_server_that_has_moved_on_refuses_the_handshake(
 
 def test_a_server_that_went_away_leaves_its_last_words() -> None:
     lost = _lost(ChannelClosed("it crashed", exit_code=3, stderr=("a",), public="crashed"))
-    assert str(lost).startswith("Could not connect: it crashed before the handshake was done")
+    assert str(lost).startswith("Could not connect: it crashed before the handshake was complete")
     assert (lost.exit_code, lost.stderr, lost.public) == (3, ("a",), "crashed")
     assert "the connection closed" in str(_lost(ChannelClosed()))

@@ -174,7 +174,7 @@ async def test_a_subscription_that_the_server_ends_is_opened_again_ever_later(
 
 def delays(caplog: pytest.LogCaptureFixture) -> list[str]:
     """How long the client waited before it opened a subscription again."""
-    return re.findall(r"ended a subscription; again in about ([\d.]+) s", caplog.text)
+    return re.findall(r"ended a subscription; reopening it in about ([\d.]+) s", caplog.text)
 
 
 async def test_a_subscription_that_lasted_is_opened_again_soon(
@@ -207,7 +207,9 @@ async def test_a_refusal_is_not_asked_again(
 ) -> None:
     command = program(tmp_path, f"END = 'refuse'\n{ENDING}", stateless=True)
     over = asyncio.Event()
-    caplog.handler.addFilter(lambda record: "is over" not in record.getMessage() or not over.set())
+    caplog.handler.addFilter(
+        lambda record: "has ended" not in record.getMessage() or not over.set()
+    )
     config = MCPClientConfig(retry_delay=0.01)
     async with MCPClient.connect_stdio(command, config) as client:
         await client.listen("tools")

@@ -232,7 +232,7 @@ async def test_a_connection_is_renewed_once_for_all_who_noticed() -> None:
 async def test_a_connection_that_does_not_open_in_time_is_closed() -> None:
     client = Kept(timeout=0.01, opens=False)
     keep = keeper(client)
-    with pytest.raises(ConnectFailed, match="Could not connect again in time"):
+    with pytest.raises(ConnectFailed, match="Could not reconnect in time"):
         await keep.renew(0)
     assert keep.generation == 0
     assert [line.connected for line in client.made] == [False]

@@ -116,7 +116,7 @@ async def test_a_call_waits_for_the_user_beyond_its_own_limit(tmp_path: Path) ->
 
         client.on_elicit = absent
         answer = await ask(client, FORM)
-        assert answer["message"] == "Nobody answered elicitation/create in time"
+        assert answer["message"] == "elicitation/create was not answered in time"
 
 
 OFFICIAL = """
@@ -173,7 +173,7 @@ async def test_the_official_server_asks_in_both_eras(tmp_path: Path) -> None:
 
 async def test_a_question_that_makes_no_sense_is_refused() -> None:
     answers = InputCallbacks(on_elicit=lambda question: decline())
-    with pytest.raises(RpcError, match="cannot be read"):
+    with pytest.raises(RpcError, match="Invalid elicitation request"):
         await answers.answer("elicitation/create", {"message": 5})
     with pytest.raises(RpcError, match="not found"):
         await answers.answer("tools/list", {})
@@ -217,9 +217,13 @@ async def test_the_answer_of_a_user(mode: str, said: Any, given: dict[str, Any])
 @pytest.mark.parametrize(
     ("said", "code", "why"),
     [
-        (None, -32603, "on_elicit returns accept(content), decline() or cancel()"),
-        ({"action": "maybe"}, -32603, "on_elicit returns accept(content), decline() or cancel()"),
-        (accept(5), -32603, "on_elicit accepts with a dict: a value for each field"),  # type: ignore[arg-type]
+        (None, -32603, "on_elicit must return accept(content), decline() or cancel()"),
+        (
+            {"action": "maybe"},
+            -32603,
+            "on_elicit must return accept(content), decline() or cancel()",
+        ),
+        (accept(5), -32603, "on_elicit must pass accept() a dict with a value for each field"),  # type: ignore[arg-type]
     ],
 )
 async def test_the_answer_of_a_callback_that_is_none(said: Any, code: int, why: str) -> None:
@@ -238,12 +242,17 @@ async def test_the_answer_of_a_callback_that_is_none(said: Any, code: int, why: 
             {"message": "Go", "mode": "url"},
             "This client does not open pages (elicitation.url)",
         ),
-        ({}, "sampling/createMessage", {"tools": []}, "samples without tools (sampling.tools)"),
+        (
+            {},
+            "sampling/createMessage",
+            {"tools": []},
+            "not support tools in sampling (sampling.tools)",
+        ),
         (
             {},
             "sampling/createMessage",
             {"toolChoice": {}},
-            "samples without tools (sampling.tools)",
+            "not support tools in sampling (sampling.tools)",
         ),
         ({"elicit_url": True}, "elicitation/create", {"message": "Go", "mode": "url"}, None),
         ({"sample_tools": True}, "sampling/createMessage", {"tools": []}, None),
@@ -295,10 +304,10 @@ async def test_roots_are_uris(given: list[Any], roots: list[dict[str, str]]) -> 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("/a", "on_roots returns a list of paths, URIs or roots"),
-        (5, "on_roots returns a list of paths, URIs or roots"),
-        ({"uri": "x"}, "on_roots returns a list of paths, URIs or roots"),
-        ([5], "on_roots names folders, and 5 is none"),
+        ("/a", "on_roots must return a list of paths, URIs or roots"),
+        (5, "on_roots must return a list of paths, URIs or roots"),
+        ({"uri": "x"}, "on_roots must return a list of paths, URIs or roots"),
+        ([5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
 async def test_roots_that_are_none_are_refused(given: Any, why: str) -> None:

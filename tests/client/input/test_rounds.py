@@ -90,7 +90,7 @@ async def test_a_server_may_ask_back_as_often_as_the_limit(
     rounds = ClientInputRounds(InputCallbacks(), limit=limit)
     server = Server(*[LATER] * (limit - 1), DONE)
     assert await rounds.finish("tools/call", {}, LATER, server) == DONE
-    with pytest.raises(RemoteProtocolError, match=f"still asks back after {limit} rounds"):
+    with pytest.raises(RemoteProtocolError, match=f"still requests input after {limit} rounds"):
         await rounds.finish("tools/call", {}, LATER, Server(*[LATER] * limit))
 
 
@@ -178,7 +178,10 @@ async def test_the_limit_for_everything_else_does_not_count_the_wait_for_input()
     [
         (raw(resultType="input_required"), "neither inputRequests nor requestState"),
         (raw(resultType="input_required", inputRequests=[1]), "request for input is malformed"),
-        (raw(resultType="input_required", inputRequests={"a": 1}), "question of m is malformed"),
+        (
+            raw(resultType="input_required", inputRequests={"a": 1}),
+            "input request of m is malformed",
+        ),
     ],
 )
 async def test_a_malformed_request_for_input_is_an_error(first: Raw, why: str) -> None:
@@ -345,7 +348,7 @@ async def test_rounds_and_waiting_have_an_end(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     config = MCPClientConfig(max_rounds=3, input_timeout=0.2)
     async with MCPClient.connect_stdio(command, config, on_elicit=lambda q: decline()) as client:
-        with pytest.raises(RemoteProtocolError, match="still asks back after 3 rounds"):
+        with pytest.raises(RemoteProtocolError, match="still requests input after 3 rounds"):
             await client.call_tool("forever")
         assert len(heard(tmp_path, "tools/call")) == 4
 
@@ -420,7 +423,7 @@ async def test_without_a_limit_of_its_own_a_server_may_ask_back_twenty_times() -
     rounds = ClientInputRounds(InputCallbacks())
     assert await rounds.finish("tools/call", {}, question_of_server, server) == DONE
     endless = Server(*[question_of_server] * 30)
-    with pytest.raises(RemoteProtocolError, match="still asks back after 20 rounds"):
+    with pytest.raises(RemoteProtocolError, match="still requests input after 20 rounds"):
         await rounds.finish("tools/call", {}, question_of_server, endless)
     assert len(endless.asked) == 20
 

@@ -212,17 +212,17 @@ async def test_a_user_who_does_not_go_there_ends_the_call(tmp_path: Path) -> Non
     async with MCPClient.connect_stdio(
         command, LATEST, on_elicit=lambda question: decline(), elicit_url=True
     ) as client:
-        with pytest.raises(UrlElicitationRequired, match="the user said decline"):
+        with pytest.raises(UrlElicitationRequired, match="the user chose decline"):
             await client.call_tool("two")
         client.on_elicit = lambda question: cancel()
-        with pytest.raises(UrlElicitationRequired, match="the user said cancel"):
+        with pytest.raises(UrlElicitationRequired, match="the user chose cancel"):
             await client.call_tool("two")
         client.on_elicit = break_down
         with pytest.raises(UrlElicitationRequired, match="no browser") as caught:
             await client.call_tool("two")
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         client.on_elicit = lambda question: "yes"  # type: ignore[assignment, return-value]
-        with pytest.raises(UrlElicitationRequired, match=r"returns accept\(content\)"):
+        with pytest.raises(UrlElicitationRequired, match=r"return accept\(content\)"):
             await client.call_tool("two")
         client.on_elicit = lambda question: accept()
         with pytest.raises(UrlElicitationRequired):

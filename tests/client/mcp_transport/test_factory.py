@@ -230,5 +230,5 @@ async def test_a_factory_cleans_up_when_connecting_fails() -> None:
 
 
 def test_a_remote_server_is_no_child_process() -> None:
-    with pytest.raises(ConfigError, match="a server of type 'http' is no child process"):
+    with pytest.raises(ConfigError, match="a server of type 'http' is not a child process"):
         StdioTransport({"type": "http", "url": "http://x"})

@@ -36,7 +36,10 @@ _Ask = Callable[[dict[str, Any]], Awaitable[Raw]]  # sends the request with thes
 
 
 class CallMixin(ListMixin):
-    """The part of a client that uses what a server offers, and answers what it asks meanwhile."""
+    """The part of a client that calls tools and reads resources and prompts.
+
+    Input that the server requests meanwhile is answered.
+    """
 
     def __init__(
         self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
@@ -48,13 +51,13 @@ class CallMixin(ListMixin):
         )
 
     async def list_tools(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """All tools, across all pages. Items we cannot read are skipped and named in `skipped`."""
+        """Return all tools of all pages. Invalid items are skipped and added to `skipped`."""
         tools = await self._list("tools/list", "tools", cache)
         self.learn_tools(tools)
         return tools
 
     def learn_tools(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Take in tools that were listed in another way, as `list_tools` does."""
+        """Store the properties of tools that were listed by other means than `list_tools`."""
         self._known.forget()
         self._known.learn(tools)
 
@@ -73,16 +76,17 @@ class CallMixin(ListMixin):
     ) -> dict[str, Any]:
         """Call a tool and return its result, `isError` or not.
 
-        With `errors="envelope"` the whole JSON-RPC answer is returned, and failures of the way
-        there (timeouts, lost connections) as synthetic ones. `retry=True` allows to call it again
-        after a failure, even if the server may have got the call; `rounds=False` returns a request
-        for input instead of answering it. `headers` are those of this call, over HTTP.
+        With `errors="envelope"` the complete JSON-RPC response is returned, and failures of the
+        transport (timeouts, lost connections) as synthetic error responses. `retry=True` allows to
+        repeat the call after a failure, even if the server may have received it. `rounds=False`
+        returns a request for input instead of answering it. `headers` are sent with this call, over
+        HTTP.
 
         Raises:
-            InputNotGiven: the server asked something that this client cannot answer.
-            UrlElicitationRequired: it wants pages visited first, and they were not.
-            OutputMismatch: the result does not fit the schema that the tool was listed with.
-            RemoteProtocolError: it is no result of a tool at all; with `strict` only.
+            InputNotGiven: The server requested input that this client cannot provide.
+            UrlElicitationRequired: The server requires visits to pages that did not take place.
+            OutputMismatch: The result does not match the listed output schema of the tool.
+            RemoteProtocolError: The result is not a valid tool result; with `strict` only.
         """
         if errors == "envelope":
             return await _enveloped(
@@ -150,34 +154,34 @@ class CallMixin(ListMixin):
 
     @staticmethod
     def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
-        """The structured error in a tool's result, if it has one."""
+        """Return the structured error in the result of a tool, or None."""
         return tool_error(result)
 
     async def list_resources(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """All resources."""
+        """Return all resources."""
         return await self._list("resources/list", "resources", cache)
 
     async def list_resource_templates(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """All URI templates of resources."""
+        """Return all URI templates of resources."""
         return await self._list("resources/templates/list", "resourceTemplates", cache)
 
     async def read_resource(
         self, uri: str, *, cache: bool = True, rounds: bool = True
     ) -> dict[str, Any]:
-        """What a resource holds. `rounds=False` returns a request for input as it is."""
+        """Return the contents of a resource; `rounds=False` returns a request for input."""
         params = {"uri": uri}
         return await self._finished(
             "resources/read", params, self._read("resources/read", params, cache), rounds
         )
 
     async def list_prompts(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """All prompts."""
+        """Return all prompts."""
         return await self._list("prompts/list", "prompts", cache)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, rounds: bool = True
     ) -> dict[str, Any]:
-        """A prompt with its blanks filled in; `rounds` as for `read_resource`."""
+        """Return a prompt with its arguments filled in; `rounds` as for `read_resource`."""
         params = {"name": name, "arguments": dict(arguments or {})}
         return await self._finished(
             "prompts/get", params, self.request("prompts/get", params), rounds
@@ -188,7 +192,7 @@ class CallMixin(ListMixin):
     async def _finished(
         self, method: str, params: dict[str, Any], first: Awaitable[Raw], rounds: bool
     ) -> dict[str, Any]:
-        """The result, after whatever the server wants to know or have visited first."""
+        """Return the result after all requests for input and visits of pages."""
         try:
             raw = await first
         except UrlElicitationRequired as exc:
@@ -203,7 +207,8 @@ class CallMixin(ListMixin):
     async def _rounds(
         self, method: str, params: dict[str, Any], first: Raw, ask: _Ask
     ) -> dict[str, Any]:
-        from ..input.rounds import ClientInputRounds  # loaded by the first server that asks back
+        # Imported when a server requests input for the first time.
+        from ..input.rounds import ClientInputRounds
 
         config = self.config
         rounds = ClientInputRounds(
@@ -221,7 +226,10 @@ class CallMixin(ListMixin):
         return await self._reconnector.run_until_closed(self._visits.finish(refusal, ask))
 
     async def _learn_headers(self) -> None:
-        """A tool wants other headers than we knew of (it was not called): list the tools anew."""
+        """List the tools again after a call was rejected because of missing headers.
+
+        The server did not execute the call.
+        """
         if self._cache is not None:
             self._cache.heard("notifications/tools/list_changed", {})
         await self.list_tools()
@@ -232,7 +240,7 @@ class CallMixin(ListMixin):
 
 
 async def _enveloped(call: Callable[..., Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """The whole answer to a call; failures of the way there as synthetic errors."""
+    """Return the complete response to a call; failures of the transport as synthetic errors."""
     ids: list[RequestId] = []
     try:
         result = await call(on_sent=ids.append)
@@ -253,7 +261,10 @@ async def _enveloped(call: Callable[..., Awaitable[dict[str, Any]]]) -> dict[str
 
 
 def _check_contract(tool: str, result: dict[str, Any]) -> None:
-    """DEC-14: what is received is taken as it is, unless somebody wants to know."""
+    """Raise an error if a result is not a valid tool response.
+
+    Received results are accepted unchanged unless `strict` is set (DEC-14).
+    """
     if result.get("resultType", "complete") != "complete":
         return
     checked = validate_tool_response({"jsonrpc": "2.0", "id": 1, "result": result})

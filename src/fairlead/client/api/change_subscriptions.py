@@ -1,4 +1,4 @@
-"""What a client wants to be told, asked for in the way of the server's era."""
+"""Subscriptions to changes of lists and resources, for both eras."""
 
 import logging
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ log = logging.getLogger("fairlead.client")
 class SubscriptionMixin(ListMixin):
     """The part of a client that subscribes, and subscribes again on a new connection.
 
-    A handshake server is asked resource by resource, and tells of lists by itself. A stateless one
-    gets one long request.
+    A handshake server gets one request per resource and reports changes of lists unasked. A
+    stateless server gets one long request.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SubscriptionMixin(ListMixin):
         self._watches: list[ChangeStream] = []
 
     async def subscribe(self, uri: str) -> None:
-        """Ask to be told, as `notifications/resources/updated`, when a resource changes."""
+        """Subscribe to a resource, whose changes arrive as `notifications/resources/updated`."""
         if uri in self._listening.uris:
             return
         self._listening.add(uri)
@@ -44,12 +44,13 @@ class SubscriptionMixin(ListMixin):
                 await self._listening.listen(self.transport.peer, self.transport.timeout)
             else:
                 await self.request("resources/subscribe", {"uri": uri})
+        # Also after a cancellation: a later call must send the request again.
         except BaseException:
             self._listening.remove(uri)
             raise
 
     async def unsubscribe(self, uri: str) -> None:
-        """The opposite of `subscribe`."""
+        """Cancel the subscription to a resource."""
         if not self._listening.remove(uri):
             return
         if self._stateless:
@@ -58,13 +59,13 @@ class SubscriptionMixin(ListMixin):
             await self.request("resources/unsubscribe", {"uri": uri})
 
     async def listen(self, *changes: WatchedChanges) -> None:
-        """Ask to be told when lists change; servers of the handshake era tell it by themselves."""
+        """Request notifications about changes of lists; handshake servers send them unasked."""
         self._listening.set_lists(changes)
         if self._stateless:
             await self._listening.listen(self.transport.peer, self.transport.timeout)
 
     def changes(self, *lists: WatchedChanges, uris: Iterable[str] = ()) -> ChangeStream:
-        """Follow changes of lists ("tools", "prompts", "resources") and of resources.
+        """Return a stream of changes of lists ("tools", "prompts", "resources") and of resources.
 
         async with client.changes("tools", uris=["note://today"]) as changes:
             async for change in changes:
@@ -73,7 +74,7 @@ class SubscriptionMixin(ListMixin):
         return ChangeStream(lists, uris, self._watch_begins, self._watch_ends)
 
     async def _watch_begins(self, watch: ChangeStream) -> None:
-        """Subscribe to what a watch wants and nobody wanted before."""
+        """Subscribe to the resources and lists of a stream that are not subscribed yet."""
         watch.mine = [uri for uri in watch.uris if uri not in self._listening.uris]
         self._watches.append(watch)
         try:
@@ -86,7 +87,7 @@ class SubscriptionMixin(ListMixin):
             raise
 
     async def _watch_ends(self, watch: ChangeStream) -> None:
-        """Unsubscribe from what no other watch wants."""
+        """Unsubscribe from the resources that no other stream needs."""
         if watch not in self._watches:
             return
         self._watches.remove(watch)
@@ -101,15 +102,16 @@ class SubscriptionMixin(ListMixin):
                     log.debug("could not unsubscribe from %s: %s", uri, exc)
 
     async def set_log_level(self, level: str) -> None:
-        """Ask for log messages of at least this level, in the way of the era."""
+        """Request log messages of at least this level."""
         self._log_level = level
+        # A stateless server gets the level with each request, a handshake server once.
         if self._stateless:
             self._identity.request_log_level(level)
         else:
             await self._set_level(level)
 
     async def restore(self) -> None:
-        """After a reconnect: ask again for what the old connection had been asked for."""
+        """Repeat all subscriptions and the log level after a reconnect."""
         self._missed()
         if self._stateless:
             await self._listening.listen(self.transport.peer, self.transport.timeout)
@@ -119,7 +121,8 @@ class SubscriptionMixin(ListMixin):
         for uri in tuple(self._listening.uris):
             try:
                 await self.request("resources/subscribe", {"uri": uri}, retry=False)
-            except RpcError as exc:  # the others may still be there
+            # Other resources may still exist.
+            except RpcError as exc:
                 log.warning("no longer subscribed to %s: %s", uri, exc)
 
     async def _set_level(self, level: str, retry: bool | None = None) -> None:
@@ -127,7 +130,7 @@ class SubscriptionMixin(ListMixin):
             await self.request("logging/setLevel", {"level": level}, retry=retry)
 
     def _missed(self) -> None:
-        """Nobody told of changes for a while: what we listen for may be older than we think."""
+        """Treat all watched items as changed after a gap in notifications."""
         for watch in self._watches:
             watch.missed()
         if self._cache is None:

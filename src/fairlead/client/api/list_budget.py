@@ -1,4 +1,4 @@
-"""How much of a server's list is read: pages, items and bytes, all pages together."""
+"""Limits for the lists of a server: pages, items and bytes, over all pages."""
 
 from ...errors import RemoteProtocolError
 from ...limits import LIST_BYTES, LIST_ITEMS, LIST_PAGES, Limit
@@ -6,18 +6,18 @@ from ...wire.error_codes import INVALID_REQUEST
 
 __all__ = ["ListBudget", "ListTooLarge"]
 
-SPARSE = 6  # bytes for each comma, which no list of objects with names gets below
+SPARSE = 6  # bytes per comma, the minimum for a list of objects with names
 
 
 class ListTooLarge(RemoteProtocolError):
-    """A server lists more than is read of it."""
+    """A list of a server that exceeds a limit."""
 
 
 class ListBudget:
-    """Counts what came of one list.
+    """Counts the pages, bytes and items of one list.
 
     Raises (from all methods):
-        ListTooLarge: The list has more than the limit; names the list and the limit.
+        ListTooLarge: The list exceeds a limit; the message names the list and the limit.
     """
 
     __slots__ = ("_bytes", "_items", "_max_bytes", "_max_items", "_pages", "method")
@@ -41,7 +41,7 @@ class ListBudget:
             raise self._too_large(LIST_PAGES, f"{LIST_PAGES.value} pages")
         if self._bytes > self._max_bytes:
             raise self._too_large(LIST_BYTES, f"{self._max_bytes} bytes")
-        # Items that are no objects would take forty times their size once they are decoded.
+        # Items that are not objects would take forty times their size when decoded.
         if page.count(b",") * SPARSE > len(page) + SPARSE * self._max_items:
             raise self._too_large(LIST_ITEMS, f"{self._max_items} items")
 

@@ -1,4 +1,4 @@
-"""The pages of a list, from the first to the last."""
+"""Pagination: reading the pages of a list from the first to the last."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,14 +20,15 @@ log = logging.getLogger("fairlead.client")
 async def read_pages(
     ask: Callable[[dict[str, str] | None], Awaitable[Raw]], budget: ListBudget, *, stateless: bool
 ) -> AsyncIterator[dict[str, Raw]]:
-    """Yield the members of each page until one has no `nextCursor`, or one that was used before.
+    """Yield the members of each page until the cursor is missing or repeated.
 
-    An empty cursor is a cursor like any other. Some servers of the handshake era send it with the
-    last page, however. They refuse it or begin again, and the list ends there.
+    An empty cursor is valid like any other. However, some servers of the handshake era send it with
+    the last page. They then reject it or start again with the first page, and the list ends there.
 
     Raises:
-        RemoteProtocolError: A page is no object, its cursor no string, or the list is too large.
-        FairleadError: As `ask` does.
+        RemoteProtocolError: A page is not an object, its cursor is not a string, or the list is too
+            large.
+        FairleadError: `ask` raised it.
     """
     cursor: str | None = None
     seen: set[str] = set()
@@ -56,7 +57,7 @@ async def read_pages(
 
 
 def _page(method: str, raw: Raw) -> tuple[dict[str, Raw], str | None]:
-    """Return the members of a page, and the cursor of the next one if there is one."""
+    """Return the members of a page and the cursor of the next one, if any."""
     try:
         page = decode(raw, dict[str, Raw])
         cursor = page.get("nextCursor")

@@ -1,4 +1,4 @@
-"""What only reads: lists across their pages, results from memory, nothing a server has not."""
+"""Reading of lists across pages and of cached results."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -31,16 +31,17 @@ log = logging.getLogger("fairlead.client")
 
 
 class ListMixin(RequestMixin):
-    """The part of a client that knows its server, and reads what that offers."""
+    """The part of a client that stores what is known about the server and reads its lists."""
 
     def __init__(
         self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
     ) -> None:
         super().__init__(transport, config, keeper)
-        self.skipped: list[str] = []  # list items we could not read, each with the reason
+        self.skipped: list[str] = []  # list items that could not be decoded, each with the reason
         self._agreement: Agreement | None = None
         self._capabilities: dict[str, Any] = {}
-        self._cache: ResultCache | None = None  # only the stateless era has something to keep
+        # None in the handshake era, which has no cacheable results
+        self._cache: ResultCache | None = None
         self._param_headers = ParamHeaderIndex(config.max_list_bytes)
 
     @property
@@ -49,11 +50,11 @@ class ListMixin(RequestMixin):
 
     @property
     def _mirrors(self) -> bool:
-        """Whether tools may want arguments in headers: over HTTP, in the stateless era."""
+        """Return True if tools may require arguments in headers (stateless HTTP)."""
         return self._stateless and isinstance(self.transport, HttpTransport)
 
     def _offers(self, method: str) -> bool:
-        """PRO-06: what the server does not have is empty, without asking."""
+        """Return False if the server lacks the capability for a method (PRO-06)."""
         if self._agreement is None:
             return True
         row = find(method, self._agreement.revision)
@@ -62,13 +63,13 @@ class ListMixin(RequestMixin):
         return has_capability(self._capabilities, row.capability)
 
     async def _read(self, method: str, params: dict[str, Any] | None, cache: bool) -> Raw:
-        """A request that only reads, from the cache if that has it."""
+        """Send a request without side effects, or return its cached result."""
         if self._cache is None or not cache:
             return await self.request(method, params)
         return await self._cache.get(method, params, lambda: self.request(method, params))
 
     async def _list(self, method: str, member: str, cache: bool) -> list[dict[str, Any]]:
-        """All items of a list that have a name."""
+        """Return all items of a list that have a name."""
         items: list[dict[str, Any]] = []
         async for page in self._items(method, member, dict[str, Any], cache):
             named = [item for item in page if _has_key(item)]
@@ -78,13 +79,13 @@ class ListMixin(RequestMixin):
         return items
 
     async def list_raw(self, method: str, member: str) -> list[Raw]:
-        """Return all items of a list as the server wrote them, and never from the cache."""
+        """Return all items of a list as sent by the server, never from the cache."""
         return [item async for page in self._items(method, member, Raw, False) for item in page]
 
     async def _items(
         self, method: str, member: str, type_: Any, cache: bool
     ) -> AsyncIterator[list[Any]]:
-        """The items of each page that can be read."""
+        """Yield the valid items of each page."""
         if not self._offers(method):
             return
         mirrors = method == "tools/list" and self._mirrors
@@ -111,11 +112,12 @@ class ListMixin(RequestMixin):
         reason = shortened(reason, PROBLEM_TEXT.value)
         log.warning("skipped in %s: %s", method, reason)
         self.skipped.append(f"{method}: {reason}")
+        # Bounded: a server may send invalid items in every list.
         del self.skipped[:-100]
 
 
 def read_object(raw: bytes | None) -> dict[str, Any]:
-    """What a server said in passing; nothing, if that is no object."""
+    """Return a decoded object, or an empty dict if the bytes are not an object."""
     if raw is None:
         return {}
     try:
@@ -126,7 +128,11 @@ def read_object(raw: bytes | None) -> dict[str, Any]:
 
 
 def read_result(raw: Raw) -> dict[str, Any]:
-    """A result, decoded. One of a type we do not know is an invalid answer."""
+    """Return a decoded result.
+
+    Raises:
+        RemoteProtocolError: The result is malformed, or its `resultType` is unknown.
+    """
     try:
         value: dict[str, Any] = _decode_result(raw)
     except (msgspec.DecodeError, RecursionError) as exc:

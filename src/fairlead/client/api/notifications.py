@@ -1,4 +1,4 @@
-"""What a server tells and asks, brought to the callbacks of whoever uses the client."""
+"""Dispatch of notifications and requests of the server to the callbacks of the client."""
 
 import asyncio
 import logging
@@ -34,10 +34,10 @@ _OVERHEARD = CHANGES | {ACKNOWLEDGED, CANCELLED, COMPLETED}
 
 
 class CallbackMixin(TypedCallMixin, SubscriptionMixin):
-    """The part of a client that listens.
+    """The part of a client that has the callbacks.
 
-    A handshake declares once what there is a callback for, so in that era a new kind of callback
-    takes effect with the next connection.
+    A handshake declares the existing callbacks once, so in that era a new kind of callback takes
+    effect with the next connection.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
         super().__init__(transport, config, keeper)
         self.on_log: OnLog | None = None
         self.on_notification: NotificationListener | None = (
-            None  # hears every notification of the server
+            None  # called with every notification of the server
         )
         self.on_request: OnRequest | None = None
         self._interceptors: Sequence[Interceptor] = ()
@@ -54,7 +54,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
 
     @property
     def on_elicit(self) -> OnElicit | None:
-        """Asks the user for the server."""
+        """Callback that requests input from the user on behalf of the server."""
         return self._answers.on_elicit
 
     @on_elicit.setter
@@ -64,7 +64,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
 
     @property
     def on_sample(self) -> OnSample | None:
-        """Asks a model for the server."""
+        """Callback that samples a model on behalf of the server."""
         return self._answers.on_sample
 
     @on_sample.setter
@@ -74,7 +74,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
 
     @property
     def on_roots(self) -> OnRoots | None:
-        """Names the folders that the server may work in."""
+        """Callback that returns the folders that the server may work in."""
         return self._answers.on_roots
 
     @on_roots.setter
@@ -83,15 +83,15 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
         self._declare()
 
     async def roots_changed(self) -> None:
-        """Tell the server that `on_roots` would answer differently now.
+        """Notify the server that `on_roots` would return other roots now.
 
-        A stateless server asks whenever it needs to know, and is not told.
+        A stateless server requests the roots whenever it needs them, and is not notified.
         """
         if not self._stateless:
             await self.transport.peer.notify("notifications/roots/list_changed")
 
     def _with(self, **given: Unpack[Callbacks]) -> Self:
-        """Take the callbacks that a `connect_*` function was given."""
+        """Set the callbacks that were passed to a `connect_*` function."""
         self.on_log = given.get("on_log")
         self.on_notification = given.get("on_notification")
         self.on_request = given.get("on_request")
@@ -108,12 +108,12 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
         return self
 
     def _declare(self) -> None:
-        """Say what we can be asked: in the handshake, and with every stateless request."""
+        """Update the capabilities declared in the handshake and in stateless requests."""
         self._identity.capabilities = to_json(self._answers.capabilities)
         self._identity.request_log_level(self._log_level if self._stateless else None)
 
     def _adopt(self, transport: ChannelTransport) -> None:
-        """Hear what comes over this transport."""
+        """Attach the handlers of this client to a transport."""
         transport.on_notification = self._notified
         transport.on_request = self._asked
         transport.overhear = self._overhear
@@ -122,19 +122,19 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
             transport.param_headers_of = self._param_headers.of
 
     async def _asked(self, method: str, params: dict[str, Any]) -> Any:
-        """A request of the server, in the handshake era."""
+        """Answer a request of the server, in the handshake era."""
         if self._answers.missing(method) is None:
             try:
                 async with asyncio.timeout(self.config.input_timeout or None):
                     return await self._answers.answer(method, params)
             except TimeoutError as exc:
-                raise RpcError(INTERNAL_ERROR, f"Nobody answered {method} in time") from exc
+                raise RpcError(INTERNAL_ERROR, f"{method} was not answered in time") from exc
         if self.on_request is not None:
             return await self.on_request(method, params)
         raise RpcError(METHOD_NOT_FOUND, "Method not found")
 
     def _overhear(self, notification: Notification) -> None:
-        """What the client itself wants to know of what the server tells, before anybody else."""
+        """Process a notification that the client itself needs, before any callback."""
         method = notification.method
         if method not in _OVERHEARD:
             return
@@ -157,7 +157,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
             self._reconnector.lost()
 
     def _notified(self, method: str, params: dict[str, Any]) -> Awaitable[None] | None:
-        """Tell whoever listens. One who fails does not keep the news from the other."""
+        """Call the callbacks for a notification. A failing one does not affect the other."""
         calls: list[Awaitable[None]] = []
         if method == "notifications/message" and self.on_log is not None:
             level, data = str(params.get("level", "info")), params.get("data")
@@ -174,7 +174,8 @@ def _tell(
 ) -> None:
     try:
         waiting = listener(*news)
-    except Exception:  # the code of whoever uses the client
+    # The callback is code of the user.
+    except Exception:
         log.exception("a listener failed")
     else:
         if waiting is not None:
@@ -185,5 +186,6 @@ async def _one_after_another(calls: list[Awaitable[None]]) -> None:
     for call in calls:
         try:
             await call
-        except Exception:  # the code of whoever uses the client
+        # The callback is code of the user.
+        except Exception:
             log.exception("a listener failed")

@@ -1,4 +1,4 @@
-"""One request over whatever connection there is, and again where that is safe."""
+"""Sending of requests on the current connection, with retries where they are safe."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.client")
 
 
 class RequestMixin:
-    """The part of a client that every other part asks through."""
+    """The part of a client that sends the requests of all other parts."""
 
     def __init__(
         self, transport: ChannelTransport, config: MCPClientConfig, keeper: Reconnector
@@ -46,17 +46,18 @@ class RequestMixin:
         on_sent: Callable[[RequestId], None] | None = None,
         retry: bool | None = None,
     ) -> Raw:
-        """Any request; the result's bytes.
+        """Send a request and return the bytes of its result.
 
-        A timeout given here is not extended by progress; the configured one is. With `retry` the
-        caller decides whether it may be sent again after it has failed.
+        A timeout given here is not extended by progress; the configured one is. `retry` overrides
+        whether the request may be sent again after a failure.
 
         Raises:
-            RpcError: the server said no; `UrlElicitationRequired` if pages must be visited first.
-            RequestTimeout: no answer in time.
-            ChannelClosed: the connection ended.
-            RetriesExhausted: either of these, several times.
-            LocalProtocolError: it may not be asked now.
+            RpcError: The server answered with an error; `UrlElicitationRequired` if pages must be
+                visited first.
+            RequestTimeout: No response came in time.
+            ChannelClosed: The connection ended.
+            RetriesExhausted: One of the last two happened repeatedly.
+            LocalProtocolError: The request is not allowed now.
         """
         if timeout is None:
             limit, total = self.transport.timeout, self.config.max_total_seconds
@@ -88,7 +89,7 @@ class RequestMixin:
             if delay is None:
                 raise retries_exhausted(method, retries, failure) from failure
             delay = max(delay, server_requested_delay(failure))
-            log.info("%s is tried again in %.2f s", method, delay)
+            log.info("retrying %s in %.2f s", method, delay)
             await self._reconnector.pause(delay)
             retries += 1
 
@@ -100,11 +101,12 @@ class RequestMixin:
         wanted: bool | None,
     ) -> bool:
         if not self.transport.connected and not self._reconnector.can_renew:
-            return False  # closed stays closed
+            # A closed transport without a replacement stays closed.
+            return False
         harmless = method == "tools/call" and self._known.harmless((params or {}).get("name"))
         return self._retry.allows(method, failure, harmless=harmless, wanted=wanted)
 
 
 def _names_pages(failure: Exception) -> TypeGuard[RpcError]:
-    """Whether it is a refusal that its caller can do something about: pages to visit first."""
+    """Return True for an error that lists pages to be visited first."""
     return isinstance(failure, RpcError) and failure.code == URL_ELICITATION_REQUIRED

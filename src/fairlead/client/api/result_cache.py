@@ -1,7 +1,7 @@
-"""Results that may be kept: as long as the server said, and not beyond news of a change.
+"""A cache of results, limited by their time to live and by change notifications.
 
-One cache belongs to one client, so to one authorization context: `private` results are safe in it,
-and `public` ones gain nothing from leaving it.
+A cache belongs to one client and therefore to one authorization context: `private` results are safe
+in it, and `public` ones would gain nothing from a shared cache.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ __all__ = ["CHANGES", "ResultCache"]
 log = logging.getLogger("fairlead.client")
 
 MAX_ENTRIES, MAX_BYTES = RESULT_CACHE_ENTRIES.value, RESULT_CACHE_BYTES.value
-LONGEST_TTL = 24 * 3600.0  # seconds; whatever a server says
+LONGEST_TTL = 24 * 3600.0  # seconds; a longer time to live of a server is reduced to this
 
 ResultKey = tuple[str, bytes]
 
-# Which results a notification makes stale.
+# The results that a notification makes stale.
 _STALE = {
     "notifications/tools/list_changed": ("tools/list",),
     "notifications/prompts/list_changed": ("prompts/list",),
@@ -41,14 +41,15 @@ _STALE = {
 }
 
 _UPDATED = "notifications/resources/updated"
-CHANGES = frozenset((*_STALE, _UPDATED))  # the notifications that a cache wants to hear
+CHANGES = frozenset((*_STALE, _UPDATED))  # the notifications that a cache needs to receive
 
 
 class ResultCache:
-    """Fresh results by method and params, and the reads under way that others may join.
+    """Fresh results by method and params, and running reads that other callers may join.
 
-    With `stale` seconds, a result whose time is over is still handed out for that long, while one
-    read in the background brings a new one. Not after news of a change, nor after an act of ours.
+    With `stale` seconds, an expired result is still returned for that long, while a single read in
+    the background fetches a new one. This does not apply after a change notification or a tool
+    call.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, *, stale: float = 0.0) -> None:
@@ -64,7 +65,7 @@ class ResultCache:
 
     @property
     def refreshing(self) -> bool:
-        """Whether something is read in the background."""
+        """Return True if a read is running in the background."""
         return bool(self._refreshing)
 
     async def get(
@@ -73,7 +74,7 @@ class ResultCache:
         params: Mapping[str, Any] | None,
         fetch: Callable[[], Awaitable[Raw]],
     ) -> Raw:
-        """A fresh result: kept, or being fetched by somebody else, or fetched now."""
+        """Return a result from the cache, from a running read, or from a new read."""
         key = (method, to_json(params or {}))
         kept = self._kept.get(key)
         if kept is not None:
@@ -88,14 +89,17 @@ class ResultCache:
         return await self._join(key, fetch)
 
     def heard(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification came: drop what it makes stale, and join nobody who asked before it."""
+        """Drop the results that a notification makes stale, and detach running reads."""
         if method == _UPDATED:
             self._forget_resource(params.get("uri"))
         elif method in _STALE:
             self._forget(lambda key: key[0] in _STALE[method])
 
     def expire_stale(self) -> None:
-        """Something was done: who reads now wants to see it, not what was asked for before."""
+        """Drop expired results and detach running reads after a tool call.
+
+        Later reads must see the effect of the call.
+        """
         self._reading.clear()
         if self._stale:
             now = self._now()
@@ -103,7 +107,7 @@ class ResultCache:
                 self._drop(key)
 
     async def close(self) -> None:
-        """Forget everything, and stop reading in the background."""
+        """Drop all results and stop the reads in the background."""
         self._kept.clear()
         self._reading.clear()
         self._size = 0
@@ -139,7 +143,7 @@ class ResultCache:
         reading = self._reading.get(key)
         asked_at = self._now()
         result = await fetch()
-        # Dropped meanwhile means: stale already.
+        # A read that was detached meanwhile has fetched a stale result.
         if reading is not None and self._reading.get(key) is reading:
             self._keep(key, result, asked_at)
         return result
@@ -149,7 +153,8 @@ class ResultCache:
         seconds = _lifetime(result)
         if seconds <= 0:
             return
-        raw = Raw(bytes(result))  # not the chunk it came in
+        # A copy, because a `Raw` would keep the whole received chunk in memory.
+        raw = Raw(bytes(result))
         self._kept[key] = (asked_at + seconds, raw)
         self._size += len(memoryview(raw))
         while len(self._kept) > MAX_ENTRIES or self._size > MAX_BYTES:
@@ -162,12 +167,16 @@ class ResultCache:
             self._size -= len(memoryview(kept[1]))
 
     def _forget_resource(self, uri: Any) -> None:
-        """The one that changed; or, as a change may be reported for a part, whatever holds it."""
+        """Drop the changed resource and all that may contain it or be contained in it.
+
+        A server may report a change for a part of a resource.
+        """
 
         def concerned(key: ResultKey) -> bool:
             if key[0] != "resources/read":
                 return False
             own = msgspec.json.decode(key[1]).get("uri")
+            # Without a comparable URI every resource may have changed.
             if not isinstance(uri, str) or not isinstance(own, str):
                 return True
             return own.startswith(uri) or uri.startswith(own)
@@ -182,7 +191,7 @@ class ResultCache:
 
 
 def _lifetime(result: Raw) -> float:
-    """Seconds that a result may be kept. A server that asks back has not answered yet."""
+    """Return how many seconds a result may be kept; 0 for an `input_required` result."""
     try:
         said = decode(result, CacheableResult)
     except msgspec.DecodeError:

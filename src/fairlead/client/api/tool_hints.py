@@ -1,4 +1,4 @@
-"""What a server last said about its tools, for those who decide by it."""
+"""Properties of tools from the last `tools/list` that later calls depend on."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,15 +18,15 @@ __all__ = ["ToolHints", "is_harmless"]
 
 
 class ToolHints:
-    """The tools of the last `tools/list`, as far as a later call depends on them."""
+    """The tools of the last `tools/list`, as far as later calls depend on them."""
 
     def __init__(self) -> None:
-        self.schemas: dict[str, Any] = {}  # the output schemas, by tool; decoded when needed
+        self.schemas: dict[str, Any] = {}  # output schemas by tool name; decoded when needed
         self._harmless: set[str] = set()
         self._validators: dict[str, SchemaValidator] = {}
 
     def forget(self) -> None:
-        """A new list begins, or the old one is no longer true."""
+        """Forget all tools: a new list begins, or the old one is out of date."""
         self._harmless.clear()
         self.forget_schemas()
 
@@ -35,12 +35,12 @@ class ToolHints:
         self._validators.clear()
 
     def learn(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Take in tools of a list."""
+        """Add tools of a list."""
         for tool in tools:
             self._add(str(tool.get("name")), is_harmless(tool), tool.get("outputSchema"))
 
     def learn_typed(self, tools: "Iterable[Tool]") -> None:
-        """The same for tools that were decoded already."""
+        """Add tools that are already decoded."""
         for tool in tools:
             hints = tool.annotations
             harmless = not isinstance(hints, UnsetType) and (
@@ -50,27 +50,29 @@ class ToolHints:
             self._add(tool.name, harmless, None if isinstance(schema, UnsetType) else schema)
 
     def harmless(self, tool: object) -> bool:
-        """Whether calling it twice does what calling it once does, by its own word."""
+        """Return True if a call of the tool may be repeated according to its annotations."""
         return tool in self._harmless
 
     def check(self, tool: str, result: dict[str, Any]) -> None:
-        """Hold a complete result against the tool's schema, if there is one.
+        """Check a complete result against the output schema of the tool, if it has one.
 
         Raises:
-            OutputMismatch: it lacks structured content, or that does not fit; or the schema is
-                none, or refers to places we do not go.
+            OutputMismatch: The structured content is missing or invalid, or the schema cannot be
+                used.
         """
         schema = self.schemas.get(tool)
         if schema is None or result.get("isError"):
             return
         if "structuredContent" not in result:
-            raise OutputMismatch(tool, "it has no structuredContent", result)
+            raise OutputMismatch(tool, "the result has no structuredContent", result)
         validator = self._validators.get(tool)
         if validator is None:
             validator = self._validators[tool] = _validator(tool, schema, result)
         errors = validator.errors(result["structuredContent"])
         if errors is None:
-            raise OutputMismatch(tool, "it is too large or nested too deeply to say where", result)
+            raise OutputMismatch(
+                tool, "the result is too large or nested too deeply to name the place", result
+            )
         if errors:
             where = "".join(f"/{step}" for step in errors[0].instance_path)
             what = shortened(errors[0].message, PROBLEM_TEXT.value)
@@ -84,7 +86,7 @@ class ToolHints:
 
 
 def is_harmless(tool: Mapping[str, Any]) -> bool:
-    """Return whether a tool says that calling it twice does what calling it once does."""
+    """Return True if a tool is declared read-only or idempotent."""
     hints = tool.get("annotations")
     return isinstance(hints, Mapping) and (
         hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
@@ -95,5 +97,6 @@ def _validator(tool: str, schema: Any, result: dict[str, Any]) -> SchemaValidato
     try:
         plain = msgspec.json.decode(schema) if isinstance(schema, Raw) else schema
         return SchemaValidator(plain, foreign=True)
-    except Exception as exc:  # of several libraries, without a common base
+    # Two libraries raise here, whose exceptions have no common base.
+    except Exception as exc:
         raise OutputMismatch(tool, f"the schema cannot be used: {exc}", result) from exc

@@ -1,4 +1,4 @@
-"""What a server offers, as typed values. The same calls with dicts are in `CallMixin`."""
+"""Calls with typed results. `CallMixin` has the same calls with dicts."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 
 __all__ = ["TypedCallMixin"]
 
-# The structs are imported by the methods: a hundred of them would cost every start 5 ms.
+# The structs are imported by the methods, because a hundred of them would add 5 ms to every start.
 
 T = TypeVar("T")
 
 
 class TypedCallMixin(CallMixin):
-    """The typed half of a client, made of the other one."""
+    """The typed calls of a client, built on those with dicts."""
 
-    # Lists, whole or page by page
+    # Lists, complete or page by page
 
     async def tools(self, *, cache: bool = True) -> "list[Tool]":
-        """All tools. Items we cannot read are skipped and named in `skipped`, as in all lists."""
+        """Return all tools. As in all lists, invalid items are skipped and added to `skipped`."""
         return [tool async for page in self.tool_pages(cache=cache) for tool in page]
 
     async def tool_pages(self, *, cache: bool = True) -> "AsyncIterator[list[Tool]]":
-        """The tools, page by page."""
+        """Yield the tools, page by page."""
         from ...protocol.types.tools import Tool
 
         first = True
         async for page in self._items("tools/list", "tools", Tool, cache):
+            # Only when the first page arrives: a list that fails leaves the known tools unchanged.
             if first:
                 self._known.forget()
             first = False
@@ -48,37 +49,37 @@ class TypedCallMixin(CallMixin):
             yield page
 
     async def resources(self, *, cache: bool = True) -> "list[Resource]":
-        """All resources."""
+        """Return all resources."""
         return [item async for page in self.resource_pages(cache=cache) for item in page]
 
     def resource_pages(self, *, cache: bool = True) -> "AsyncIterator[list[Resource]]":
-        """The resources, page by page."""
+        """Return an iterator over the resources, page by page."""
         from ...protocol.types.resources import Resource
 
         return self._items("resources/list", "resources", Resource, cache)
 
     async def templates(self, *, cache: bool = True) -> "list[ResourceTemplate]":
-        """All URI templates of resources."""
+        """Return all URI templates of resources."""
         return [item async for page in self.template_pages(cache=cache) for item in page]
 
     def template_pages(self, *, cache: bool = True) -> "AsyncIterator[list[ResourceTemplate]]":
-        """The URI templates, page by page."""
+        """Return an iterator over the URI templates, page by page."""
         from ...protocol.types.resources import ResourceTemplate
 
         method, member = "resources/templates/list", "resourceTemplates"
         return self._items(method, member, ResourceTemplate, cache)
 
     async def prompts(self, *, cache: bool = True) -> "list[Prompt]":
-        """All prompts."""
+        """Return all prompts."""
         return [item async for page in self.prompt_pages(cache=cache) for item in page]
 
     def prompt_pages(self, *, cache: bool = True) -> "AsyncIterator[list[Prompt]]":
-        """The prompts, page by page."""
+        """Return an iterator over the prompts, page by page."""
         from ...protocol.types.prompts import Prompt
 
         return self._items("prompts/list", "prompts", Prompt, cache)
 
-    # Single things
+    # Single items
 
     async def call(
         self,
@@ -90,7 +91,7 @@ class TypedCallMixin(CallMixin):
         retry: bool | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Called:
-        """Call a tool. A tool that fails says so with `is_error`; it is not an exception."""
+        """Call a tool. A failure of the tool sets `is_error` and is not an exception."""
         result = await self.call_tool(
             name, arguments, timeout, on_progress=on_progress, retry=retry, headers=headers
         )
@@ -102,7 +103,7 @@ class TypedCallMixin(CallMixin):
         )
 
     async def read(self, uri: str, *, cache: bool = True) -> "list[ResourceContents]":
-        """What a resource holds; a folder may hold several things."""
+        """Return the contents of a resource; a folder may have several."""
         from ...protocol.types.content import ResourceContents
 
         result = await self.read_resource(uri, cache=cache)
@@ -115,7 +116,7 @@ class TypedCallMixin(CallMixin):
         return found
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Prompted:
-        """A prompt with its blanks filled in."""
+        """Return a prompt with its arguments filled in."""
         result = await self.get_prompt(name, arguments)
         messages: list[Message] = []
         for index, item in enumerate(read_list(result.get("messages"), "messages")):
@@ -137,9 +138,9 @@ class TypedCallMixin(CallMixin):
         *,
         filled: Mapping[str, str] | None = None,
     ) -> "Completion":
-        """Suggestions for one argument of a prompt, or one blank of a URI template.
+        """Return suggestions for an argument of a prompt or a variable of a URI template.
 
-        `of` is the prompt's name or the template; `filled` are the arguments known so far.
+        `of` is the name of the prompt or the template; `filled` are the arguments known so far.
         """
         from ...protocol.types.completion import CompleteResult, Completion
 
@@ -156,10 +157,10 @@ class TypedCallMixin(CallMixin):
     async def request_typed(
         self, method: str, params: Mapping[str, Any] | None, type_: type[T]
     ) -> T:
-        """Any request, its result decoded into a type.
+        """Send a request and decode its result into a type.
 
         Raises:
-            RemoteProtocolError: it does not fit.
+            RemoteProtocolError: The result does not match the type.
         """
         try:
             return decode(await self.request(method, params), type_)

@@ -1,4 +1,4 @@
-"""What a server returned, as values with types."""
+"""Typed results of calls."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Called", "Message", "Prompted", "read_block", "read_list", "tool_error"]
 
-# The structs of the protocol are imported by the functions: they would cost every start 5 ms.
+# The structs of the protocol are imported by the functions, because they would add 5 ms to every
+# start.
 
 
 class Called(Struct, frozen=True, kw_only=True):
-    """What a tool returned. A block of an unknown kind is an `UnknownContent`."""
+    """The result of a tool. A content block of an unknown kind is an `UnknownContent`."""
 
     content: "list[ContentBlock | UnknownContent]"
     structured: Any = None  # `structuredContent`, decoded
     is_error: bool = False
-    result: dict[str, Any]  # the whole of it, as it came
+    result: dict[str, Any]  # the complete result as received
 
     @property
     def text(self) -> str:
-        """The text blocks, joined by newlines."""
+        """The text blocks, joined with newlines."""
         return "\n".join(getattr(block, "text", "") for block in self.content if _is_text(block))
 
     @property
     def error(self) -> MCPToolError | None:
-        """The structured error, if the tool gave one."""
+        """The structured error of the tool, or None."""
         return tool_error(self.result)
 
 
@@ -44,14 +45,14 @@ class Message(Struct, frozen=True):
 
 
 class Prompted(Struct, frozen=True, kw_only=True):
-    """A prompt, filled in."""
+    """A prompt with its arguments filled in."""
 
     messages: list[Message]
     description: str | None = None
 
 
 def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
-    """The structured error in a tool's result, if it has one."""
+    """Return the structured error in the result of a tool, or None."""
     if not result.get("isError"):
         return None
     for block in result.get("content") or ():
@@ -69,7 +70,7 @@ def _is_text(block: Any) -> bool:
 
 
 def read_block(value: Any) -> "ContentBlock | UnknownContent":
-    """One block of content; of a kind we do not know, with its bytes."""
+    """Return a content block; one of an unknown kind keeps its bytes."""
     from ...protocol.types.base import encode
     from ...protocol.types.content import decode_content
 
@@ -77,9 +78,13 @@ def read_block(value: Any) -> "ContentBlock | UnknownContent":
 
 
 def read_list(value: Any, member: str) -> list[Any]:
-    """A member that is a list, or is absent."""
+    """Return a member that must be a list or absent.
+
+    Raises:
+        RemoteProtocolError: The member is not a list.
+    """
     if value is None:
         return []
     if isinstance(value, list):
         return value
-    raise RemoteProtocolError(f"{member} is no list", code=INVALID_REQUEST)
+    raise RemoteProtocolError(f"{member} is not a list", code=INVALID_REQUEST)

@@ -1,4 +1,4 @@
-"""Changes at a server as an asynchronous iterator: what has changed, one by one, as it happens."""
+"""Changes at a server as an asynchronous iterator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,7 +15,7 @@ _KINDS = ("tools", "prompts", "resources")
 
 
 class Change(Struct, frozen=True):
-    """Something at the server is not what it was: a list, or the resource with this URI."""
+    """A change at the server: of a list, or of the resource with this URI."""
 
     kind: Literal["tools", "prompts", "resources", "resource"]
     uri: str | None = None
@@ -24,8 +24,9 @@ class Change(Struct, frozen=True):
 class ChangeStream:
     """Changes of some lists and resources: `async with` it, then `async for` each change.
 
-    What changes again before it was looked at is one change. After a time without a connection
-    everything watched counts as changed. It ends with the client.
+    Repeated changes of an item that was not yet returned are one change. After an interruption of
+    the connection, all watched items count as changed. The iteration ends when the client is
+    closed.
     """
 
     def __init__(
@@ -35,10 +36,10 @@ class ChangeStream:
         begin: Callable[["ChangeStream"], Awaitable[None]],
         finish: Callable[["ChangeStream"], Awaitable[None]],
     ) -> None:
-        """`begin` and `finish` tell the client who is there."""
+        """`begin` and `finish` register and unregister the stream at the client."""
         self.lists = set(lists)
         self.uris = dict.fromkeys(uris)
-        self.mine: list[str] = []  # resources that are subscribed to because of this watch
+        self.mine: list[str] = []  # resources that were subscribed to for this stream
         self._begin = begin
         self._finish = finish
         self._news: dict[Change, None] = {}
@@ -67,17 +68,17 @@ class ChangeStream:
         return change
 
     def heard(self, method: str, uri: str | None) -> None:
-        """The server told of a change."""
+        """Process a change notification."""
         kind = method.split("/")[1]
         if method == "notifications/resources/updated":
-            # A server may name a part of what was subscribed to.
+            # A server may name a part of a subscribed resource.
             if uri is not None and any(uri.startswith(wanted) for wanted in self.uris):
                 self._put(Change("resource", uri))
         elif kind in self.lists:
             self._put(Change(kind))
 
     def missed(self) -> None:
-        """Nobody told for a while."""
+        """Report all watched items as changed, because notifications may have been missed."""
         for kind in _KINDS:
             if kind in self.lists:
                 self._put(Change(kind))

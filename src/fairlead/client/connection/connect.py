@@ -1,4 +1,4 @@
-"""A client on its way to its server."""
+"""Opening of a client's connection, with retries for servers of another era."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger("fairlead.client")
 
 
 class Openable(Protocol):
-    """What can be opened and closed."""
+    """An object that can be opened and closed."""
 
     config: MCPClientConfig
 
@@ -27,10 +27,10 @@ C = TypeVar("C", bound=Openable)
 
 
 class ConnectionAttempt(Generic[C]):
-    """`async with` it, or `await` it and close the client yourself."""
+    """A connection to be opened: use `async with`, or `await` it and close the client yourself."""
 
     def __init__(self, make: Callable[[], C], server_key: Hashable = None) -> None:
-        """With a key, the server is a process of ours that can be started once more."""
+        """A `server_key` identifies a server that can be started or connected again."""
         self._make = make
         self._server_key = server_key
         self._client: C | None = None
@@ -74,7 +74,7 @@ class ConnectionAttempt(Generic[C]):
                 known_eras.forget(self._server_key)
                 if not self._died_of_it(exc):
                     raise _lost(exc) from exc
-            log.debug("the server refused what it spoke last time; once more with a probe")
+            log.debug("the server rejected its remembered era; connecting again with a probe")
             client = await self._anew(client)
         try:
             await client.open()
@@ -83,9 +83,9 @@ class ConnectionAttempt(Generic[C]):
             if remembered is False or not self._died_of_it(exc):
                 known_eras.forget(self._server_key)
                 raise _lost(exc) from exc
-        # Some servers die of a first message they do not know. That is no verdict: start again,
-        # and open with the handshake they expect.
-        log.debug("the server ended while it was probed; once more with initialize")
+        # Some servers exit when the first message is unknown. Their era is still open then:
+        # start the server again, and open with the handshake that it expects.
+        log.debug("the server exited during the probe; connecting again with initialize")
         client = await self._anew(client)
         try:
             await client.open(stateless=False)
@@ -94,7 +94,7 @@ class ConnectionAttempt(Generic[C]):
         return client
 
     def _died_of_it(self, exc: ChannelClosed) -> bool:
-        """Whether our first message may be what ended a process of ours."""
+        """Return True if the first message may have caused a child process to exit."""
         free = self._client is not None and self._client.config.protocol_version == "auto"
         ours = self._server_key is not None and exc.exit_code is not None
         return free and ours and exc.delivered
@@ -106,17 +106,17 @@ class ConnectionAttempt(Generic[C]):
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Whether a server that has moved on to the stateless era may answer `initialize` so."""
+    """Return True if a server that became stateless may answer `initialize` with this error."""
     if isinstance(error, HttpError):
         return error.status < 500
     return isinstance(error, RpcError | RemoteProtocolError)
 
 
 def _lost(exc: ChannelClosed) -> ConnectFailed:
-    """The server went away before it had answered: say so with everything it left us."""
+    """Return the error for a server that ended before it answered, with its last output."""
     reason = exc.reason or "the connection closed"
     return ConnectFailed(
-        f"Could not connect: {reason} before the handshake was done",
+        f"Could not connect: {reason} before the handshake was complete",
         exit_code=exc.exit_code,
         stderr=exc.stderr,
         public=exc.public,

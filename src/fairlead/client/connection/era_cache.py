@@ -1,4 +1,4 @@
-"""Which era each server was found to speak, so that it is asked only once."""
+"""A cache of the era of each server, so that a server is probed only once."""
 
 import hashlib
 from collections.abc import Hashable
@@ -8,31 +8,31 @@ __all__ = ["EraCache", "EraStore", "known_eras"]
 
 
 class EraStore(Protocol):
-    """Keeps verdicts beyond this process. Neither method raises: everything can be found out."""
+    """A persistent store of eras. No method raises: an era can always be probed again."""
 
     def load(self) -> dict[str, bool]: ...
     def save(self, server: str, stateless: bool | None) -> None:
-        """None: what was known is wrong."""
+        """Store the era of a server; None deletes it."""
 
 
 class EraCache:
-    """Verdicts by what identifies a server: its command, folder and environment.
+    """Eras by the identity of a server: its command, folder and environment.
 
-    A verdict is kept only when it came from a probe, and dropped when it fails.
+    An era is stored only after a probe, and deleted when a connection with it fails.
     """
 
     def __init__(self, limit: int = 1000) -> None:
         self._stateless: dict[Hashable, bool] = {}
         self._limit = limit
         self._store: EraStore | None = None
-        self._kept: dict[str, bool] | None = None  # what the store has; None: not looked yet
+        self._kept: dict[str, bool] | None = None  # contents of the store; None if not loaded yet
 
     def keep(self, store: EraStore) -> None:
-        """From now on verdicts are remembered from one process to the next."""
+        """Use a store, so that eras are remembered by later processes."""
         self._store, self._kept = store, None
 
     def stateless(self, server: Hashable) -> bool | None:
-        """What is remembered of a server; None if nothing is."""
+        """Return True if a server is known to be stateless, None if its era is unknown."""
         found = self._stateless.get(server)
         if found is None and self._store is not None and server is not None:
             return self._looked_up(self._store).get(fingerprint(server))
@@ -44,7 +44,8 @@ class EraCache:
         self._stateless[server] = stateless
         if self._store is not None:
             kept, key = self._looked_up(self._store), fingerprint(server)
-            # One that is known is not written again: it shall grow old, and be looked at anew.
+            # A known era is not saved again: it must expire in the store, so that it is checked
+            # again.
             if kept.get(key) != stateless:
                 kept[key] = stateless
                 self._store.save(key, stateless)
@@ -57,7 +58,7 @@ class EraCache:
                 self._store.save(key, None)
 
     def clear(self) -> None:
-        """Forget everything, and the store, which keeps what it has."""
+        """Forget all eras and the store, whose contents are kept."""
         self._stateless.clear()
         self._store = self._kept = None
 
@@ -68,7 +69,7 @@ class EraCache:
 
 
 def fingerprint(server: Hashable) -> str:
-    """Tells servers apart without saying what they are: there may be secrets in it."""
+    """Return a hash that identifies a server. The identity itself may contain secrets."""
     return hashlib.sha256(repr(server).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""The first words with a server: which era it speaks, and the handshake where it wants one."""
+"""Negotiation with a server: determination of its era, and the handshake if it requires one."""
 
 import asyncio
 import logging
@@ -40,11 +40,11 @@ __all__ = ["HandshakeOptions", "negotiate", "open_conversation"]
 
 log = logging.getLogger("fairlead.client")
 
-PATIENCE = 1.0  # seconds for the answer to a request that is on its way anyway
+PATIENCE = 1.0  # seconds for the response to a request that was already sent
 
 
 class HandshakeOptions:
-    """What we say in `initialize`, and how long we wait for the answers."""
+    """The contents of `initialize` and the timeouts of the negotiation."""
 
     def __init__(
         self,
@@ -54,10 +54,12 @@ class HandshakeOptions:
         probe_timeout: float = 1.0,
         timeout: float = 30.0,
     ) -> None:
-        """`version`: "auto" probes; "latest" and dates of the handshake era do not."""
+        """`version` "auto" probes the server; "latest" and dates of the handshake era do not."""
         revision = find_revision(version)
         if version not in ("auto", "latest") and revision is None:
-            raise ConnectFailed(f"There is no protocol version {version!r} that we speak")
+            raise ConnectFailed(
+                f"Unknown protocol version {version!r}: expected 'auto', 'latest' or a date"
+            )
         self.probes = version == "auto" or (revision is not None and revision.stateless)
         self.handshake = revision is None or not revision.stateless
         proposed = NEWEST_HANDSHAKE if revision is None or revision.stateless else revision
@@ -73,13 +75,14 @@ async def negotiate(
     stateless: bool | None,
     server_key: Hashable,
 ) -> Agreement:
-    """Open the conversation as configured, and remember the era where the server has a key.
+    """Negotiate with a server as configured, and remember its era if it has a key.
 
     Raises:
-        ConnectFailed: and why.
-        ChannelClosed: if the server ended meanwhile.
+        ConnectFailed: The negotiation failed; the message contains the reason.
+        ChannelClosed: The server ended the connection.
     """
-    if stateless is None:  # once more, perhaps; some servers die of a probe
+    # Looked up again on each connection, because some servers exit when they are probed.
+    if stateless is None:
         stateless = known_eras.stateless(server_key)
     introduction = HandshakeOptions(
         {
@@ -95,10 +98,12 @@ async def negotiate(
     except (RpcError, RequestTimeout, RemoteProtocolError, HttpError, NoAnswer) as exc:
         known_eras.forget(server_key)
         if isinstance(exc, HttpError) and exc.status in (401, 403):
-            raise  # who we are is what is wrong, not what we say
-        raise ConnectFailed(f"The server did not open the conversation: {exc}") from exc
+            # The credentials are wrong, not the protocol.
+            raise
+        raise ConnectFailed(f"The connection could not be initialized: {exc}") from exc
     except asyncio.CancelledError:
-        if stateless is False:  # nobody answered in time, and what was remembered may be why
+        # The caller timed out, possibly because the remembered era is wrong.
+        if stateless is False:
             known_eras.forget(server_key)
         raise
     if server_key is not None and introduction.probes:
@@ -109,12 +114,12 @@ async def negotiate(
 async def open_conversation(
     peer: Peer, introduction: HandshakeOptions, *, stateless: bool | None = None
 ) -> Agreement:
-    """Find out the era and open the conversation; `stateless` is what an earlier time found.
+    """Determine the era and negotiate; `stateless` is the era found earlier, if any.
 
     Raises:
-        ConnectFailed: we share no version with this server.
-        RpcError, RequestTimeout, ChannelClosed, RemoteProtocolError: what it did instead of
-        answering.
+        ConnectFailed: The server has no protocol version in common with this client.
+        RpcError, RequestTimeout, ChannelClosed, RemoteProtocolError: As sent or caused by the
+            server.
     """
     if not introduction.probes or (stateless is False and introduction.handshake):
         agreement = judge_initialize(await _initialize(peer, introduction))
@@ -127,11 +132,11 @@ async def open_conversation(
 
 
 async def _probe(peer: Peer, introduction: HandshakeOptions) -> Agreement:
-    """Ask with `server/discover`; after a second send `initialize` too: the first answer decides.
+    """Send `server/discover`, and after a second also `initialize`; the first response decides.
 
-    So a slow starter is not misjudged, and a server that ignores what it does not know costs one
-    second, not thirty. Some servers of both eras take our `initialize` for the choice of one: then
-    that counts.
+    A server that starts slowly is therefore not misjudged, and a server that ignores unknown
+    methods costs one second, not thirty. Some servers of both eras take `initialize` for the choice
+    of an era; then the handshake applies.
     """
     discover = asyncio.ensure_future(_discover(peer, introduction))
     tasks: set[asyncio.Future[Any]] = {discover}
@@ -167,9 +172,9 @@ async def _still(
     agreement: Agreement,
     initialize: "asyncio.Future[Success]",
 ) -> Agreement:
-    """What was agreed on statelessly, if that holds after the `initialize` that is on its way.
+    """Return the stateless agreement, if it still holds after the `initialize` that was sent.
 
-    A stateless server need not answer that at all, so it is not waited for any longer than before.
+    A stateless server need not answer `initialize` at all, so the wait is short.
     """
     await asyncio.wait((initialize,), timeout=max(introduction.probe_timeout, PATIENCE))
     if not initialize.done():
@@ -185,14 +190,14 @@ async def _still(
 async def _second(
     initialize: "asyncio.Future[Success]", discover: "asyncio.Future[EraVerdict]"
 ) -> Agreement:
-    """`initialize` decides, unless a server without a handshake refuses it."""
+    """Return the result of `initialize`, unless a server without a handshake rejects it."""
     try:
         return judge_initialize(await initialize)
     except RpcError as exc:
         refused = judge_refused_initialize(exc)
         if refused is RefusedInitialize.FOR_THIS_CLIENT:
             raise
-        # A server that knows no handshake answers the probe in any case, later perhaps.
+        # A server without a handshake answers the probe in any case, perhaps later.
         unclear = refused is RefusedInitialize.UNCLEAR
         await asyncio.wait((discover,), timeout=PATIENCE if unclear else None)
         if discover.done() and discover.exception() is None:
@@ -206,7 +211,7 @@ def _check(verdict: NeedsHandshake | Incompatible, introduction: HandshakeOption
     if isinstance(verdict, Incompatible):
         raise ConnectFailed(
             f"No common protocol version with this server: {verdict.why}",
-            public="shares no protocol version with us",
+            public="has no protocol version in common with this client",
         )
     if not introduction.handshake:
         raise ConnectFailed(
@@ -219,7 +224,7 @@ async def _discover(peer: Peer, introduction: HandshakeOptions) -> EraVerdict:
     try:
         answer = await _ask_about(peer, introduction)
         if isinstance(answer, Failure) and offers_our_version(answer):
-            # There is one stateless version so far, so asking with another is asking once more.
+            # Only one stateless version exists so far, so the same request is simply repeated.
             answer = await _ask_about(peer, introduction)
         return judge_discover(answer)
     except (HttpError, NoAnswer, RemoteProtocolError) as exc:

@@ -1,4 +1,4 @@
-"""One long request that tells of changes (stateless era), opened again when the server ends it."""
+"""Subscriptions of the stateless era: `subscriptions/listen` requests that are reopened."""
 
 import asyncio
 import logging
@@ -18,42 +18,43 @@ __all__ = ["ACKNOWLEDGED", "CANCELLED", "ListenRequest", "WatchedChanges"]
 log = logging.getLogger("fairlead.client")
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-CANCELLED = "notifications/cancelled"  # the other way for a server to end a subscription
+CANCELLED = "notifications/cancelled"  # the other way in which a server may end a subscription
 WatchedChanges: TypeAlias = Literal["tools", "prompts", "resources"]
 
 
 class ListenRequest:
-    """Resources and lists whose changes are wanted. Survives the connection it was asked on.
+    """The subscribed resources and lists, independent of a connection.
 
-    A request names all that it is about, so it cannot be changed: a new one is opened before the
-    old one ends. Each request is about a limited number of resources, so that one more costs the
-    same however many there are. One that the server ends is opened again: soon if it had lasted,
-    ever later if not. What changed in between nobody tells, so `missed` is called. A refusal is
-    final.
+    A request names all of its items and cannot be changed, so a new one is opened before the old
+    one is closed. Each request has a limited number of resources, so that the cost of another one
+    does not depend on their total. A request that the server ends is reopened: soon if it lasted
+    long, otherwise with growing delays. Changes in between are not reported, so `missed` is called.
+    A rejected request is not repeated.
     """
 
     def __init__(self, delay: float = 0.5, missed: Callable[[], None] = lambda: None) -> None:
-        self.uris: dict[str, None] = {}  # in the order they were asked for
+        self.uris: dict[str, None] = {}  # in the order of subscription
         self.lists: set[WatchedChanges] = set()
         self._delay = delay
         self._missed = missed
         self._parts: list[_Part] = []
         self._changing = asyncio.Lock()
-        self._changes = 0  # of what is wanted
-        self._asked: tuple[int, Peer] | None = None  # which of them was asked last, and where
+        self._changes = 0  # incremented with each change of the subscribed items
+        # the value of `_changes` that was last requested, and on which connection
+        self._asked: tuple[int, Peer] | None = None
 
     @property
     def wanted(self) -> bool:
-        """Whether changes of anything are wanted."""
+        """Return True if any resource or list is subscribed."""
         return bool(self.uris or self.lists)
 
     def add(self, uri: str) -> None:
-        """Want changes of a resource; `listen` asks for them."""
+        """Add a resource; `listen` sends the request."""
         self.uris[uri] = None
         self._changes += 1
 
     def remove(self, uri: str) -> bool:
-        """The opposite of `add`. Returns whether they were wanted."""
+        """Remove a resource. Return True if it was subscribed."""
         if uri not in self.uris:
             return False
         del self.uris[uri]
@@ -61,22 +62,23 @@ class ListenRequest:
         return True
 
     def set_uris(self, uris: Iterable[str]) -> None:
-        """Want changes of these resources, and of no others."""
+        """Subscribe to these resources only."""
         self.uris = dict.fromkeys(uris)
         self._changes += 1
 
     def set_lists(self, lists: Iterable[WatchedChanges]) -> None:
-        """Want changes of these lists, and of no others."""
+        """Subscribe to these lists only."""
         self.lists = set(lists)
         self._changes += 1
 
     async def listen(self, peer: Peer, timeout: float) -> None:
-        """Ask for all that is wanted now, in place of what was asked before.
+        """Request all subscribed items, in place of earlier requests.
 
-        Many may call this at once; the first one that gets its turn asks for all of them.
+        Many tasks may call this at once; the first one that gets the lock sends the request for
+        all.
 
         Raises:
-            FairleadError: the server refused; what was asked before is still told.
+            FairleadError: The server rejected the request; earlier subscriptions stay active.
         """
         async with self._changing:
             now = self._changes, peer
@@ -91,7 +93,7 @@ class ListenRequest:
                 self._parts = [part for part in self._parts if part.wanted]
 
     def heard(self, method: str, params: dict[str, Any]) -> None:
-        """The server acknowledged a subscription, or cancelled one."""
+        """Process an acknowledgement or a cancellation of a subscription."""
         if method == CANCELLED:
             named = params.get("requestId")
         else:
@@ -102,7 +104,7 @@ class ListenRequest:
                 part.heard(method, named)
 
     def _plan(self, peer: Peer) -> list[tuple["_Part", dict[str, Any]]]:
-        """Return the requests that have to be made anew, and for what."""
+        """Return the requests that must be sent again, with their items."""
         new = dict.fromkeys(self.uris)
         held: list[tuple[_Part, list[str]]] = []
         for part in self._parts:
@@ -111,6 +113,7 @@ class ListenRequest:
                 del new[uri]
             held.append((part, kept))
         rest = iter(new)
+        # Free places in existing requests are filled first.
         for _, kept in held:
             kept += islice(rest, STREAM_URIS.value - len(kept))
         while more := list(islice(rest, STREAM_URIS.value)):
@@ -134,7 +137,7 @@ class ListenRequest:
         return part
 
     async def close(self) -> None:
-        """Nothing is wanted any more."""
+        """Cancel all subscriptions."""
         self.uris.clear()
         self.lists.clear()
         self._changes += 1
@@ -144,16 +147,16 @@ class ListenRequest:
 
 
 class _Part:
-    """One request at a time, about a part of what is wanted."""
+    """One request at a time, for a part of the subscribed items."""
 
     def __init__(self, delay: float, missed: Callable[[], None], changing: asyncio.Lock) -> None:
-        self.wanted: dict[str, Any] = {}  # what the request names; empty if there is none
+        self.wanted: dict[str, Any] = {}  # the items of the request; empty if none is open
         self._delay = delay
         self._missed = missed
         self._changing = changing
-        self._ended = False  # by the server, so that changes go unheard
+        self._ended = False  # ended by the server, so that changes are missed
         self._stream: _Stream | None = None
-        self._opening: _Stream | None = None  # in its place, once the server acknowledges it
+        self._opening: _Stream | None = None  # replaces `_stream` once the server acknowledges it
         self._follower: asyncio.Task[None] | None = None
 
     @property
@@ -162,18 +165,22 @@ class _Part:
         return uris
 
     def tells(self, peer: Peer, wanted: dict[str, Any]) -> bool:
-        """Return whether the server tells just this already."""
+        """Return True if the open request has exactly these items."""
         if not wanted:
             return not self.wanted
         return self.is_open(peer) and wanted == self.wanted
 
     def is_open(self, peer: Peer) -> bool:
-        """Return whether the server has not ended the request."""
+        """Return True if the request is open on this connection."""
         stream = self._stream
         return stream is not None and not stream.task.done() and stream.peer is peer
 
     async def listen(self, peer: Peer, wanted: dict[str, Any], timeout: float) -> None:
-        """Raises `FairleadError`: the server refused; what was asked before is still told."""
+        """Replace the request with one for other items.
+
+        Raises:
+            FairleadError: The server rejected the request; the earlier one stays open.
+        """
         stream = await self._open(peer, wanted, timeout) if wanted else None
         await self._replace(stream)
         self.wanted, self._ended = wanted, False
@@ -188,7 +195,9 @@ class _Part:
                 else:
                     stream.acknowledged.set()
                     if stream is self._opening and self._ended:
-                        self._missed()  # at once: who reads now shall not get what was kept
+                        # Called at once, so that a read after this notification does not return a
+                        # cached result.
+                        self._missed()
 
     async def close(self) -> None:
         self.wanted = {}
@@ -212,7 +221,7 @@ class _Part:
         await _stop(old.task if old is not None else None)
 
     async def _follow(self, stream: "_Stream", peer: Peer, timeout: float) -> None:
-        """Open it again whenever the server has ended it, or its connection broke."""
+        """Reopen the request whenever the server ends it or its connection breaks."""
         now = asyncio.get_running_loop().time
         backoff, began = restarts(self._delay), now()
         while True:
@@ -224,7 +233,9 @@ class _Part:
                     return
             self._ended = True
             pause = backoff.after(now() - began)
-            log.debug("the server ended a subscription; again in about %.2f s", backoff.delay)
+            log.debug(
+                "the server ended a subscription; reopening it in about %.2f s", backoff.delay
+            )
             await asyncio.sleep(pause)
             began = now()
             try:
@@ -234,18 +245,21 @@ class _Part:
                 began = now()
             except FairleadError as exc:
                 if _is_final(exc, peer):
-                    return  # else the old one is over still, and this goes on
+                    # After another error the old request is still over, and the loop retries.
+                    return
 
 
 def _is_final(error: FairleadError, peer: Peer) -> bool:
-    """Whether a subscription that ended like this is not opened again."""
+    """Return True if a subscription that ended with this error is not reopened."""
     if not peer.connected:
-        return True  # a new connection, if there is one, is asked anew
+        # A new connection, if any, repeats all subscriptions.
+        return True
     refused = isinstance(error, HttpError) and error.status < 500 and error.status != 429
-    if isinstance(error, TransportError) and not refused:  # over HTTP each has its own connection
+    # Over HTTP each request has its own connection, which may break alone.
+    if isinstance(error, TransportError) and not refused:
         log.debug("a subscription was lost: %s", error)
         return False
-    log.warning("a subscription is over: %s", error)
+    log.warning("a subscription has ended: %s", error)
     return True
 
 
@@ -271,7 +285,7 @@ class _Stream:
         """Wait for the acknowledgement.
 
         Raises:
-            FairleadError: the server refused.
+            FairleadError: The server rejected the request.
         """
         acknowledged = asyncio.ensure_future(self.acknowledged.wait())
         try:
@@ -283,17 +297,17 @@ class _Stream:
         finally:
             acknowledged.cancel()
         if self.task.done():
-            self.result()  # refused, or over at once
+            self.result()  # rejected, or ended at once
         elif not self.acknowledged.is_set():
             log.warning("the server does not acknowledge the subscription; listening anyway")
 
     def end(self) -> None:
-        """The server cancelled it, which is an end like any other."""
+        """End the request because the server cancelled it."""
         self._ended_by_peer = True
         self.task.cancel()
 
     def result(self) -> None:
-        """Raises what it ended with; an orderly end is nothing."""
+        """Raise the error that the request ended with, if any."""
         if not (self._ended_by_peer and self.task.cancelled()):
             self.task.result()
 
@@ -306,4 +320,5 @@ async def _stop(task: "asyncio.Future[Any] | None") -> None:
         task.cancel()
         await asyncio.wait((task,))
         if not task.cancelled():
-            task.exception()  # looked at, so that nobody complains
+            # Mark the exception as retrieved, or asyncio would log it.
+            task.exception()

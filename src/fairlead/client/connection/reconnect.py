@@ -1,4 +1,4 @@
-"""Keeping a connection alive: looking after it now and then, and replacing one that is lost."""
+"""Health checks of a connection, and its replacement when it is lost."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ReconnectableClient(Protocol):
-    """A client, as far as its keeper is concerned."""
+    """The part of a client that a `Reconnector` uses."""
 
     config: MCPClientConfig
     transport: ChannelTransport
@@ -31,18 +31,19 @@ class ReconnectableClient(Protocol):
 
 
 class Reconnector:
-    """Replaces a lost connection, once for all who miss it.
+    """Replaces a lost connection, once for all tasks that noticed the loss.
 
-    Each connection has a number. Whoever wants a new one names the one that failed, so two who
-    noticed the same loss get the same replacement, and a late one never replaces what works.
+    Each connection has a number. A task that needs a new one passes the number of the failed one,
+    so two tasks that noticed the same loss get the same replacement, and a late one never replaces
+    a working connection.
     """
 
     def __init__(
         self, client: ReconnectableClient, make: Callable[[], ChannelTransport] | None
     ) -> None:
-        """`make` makes another transport to the same server; without it nothing is replaced."""
+        """`make` creates another transport to the server; None disables reconnecting."""
         self.generation = 0
-        self.health: dict[str, Any] | None = None  # what the last check found
+        self.health: dict[str, Any] | None = None  # result of the last check
         self._client = client
         self._make = make
         self._renewing = asyncio.Lock()
@@ -51,7 +52,7 @@ class Reconnector:
         self._reviving: asyncio.Task[None] | None = None
         self._backoff: Backoff | None = None
         self._renewed_at = 0.0
-        self._over = asyncio.Event()  # the client was closed
+        self._over = asyncio.Event()  # set when the client is closed
 
     @property
     def can_renew(self) -> bool:
@@ -62,11 +63,11 @@ class Reconnector:
         return self._over.is_set()
 
     async def renew(self, failed: int) -> None:
-        """Replace the connection of that number, unless somebody did.
+        """Replace the connection with this number, unless another task has done so.
 
         Raises:
-            ConnectFailed: the server cannot be reached.
-            ChannelClosed: it went away again, or the client was closed.
+            ConnectFailed: The server cannot be reached.
+            ChannelClosed: The connection was lost again, or the client was closed.
         """
         async with self._renewing:
             if failed != self.generation:
@@ -83,48 +84,50 @@ class Reconnector:
             except BaseException as exc:
                 await transport.close()
                 if isinstance(exc, TimeoutError):
-                    raise ConnectFailed("Could not connect again in time") from exc
+                    raise ConnectFailed("Could not reconnect in time") from exc
                 if isinstance(exc, ChannelClosed):
-                    exc.delivered = False  # what the caller wants to send was not sent at all
+                    # The request of the caller was not sent at all.
+                    exc.delivered = False
                 raise
             finally:
                 self._coming = None
             self.generation += 1
             self._renewed_at = asyncio.get_running_loop().time()
-            log.info("connected again (number %d)", self.generation)
+            log.info("reconnected (connection %d)", self.generation)
             try:
                 await self._client.restore()
             except FairleadError as exc:
-                log.warning("connected again, but not everything could be restored: %s", exc)
+                log.warning("reconnected, but not all subscriptions could be restored: %s", exc)
 
     def watch(self, interval: float) -> None:
-        """Check every so many seconds whether the server answers; 0 does not."""
+        """Check every `interval` seconds whether the server answers; 0 disables it."""
         if interval > 0 and self._watch is None and not self._closed:
             self._watch = asyncio.ensure_future(self._look_after(interval))
 
     def lost(self) -> None:
-        """The connection is gone, and somebody waits for news: do not wait for the next request."""
+        """Reconnect without waiting for a request, because listeners wait for changes."""
         if self.can_renew and self._reviving is None:
             self._reviving = asyncio.ensure_future(self._revive())
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not beyond the end of the client.
+        """Wait for `seconds`, or until the client is closed.
 
         Raises:
-            ChannelClosed: that came first.
+            ChannelClosed: The client was closed first.
         """
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
         except TimeoutError:
             return
-        raise _client_closed(delivered=True)  # an earlier attempt may have been
+        # An earlier attempt may have been delivered.
+        raise _client_closed(delivered=True)
 
     async def run_until_closed(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that takes as long as people do, but not beyond the end of the client.
+        """Wait for work that depends on a user, or until the client is closed.
 
         Raises:
-            ChannelClosed: that came first, and the work was cancelled.
+            ChannelClosed: The client was closed first, and the work was cancelled.
         """
         task, over = asyncio.ensure_future(work), asyncio.ensure_future(self._over.wait())
         try:
@@ -139,7 +142,7 @@ class Reconnector:
                 await asyncio.wait((task,))
 
     async def close(self) -> None:
-        """No checks and no new connections from now on."""
+        """Stop all checks and reject further connections."""
         self._over.set()
         tasks = (self._watch, self._reviving)
         self._watch = self._reviving = None
@@ -150,7 +153,8 @@ class Reconnector:
         if self._coming is not None:
             await self._coming.close()
             async with self._renewing:
-                pass  # whoever was about to connect has cleaned up
+                # The task that was connecting has now cleaned up.
+                pass
 
     async def _revive(self) -> None:
         now = asyncio.get_running_loop().time
@@ -166,12 +170,14 @@ class Reconnector:
                 except (FairleadError, OSError) as exc:
                     log.warning("could not connect again: %s", exc)
         finally:
+            # A task that `close` has replaced must not reset the attribute.
             if self._reviving is asyncio.current_task():
                 self._reviving = None
 
     async def _look_after(self, interval: float) -> None:
         while not self._closed:
-            # Clients that started together shall not ask together for ever.
+            # Clients that started together must not send their checks at the same time
+            # indefinitely.
             await asyncio.sleep(interval * random.uniform(0.9, 1.0))
             generation = self.generation
             self.health = await self._client.health_check()

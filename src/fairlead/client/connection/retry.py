@@ -1,7 +1,7 @@
-"""Trying again: which failures pass, what may be sent twice, and how long to wait in between.
+"""Retries: transient failures, requests that may be repeated, and delays.
 
-A request that may have reached the server is sent again only if that cannot do harm: reading can
-be repeated, calling a tool cannot, unless the server says so or the caller does.
+A request that may have reached the server is repeated only if that is harmless. Reads can be
+repeated; a tool call cannot, unless the server or the caller declares it safe.
 """
 
 from collections.abc import Iterator
@@ -18,21 +18,22 @@ __all__ = [
     "server_requested_delay",
 ]
 
-# Ours are among them: RequestTimeout is a TimeoutError, ChannelClosed a ConnectionError.
+# Includes errors of this package: RequestTimeout is a TimeoutError, ChannelClosed a
+# ConnectionError.
 TRANSIENT = (TimeoutError, OSError, ConnectFailed)
 SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds
 
-# Everything else that a client asks only reads, or sets what may be set twice.
+# All other requests of a client only read, or set a value that may be set twice.
 _HAS_EFFECTS = frozenset(("tools/call", "tasks/update"))
 
 
 class Retry:
-    """How often and how patiently a client tries again."""
+    """The number and delays of retries, and the requests that may be retried."""
 
     def __init__(
         self, max_retries: int = 3, delay: float = 0.5, *, tool_calls: bool = False
     ) -> None:
-        """`tool_calls`: calls may be sent twice, whatever the tool says about itself."""
+        """With `tool_calls`, all tool calls may be repeated, regardless of their annotations."""
         self.max_retries = max_retries
         self._delay = delay
         self._tool_calls = tool_calls
@@ -45,9 +46,10 @@ class Retry:
         harmless: bool = False,
         wanted: bool | None = None,
     ) -> bool:
-        """Whether a failed request may be sent again.
+        """Return True if a failed request may be sent again.
 
-        `harmless`: the tool is said to be read-only or idempotent. `wanted`: the caller decided.
+        `harmless` means that the tool is declared read-only or idempotent. `wanted` is the decision
+        of the caller, if any.
         """
         passes = isinstance(failure, TRANSIENT) or _is_overload(failure)
         if not passes or wanted is False or self.max_retries <= 0:
@@ -57,9 +59,9 @@ class Retry:
         return method not in _HAS_EFFECTS or harmless or self._tool_calls or wanted is True
 
     def delays(self) -> Iterator[float]:
-        """Seconds to wait before each retry: doubling, with jitter, up to a cap.
+        """Yield the seconds to wait before each retry: doubling, with jitter, up to a limit.
 
-        The delay that a server asks for (`server_requested_delay`) is the least.
+        The delay that a server requests (`server_requested_delay`) is the minimum.
         """
         backoff = Backoff(self._delay, LONGEST_DELAY)
         for _ in range(self.max_retries):
@@ -67,12 +69,12 @@ class Retry:
 
 
 def restarts(delay: float) -> Backoff:
-    """Return the delays before something that has ended is begun again, without end."""
+    """Return the delays between unlimited attempts to restart something."""
     return Backoff(max(delay, SHORTEST_DELAY), LONGEST_DELAY)
 
 
 def retries_exhausted(method: str, retries: int, cause: BaseException) -> RetriesExhausted:
-    """What is raised after the last attempt; chain the cause to it."""
+    """Return the error to raise after the last attempt; chain the cause to it."""
     return RetriesExhausted(
         f"Request {method} failed after {retries} retries: {_summary(cause)}",
         delivered=_may_have_arrived(cause),
@@ -80,13 +82,13 @@ def retries_exhausted(method: str, retries: int, cause: BaseException) -> Retrie
 
 
 def server_requested_delay(failure: BaseException) -> float:
-    """Seconds that the server itself wants us to wait, within reason."""
+    """Return the seconds that the server asks to wait, up to a limit."""
     asked = failure.retry_after if isinstance(failure, HttpError) else None
     return min(asked or 0.0, LONGEST_DELAY)
 
 
 def _is_overload(failure: BaseException) -> bool:
-    """The server has no time for us now, and did nothing."""
+    """Return True if the server rejected the request because of overload, without executing it."""
     return isinstance(failure, HttpError) and failure.status in (429, 503)
 
 

@@ -1,4 +1,4 @@
-"""One piece of work that several wait for."""
+"""A task whose result several callers wait for."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class SharedTask(Generic[T]):
-    """Starts at once, and ends with the last who waits for it, not with the first."""
+    """A task that starts at once and is cancelled when the last waiting caller is cancelled."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._task: asyncio.Task[T] = asyncio.ensure_future(work)
@@ -18,13 +18,14 @@ class SharedTask(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Nobody waits for it any more."""
+        """Return True if no caller waits."""
         return self._waiting == 0
 
     async def join(self) -> T:
-        """Its outcome, the same for everybody."""
+        """Wait for the result, which is the same for all callers."""
         self._waiting += 1
         try:
+            # Shielded, because cancelling one caller must not affect the others.
             return await asyncio.shield(self._task)
         finally:
             self._waiting -= 1

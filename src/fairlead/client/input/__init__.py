@@ -1,1 +1,1 @@
-"""Answers to a server's questions: elicitation, sampling, roots."""
+"""Input that a server requests: elicitation, sampling and roots."""

@@ -1,7 +1,7 @@
-"""What a server may ask of us, answered by the callbacks of whoever uses the client.
+"""Answers to elicitation, sampling and roots requests, from the callbacks of the client.
 
-The same code answers a request of a server (handshake era) and a question inside a result
-(stateless era). Having a callback is what declares the capability.
+The same code answers a request of a server (handshake era) and an input request inside a result
+(stateless era). A capability is declared if its callback is set.
 """
 
 import inspect
@@ -31,10 +31,10 @@ RootLike: TypeAlias = "str | PathLike[str] | Mapping[str, Any]"
 
 
 class Question(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a server wants to know from the user.
+    """A question of a server to the user.
 
-    A form has a `schema`: a flat JSON Schema of the wanted content. A page has a `url`: show it in
-    full, open it only if the user agrees, and never fetch it yourself.
+    A form has a `schema`: a flat JSON Schema of the requested content. A page has a `url`: show it
+    in full, open it only if the user agrees, and never fetch it yourself.
     """
 
     message: str
@@ -45,7 +45,7 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What the form is filled in with before the user sees it."""
+        """The initial values of the form."""
         fields = (self.schema or {}).get("properties")
         if not isinstance(fields, Mapping):
             return {}
@@ -56,42 +56,42 @@ class Question(Struct, frozen=True, kw_only=True, rename="camel"):
         }
 
 
-ElicitAnswer: TypeAlias = Mapping[str, Any]  # as made by accept, decline and cancel
+ElicitAnswer: TypeAlias = Mapping[str, Any]  # created by accept, decline and cancel
 OnElicit: TypeAlias = Callable[[Question], ElicitAnswer | Awaitable[ElicitAnswer]]
-SampleAnswer: TypeAlias = str | Mapping[str, Any]  # the text, or a whole CreateMessageResult
+SampleAnswer: TypeAlias = str | Mapping[str, Any]  # a text, or a complete CreateMessageResult
 OnSample: TypeAlias = Callable[[dict[str, Any]], SampleAnswer | Awaitable[SampleAnswer]]
 Roots: TypeAlias = Iterable[RootLike]
 OnRoots: TypeAlias = Callable[[], Roots | Awaitable[Roots]]
 
 
 def accept(content: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The user filled in the form, or agreed to open the page (which has no content)."""
+    """Return the answer for a filled form, or for a page to open (without content)."""
     return {"action": "accept"} if content is None else {"action": "accept", "content": content}
 
 
 def decline() -> dict[str, Any]:
-    """The user said no."""
+    """Return the answer for a user who declined."""
     return {"action": "decline"}
 
 
 def cancel() -> dict[str, Any]:
-    """The user went away without deciding."""
+    """Return the answer for a user who made no decision."""
     return {"action": "cancel"}
 
 
 @dataclass
 class InputCallbacks:
-    """The callbacks, and the capabilities that follow from having them."""
+    """The input callbacks and the capabilities that follow from them."""
 
     on_elicit: OnElicit | None = None
     on_sample: OnSample | None = None
     on_roots: OnRoots | None = None
     elicit_url: bool = False  # `on_elicit` can show pages too
-    sample_tools: bool = False  # `on_sample` takes tools
+    sample_tools: bool = False  # `on_sample` supports tools
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What we declare: what there is a callback for, and nothing else."""
+        """The capabilities to declare: those with a callback."""
         declared: dict[str, Any] = {}
         if self.on_elicit is not None:
             declared["elicitation"] = {"form": {}, "url": {}} if self.elicit_url else {"form": {}}
@@ -102,7 +102,7 @@ class InputCallbacks:
         return declared
 
     def missing(self, method: str) -> str | None:
-        """The capability that we would need to answer this; None if we can."""
+        """Return the capability that is missing to answer a method, or None."""
         capability, callback = {
             "elicitation/create": ("elicitation", self.on_elicit),
             "sampling/createMessage": ("sampling", self.on_sample),
@@ -111,11 +111,11 @@ class InputCallbacks:
         return capability if callback is None else None
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """The result for what the server asked.
+        """Return the result of a request of the server.
 
         Raises:
-            RpcError: we have no callback for it, or cannot do it in this way.
-            Exception: whatever the callback raised.
+            RpcError: The callback is missing, or does not support this request.
+            Exception: The callback raised it.
         """
         if method == "elicitation/create" and self.on_elicit is not None:
             return await self._elicit(self.on_elicit, params)
@@ -132,11 +132,13 @@ class InputCallbacks:
         answer = await _settled(ask(question))
         if not isinstance(answer, Mapping) or answer.get("action") not in _ACTIONS:
             raise RpcError(
-                INTERNAL_ERROR, "on_elicit returns accept(content), decline() or cancel()"
+                INTERNAL_ERROR, "on_elicit must return accept(content), decline() or cancel()"
             )
         given = dict(answer)
         if not isinstance(given.get("content", {}), Mapping):
-            raise RpcError(INTERNAL_ERROR, "on_elicit accepts with a dict: a value for each field")
+            raise RpcError(
+                INTERNAL_ERROR, "on_elicit must pass accept() a dict with a value for each field"
+            )
         if given["action"] != "accept":
             given.pop("content", None)
         elif question.mode == "form":
@@ -145,8 +147,11 @@ class InputCallbacks:
 
     async def _sample(self, ask: OnSample, params: dict[str, Any]) -> dict[str, Any]:
         if not self.sample_tools and ("tools" in params or "toolChoice" in params):
-            raise RpcError(INVALID_PARAMS, "This client samples without tools (sampling.tools)")
+            raise RpcError(
+                INVALID_PARAMS, "This client does not support tools in sampling (sampling.tools)"
+            )
         said = await _settled(ask(params))
+        # A text is sufficient for simple callbacks; the required members are added.
         if isinstance(said, str):
             return {
                 "role": "assistant",
@@ -155,7 +160,7 @@ class InputCallbacks:
                 "stopReason": "endTurn",
             }
         if not isinstance(said, Mapping):
-            raise RpcError(INTERNAL_ERROR, "on_sample returns a text or a CreateMessageResult")
+            raise RpcError(INTERNAL_ERROR, "on_sample must return a text or a CreateMessageResult")
         return dict(said)
 
 
@@ -166,21 +171,21 @@ def _question(params: dict[str, Any]) -> Question:
     try:
         return msgspec.convert({**params, "mode": params.get("mode") or "form"}, Question)
     except msgspec.ValidationError as exc:
-        raise RpcError(INVALID_PARAMS, f"The question cannot be read: {exc}") from exc
+        raise RpcError(INVALID_PARAMS, f"Invalid elicitation request: {exc}") from exc
 
 
 def _roots(given: Any) -> list[dict[str, Any]]:
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise RpcError(INTERNAL_ERROR, "on_roots returns a list of paths, URIs or roots")
+        raise RpcError(INTERNAL_ERROR, "on_roots must return a list of paths, URIs or roots")
     return [_root(root) for root in given]
 
 
 def _root(root: RootLike) -> dict[str, Any]:
-    """A root is a `file://` URI; paths become one."""
+    """Return a root as an object with a `file://` URI; paths are converted."""
     if isinstance(root, Mapping):
         return dict(root)
     if not isinstance(root, str | PathLike):
-        raise RpcError(INTERNAL_ERROR, f"on_roots names folders, and {root!r} is none")
+        raise RpcError(INTERNAL_ERROR, f"on_roots returned {root!r}, expected a path, URI or root")
     text = str(root)
     if isinstance(root, str) and "://" in text:
         return {"uri": text}

@@ -1,4 +1,4 @@
-"""Rounds: a stateless server asks back inside its result; we answer and send the request again."""
+"""Input rounds of a stateless request: answer the input requests and send it again."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ __all__ = ["ClientInputRounds", "is_input_required"]
 
 log = logging.getLogger("fairlead.client")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server asked for
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server requests
 
 
 class _Kind(Struct, rename="camel"):
@@ -27,7 +27,7 @@ class _Kind(Struct, rename="camel"):
 
 
 def is_input_required(result: Raw) -> bool:
-    """Whether a result is none yet: the server wants input first."""
+    """Return True if a result is a request for input."""
     try:
         return decode(result, _Kind).result_type == "input_required"
     except msgspec.DecodeError:
@@ -35,7 +35,7 @@ def is_input_required(result: Raw) -> bool:
 
 
 class ClientInputRounds:
-    """Goes on with a request until the server has everything it wants to know."""
+    """Repeats a request with answers until the server returns a complete result."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ClientInputRounds:
         input_timeout: float = 600.0,
         max_total: float = 600.0,
     ) -> None:
-        """`input_timeout` bounds the waiting for answers, `max_total` everything else."""
+        """`input_timeout` limits the time for answers, `max_total` all other time."""
         self._answers = answers
         self._limit = limit
         self._input_timeout = input_timeout
@@ -58,12 +58,14 @@ class ClientInputRounds:
         result: Raw,
         ask: Callable[[dict[str, Any]], Awaitable[Raw]],
     ) -> Raw:
-        """The final result. `result` is the first answer, `ask` sends the request with new params.
+        """Return the final result.
+
+        `result` is the first response; `ask` sends the request with new params.
 
         Raises:
-            InputNotGiven: there is no callback for a question, or it refused.
-            RemoteProtocolError: the server asks without end, or what cannot be understood.
-            RequestTimeout: nobody answered in time.
+            InputNotGiven: A callback is missing or failed.
+            RemoteProtocolError: The server requests input too often, or the request is malformed.
+            RequestTimeout: The input was not provided in time.
         """
         loop = asyncio.get_running_loop()
         started, waited, pause = loop.time(), 0.0, FIRST_PAUSE
@@ -78,6 +80,7 @@ class ClientInputRounds:
                 waited += loop.time() - asked
                 pause = FIRST_PAUSE
             else:
+                # Without input requests the server only asks for a retry.
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             if not isinstance(wanted.request_state, UnsetType):
@@ -88,14 +91,16 @@ class ClientInputRounds:
             if not is_input_required(result):
                 return result
         raise RemoteProtocolError(
-            f"{method}: the server still asks back after {self._limit} rounds", code=INVALID_REQUEST
+            f"{method}: the server still requests input after {self._limit} rounds",
+            code=INVALID_REQUEST,
         )
 
     async def _collect(
         self, questions: InputRequests, method: str, seconds: float
     ) -> dict[str, dict[str, Any]]:
-        """Answer all questions at once. If one fails, nobody needs the others."""
+        """Answer all input requests concurrently. If one fails, cancel the others."""
         asked = {key: _read_question(raw, method) for key, raw in questions.items()}
+        # Checked first, so that the user is not asked in vain.
         for question in asked.values():
             missing = self._answers.missing(question.method)
             if missing is not None:
@@ -126,7 +131,8 @@ class ClientInputRounds:
         except RpcError as exc:
             why = exc.message
             cause: Exception = exc
-        except Exception as exc:  # the code of whoever uses the client
+        # The callback is code of the user.
+        except Exception as exc:
             log.exception("the callback for %s failed", question.method, extra={ABOUT: given})
             why, cause = str(exc) or type(exc).__name__, exc
         raise InputNotGiven(
@@ -153,5 +159,5 @@ def _read_question(raw: Raw, method: str) -> InputRequest:
         return decode(raw, InputRequest)
     except msgspec.DecodeError as exc:
         raise RemoteProtocolError(
-            f"A question of {method} is malformed: {exc}", code=INVALID_REQUEST
+            f"An input request of {method} is malformed: {exc}", code=INVALID_REQUEST
         ) from exc

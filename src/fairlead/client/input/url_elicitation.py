@@ -1,8 +1,8 @@
-"""Pages that a server wants visited before it goes on (error -32042, handshake era).
+"""Visits to pages that a server requires before it accepts a request (error -32042, handshake era).
 
-The user is asked once for each page, however often the server names it. That they agreed does not
-mean that they are done there: a server may announce it; if it does not, it is asked again now and
-then until it lets the request through.
+The user is asked once for each page, however often the server names it. An accepted page is not
+necessarily a completed visit. A server may announce the completion; otherwise the request is
+repeated with growing pauses until the server accepts it.
 """
 
 import asyncio
@@ -22,25 +22,27 @@ __all__ = ["COMPLETED", "UrlElicitations"]
 log = logging.getLogger("fairlead.client")
 
 COMPLETED = "notifications/elicitation/complete"
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a server that still refuses is asked again
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a rejected request is sent again
 
 
 class UrlElicitations:
-    """Has the user visit pages, for all calls of a client that need it."""
+    """Asks the user to visit pages, for all calls of a client."""
 
     def __init__(
         self, answers: InputCallbacks, *, limit: int = 20, input_timeout: float = 600.0
     ) -> None:
-        """`limit`: how often one request may name new pages; `input_timeout`: for all of it."""
+        """`limit` is the maximum number of rounds, `input_timeout` that of seconds."""
         self._answers = answers
         self._limit = limit
         self._input_timeout = input_timeout
-        self._asking: dict[str, SharedTask[str]] = {}  # by URL: two calls may be sent to one page
-        # What is being visited, and the event that one of these visits is over.
+        # By URL, because two calls may require the same page.
+        self._asking: dict[str, SharedTask[str]] = {}
+        # For each request: the names of its pages, and the event that one of the visits is
+        # complete.
         self._waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:
-        """The server says that a visit is over."""
+        """Process the notification that a visit is complete."""
         for names, over in self._waiting:
             if f"#{elicitation_id}" in names:
                 over.set()
@@ -48,12 +50,12 @@ class UrlElicitations:
     async def finish(
         self, refusal: UrlElicitationRequired, ask: Callable[[], Awaitable[Raw]]
     ) -> Raw:
-        """The result of the request that was refused. `ask` sends it again.
+        """Return the result of a rejected request after the visits. `ask` sends it again.
 
         Raises:
-            UrlElicitationRequired: pages were not visited; it says which, and why.
+            UrlElicitationRequired: Pages were not visited; the error lists them and the reason.
         """
-        # Known from here on, because the end of a visit may be announced at any time.
+        # Registered before the first visit, because a completion may be announced at any time.
         seen: set[str] = set()
         over = asyncio.Event()
         waiting = (seen, over)
@@ -98,7 +100,7 @@ class UrlElicitations:
     async def _visit(
         self, pages: Iterable[dict[str, Any]], refusal: UrlElicitationRequired
     ) -> None:
-        """Ask the user to open these, one after the other."""
+        """Ask the user to open these pages, one after the other."""
         if self._answers.on_elicit is None or not self._answers.elicit_url:
             why = "this client does not open pages"
             raise UrlElicitationRequired(refusal, why, capability="elicitation.url") from refusal
@@ -107,12 +109,13 @@ class UrlElicitations:
                 action = await self._ask(page)
             except RpcError as exc:
                 raise UrlElicitationRequired(refusal, exc.message) from exc
-            except Exception as exc:  # the code of whoever uses the client
+            # The callback is code of the user.
+            except Exception as exc:
                 log.exception("the callback for a page failed", extra={ABOUT: page})
                 why = str(exc) or type(exc).__name__
                 raise UrlElicitationRequired(refusal, why) from exc
             if action != "accept":
-                why = f"the user said {action}"
+                why = f"the user chose {action}"
                 raise UrlElicitationRequired(refusal, why) from refusal
 
     async def _ask(self, page: dict[str, Any]) -> str:
@@ -131,7 +134,7 @@ class UrlElicitations:
 
 
 async def _first_of(over: asyncio.Event, seconds: float) -> None:
-    """Until the server announces the end of a visit, but not for long."""
+    """Wait until the server announces a completed visit, for at most `seconds`."""
     announced = asyncio.ensure_future(over.wait())
     try:
         await asyncio.wait((announced,), timeout=seconds)
@@ -140,6 +143,6 @@ async def _first_of(over: asyncio.Event, seconds: float) -> None:
 
 
 def _names(page: dict[str, Any]) -> tuple[str, ...]:
-    """What a page is recognized by: the server may give the same one another number."""
+    """Return the names that identify a page: its URL, and its id, which the server may change."""
     number = page.get("elicitationId")
     return (page["url"], f"#{number}") if isinstance(number, str) else (page["url"],)

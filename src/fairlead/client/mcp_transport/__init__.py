@@ -1,1 +1,1 @@
-"""What a client connects to: processes, URLs, in-process servers."""
+"""Transports of a client: child processes, HTTP, WebSocket and servers in the same process."""

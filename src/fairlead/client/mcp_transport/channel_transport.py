@@ -1,4 +1,4 @@
-"""A transport on a `Channel`: everything that is a long-lived stream of messages."""
+"""The base class of transports on a `Channel`, a long-lived stream of messages."""
 
 import asyncio
 import logging
@@ -28,12 +28,12 @@ log = logging.getLogger("fairlead.client")
 
 
 class ChannelOptions(TypedDict, total=False):
-    """What every transport on a channel takes; an `MCPClient` gives all of them."""
+    """Options of all transports on a channel; an `MCPClient` sets all of them."""
 
     timeout: float | None  # the default for requests, in seconds
-    identity: Identity | None  # how we introduce ourselves
-    gated: bool  # hold the order of the handshake, instead of leaving it to the caller
-    input_timeout: float  # seconds that a question of the server may stop our clocks
+    identity: Identity | None  # name, version and capabilities of this client
+    gated: bool  # enforce the order of the handshake, instead of leaving it to the caller
+    input_timeout: float  # seconds for which a request for user input may pause the deadlines
 
 
 class _PeerOptions(TypedDict):
@@ -44,9 +44,9 @@ class _PeerOptions(TypedDict):
 
 
 class ChannelTransport(MCPTransport):
-    """A transport on a `Channel`: everything that is a long-lived stream of messages."""
+    """A transport on a `Channel`, a long-lived stream of messages."""
 
-    entry: MCPServerEntry | None = None  # that describes the server, if one does
+    entry: MCPServerEntry | None = None  # the entry that describes the server, if any
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ChannelTransport(MCPTransport):
         entry: MCPServerEntry | None = None,
         **options: Unpack[ChannelOptions],
     ) -> None:
-        """`entry` has the format of request ids, and the timeout unless that is given."""
+        """`entry` has the format of request ids, and the timeout unless `timeout` is given."""
         timeout = options.get("timeout")
         if timeout is None and entry is not None and entry.timeout is not None:
             timeout = entry.timeout / 1000
@@ -68,27 +68,33 @@ class ChannelTransport(MCPTransport):
             options.get("identity"),
             id_format="integer" if entry is None else entry.request_id_format,
             gated=options.get("gated", False),
-            principal=ANONYMOUS,  # servers are not authenticated by a token of ours
+            principal=ANONYMOUS,  # a server is not authenticated by a token
         )
-        self.overhear: Callable[[Notification], None] | None = None  # before any listener, at once
-        # Returns what answers a request of the server in place of `on_request`, if anything does.
+        # called immediately, before any listener
+        self.overhear: Callable[[Notification], None] | None = None
+        # Returns a handler that answers a request of the server instead of `on_request`, or None.
         self.answer_with: Callable[[Exchange], Handler | None] | None = None
-        self.on_lost: Callable[[], None] | None = None  # before `on_close`; not after `close()`
+        # called before `on_close`; not after `close()`
+        self.on_lost: Callable[[], None] | None = None
         self.on_malformed: OnMalformed | None = None
-        self.interceptors: Sequence[Interceptor] = ()  # around all that passes, from `connect` on
+        self.interceptors: Sequence[Interceptor] = ()  # read by `connect`
         self._peer: Peer | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._closed = False
 
     @property
     def peer(self) -> Peer:
-        """The machinery underneath. Raises `ChannelClosed` before `connect`."""
+        """The peer of the connection.
+
+        Raises:
+            ChannelClosed: The transport was not connected.
+        """
         if self._peer is None:
             raise _not_connected()
         return self._peer
 
     async def open_channel(self) -> Channel:
-        """Only the channel, for those who hold the conversation themselves."""
+        """Open only the channel, for callers that manage the conversation themselves."""
         return await self._open_channel()
 
     @property
@@ -102,7 +108,8 @@ class ChannelTransport(MCPTransport):
                 return
             channel = await self._open_channel()
             try:
-                self._check_open()  # somebody may have closed us meanwhile
+                # Another task may have closed the transport meanwhile.
+                self._check_open()
             except ChannelClosed:
                 await channel.close()
                 raise
@@ -112,7 +119,8 @@ class ChannelTransport(MCPTransport):
 
     def _check_open(self) -> None:
         if self._closed or (self._peer is not None and not self._peer.connected):
-            raise _not_connected()  # closed stays closed
+            # A closed transport is not reopened.
+            raise _not_connected()
 
     def _make_peer(self, channel: Channel) -> Peer:
         options = _PeerOptions(
@@ -123,7 +131,8 @@ class ChannelTransport(MCPTransport):
         )
         if not self.interceptors:
             return Peer(channel, self._conversation, handler=self._answer, **options)
-        from ...peer.intercepted_peer import InterceptedPeer  # for those who have some
+        # Imported only if needed: most connections have no interceptors.
+        from ...peer.intercepted_peer import InterceptedPeer
 
         handler = chain(self.interceptors, self._answer)
         return InterceptedPeer(
@@ -153,7 +162,7 @@ class ChannelTransport(MCPTransport):
         return msgspec.json.decode(await request)
 
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
-        """Headers of one request, where there are any; call it when it was sent (`on_sent`)."""
+        """Add headers to one request, if the transport has headers. Call it in `on_sent`."""
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         await self.peer.notify(method, params, timeout=self.timeout)
@@ -165,7 +174,7 @@ class ChannelTransport(MCPTransport):
             self._notification_queue.close()
 
     async def _answer(self, exchange: Exchange) -> Answer:
-        """A request of the server. `ping` needs nobody; for the rest there is `on_request`."""
+        """Answer a request of the server: `ping` directly, all others with `on_request`."""
         other = None if self.answer_with is None else self.answer_with(exchange)
         if other is not None:
             return await other(exchange)
@@ -180,6 +189,7 @@ class ChannelTransport(MCPTransport):
                 return to_json(await self.on_request(exchange.method, given))
         except FairleadError:
             raise
+        # `on_request` is code of the user; its failure is an error response.
         except Exception as exc:
             log.exception("on_request failed for %s", exchange.method, extra={ABOUT: given})
             code = getattr(exc, "code", INTERNAL_ERROR)
@@ -208,7 +218,7 @@ def with_headers(
     headers: Mapping[str, str],
     on_sent: Callable[[RequestId], None] | None = None,
 ) -> Callable[[RequestId], None]:
-    """An `on_sent` that gives a request headers of its own, each time that it is sent."""
+    """Return an `on_sent` callback that adds headers to a request each time it is sent."""
 
     def sent(request_id: RequestId) -> None:
         transport().add_headers(request_id, headers)

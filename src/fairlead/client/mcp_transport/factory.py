@@ -1,4 +1,4 @@
-"""The transports there are, and which of them a server entry asks for."""
+"""Transports by the type of a server entry."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=MCPTransport)
 
 
 class StdioTransport(ChannelTransport):
-    """A server as a child process."""
+    """The transport to a server that runs as a child process."""
 
     entry: MCPStdioServerConfig
 
@@ -45,7 +45,7 @@ class StdioTransport(ChannelTransport):
     ) -> None:
         entry = read_entry(entry)
         if not isinstance(entry, MCPStdioServerConfig):
-            raise ConfigError(f"a server of type {entry.type!r} is no child process")
+            raise ConfigError(f"a server of type {entry.type!r} is not a child process")
         self.entry = entry
         register_secrets(self, lambda: entry.env)
         self.on_stderr = on_stderr
@@ -69,15 +69,15 @@ _registered: dict[str, TransportFactory] = {}
 
 
 def register_transport(kind: str, factory: TransportFactory) -> None:
-    """Make `create_transport` understand another `type`."""
+    """Register another `type` for `create_transport`."""
     _registered[kind] = factory
 
 
 def create_transport(entry: MCPServerEntry | dict[str, Any]) -> MCPTransport:
-    """The transport for a server entry, by its `type`; not connected yet.
+    """Return a transport for a server entry, selected by its `type` and not yet connected.
 
     Raises:
-        ConfigError: `Unknown server type: ...`, or what else is wrong with the entry.
+        ConfigError: The type is unknown (`Unknown server type: ...`), or the entry is invalid.
     """
     if isinstance(entry, dict) and (factory := _registered.get(entry.get("type", ""))):
         return factory(entry)
@@ -91,7 +91,7 @@ def transport_of(
     on_stderr: Callable[[str], None] | None = None,
     **options: Unpack[ChannelOptions],
 ) -> StdioTransport | HttpTransport | WebSocketTransport:
-    """The transport that an entry stands for; `http` and `on_stderr` are for those who use them."""
+    """Return the transport for an entry; `http` and `on_stderr` are ignored by other transports."""
     if isinstance(entry, MCPStdioServerConfig):
         return StdioTransport(entry, on_stderr=on_stderr, **options)
     if isinstance(entry, MCPWebSocketServerConfig):
@@ -100,19 +100,19 @@ def transport_of(
 
 
 async def create_stdio_transport(entry: MCPServerEntry | dict[str, Any]) -> StdioTransport:
-    """A connected transport; cleaned up if connecting fails."""
+    """Return a connected stdio transport, which is closed if connecting fails."""
     return await _connected(StdioTransport(entry))
 
 
 async def create_http_transport(entry: MCPServerEntry | dict[str, Any]) -> HttpTransport:
-    """The same over HTTP."""
+    """Return a connected HTTP transport, which is closed if connecting fails."""
     return await _connected(HttpTransport(entry))
 
 
 async def create_websocket_transport(
     entry: MCPServerEntry | dict[str, Any],
 ) -> WebSocketTransport:
-    """The same over WebSocket."""
+    """Return a connected WebSocket transport, which is closed if connecting fails."""
     return await _connected(WebSocketTransport(entry))
 
 

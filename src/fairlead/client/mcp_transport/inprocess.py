@@ -1,4 +1,4 @@
-"""A server in this process: real frames, no pipes."""
+"""The transport to a server in the same process, over channels in memory."""
 
 from typing import Protocol, Unpack, runtime_checkable
 
@@ -16,15 +16,15 @@ class _Closes(Protocol):
 
 @runtime_checkable
 class Attachable(Protocol):
-    """What can serve a channel in the background: an `MCPServer`, or anything shaped like it."""
+    """An object that can serve a channel in the background: an `MCPServer`, or a similar one."""
 
     def attach(self, channel: Channel, principal: Principal, /) -> _Closes:
-        """Start serving a client; closing the returned object ends it."""
+        """Start to serve a client, until the returned object is closed."""
         ...
 
 
 class InProcessTransport(ChannelTransport):
-    """Both ends of a conversation, closed together."""
+    """A transport that owns both ends of a pair of channels."""
 
     def __init__(self, server: Attachable, **options: Unpack[ChannelOptions]) -> None:
         super().__init__(self._attach, **options)

@@ -1,4 +1,4 @@
-"""`MCPTransport`: the plain face of a connection, for people who want one method call."""
+"""`MCPTransport`: the public interface of a connection, with one method per kind of message."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -16,12 +16,12 @@ from .notification_queue import NotificationListener, NotificationQueue
 
 __all__ = ["AbortSignal", "MCPTransport", "OnRequest", "RequestOptions", "abortable"]
 
-# Answers a request of the server: method and params in, the result out.
+# Answers a request of the server: takes method and params, returns the result.
 OnRequest = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class AbortSignal:
-    """Lets one place stop requests that another waits for."""
+    """A signal that aborts requests which other tasks wait for."""
 
     def __init__(self) -> None:
         self.aborted = False
@@ -29,7 +29,7 @@ class AbortSignal:
         self._callbacks: set[Callable[[], None]] = set()
 
     def abort(self, reason: BaseException | None = None) -> None:
-        """Stop them. They raise `reason`, or `asyncio.CancelledError` if there is none."""
+        """Abort the requests. They raise `reason`, or `asyncio.CancelledError` without one."""
         if self.aborted:
             return
         self.aborted, self.reason = True, reason
@@ -39,17 +39,17 @@ class AbortSignal:
 
 @dataclass(kw_only=True)
 class RequestOptions:
-    """How one request is made."""
+    """Options of one request."""
 
     timeout: float | None = None  # seconds; 0 means no limit
     signal: AbortSignal | None = None
     on_progress: OnProgress | None = None
-    headers: Mapping[str, str] | None = None  # where the transport has headers
-    on_sent: Callable[[RequestId], None] | None = None  # learns the id of the request
+    headers: Mapping[str, str] | None = None  # if the transport has headers
+    on_sent: Callable[[RequestId], None] | None = None  # called with the id of the request
 
 
 class MCPTransport(ABC):
-    """A connection to one server. Closed is closed: recovery makes a new one."""
+    """A connection to one server. A closed transport is not reopened; create a new one."""
 
     def __init__(self, *, timeout: float | None = None) -> None:
         """`timeout` is the default for requests, in seconds."""
@@ -61,7 +61,7 @@ class MCPTransport(ABC):
 
     @property
     def on_notification(self) -> NotificationListener | None:
-        """Hears every notification; the first one set also hears what came before."""
+        """Listener for all notifications; the first one set also receives earlier notifications."""
         return self._notification_queue.listener
 
     @on_notification.setter
@@ -71,11 +71,15 @@ class MCPTransport(ABC):
     @property
     @abstractmethod
     def connected(self) -> bool:
-        """Whether requests can be made."""
+        """Return True if requests can be sent."""
 
     @abstractmethod
     async def connect(self) -> None:
-        """Open the connection; more than once is harmless. Raises `ConnectFailed`."""
+        """Open the connection. Safe to call more than once.
+
+        Raises:
+            ConnectFailed: The connection could not be opened.
+        """
 
     @abstractmethod
     async def request(
@@ -85,21 +89,27 @@ class MCPTransport(ABC):
         *,
         options: RequestOptions | None = None,
     ) -> Any:
-        """Make one request and return its decoded result.
+        """Send a request and return its decoded result.
 
         Raises:
-            RpcError: the server said no.
-            RequestTimeout: no answer in time; a caller's abort raises its own reason instead.
-            ChannelClosed: the connection ended.
+            RpcError: The server answered with an error.
+            RequestTimeout: No response came in time; an abort of the caller raises its own reason
+                instead.
+            ChannelClosed: The connection ended.
         """
 
     @abstractmethod
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification. Raises `ChannelClosed`, or `RequestTimeout` if nobody reads."""
+        """Send a notification.
+
+        Raises:
+            ChannelClosed: The connection ended.
+            RequestTimeout: The server does not read.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """End the connection in bounded time; by any task, more than once."""
+        """Close the connection in bounded time. May be called by any task and more than once."""
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -110,7 +120,7 @@ class MCPTransport(ABC):
 
 
 async def abortable(request: Awaitable[Raw], signal: AbortSignal) -> Raw:
-    """Wait for a request that a signal may stop."""
+    """Wait for a request that a signal may abort."""
     task = asyncio.ensure_future(request)
 
     def stop() -> None:

@@ -1,4 +1,4 @@
-"""Transports to servers elsewhere: over HTTP of any kind, and over WebSocket."""
+"""Transports to remote servers, over HTTP and over WebSocket."""
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,11 +29,11 @@ __all__ = ["HttpOptions", "HttpTransport", "WebSocketTransport"]
 
 
 class HttpOptions(TypedDict, total=False):
-    """How a server over HTTP is reached."""
+    """Options for servers over HTTP."""
 
-    listen: bool  # hear what a server of the handshake era says unasked
-    pool_size: int  # connections for calls
-    verify: bool  # False: believe any certificate; only for tests
+    listen: bool  # receive unsolicited messages of a server of the handshake era
+    pool_size: int  # maximum number of connections for calls
+    verify: bool  # False accepts any certificate; only for tests
     ca_file: str | None
     ssl_context: ssl.SSLContext | None
     on_auth_error: "Callable[[HttpError], Awaitable[Mapping[str, str] | None]] | None"
@@ -41,7 +41,7 @@ class HttpOptions(TypedDict, total=False):
 
 
 class HttpTransport(ChannelTransport):
-    """A server over HTTP. Usable at once: what it speaks is found out by talking to it."""
+    """The transport to a server over HTTP, whose era the first requests determine."""
 
     entry: MCPHttpServerConfig | MCPSseServerConfig
 
@@ -88,7 +88,7 @@ class HttpTransport(ChannelTransport):
         channel.param_headers_of = self._params_of
 
     def _part_came(self, request_id: RequestId, content: list[Any]) -> None:
-        """Interceptors see a part before whoever waits for it does."""
+        """Pass a fragment of a result through the interceptors before `on_fragment`."""
         from ...peer.intercepted_peer import InterceptedPeer
 
         def deliver(note: Notification) -> None:
@@ -110,6 +110,7 @@ class HttpTransport(ChannelTransport):
 
         peer = self.peer
         channel = peer.channel
+        # `initialized` uses the queue of the channel, because later messages wait for it there.
         if not isinstance(channel, HttpChannel) or method == "notifications/initialized":
             await super().notify(method, params)
             return
@@ -127,7 +128,7 @@ class HttpTransport(ChannelTransport):
             await deliver(message)
 
     async def start_sse_listener(self) -> None:
-        """Hear what a server of the handshake era says unasked, if that is not done already."""
+        """Open the stream for unsolicited messages of a handshake server, unless it is open."""
         from ...transport.http.client.http_channel import HttpChannel
 
         if isinstance(self.peer.channel, HttpChannel):
@@ -135,7 +136,7 @@ class HttpTransport(ChannelTransport):
 
 
 class WebSocketTransport(ChannelTransport):
-    """A server over WebSocket."""
+    """The transport to a server over WebSocket."""
 
     entry: MCPWebSocketServerConfig
 

@@ -1,4 +1,4 @@
-"""Notifications on their way to whoever listens, in order, without the reader waiting for them."""
+"""The queue between the reader of a connection and the notification listener."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -21,10 +21,10 @@ log = logging.getLogger("fairlead.client")
 
 
 class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
-    """Keeps the last notifications until somebody listens, then hands over each as it comes.
+    """Keeps notifications until a listener is set, then passes on each as it arrives.
 
-    A listener that is a coroutine function is awaited, one notification at a time, by a task of
-    its own. One that cannot keep up misses the oldest; `dropped` counts them.
+    A listener that is a coroutine function is awaited, one notification at a time, by the task of
+    the queue. A listener that is too slow misses the oldest notifications; `dropped` counts them.
     """
 
     def __init__(self, before: int = 100, behind: int = 1000) -> None:
@@ -51,6 +51,7 @@ class NotificationQueue(WorkQueue[Notification | Awaitable[None]]):
         if listener is None or self.busy:
             self.enqueue(notification)
             return
+        # Without a queue a listener is called directly, so that a plain function costs no task.
         pending = self._call(listener, notification)
         if pending is not None:
             self.enqueue(pending)

@@ -1,3 +1,1 @@
-"""MCP over WebSocket for clients and servers, in all protocol revisions: one message per text
-frame.
-"""
+"""MCP over WebSocket for clients and servers: one message per text frame."""

@@ -40,9 +40,7 @@ _NAMES = {
 
 
 class WebSocketClosed(Exception):
-    """Raised when a socket is closed: `code` and `reason` as in RFC 6455, 1006 for a lost
-    connection.
-    """
+    """The end of a WebSocket, with `code` and `reason` of RFC 6455; 1006 if it broke."""
 
     def __init__(self, code: int, reason: str = "") -> None:
         super().__init__(code, reason)
@@ -81,9 +79,7 @@ class WebSocketConnection(Protocol):
 
 
 class WebSocketChannel(SharedStream):
-    """A `Channel` on a `WebSocketConnection`. Subclasses decide which frames it accepts and
-    ignores.
-    """
+    """A `Channel` on a `WebSocketConnection`; subclasses select the accepted frames."""
 
     def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
         self.context = context

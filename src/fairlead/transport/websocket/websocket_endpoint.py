@@ -187,9 +187,7 @@ class _ServedChannel(WebSocketChannel):
 
 
 def _is_aside(members: RawMembers) -> bool:
-    """Return True for a frame that some clients send to keep a connection alive; it needs no
-    response.
-    """
+    """Return True for a keep-alive frame of some clients, which needs no response."""
     return not {"jsonrpc", "id", "method"} & members.keys() and "type" in members
 
 

@@ -29,9 +29,7 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` is called with the exception that `send` raised, `given_up` with the reason to
-        disconnect.
-        """
+        """`failed` gets an exception of `send`, `given_up` the reason to disconnect."""
         self.congested = False
         self._send = send
         self._failed = failed
