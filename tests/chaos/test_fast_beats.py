@@ -1,4 +1,4 @@
-"""One timer for a whole connection: whatever comes together, it goes off for what it was set."""
+"""The single timer of a connection: heartbeats, head timeouts and keep-alive that coincide."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ def era(request: pytest.FixtureRequest) -> str:
 
 
 async def begin(line: Line, era: str) -> dict[str, str] | None:
-    """The headers of requests on this connection; None are those that stand alone."""
+    """Open a session if the era has one, and return the headers of its requests."""
     if era == "stateless":
         return None
     params = {"protocolVersion": "2025-11-25", "capabilities": {}}
@@ -54,14 +54,14 @@ def asks(session: dict[str, str] | None, params: dict[str, Any], number: int = 5
 
 
 def result(body: bytes) -> str:
-    """What the tool said, in JSON or behind other events."""
+    """Return the text of a tool's result, from JSON or the last event of a stream."""
     if not body.startswith(b"{"):
         events = [line[5:] for line in body.split(b"\n") if line.startswith(b"data:")]
         body = events[-1]
     return str(json.loads(body)["result"]["content"][0]["text"])
 
 
-async def test_a_silent_call_with_others_behind_it_goes_on(lane: bool, era: str) -> None:
+async def test_a_slow_call_with_pipelined_requests_sends_heartbeats(lane: bool, era: str) -> None:
     desk = Desk()
     async with (
         serving(make_server(desk), heartbeat=BEAT, fast_path=lane) as web,
@@ -73,7 +73,7 @@ async def test_a_silent_call_with_others_behind_it_goes_on(lane: bool, era: str)
             await desk.started.wait()
         line.send(asks(session, ADD, 3) + asks(session, ADD, 4))
         async with asyncio.timeout(5):
-            start = await line.reader.readuntil(b": ")  # of the head
+            start = await line.reader.readuntil(b": ")  # in the head
             start += await line.reader.readuntil(b"\n:")  # the first heartbeat
         assert start.startswith(b"HTTP/1.1 200")
         desk.go_on.set()
@@ -85,7 +85,7 @@ async def test_a_silent_call_with_others_behind_it_goes_on(lane: bool, era: str)
 
 
 def punctual_server() -> MCPServer:
-    """Its tool is done in the very turn of the loop in which the heartbeat is due."""
+    """Return a server whose tool ends in the loop iteration in which the heartbeat is due."""
     server = make_server()
 
     @server.tool()
@@ -104,7 +104,7 @@ def punctual_server() -> MCPServer:
 
 
 @pytest.mark.parametrize("chatty", [True, False], ids=["chatty", "plain"])
-async def test_nothing_follows_an_answer_that_comes_with_a_heartbeat(
+async def test_no_data_follows_a_response_that_coincides_with_a_heartbeat(
     lane: bool, era: str, chatty: bool, loop_kind: str
 ) -> None:
     async with (
@@ -122,10 +122,10 @@ async def test_nothing_follows_an_answer_that_comes_with_a_heartbeat(
             assert (await line.answer()).text == "3"
 
 
-async def test_blank_lines_between_requests_hurry_nobody(
+async def test_blank_lines_between_requests_do_not_cause_a_timeout(
     lane: bool, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They begin the time that a head may take; the request behind them ends it."""
+    """Blank lines start the timer of a head; the following request must stop it."""
     monkeypatch.setattr(connection, "HEAD_TIME", 0.1)
     async with serving(make_server(), fast_path=lane) as web, line_to(web) as line:
         session = await begin(line, era)
@@ -142,11 +142,11 @@ async def test_blank_lines_between_requests_hurry_nobody(
         assert (await line.answer()).text == "3"
 
 
-async def test_a_request_that_comes_when_time_is_up_is_answered_or_not_read(
+async def test_a_request_at_the_keep_alive_timeout_is_answered_or_not_read(
     lane: bool, era: str, monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
     monkeypatch.setattr(run_http, "KEEP_ALIVE", 0.03)
-    monkeypatch.setattr(run_http, "round", float, raising=False)  # not to whole seconds
+    monkeypatch.setattr(run_http, "round", float, raising=False)  # no rounding to whole seconds
     dice = random.Random(5)
     answered = closed = 0
     async with serving(make_server(), fast_path=lane) as web:
@@ -156,7 +156,8 @@ async def test_a_request_that_comes_when_time_is_up_is_answered_or_not_read(
             async with line_to(web) as line:
                 line.send(asks(session, ADD, number * 2))
                 assert (await line.answer()).text == "3"
-                time.sleep(0.03 + dice.uniform(-0.004, 0.002))  # nobody looks meanwhile
+                # the event loop is blocked meanwhile
+                time.sleep(0.03 + dice.uniform(-0.004, 0.002))
                 if line.writer.is_closing():
                     continue
                 line.send(asks(session, ADD, number * 2 + 1))
@@ -170,10 +171,10 @@ async def test_a_request_that_comes_when_time_is_up_is_answered_or_not_read(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
-async def test_a_server_that_ends_answers_or_hangs_up(
+async def test_a_stopping_server_answers_or_closes_every_connection(
     lane: bool, era: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls under way have their time; then their connections end, and nobody waits for ever."""
+    """Calls in progress get a grace period; then their connections are closed."""
     monkeypatch.setattr(run_http, "GRACE", 1)
     desk, stuck = Desk(), Desk()
     server = make_server(desk)
@@ -206,7 +207,7 @@ async def test_a_server_that_ends_answers_or_hangs_up(
         if era == "stateless":
             assert (got.status, got.fields["connection"], got.text) == (200, "close", "waited")
             assert (await second.answer()).status == 503
-        else:  # sessions end first, and with them what is under way
+        else:  # sessions end first, together with their calls
             assert got.status == 202
             assert (await second.answer()).status == 202
         assert await first.closed()
@@ -216,7 +217,7 @@ async def test_a_server_that_ends_answers_or_hangs_up(
                 await running
 
 
-async def test_whoever_knows_the_tokens_may_fail(lane: bool) -> None:
+async def test_an_error_of_the_token_verifier_is_answered_with_500(lane: bool) -> None:
     fails = False
 
     def verify(token: str) -> str | None:

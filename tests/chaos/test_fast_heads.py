@@ -1,4 +1,4 @@
-"""Heads that were read once, and what is nearly the same: the lane understands nothing else."""
+"""Cached request heads, and heads that differ slightly: the fast path treats both like ASGI."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 from tests.support.http_server import Web, make_server, serving
 from tests.support.raw_http_client import ADD, Got, Line, line_to, request
 
-FLUSH = b"\x00" * 20_000  # no part of any request: completes what is open, and ends the connection
+FLUSH = b"\x00" * 20_000  # not part of any request: completes an open one and ends the connection
 GOOD = request(ADD)
 HEAD, _, BODY = GOOD.partition(b"\r\n\r\n")
 HEAD += b"\r\n\r\n"
@@ -29,9 +29,9 @@ async def both_ways(**options: Any) -> AsyncIterator[tuple[Web, Web]]:
 
 
 async def send(line: Line, pieces: Iterable[bytes]) -> None:
-    """Each of them a piece of its own for the server, which shares our loop."""
+    """Send each piece in its own write, so that the server in this loop reads them separately."""
     for piece in pieces:
-        if line.writer.is_closing():  # they have hung up on us
+        if line.writer.is_closing():  # the server has closed the connection
             break
         line.send(piece)
         for _ in range(4):
@@ -39,7 +39,7 @@ async def send(line: Line, pieces: Iterable[bytes]) -> None:
 
 
 async def heard(web: Web, pieces: list[bytes], known: bytes = GOOD) -> list[tuple[int, Any]]:
-    """All that is answered to these pieces behind a request that is known by then."""
+    """Return the responses to these pieces, sent after a request whose head is cached by then."""
     async with line_to(web) as line:
         for _ in range(2):
             line.send(known)
@@ -50,7 +50,8 @@ async def heard(web: Web, pieces: list[bytes], known: bytes = GOOD) -> list[tupl
             while (got := await line.answer()).status:
                 answers.append((got.status, said(got)))
         if len(answers) > 1 and answers[-1][0] == 400:
-            del answers[-1]  # what ended it, which need not be said behind an answer
+            # the error that ended the connection, which is optional after a response
+            del answers[-1]
         return answers
 
 
@@ -67,7 +68,7 @@ async def assert_same(webs: tuple[Web, Web], what: Any, pieces: list[bytes]) -> 
 
 
 def nearly() -> dict[str, bytes]:
-    """The known request, but for one thing."""
+    """Return variants of the cached request that differ in one detail."""
 
     def changed(old: bytes, new: bytes) -> bytes:
         assert old in HEAD, old
@@ -123,7 +124,7 @@ def nearly() -> dict[str, bytes]:
     }
 
 
-async def test_what_is_nearly_a_known_head_is_none() -> None:
+async def test_heads_that_differ_from_a_cached_head_are_parsed() -> None:
     async with both_ways() as webs:
         for what, data in nearly().items():
             await assert_same(webs, what, [data])
@@ -138,24 +139,24 @@ async def test_a_known_request_in_two_pieces_is_the_same_request() -> None:
             assert await heard(webs[0], pieces) == [expected], cut
             if cut % 4:
                 continue
-            # Neither of them is a request by itself, though the rest of one was read before.
+            # The rest is not a request by itself, although it was read as part of one before.
             again = [*pieces, GOOD[cut:]]
             answers = await heard(webs[0], again)
             assert [status for status, _ in answers] == [200] or answers[1:] == [], (cut, answers)
 
 
-async def test_the_rest_of_a_head_is_no_head() -> None:
-    """A piece that begins inside of a request means something else where one begins."""
+async def test_the_rest_of_a_head_is_not_accepted_as_a_head() -> None:
+    """A piece from the middle of a request has another meaning at the start of one."""
     async with both_ways() as webs:
         for name in (b"Host", b"Mcp-Name", b"Content-Type", b"Accept", b"Content-Length"):
             cut = HEAD.index(name)
             rest = GOOD[cut:]
             answers = await assert_same(webs, name, [GOOD[:cut], rest, rest])
-            assert [status for status, _ in answers] == [200], name  # and hung up on
+            assert [status for status, _ in answers] == [200], name  # and the connection was closed
 
 
-async def test_the_end_of_a_body_is_no_part_of_the_next_head() -> None:
-    """Blank lines in front of a request are allowed; here they were the end of another's body."""
+async def test_the_end_of_a_body_is_not_part_of_the_next_head() -> None:
+    """Blank lines before a request are allowed; here they were the end of another body."""
     first = request(ADD, body=BODY + b"\r\n")
     wrong = request(ADD, body=BODY + b"  ").replace(b"Mcp-Name: add", b"Mcp-Name: sub")
     async with both_ways() as webs:
@@ -165,7 +166,7 @@ async def test_the_end_of_a_body_is_no_part_of_the_next_head() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_bytes_that_change_at_random_change_the_same_for_both(seed: int) -> None:
+async def test_random_changes_have_the_same_outcome_on_both_paths(seed: int) -> None:
     dice = random.Random(seed)
     alphabet = [b"\r", b"\n", b"\0", b" ", b"\t", b":", b",", b"0", b"9", b"a", b"\xff", b"\r\n"]
     async with both_ways() as webs:

@@ -1,4 +1,4 @@
-"""Requests that pass a relay without a task: nobody overtakes, and every answer has its owner."""
+"""Requests that a relay forwards without a task: they stay in order, with the right responses."""
 
 import asyncio
 import contextlib
@@ -30,19 +30,19 @@ def waits(request: pytest.FixtureRequest) -> bool:
 
 
 class Stubborn:
-    """Holds back that a request was cancelled."""
+    """An interceptor that blocks cancellations."""
 
     def __init__(self, waits: bool) -> None:
         self.waits = waits
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == CANCELLED:
-            raise RpcError(-1, "it goes on")
+            raise RpcError(-1, "cancellation is blocked")
         return await proceed(exchange)
 
 
 @pytest.mark.parametrize("first_ends_first", [True, False])
-async def test_an_id_that_is_used_again_gets_the_answer_to_its_own_request(
+async def test_a_reused_id_gets_the_response_to_its_own_request(
     waits: bool, first_ends_first: bool
 ) -> None:
     async with scene(interceptors=[Stubborn(waits)]) as place:
@@ -57,7 +57,7 @@ async def test_an_id_that_is_used_again_gets_the_answer_to_its_own_request(
             sent.append(request)
             if what == "first":
                 client.tell(CANCELLED, {"requestId": 7})
-                await client.sync()  # it was held back
+                await client.sync()  # wait until the cancellation was blocked
         for request in sent if first_ends_first else reversed(sent):
             server.reply(request, {"content": [], "of": request["params"]["name"]})
         assert (await client.answer_to(7))["result"]["of"] == "second"
@@ -66,7 +66,7 @@ async def test_an_id_that_is_used_again_gets_the_answer_to_its_own_request(
 
 
 class Clumsy:
-    """Breaks when it should clean up."""
+    """An interceptor that raises an error when it is cancelled."""
 
     waits = False
 
@@ -77,7 +77,7 @@ class Clumsy:
             raise ValueError("could not clean up") from None
 
 
-async def test_an_interceptor_that_breaks_when_a_client_leaves_holds_up_nobody(
+async def test_an_interceptor_that_fails_on_disconnect_does_not_block_other_clients(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with scene(interceptors=[Clumsy()]) as place:
@@ -88,7 +88,7 @@ async def test_an_interceptor_that_breaks_when_a_client_leaves_holds_up_nobody(
             client.ask("tools/call", {"name": str(n)})
             ids.add((await server.method("tools/call"))["id"])
         await client.close()
-        for _ in range(3):  # each of them is cancelled at the server
+        for _ in range(3):  # each call is cancelled at the server
             note = await server.method(CANCELLED)
             ids.remove(note["params"]["requestId"])
         assert ids == set()
@@ -102,7 +102,7 @@ async def test_an_interceptor_that_breaks_when_a_client_leaves_holds_up_nobody(
 
 
 class Slow:
-    """A server that reads only when it is told to."""
+    """A server that reads only when the test allows it."""
 
     def __init__(self) -> None:
         self.reads = asyncio.Event()
@@ -158,7 +158,7 @@ class Looks:
 
 @pytest.mark.parametrize("interceptors", [(), (Looks(),)], ids=["bare", "looked at"])
 @pytest.mark.parametrize("size", [20_000, 60_000])
-async def test_nobody_overtakes_those_who_wait_for_a_slow_server(
+async def test_requests_to_a_slow_server_stay_in_order(
     interceptors: Any, size: int, loop_kind: str
 ) -> None:
     slow = Slow()
@@ -208,8 +208,8 @@ async def swallow(client: Client) -> None:
         pass
 
 
-async def test_those_who_wait_for_their_turn_get_it_though_nobody_before_them_began() -> None:
-    """Asked and cancelled in one breath: whoever waited behind them is not forgotten."""
+async def test_requests_queued_behind_cancelled_ones_are_served() -> None:
+    """Send and cancel requests in one chunk; the requests queued behind them must still run."""
     server = MCPServer("turns", rate_limit_rate=0)
 
     @server.tool()

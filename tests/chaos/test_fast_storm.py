@@ -1,7 +1,7 @@
-"""Many clients at once over HTTP, who leave, cancel, hurry and repeat themselves.
+"""Many concurrent clients over HTTP that disconnect, cancel, pipeline and repeat requests.
 
-Every request that was delivered has one answer, which is its own, behind what was told about it;
-and afterwards nothing is left. All of it with and without what makes most requests quick.
+Every delivered request gets exactly one response, its own, after its notifications, and no state is
+left afterwards. Each scenario runs with and without the fast path.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ CLIENTS, STEPS = 8, 25
 
 
 class Raw:
-    """A bare server: it answers early, late, twice, or not at all, and may hang up."""
+    """A bare server that answers early, late, twice or never, and may close the connection."""
 
     def __init__(self, era: str) -> None:
         self.era = era
@@ -118,7 +118,7 @@ def direct_server() -> MCPServer:
 
 
 class Looking:
-    """Looks at everything; whether it waits changes all the time."""
+    """An interceptor that passes everything on and may change whether it waits."""
 
     def __init__(self, kind: str, dice: random.Random) -> None:
         self._kind = kind
@@ -149,7 +149,7 @@ async def target(behind: str, looking: str, dice: random.Random) -> AsyncIterato
 
 
 class Client:
-    """One of many: whatever it hears is checked."""
+    """One of many clients, which checks every message that it receives."""
 
     def __init__(self, web: Web, n: int, era: str, behind: str, dice: random.Random) -> None:
         self.web, self.name, self.era, self.behind, self.dice = web, f"c{n}", era, behind, dice
@@ -170,7 +170,7 @@ class Client:
             await self.tell({"method": "notifications/initialized"})
 
     async def tell(self, message: dict[str, Any]) -> None:
-        """On a connection of its own."""
+        """Send a notification on a separate connection."""
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
         async with line_to(self.web) as line:
             line.send(request(body=body, session=self.session))
@@ -204,7 +204,7 @@ class Client:
         assert all(note["params"]["message"] == who for note in told), (told, who)
         error = answer.get("error")
         if error is not None and self.behind != "direct" and error["message"].startswith("server "):
-            return  # somebody made the server hang up on all of us
+            return  # another client made the server close its connection
         if kind == "fail" and self.behind != "direct":
             assert (error or {}).get("message") == who, answer
         elif error is None:
@@ -230,7 +230,7 @@ class Client:
             await self._lines.aclose()
 
     async def several(self) -> None:
-        """One request behind the other, without waiting."""
+        """Send several requests without waiting for the responses."""
         sent = []
         for _ in range(self.dice.choice((1, 1, 1, 2, 4))):
             kind = self.dice.choice(KINDS)
@@ -251,7 +251,7 @@ class Client:
         self.check(await self.line.answer(), kind, number, who, (200,))
 
     async def leave(self) -> None:
-        """In the middle of a head, a body, or a call."""
+        """Disconnect within a head, within a body, or during a call."""
         _, _, data = self.call(self.dice.choice(("echo", "chatty", "late", "never")))
         self.line.send(data[: self.dice.choice((20, len(data) - 5, len(data)))])
         for _ in range(self.dice.randrange(4)):
@@ -259,7 +259,7 @@ class Client:
         await self.connect()
 
     async def give_up(self) -> None:
-        """Whoever is behind us may have gone when the answer is due."""
+        """Make the upstream server close its connection before the response."""
         if self.behind == "direct":
             return
         if self.dice.random() < 0.3:
@@ -268,7 +268,7 @@ class Client:
             self.check(await self.line.answer(), "die", number, who, (200,))
 
     async def cancel(self) -> None:
-        """Before the answer, behind it, or at the same time."""
+        """Cancel before the response, after it, or at the same time."""
         kind = self.dice.choice(("never", "late", "echo", "chatty"))
         number, who, data = self.call(kind)
         self.line.send(data)
@@ -277,16 +277,16 @@ class Client:
         told = {"method": "notifications/cancelled", "params": {"requestId": number}}
         await self.tell(told)
         if kind == "never":
-            await self.tell(told)  # it may have come before what it is about
+            await self.tell(told)  # the first one may have arrived before the request
         got = await self.line.answer()
         if got.status == 200 and got.fields.get("content-type") == "text/event-stream":
             cut = [note for note in messages(got) if "id" not in note]
             if len(cut) == len(messages(got)):
-                return  # told of progress, then cancelled
+                return  # progress was sent before the cancellation
         self.check(got, kind, number, who, (200, 202))
 
     async def repeat(self) -> None:
-        """The same id while it is in use: one of the two is refused."""
+        """Use an id twice at the same time: one of the requests may be rejected."""
         number, who, data = self.call("late")
         async with line_to(self.web) as other:
             self.line.send(data)
@@ -298,7 +298,7 @@ class Client:
         assert sorted(one.status for one in got) in ([200, 200], [200, 400])
 
     async def end(self) -> None:
-        """The session ends during a call."""
+        """End the session during a call."""
         kind = self.dice.choice(("never", "late", "chatty"))
         _, _, data = self.call(kind)
         self.line.send(data)
@@ -316,7 +316,7 @@ class Client:
         self.session = None
 
     async def asked(self) -> None:
-        """A question comes before the answer to a call that seemed to be a plain one."""
+        """Answer an elicitation that arrives before the response to a call."""
         await self.delete()
         body = json.dumps(introduction(elicitation={"form": {}})).encode()
         async with line_to(self.web) as line:
@@ -351,7 +351,7 @@ def messages(got: Got) -> list[Any]:
 
 
 def alive() -> list[Any]:
-    """Calls that somebody still holds."""
+    """Return the calls that are still referenced."""
     gc.collect()
     return [
         one
@@ -382,7 +382,7 @@ async def storm(behind: str, looking: str, lane: bool) -> None:
                     group.create_task(client.run())
             assert all(client.answered >= STEPS / 4 for client in clients)
             if isinstance(served, Relay):
-                async with asyncio.timeout(10):  # those who have left are seen to be gone
+                async with asyncio.timeout(10):  # wait until the disconnected clients were noticed
                     while served._sessions_by_peer or any(
                         connection.calls for connection in served.pool.connections
                     ):
@@ -390,14 +390,14 @@ async def storm(behind: str, looking: str, lane: bool) -> None:
 
 
 @pytest.mark.parametrize(("behind", "looking", "lane"), SCENES)
-async def test_everybody_gets_what_is_theirs_and_nothing_is_left(
+async def test_every_client_gets_its_own_responses_and_no_call_is_left(
     behind: str, looking: str, lane: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.ERROR, "fairlead")  # what is logged holds on to where it came from
-    others = alive()  # of tests before this one, whose log records pytest keeps
+    caplog.set_level(logging.ERROR, "fairlead")  # log records keep references to their origin
+    others = alive()  # of earlier tests, whose log records pytest keeps
     await asyncio.create_task(storm(behind, looking, lane))
     assert [record.getMessage() for record in caplog.records] == []
-    for _ in range(20):  # the loop has yet to forget timers that were cancelled
+    for _ in range(20):  # the loop still has to drop cancelled timers
         if len(alive()) <= len(others):
             break
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Our client at servers that break the rules of HTTP, of events or of the protocol."""
+"""Our client against servers that violate HTTP, server-sent events or the protocol."""
 
 import asyncio
 import gzip
@@ -47,7 +47,7 @@ def tool_of(call: Call) -> str:
 
 
 def first_bad(bad: Rest) -> Rest:
-    """The tool `bad` is answered as the test says, all else properly."""
+    """Handle the tool `bad` with `bad` and answer every other call correctly."""
 
     async def rest(call: Call) -> None:
         if tool_of(call) == "bad":
@@ -61,7 +61,7 @@ def first_bad(bad: Rest) -> Rest:
 async def fails_alone(
     era: str, bad: Rest, error: type[Exception], match: str | None = None
 ) -> RawServer:
-    """The call fails with this error, within the time limit, and the next one is fine."""
+    """Check that the call fails in time, is sent only once, and that the next one succeeds."""
     async with raw_server(SERVERS[era](first_bad(bad))) as server:
         async with MCPClient.connect_http(server.url, QUICK) as client:
             began = time.monotonic()
@@ -77,7 +77,7 @@ async def fails_alone(
 
 
 @ERAS
-async def test_an_event_that_never_ends_times_out_and_is_hung_up_on(era: str) -> None:
+async def test_an_event_that_never_ends_times_out_and_the_connection_is_closed(era: str) -> None:
     hung_up = asyncio.Event()
 
     async def bad(call: Call) -> None:
@@ -91,7 +91,7 @@ async def test_an_event_that_never_ends_times_out_and_is_hung_up_on(era: str) ->
 
 
 @ERAS
-async def test_comments_without_end_do_not_count_as_an_answer(era: str) -> None:
+async def test_endless_comments_do_not_prevent_the_timeout(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.begin_events()
         while True:
@@ -102,7 +102,7 @@ async def test_comments_without_end_do_not_count_as_an_answer(era: str) -> None:
 
 
 @ERAS
-async def test_a_stream_that_ends_within_a_character(era: str) -> None:
+async def test_a_stream_that_ends_within_a_character_fails_the_call(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.begin_events()
         await call.chunk('data: {"jsonrpc":"2.0","id":7,"result":{"x":"ü'.encode()[:-1])
@@ -112,7 +112,7 @@ async def test_a_stream_that_ends_within_a_character(era: str) -> None:
 
 
 @ERAS
-async def test_a_character_may_come_in_two_pieces(era: str) -> None:
+async def test_a_character_may_be_split_between_chunks(era: str) -> None:
     async def rest(call: Call) -> None:
         answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": said("grün €")}
         event = f"data: {json.dumps(answer, ensure_ascii=False)}\n\n".encode()
@@ -126,7 +126,7 @@ async def test_a_character_may_come_in_two_pieces(era: str) -> None:
             assert (await client.call("t")).text == "grün €"
 
 
-async def test_a_stream_cut_within_a_character_is_taken_up_again() -> None:
+async def test_a_stream_cut_within_a_character_is_resumed() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         if call.rpc == "GET":
@@ -163,7 +163,9 @@ async def test_a_stream_cut_within_a_character_is_taken_up_again() -> None:
         ("text/event-stream", '{"jsonrpc":"2.0"}'),
     ],
 )
-async def test_a_good_status_with_something_else(era: str, kind: str, body: str) -> None:
+async def test_a_success_status_with_an_invalid_body_fails_the_call(
+    era: str, kind: str, body: str
+) -> None:
     async def bad(call: Call) -> None:
         await call.answer(200, body, Content_Type=kind)
 
@@ -172,7 +174,7 @@ async def test_a_good_status_with_something_else(era: str, kind: str, body: str)
 
 @ERAS
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_answer_to_another_question_is_none(era: str, streamed: bool) -> None:
+async def test_a_response_to_another_request_is_ignored(era: str, streamed: bool) -> None:
     async def bad(call: Call) -> None:
         answer = {"jsonrpc": "2.0", "id": "somebody else's", "result": said("wrong")}
         if streamed:
@@ -186,7 +188,7 @@ async def test_an_answer_to_another_question_is_none(era: str, streamed: bool) -
 
 
 @ERAS
-async def test_the_first_of_two_answers_counts(era: str) -> None:
+async def test_the_first_of_two_responses_counts(era: str) -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.result_event(said("first"))
@@ -199,7 +201,7 @@ async def test_the_first_of_two_answers_counts(era: str) -> None:
                 assert (await client.call("t")).text == "first"
 
 
-async def test_answers_that_come_after_we_gave_up_are_harmless() -> None:
+async def test_responses_after_the_timeout_are_ignored() -> None:
     late = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -228,7 +230,7 @@ async def test_answers_that_come_after_we_gave_up_are_harmless() -> None:
 
 
 @ERAS
-async def test_a_body_that_trickles_in_has_the_time_of_its_request(era: str) -> None:
+async def test_a_trickling_body_is_limited_by_the_timeout_of_its_request(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
         await call.raw(b"Content-Length: 100000\r\n\r\n{")
@@ -240,7 +242,7 @@ async def test_a_body_that_trickles_in_has_the_time_of_its_request(era: str) -> 
 
 
 @ERAS
-async def test_headers_that_never_end(era: str) -> None:
+async def test_endless_headers_fail_the_call(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.raw(b"HTTP/1.1 200 OK\r\n")
         while True:
@@ -251,7 +253,7 @@ async def test_headers_that_never_end(era: str) -> None:
 
 
 @ERAS
-async def test_to_be_continued_for_ever(era: str) -> None:
+async def test_endless_100_continue_responses_fail_the_call(era: str) -> None:
     async def bad(call: Call) -> None:
         while True:
             await call.raw(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -262,8 +264,8 @@ async def test_to_be_continued_for_ever(era: str) -> None:
 
 @ERAS
 @pytest.mark.parametrize("how", ["reset", "too little", "too much", "no chunk", "bad chunk"])
-async def test_a_body_that_is_not_as_long_as_it_says(era: str, how: str) -> None:
-    """The call is not repeated: the server may have made it."""
+async def test_a_body_with_a_wrong_length_fails_the_call(era: str, how: str) -> None:
+    """The call is not repeated, because the server may have executed it."""
 
     async def bad(call: Call) -> None:
         body = json.dumps({"jsonrpc": "2.0", "id": call.message["id"], "result": said("?")})
@@ -283,7 +285,9 @@ async def test_a_body_that_is_not_as_long_as_it_says(era: str, how: str) -> None
 
 @ERAS
 @pytest.mark.parametrize("status", [500, 502, 503])
-async def test_a_refusal_with_a_bomb_in_it(era: str, status: int) -> None:
+async def test_a_compression_bomb_in_an_error_response_is_not_expanded(
+    era: str, status: int
+) -> None:
     bomb = gzip.compress(b" " * 50_000_000)
 
     async def bad(call: Call) -> None:
@@ -293,7 +297,7 @@ async def test_a_refusal_with_a_bomb_in_it(era: str, status: int) -> None:
 
 
 @ERAS
-async def test_a_body_that_was_not_packed_as_it_says(era: str) -> None:
+async def test_a_body_with_a_wrong_content_encoding_fails_the_call(era: str) -> None:
     async def bad(call: Call) -> None:
         await call.answer(200, "{}", Content_Encoding="gzip", Content_Type="application/json")
 
@@ -305,7 +309,7 @@ async def test_a_body_that_was_not_packed_as_it_says(era: str) -> None:
 
 @ERAS
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_secret_stays_with_whom_it_was_meant_for(era: str, status: int) -> None:
+async def test_secrets_are_not_sent_to_the_target_of_a_redirect(era: str, status: int) -> None:
     async def listening(call: Call) -> None:
         await call.result(said("stolen"))
 
@@ -332,8 +336,8 @@ async def test_a_secret_stays_with_whom_it_was_meant_for(era: str, status: int) 
 @pytest.mark.parametrize(
     "session", ["\xe9t\xe9", "with blank", "tab\there", "\x7f", "", "x" * 20_000, "a, b", '"q"']
 )
-async def test_strange_session_ids(session: str) -> None:
-    """What is no proper id is none; what is one is sent back as it came."""
+async def test_unusual_session_ids_are_ignored_or_sent_back_unchanged(session: str) -> None:
+    """Invalid ids are ignored; valid ones are sent back unchanged."""
 
     async def rest(call: Call) -> None:
         await call.result(said("fine"))
@@ -359,13 +363,13 @@ async def test_strange_session_ids(session: str) -> None:
             async with MCPClient.connect_http(server.url, QUICK) as client:
                 assert (await client.call("t")).text == "fine"
         except TransportError:
-            assert session == "\x7f"  # a character that no header may have
+            assert session == "\x7f"  # a character that is not allowed in headers
             return
         sent = {c.headers.get("mcp-session-id") for c in server.of("tools/call")}
         assert sent == ({session} if proper else {None})
 
 
-async def test_a_listening_stream_that_always_ends_is_not_opened_in_a_circle() -> None:
+async def test_a_listening_stream_that_keeps_ending_is_reopened_with_a_delay() -> None:
     async def scene(how: str) -> None:
         async def rest(call: Call) -> None:
             if call.rpc != "GET":
@@ -391,7 +395,7 @@ async def test_a_listening_stream_that_always_ends_is_not_opened_in_a_circle() -
 
 
 @ERAS
-async def test_a_server_that_goes_away_and_comes_back(era: str) -> None:
+async def test_a_restarted_server_is_used_again(era: str) -> None:
     async def rest(call: Call) -> None:
         if era == "handshake" and call.headers.get("mcp-session-id") != sessions[-1]:
             await call.answer(404)
@@ -426,14 +430,14 @@ async def test_a_server_that_goes_away_and_comes_back(era: str) -> None:
     await back.stop()
 
 
-# Anything
+# Random changes
 
 
 @ERAS
-async def test_whatever_is_answered_ends_the_call(
+async def test_any_mutated_response_ends_the_call(
     era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bytes of good answers, with something done to them."""
+    """Send valid responses with random changes."""
 
     rng = random.Random(5)
 

@@ -1,4 +1,4 @@
-"""A loop may end in the midst of anything: all tasks are cancelled at once, in any order."""
+"""An event loop that ends during requests: all tasks are cancelled at once, in any order."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ kept[0].close()
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_server_ends_with_its_loop(loop: str) -> None:
-    """uvloop would never close, if it has to warn of something and warnings are errors."""
+    """uvloop would never close if it emits a warning and warnings are errors."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM.replace("LOOP", loop)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
     assert (done.stdout, done.stderr) == ("tidied up\nfailed as it should\n", "")

@@ -1,4 +1,4 @@
-"""A manager whose servers are ports: closed, dumb, talking nonsense, cut off and restarted."""
+"""A manager whose servers are network ports: closed, silent, invalid, cut off and restarted."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ def _forget_verdicts() -> None:
 
 
 class Web:
-    """A server over HTTP in a process of its own, always on the same port."""
+    """An HTTP server in its own process, always on the same port."""
 
     def __init__(self, folder: Path) -> None:
         self._program = folder / "web_program.py"
@@ -69,7 +69,7 @@ class Web:
         self._process: asyncio.subprocess.Process | None = None
 
     def entry(self, kind: str) -> dict[str, Any]:
-        """Of this server, reached in one of its ways."""
+        """Return the configuration entry of this server for one of its transports."""
         match kind:
             case "sse":
                 return {"type": "sse", "url": self.url.replace("/mcp", "/sse")}
@@ -118,7 +118,7 @@ def free_port() -> int:
 async def port(
     talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[int]:
-    """A port on which every connection is met with this."""
+    """Listen on a port and handle every connection with `talk`."""
     lines: set[asyncio.StreamWriter] = set()
 
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -182,7 +182,7 @@ BAD = {
 
 
 @pytest.mark.covers("HST-03", "QUA-04")
-async def test_ports_that_are_no_servers_cost_their_own_limit_and_nobody_else(
+async def test_ports_without_a_server_time_out_without_affecting_other_servers(
     tmp_path: Path,
 ) -> None:
     calm = Rough(tmp_path, "calm")
@@ -200,7 +200,7 @@ async def test_ports_that_are_no_servers_cost_their_own_limit_and_nobody_else(
         async with MCPManager(config=QUICK) as manager:
             began = time.monotonic()
             loaded = await manager.connect_servers(entries)
-            assert time.monotonic() - began < 5.0  # of which the limit is one
+            assert time.monotonic() - began < 5.0  # including the limit of one second
             assert loaded.connected_servers == ["calm"]
             assert {error["path"] for error in loaded.errors} == {
                 f"mcp:{name}" for name in entries if name != "calm"
@@ -217,9 +217,7 @@ async def test_ports_that_are_no_servers_cost_their_own_limit_and_nobody_else(
 
 @pytest.mark.covers("HST-20", "HST-24")
 @pytest.mark.parametrize("kind", ["http", "session", "sse", "websocket"])
-async def test_a_server_elsewhere_that_is_restarted_is_there_again(
-    tmp_path: Path, kind: str
-) -> None:
+async def test_a_restarted_remote_server_is_reconnected(tmp_path: Path, kind: str) -> None:
     ours = tmp_path / "ours"
     ours.mkdir()
     calm = Rough(ours, "calm")
@@ -235,7 +233,7 @@ async def test_a_server_elsewhere_that_is_restarted_is_there_again(
             assert said.startswith('MCP error: server "web" is not connected: ')
             assert time.monotonic() - began < 5
             supervisor = manager.describe()["web"]
-            # However often it is tried: what is elsewhere may be away for long.
+            # Retries are unlimited, because a remote server may be unavailable for a long time.
             for _ in range(8):
                 assert (await run(manager, "mcp_web_whoami")).startswith("MCP error: ")
             assert supervisor.state == "reconnecting"
@@ -249,7 +247,7 @@ async def test_a_server_elsewhere_that_is_restarted_is_there_again(
 
 
 @pytest.mark.covers("HST-20", "HST-30")
-async def test_a_server_that_forgot_our_session_is_asked_again_for_everything(
+async def test_lists_and_subscriptions_are_restored_after_a_lost_session(
     tmp_path: Path,
 ) -> None:
     heard: list[tuple[str, str]] = []
@@ -264,16 +262,16 @@ async def test_a_server_that_forgot_our_session_is_asked_again_for_everything(
             await run(manager, "mcp_web_grow")
             await until(lambda: manager.get_tool("mcp_web_extra_3") is not None)
             await server.kill()
-            await server.start()  # before anybody noticed: its session is a 404 now
+            await server.start()  # before the loss is noticed: its session is a 404 now
             assert await run(manager, "mcp_web_whoami") == server.pid
             assert manager.describe()["web"].generation == 1
-            await until(lambda: manager.get_tool("mcp_web_extra_3") is None)  # listed anew
+            await until(lambda: manager.get_tool("mcp_web_extra_3") is None)  # listed again
             heard.clear()
             await until_told(manager, heard)
 
 
 async def until_told(manager: MCPManager, heard: list[tuple[str, str]]) -> None:
-    """Until a touch of the resource is heard of; restoring goes on beside the calls."""
+    """Touch the resource until its update is received; restoring runs concurrently with calls."""
     async with asyncio.timeout(10):
         while ("notifications/resources/updated", "note://one") not in heard:
             await run(manager, "mcp_web_touch")
@@ -281,12 +279,12 @@ async def until_told(manager: MCPManager, heard: list[tuple[str, str]]) -> None:
 
 
 class Proxy:
-    """Passes bytes on to a port, until it cuts all lines."""
+    """A proxy that forwards bytes to a port until it cuts all connections."""
 
     def __init__(self, to: int) -> None:
         self._to = to
         self._lines: set[asyncio.StreamWriter] = set()
-        self.listens = 0  # how often somebody asked for changes
+        self.listens = 0  # number of subscriptions/listen requests
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._to)
@@ -309,7 +307,7 @@ class Proxy:
 
 
 @pytest.mark.covers("HST-30")
-async def test_a_stream_of_changes_that_is_cut_is_opened_again_and_nothing_is_missed(
+async def test_a_cut_listen_stream_is_reopened_without_missing_changes(
     tmp_path: Path,
 ) -> None:
     async with web(tmp_path) as server, MCPManager(config=QUICK) as other:
@@ -319,12 +317,12 @@ async def test_a_stream_of_changes_that_is_cut_is_opened_again_and_nothing_is_mi
             url = f"http://127.0.0.1:{number}/mcp"
             await manager.connect_servers({"web": {"type": "http", "url": url}})
             assert proxy.listens == 1
-            for round_ in range(4):  # as a proxy does that ends what lasts too long
+            for round_ in range(4):  # like a proxy that ends long connections
                 proxy.cut()
-                await run(other, "mcp_web_grow")  # while nobody listens
+                await run(other, "mcp_web_grow")  # while no listen stream is open
                 await until(
                     lambda n=round_: manager.get_tool(f"mcp_web_extra_{3 + n}") is not None  # type: ignore[misc]
                 )
-            assert proxy.listens <= 1 + 4 * 2  # it is not pressed
+            assert proxy.listens <= 1 + 4 * 2  # no busy loop of reconnections
             assert manager.describe()["web"].generation == 1
             assert (await run(manager, "mcp_web_whoami")) == server.pid

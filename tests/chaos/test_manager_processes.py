@@ -1,4 +1,4 @@
-"""A manager whose servers are killed, hang and crash at every stage; the others never notice."""
+"""A manager whose servers are killed, hang and crash at every stage, without affecting others."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ def _forget_verdicts() -> None:
 
 
 class Neighbour:
-    """A server to which nothing happens: it has to stay who it is."""
+    """A server that must keep its connection while others fail."""
 
     def __init__(self, folder: Path) -> None:
         self.entry = Rough(folder, "calm").entry
@@ -44,7 +44,9 @@ class Neighbour:
 async def scene(
     folder: Path, *rough: Rough, startup: str = "wait", **options: object
 ) -> AsyncIterator[MCPManager]:
-    """A manager with these servers and a neighbour, who is well in the end, and nothing is left."""
+    """Run a manager with these servers and a neighbour, and check the neighbour and leaks at the
+    end.
+    """
     neighbour = Neighbour(folder)
     async with nothing_left(folder), MCPManager(**options) as manager:  # type: ignore[arg-type]
         await manager.connect_servers({"calm": neighbour.entry})
@@ -55,25 +57,26 @@ async def scene(
 
 
 @pytest.mark.covers("HST-03", "HST-24", "HST-59")
-async def test_a_server_that_is_killed_while_it_connects_has_failed_and_says_why(
+async def test_a_server_killed_during_connect_fails_with_a_reason(
     tmp_path: Path,
 ) -> None:
     server = Rough(tmp_path, "a", {"hang": "server/discover"}, {"hang": "initialize"}, {})
     async with scene(tmp_path, server, startup="background") as manager:
         calling = asyncio.create_task(manager.wait_for_connection("a"))
         os.kill(await server.got("server/discover", 1), signal.SIGKILL)
-        # It may have died of a message it does not know, so it is started once more.
+        # A server may die of an unknown message, so it is started a second time.
         os.kill(await server.got("initialize", 2), signal.SIGKILL)
         with pytest.raises(ConnectFailed, match=r'^server "a" is not connected: .*SIGKILL'):
             await calling
         assert manager.describe()["a"].state == "failed"
         with pytest.raises(FairleadError, match="SIGKILL"):
-            await manager.wait_for_connection("a")  # at once: nobody tries by itself
+            # at once, without automatic retries
+            await manager.wait_for_connection("a")
         await manager.reconnect_server("a")
         assert (await run(manager, "mcp_a_whoami")) == f"a {server.pids[2]}"
 
 
-async def test_a_server_that_is_killed_while_it_lists_is_tried_again_if_it_ever_worked(
+async def test_a_server_killed_while_listing_is_retried_only_if_it_was_connected_before(
     tmp_path: Path,
 ) -> None:
     first = Rough(tmp_path, "first", {"die": "tools/list"})
@@ -84,15 +87,15 @@ async def test_a_server_that_is_killed_while_it_lists_is_tried_again_if_it_ever_
         later.kill()
         calling = asyncio.create_task(run(manager, "mcp_later_whoami"))
         os.kill(await later.got("tools/list", 2), signal.SIGKILL)
-        assert "SIGKILL" in await calling  # it waited for that attempt, and not for all others
+        assert "SIGKILL" in await calling  # the call waited for one attempt only
         await until(lambda: len(later.pids) == 4)
         connection = await manager.wait_for_connection("later")
-        assert connection.generation == 2  # what never was connected does not count
+        assert connection.generation == 2  # failed attempts do not count
         assert await run(manager, "mcp_later_whoami") == f"later {later.pids[3]}"
 
 
 @pytest.mark.covers("DEC-11", "HST-55", "HST-24")
-async def test_calls_survive_kills_and_none_has_its_effect_twice(
+async def test_calls_survive_kills_and_no_call_is_executed_twice(
     tmp_path: Path, loop_kind: str
 ) -> None:
     server = Rough(tmp_path, "a")
@@ -113,7 +116,9 @@ async def test_calls_survive_kills_and_none_has_its_effect_twice(
         assert manager.describe()["a"].generation == len(server.pids)
 
 
-async def test_a_server_that_leaves_after_some_calls_is_there_for_the_next(tmp_path: Path) -> None:
+async def test_a_server_that_exits_after_some_calls_is_restarted_for_the_next(
+    tmp_path: Path,
+) -> None:
     server = Rough(tmp_path, "a", {"calls": 3})
     async with scene(tmp_path, server) as manager:
         texts = [await run(manager, "mcp_a_whoami") for _ in range(12)]
@@ -121,7 +126,7 @@ async def test_a_server_that_leaves_after_some_calls_is_there_for_the_next(tmp_p
 
 
 @pytest.mark.covers("HST-21")
-async def test_more_than_five_losses_are_a_crash_loop_until_somebody_says_otherwise(
+async def test_more_than_five_losses_suspend_a_server_until_it_is_reconnected(
     tmp_path: Path,
 ) -> None:
     events: list[StatusEvent] = []
@@ -136,7 +141,7 @@ async def test_more_than_five_losses_are_a_crash_loop_until_somebody_says_otherw
             await until(lambda: supervisor.generation > before)
 
         for times in (1, 2):
-            for _ in range(5):  # so many are forgiven
+            for _ in range(5):  # losses below the limit
                 await lost_and_back()
             assert (await run(manager, "mcp_a_whoami")).startswith("a ")
             await until(lambda: supervisor.state == "suspended")
@@ -147,10 +152,10 @@ async def test_more_than_five_losses_are_a_crash_loop_until_somebody_says_otherw
             assert events[-1].kind == "failed"
             assert not manager.get_tool("mcp_a_whoami").available  # type: ignore[union-attr]
             assert len(server.pids) == times * 6
-            await manager.reconnect_server("a")  # as good as new
+            await manager.reconnect_server("a")  # resets the count of losses
 
 
-async def test_a_program_that_cannot_be_started_again_is_given_up(tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_restarted_is_suspended(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a", {}, {"exit": 3})
     async with scene(tmp_path, server) as manager:
         supervisor = manager.describe()["a"]
@@ -159,7 +164,7 @@ async def test_a_program_that_cannot_be_started_again_is_given_up(tmp_path: Path
         while supervisor.state != "suspended":
             assert "MCP error: " in await run(manager, "mcp_a_whoami")
         assert "exited with code 3" in await run(manager, "mcp_a_whoami")
-        assert len(server.pids) <= 11  # each start may have been tried in two ways
+        assert len(server.pids) <= 11  # each start may have been tried in both eras
 
 
 @pytest.mark.covers("HST-43", "HST-23")
@@ -178,13 +183,13 @@ async def test_a_call_in_flight_ends_at_once_when_its_server_is_disconnected(
         assert 'server "a" was disconnected' in texts[0]
         assert "it was disconnected" in texts[1] or "was disconnected" in texts[1]
         assert manager.get_all_server_names() == ["calm"]
-        await leaving  # a process that ignores everything is killed in the end
+        await leaving  # a process that ignores signals is killed eventually
         assert time.monotonic() - began < 5
         assert len(deaf.pids) == 1
 
 
 @pytest.mark.covers("HST-45")
-async def test_whoever_ends_servers_may_be_cancelled_and_they_end_all_the_same(
+async def test_servers_end_even_if_their_disconnection_is_cancelled(
     tmp_path: Path,
 ) -> None:
     servers = [Rough(tmp_path, name, {"grandchild": True}) for name in "abc"]
@@ -195,12 +200,12 @@ async def test_whoever_ends_servers_may_be_cancelled_and_they_end_all_the_same(
                 await asyncio.sleep(0)
             ending.cancel()
             await asyncio.wait((ending,))
-        if "a" in manager.get_all_server_names():  # cancelled before it had begun
+        if "a" in manager.get_all_server_names():  # cancelled before it started
             await manager.disconnect_server("a")
         assert manager.get_all_server_names() == ["calm"]
 
 
-async def test_the_children_of_a_server_that_is_killed_go_with_it(tmp_path: Path) -> None:
+async def test_the_children_of_a_killed_server_are_ended(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a", {"grandchild": True})
     async with scene(tmp_path, server) as manager:
         server.kill()
@@ -211,7 +216,7 @@ async def test_the_children_of_a_server_that_is_killed_go_with_it(tmp_path: Path
 
 
 @pytest.mark.covers("HST-13", "HST-44", "QUA-04")
-async def test_what_hangs_while_connecting_costs_its_limit_and_not_a_moment_more(
+async def test_a_server_that_hangs_while_connecting_delays_startup_only_by_its_timeout(
     tmp_path: Path,
 ) -> None:
     stages = ("server/discover", "initialize", "tools/list")
@@ -224,13 +229,13 @@ async def test_what_hangs_while_connecting_costs_its_limit_and_not_a_moment_more
     async with scene(tmp_path, *hanging, config=config) as manager:
         assert time.monotonic() - began < 3.0
         states = {name: one.state for name, one in manager.describe().items()}
-        # A server that only cannot list its tools is connected; calls may well work.
+        # A server whose tools cannot be listed is still connected, because calls may work.
         assert states == {"calm": "connected", "h0": "failed", "h1": "failed", "h2": "connected"}
         assert "timed out after 700ms" in str(manager.describe()["h1"].error)
         assert "tools/list" in str(manager.describe()["h2"].tools_error)
 
 
-async def test_a_server_that_nobody_waits_for_any_more_holds_nobody_up(tmp_path: Path) -> None:
+async def test_disconnecting_a_hanging_server_ends_all_waits_for_it(tmp_path: Path) -> None:
     hanging = Rough(tmp_path, "a", {"hang": "initialize"})
     async with nothing_left(tmp_path), MCPManager() as manager:
         connecting = asyncio.create_task(manager.connect_servers({"a": hanging.entry}))
@@ -264,7 +269,7 @@ async def test_a_manager_that_closes_while_servers_start_leaves_nothing(
         assert loaded.errors == [{"path": "mcp:late", "error": "the manager is closed"}]
 
 
-async def test_a_start_may_be_given_up_at_any_moment(tmp_path: Path, loop_kind: str) -> None:
+async def test_a_start_can_be_cancelled_at_any_moment(tmp_path: Path, loop_kind: str) -> None:
     server = Rough(tmp_path, "a")
 
     async def give_up(seconds: float) -> None:
@@ -272,28 +277,28 @@ async def test_a_start_may_be_given_up_at_any_moment(tmp_path: Path, loop_kind: 
             async with asyncio.timeout(seconds):
                 await disconnect_server(await connect_to_server("a", server.entry))
 
-    async with nothing_left(tmp_path):  # nor is a pipe left to the garbage collector
+    async with nothing_left(tmp_path):  # pipes are also closed, not left to the garbage collector
         await asyncio.gather(*(give_up(n * 0.002) for n in range(60)))
 
 
 @pytest.mark.covers("HST-22")
-async def test_a_server_that_no_longer_answers_is_replaced(tmp_path: Path) -> None:
+async def test_an_unresponsive_server_is_replaced(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a")
     config = MCPClientConfig(timeout_seconds=0.3)
     rules = Rules(health_interval=0.1)
     async with scene(tmp_path, server, rules=rules, config=config) as manager:
-        os.kill(server.pids[0], signal.SIGSTOP)  # alive, with open pipes, and dumb
+        os.kill(server.pids[0], signal.SIGSTOP)  # alive, with open pipes, but unresponsive
         await until(lambda: len(server.pids) == 2)
         connection = await manager.wait_for_connection("a")
         assert connection.generation == 2
         pinged = server.notes("got").count("ping")
         await until(lambda: server.notes("got").count("ping") > pinged + 2)
-        assert len(server.pids) == 2  # one that answers is left alone
+        assert len(server.pids) == 2  # a responsive server is not replaced
 
 
 @pytest.mark.covers("HST-22")
-async def test_a_server_that_is_busy_with_a_call_is_not_taken_for_dead(tmp_path: Path) -> None:
-    server = Rough(tmp_path, "a")  # does one thing at a time
+async def test_a_server_that_is_busy_with_a_call_is_not_replaced(tmp_path: Path) -> None:
+    server = Rough(tmp_path, "a")  # handles one message at a time
     rules, config = Rules(health_interval=0.05), MCPClientConfig(timeout_seconds=0.1)
     async with scene(tmp_path, server, rules=rules, config=config) as manager:
         text = await run(manager, "mcp_a_sleep", {"seconds": 1.0}, timeout=10)
@@ -311,18 +316,18 @@ async def test_a_call_waits_no_longer_than_its_own_limit_for_a_server(tmp_path: 
         assert time.monotonic() - began < 0.6
 
 
-async def test_the_limit_of_a_call_is_for_all_its_attempts_together(tmp_path: Path) -> None:
+async def test_the_timeout_of_a_call_covers_all_its_attempts(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a")
     async with scene(tmp_path, server) as manager:
         os.kill(server.pids[0], signal.SIGSTOP)
-        began = time.monotonic()  # a harmless one, which would be sent again and again
+        began = time.monotonic()  # a read-only call, which would be retried
         assert "timeout after 300ms" in await run(manager, "mcp_a_whoami", timeout=0.3)
         assert time.monotonic() - began < 0.6
         os.kill(server.pids[0], signal.SIGCONT)
         assert await run(manager, "mcp_a_whoami") == f"a {server.pids[0]}"
 
 
-async def test_a_call_while_it_reconnects_does_not_harm_the_new_connection(tmp_path: Path) -> None:
+async def test_calls_during_a_reconnect_use_the_new_connection(tmp_path: Path) -> None:
     server = Rough(tmp_path, "a")
     async with scene(tmp_path, server) as manager:
         server.kill()

@@ -2,7 +2,7 @@
 
     MCP_CONFORMANCE_SCENARIO=tools_call python tests/conformance/client.py http://localhost:3000/mcp
 
-What a scenario is about, the client does by itself; here stands only what its user would write.
+The client library handles the subject of each scenario; this file has only the code of a user.
 """
 
 import asyncio
@@ -96,14 +96,14 @@ async def return_a_schema(client: MCPClient) -> None:
 
 
 def on_elicit(question: Question) -> dict[str, Any]:
-    """Keep the defaults of a form, and agree to the rest."""
+    """Keep the defaults of a form, and answer every other boolean with True."""
     fields = (question.schema or {}).get("properties", {})
     agreed = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
     return accept({**agreed, **question.defaults})
 
 
 def context() -> Any:
-    """What the suite tells about this scenario besides its name."""
+    """Return the data that the suite provides for this scenario."""
     return json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
 
 
@@ -111,7 +111,7 @@ async def main(url: str, name: str) -> None:
     async with MCPClient.connect_http(
         url,
         on_elicit=on_elicit,
-        on_sample=lambda params: "What a model says",
+        on_sample=lambda params: "Text of a model",
         on_roots=lambda: ["/tmp"],
     ) as client:
         await SCENARIOS[name](client)
@@ -120,5 +120,5 @@ async def main(url: str, name: str) -> None:
 if __name__ == "__main__":
     asked_for = os.environ["MCP_CONFORMANCE_SCENARIO"]
     if asked_for not in SCENARIOS:
-        sys.exit(f"there is nothing for {asked_for!r} here yet")
+        sys.exit(f"unknown scenario {asked_for!r}: expected one of {', '.join(SCENARIOS)}")
     asyncio.run(main(sys.argv[-1], asked_for))

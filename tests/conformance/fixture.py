@@ -1,4 +1,4 @@
-"""Starting the conformance server, and a relay in front of it, as processes."""
+"""The conformance server, and a relay in front of it, as processes."""
 
 import contextlib
 import subprocess
@@ -12,11 +12,11 @@ from typing import IO
 SERVER = Path(__file__).with_name("server.py")
 OFFICIAL = Path(__file__).with_name("official.py")
 RELAY = Path(__file__).with_name("relay.py")
-PATIENCE = 20.0  # seconds until it listens, and until it has ended
+PATIENCE = 20.0  # seconds for start-up, and for shutdown
 
 
 class NotStarted(Exception):
-    """A program ended before it listened, or took too long; the text is what it said."""
+    """A program ended before it listened, or took too long; the message is its output."""
 
 
 def serving(*arguments: str) -> contextlib.AbstractContextManager[str]:
@@ -34,7 +34,7 @@ def started(program: Path, *arguments: str) -> Iterator[str]:
     """Start a program that listens on a free port, and yield the URL that it prints.
 
     Raises:
-        NotStarted: if that does not come about.
+        NotStarted: The program ended or did not print a URL in time.
     """
     command = [sys.executable, str(program), *arguments]
     with (

@@ -1,6 +1,6 @@
-"""The conformance server of the official Python SDK, which comes with the sources of that package.
+"""The conformance server of the official Python SDK, from the source distribution of that package.
 
-Run as a program it serves that on a free port, and prints where.
+Run as a program, it serves on a free port and prints the URL.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ INSIDE = f"examples/servers/everything-server/{PACKAGE}/"
 
 
 class Unavailable(Exception):
-    """It could not be had, and why."""
+    """The server cannot be downloaded; the message has the reason."""
 
 
 def fetched() -> Path:
-    """The folder that the server can be imported from, of the SDK that is installed here.
+    """Return a folder from which the server of the installed SDK can be imported.
 
     Raises:
-        Unavailable: if it has to be fetched, and cannot be.
+        Unavailable: The server cannot be downloaded.
     """
     release = version("mcp")
     folder = HOME / release

@@ -1,10 +1,10 @@
-"""A relay or a gateway over HTTP, so that the official conformance suite can be run through it.
+"""A relay or gateway over HTTP, to run the official conformance suite through it.
 
     python tests/conformance/relay.py http://127.0.0.1:3000/mcp
     python tests/conformance/relay.py python tests/conformance/server.py --stdio
     python tests/conformance/relay.py --gateway http://127.0.0.1:3000/mcp
 
-It listens on a free port, and prints where.
+The program listens on a free port and prints the URL.
 """
 
 import argparse
@@ -27,7 +27,7 @@ async def serve(given: argparse.Namespace) -> None:
     if given.gateway:
         async with Gateway() as gateway:
             await gateway.connect({"one": entry})
-            # Where all servers are merged, tools have other names; this one is by itself there.
+            # Tools have other names at the merged endpoint, so the endpoint of this server is used.
             await gateway.run_http(port=0, started=lambda url: started(f"{url}/one"), retry=0.3)
     else:
         relay = Relay(entry, era=given.era)
@@ -36,7 +36,7 @@ async def serve(given: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A relay for the conformance suite.")
-    parser.add_argument("--gateway", action="store_true", help="a gateway instead of a relay")
+    parser.add_argument("--gateway", action="store_true", help="run a gateway instead of a relay")
     parser.add_argument("--era", choices=("auto", "handshake", "stateless"), default="auto")
     parser.add_argument("--answers", choices=("auto", "sse"), default="auto")
     parser.add_argument("target", nargs=argparse.REMAINDER, help="a URL, or a command")

@@ -1,13 +1,13 @@
-"""Runs the official conformance suite against our server, client and relay, and takes it strictly.
+"""Runs of the official conformance suite against our server, client and relay, with strict rules.
 
     make conformance                          # everything
     make conformance ARGS="--only 'caching'"  # scenarios whose names match
-    make conformance ARGS="--leg relay"       # servers behind a relay of ours
+    make conformance ARGS="--leg relay"       # servers behind a relay
 
-Stricter than the suite itself: warnings fail, checks that were skipped fail, and so do scenarios
-that the suite only reports. What we do not do yet stands in `expected-failures.txt`; an entry there
-that passes fails the run too, so that the list only shrinks. What cannot pass through a relay is
-listed in `expected-failures-relay.txt`.
+The run is stricter than the suite itself: warnings and skipped checks fail, and so do scenarios
+that the suite only reports. Unsupported scenarios are listed in `expected-failures.txt`; an entry
+there that passes also fails the run, so that the list only shrinks. Scenarios that cannot pass
+through a relay are listed in `expected-failures-relay.txt`.
 """
 
 import argparse
@@ -33,36 +33,37 @@ HERE = Path(__file__).parent
 CLIENT = HERE / "client.py"
 EXPECTED = HERE / "expected-failures.txt"
 EXPECTED_OF_RELAYS = HERE / "expected-failures-relay.txt"
-AT_ONCE = 2  # clients
+AT_ONCE = 2  # clients at the same time
 
 
 @dataclass
 class Scenario:
-    """One scenario of a leg; of a revision, or of none."""
+    """One scenario of a leg, of one revision or of none."""
 
     leg: str
     name: str
     revision: str | None
-    how: str = ""  # the server was started, if not as usual
-    way: str = ""  # to the server, if a relay is in front of it
+    how: str = ""  # how the server was started, if not by default
+    way: str = ""  # the path to the server, if a relay is in front of it
 
     def __str__(self) -> str:
         return f"{self.way or self.leg} {self.revision or 'extensions'} {self.name} {self.how}"
 
 
 class Expected:
-    """What is known to fail: whole scenarios, and single checks."""
+    """Known failures: whole scenarios, and single checks."""
 
     def __init__(self, *files: Path) -> None:
-        self._known: dict[tuple[str, ...], bool] = {}  # by leg, scenario and check: was it met?
+        # by leg, scenario and check: whether it occurred
+        self._known: dict[tuple[str, ...], bool] = {}
         for line in "\n".join(file.read_text() for file in files).splitlines():
             if fields := line.partition("#")[0].split():
                 self._known[tuple(fields)] = False
 
     def failure(self, scenario: Scenario) -> bool:
-        """Whether a scenario is listed, in every revision or in this one.
+        """Return True if a scenario is listed, in every revision or in this one.
 
-        What a server does not do, it does not do behind a relay either.
+        Failures of a server are also expected behind a relay.
         """
         return any(
             self._met(where, name)
@@ -71,7 +72,7 @@ class Expected:
         )
 
     def check(self, scenario: Scenario, check: Check) -> bool:
-        """Whether a check of a scenario that has to pass otherwise is listed."""
+        """Return True if a single check of a scenario is listed."""
         where = (scenario.leg, scenario.way)
         return any(self._met(leg, scenario.name, str(check["name"])) for leg in where)
 
@@ -82,12 +83,12 @@ class Expected:
         return True
 
     def unmet(self, legs: set[str]) -> list[str]:
-        """Entries that nothing in these legs had to do with."""
+        """Return the entries that did not occur in these legs."""
         return [" ".join(e) for e, met in self._known.items() if not met and e[0] in legs]
 
 
 class Report:
-    """Prints one line per scenario, and counts."""
+    """A report with one line per scenario, and counts."""
 
     def __init__(self, expected: Expected) -> None:
         self._expected = expected
@@ -100,7 +101,7 @@ class Report:
         if listed and problems:
             self._line("not yet", scenario, problems[0])
         elif listed:
-            self._line("FAIL", scenario, "passes: take it out of the expected failures")
+            self._line("FAIL", scenario, "passes: remove it from the expected failures")
         elif problems:
             self._line("FAIL", scenario, problems[0])
             for problem in problems[1:]:
@@ -121,33 +122,34 @@ class Report:
                 why = check.get("errorMessage") or check.get("description") or ""
                 yield f"{status} {check['name']}: {' '.join(why.split())[:160]}"
         if not any(c["status"] == "SUCCESS" and c["id"] != "wire-schema-valid" for c in checks):
-            yield "nothing was checked" if checks else f"no result: {said.strip()[-300:]}"
+            yield "no check was made" if checks else f"no result: {said.strip()[-300:]}"
         yield from re.findall(r"CLIENT EXITED WITH ERROR.*|Client timed out.*", said)
 
 
 class Run:
-    """All scenarios that were asked for."""
+    """All requested scenarios."""
 
     def __init__(self, suite: Suite, report: Report, only: list[str], results: Path) -> None:
         self._suite = suite
         self._report = report
         self._only = only
         self._results = results
-        self.legs: set[str] = set()  # that were run
+        self.legs: set[str] = set()  # the legs that were run
 
     def server(self, url: str) -> None:
-        """Everything that concerns servers."""
+        """Run all scenarios for servers."""
         for revision in REVISIONS:
             self.revision(url, revision)
         for scenario in self._scenarios("server", None):
             self._one(scenario, url)
 
     def relays(self) -> None:
-        """Servers behind a relay: of either era, on pipes, and not made by us.
+        """Run scenarios for servers behind a relay: of either era, over pipes, and of the official
+        SDK.
 
         Raises:
-            NotStarted: one of them.
-            official.Unavailable: the last one cannot be had.
+            NotStarted: One of the programs did not start.
+            official.Unavailable: The server of the official SDK cannot be downloaded.
         """
         handshake, stateless = REVISIONS
         with serving() as url:
@@ -172,7 +174,7 @@ class Run:
             self.revision(url, revision, way=way)
 
     def revision(self, url: str, revision: str, how: str = "", way: str = "") -> None:
-        """All server scenarios of a revision, or those that were asked for."""
+        """Run all server scenarios of a revision, or the requested ones."""
         self.legs.add(way or "server")
         scenarios = self._scenarios("server", revision, how, way)
         if self._only:
@@ -227,7 +229,7 @@ def main() -> int:
     if arguments.url:
         legs.discard("relay")
     if "client" in legs and not CLIENT.exists():
-        print(f"the client is not tested: there is no {CLIENT.name} yet")
+        print(f"the client is not tested: {CLIENT.name} is missing")
         legs.discard("client")
     expected = Expected(EXPECTED, EXPECTED_OF_RELAYS)
     report = Report(expected)
@@ -239,7 +241,7 @@ def main() -> int:
         elif "server" in legs:
             with serving() as url:
                 run.server(url)
-            # Answers are plain JSON wherever they can be; all of them as streams, too.
+            # By default, responses are JSON where possible; also test all of them as streams.
             with serving("--answers", "sse") as url:
                 run.revision(url, REVISIONS[0], "(streams)")
         if "relay" in legs:
@@ -254,7 +256,7 @@ def main() -> int:
         run.client(f"{sys.executable} {CLIENT}")
     stale = [] if arguments.only else expected.unmet(run.legs)
     for entry in stale:
-        print(f"FAIL     expected failures: {entry!r} fits nothing that was run")
+        print(f"FAIL     expected failures: {entry!r} matches no scenario that was run")
     failed = report.counts["FAIL"] + len(stale)
     print(
         f"\nconformance {VERSION}: {report.counts['ok']} ok, {failed} failed, "
@@ -272,10 +274,16 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run the official conformance suite.")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="may have * in it")
-    parser.add_argument("--leg", choices=("server", "client", "relay"), help="one of the three")
-    parser.add_argument("--url", help="a server that runs already, e.g. behind a gateway")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="run only these scenarios (* is a wildcard)",
+    )
+    parser.add_argument("--leg", choices=("server", "client", "relay"), help="run only this leg")
+    parser.add_argument("--url", help="test a running server, e.g. behind a gateway")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts to FILE")
     return parser
 
 

@@ -1,8 +1,8 @@
-"""The server that the official conformance suite is run against.
+"""The server against which the official conformance suite is run.
 
     python tests/conformance/server.py --port 3000
 
-Names, texts and URIs are those that the suite looks for. Everything is written as an author would
+Names, texts and URIs are those that the suite expects. Everything is written as an author would
 write it, and serves both eras at one URL.
 """
 
@@ -23,7 +23,7 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 )
 WAV = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=")
-PAUSE = 0.05  # seconds between two things that are said
+PAUSE = 0.05  # seconds between two messages
 
 server = MCPServer("fairlead-conformance", version="1.0.0", rate_limit_rate=0)
 
@@ -32,36 +32,36 @@ def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedReso
     return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=mime_type, text=text))
 
 
-# Tools that answer. The first one is called by the suite without arguments.
+# Tools with results. The suite calls the first one without arguments.
 
 
 @server.tool()
 def test_simple_text() -> str:
-    """Answers with a text."""
+    """Return a text."""
     return "This is a simple text response for testing."
 
 
 @server.tool()
 def test_image_content() -> Image:
-    """Answers with a picture."""
+    """Return an image."""
     return Image(PNG)
 
 
 @server.tool()
 def test_audio_content() -> Audio:
-    """Answers with a sound."""
+    """Return a sound."""
     return Audio(WAV, format="wav")
 
 
 @server.tool()
 def test_embedded_resource() -> EmbeddedResource:
-    """Answers with a resource."""
+    """Return a resource."""
     return embedded("test://embedded-resource", "This is an embedded resource content.")
 
 
 @server.tool()
 def test_multiple_content_types() -> list[Any]:
-    """Answers with several kinds of content."""
+    """Return several kinds of content."""
     data = json.dumps({"test": "data", "value": 123})
     return [
         "Multiple content types test:",
@@ -72,13 +72,13 @@ def test_multiple_content_types() -> list[Any]:
 
 @server.tool()
 def test_error_handling() -> str:
-    """Always fails."""
+    """Fail always."""
     raise MCPToolError("This tool intentionally returns an error for testing")
 
 
 @server.tool()
 async def test_tool_with_progress(ctx: Context) -> str:
-    """Says how far it is."""
+    """Report progress."""
     for done in (0, 50, 100):
         await ctx.progress(done, 100, f"Completed step {done} of 100")
         await asyncio.sleep(PAUSE)
@@ -87,7 +87,7 @@ async def test_tool_with_progress(ctx: Context) -> str:
 
 @server.tool()
 async def test_tool_with_logging(ctx: Context) -> str:
-    """Says what it does."""
+    """Log each step."""
     for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await ctx.info(text)
         await asyncio.sleep(PAUSE)
@@ -96,14 +96,14 @@ async def test_tool_with_logging(ctx: Context) -> str:
 
 @server.tool()
 async def test_logging_tool(ctx: Context) -> str:
-    """Says one thing, to those who want to hear it."""
+    """Log one message."""
     await ctx.info("test_logging_tool was called")
     return "logged"
 
 
 @server.tool()
 async def test_reconnection(ctx: Context) -> str:
-    """Hangs up, and answers when the client comes back."""
+    """Close the stream, and return the result when the client has reconnected."""
     ctx.close_stream()
     await asyncio.sleep(2 * PAUSE)
     return "Reconnection test completed successfully"
@@ -111,12 +111,12 @@ async def test_reconnection(ctx: Context) -> str:
 
 @server.tool(name="test_x_mcp_header")
 def x_mcp_header(region: Annotated[str, "Where", Header("Region")] = "") -> str:
-    """Takes an argument that travels as a header too."""
+    """Take an argument that is also sent as a header."""
     return f"region: {region}"
 
 
 def json_schema_2020_12_tool(**arguments: Any) -> str:
-    """Has a schema with everything that JSON Schema 2020-12 knows."""
+    """Return the arguments, whose schema has every keyword of JSON Schema 2020-12."""
     return json.dumps(arguments)
 
 
@@ -146,12 +146,12 @@ SCHEMA_2020_12 = {
 server.register_tool("json_schema_2020_12_tool", SCHEMA_2020_12, json_schema_2020_12_tool)
 
 
-# Tools that change what there is
+# Tools that change lists
 
 
 @server.tool()
 async def test_trigger_tool_change() -> str:
-    """Adds a tool and removes it again."""
+    """Add a tool and remove it again."""
     server.register_tool("test_passing_tool", {"type": "object"}, test_simple_text)
     server.remove_tool("test_passing_tool")
     return "the list of tools has changed"
@@ -159,13 +159,13 @@ async def test_trigger_tool_change() -> str:
 
 @server.tool()
 async def test_trigger_prompt_change() -> str:
-    """Adds a prompt and removes it again."""
-    server.register_prompt("test_passing_prompt", "Comes and goes")
+    """Add a prompt and remove it again."""
+    server.register_prompt("test_passing_prompt", "A temporary prompt")
     server.remove_prompt("test_passing_prompt")
     return "the list of prompts has changed"
 
 
-# Tools that ask in the middle of a call
+# Tools that send requests to the client during a call
 
 
 @dataclass
@@ -227,67 +227,67 @@ def text_of(sampled: dict[str, Any]) -> str:
 
 @server.tool()
 async def test_sampling(prompt: str, ctx: Context) -> str:
-    """Asks the client's model."""
+    """Ask the client's model."""
     return f"LLM response: {text_of(await ctx.sample(prompt, max_tokens=100))}"
 
 
 @server.tool()
 async def test_elicitation(message: str, ctx: Context) -> str:
-    """Asks the user."""
+    """Ask the user."""
     return f"User response: {told(await ctx.elicit(message, Account))}"
 
 
 @server.tool()
 async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
-    """Asks with a form that is filled in already."""
+    """Ask with a form that has defaults."""
     answer = await ctx.elicit("Please review and update the form", Profile)
     return f"Elicitation completed: {told(answer)}"
 
 
 @server.tool()
 async def test_elicitation_sep1330_enums(ctx: Context) -> str:
-    """Asks with every kind of choice there is."""
+    """Ask with every kind of choice."""
     try:
         return f"Elicitation completed: {told(await ctx.elicit('Please choose', ENUMS))}"
-    except RpcError as exc:  # the suite chooses what we did not offer
+    except RpcError as exc:  # the suite chooses a value that was not offered
         return f"Elicitation completed: {exc.message}"
 
 
 @server.tool()
 async def test_missing_capability(ctx: Context) -> str:
-    """Cannot do without the client's model."""
+    """Require the client's model."""
     return text_of(await ctx.sample("Say hello"))
 
 
 @server.tool()
 async def test_streaming_elicitation(ctx: Context) -> str:
-    """Says something, then asks."""
+    """Report progress, then ask."""
     await ctx.progress(1, 2, "about to ask")
     return told(await ctx.elicit("What is your name?", Name, key="user_name"))
 
 
 @server.tool()
 async def test_input_required_result_elicitation(ctx: Context) -> str:
-    """Greets somebody."""
+    """Greet the user by name."""
     answer = await ctx.elicit("What is your name?", Name, key="user_name")
     return f"Hello, {answer.data.name if answer.data else 'stranger'}!"
 
 
 @server.tool()
 async def test_input_required_result_sampling(ctx: Context) -> str:
-    """Asks the client's model."""
+    """Ask the client's model."""
     return text_of(await ctx.sample("What is the capital of France?", key="capital_question"))
 
 
 @server.tool()
 async def test_input_required_result_list_roots(ctx: Context) -> str:
-    """Asks for the client's folders."""
+    """Return the client's roots."""
     return ", ".join(root["uri"] for root in await ctx.roots(key="client_roots")) or "no roots"
 
 
 @server.tool()
 async def test_input_required_result_request_state(ctx: Context) -> str:
-    """Remembers something while it asks."""
+    """Keep a state while asking."""
     before = await ctx.step("state", lambda: "state-ok")
     answer = await ctx.elicit("Please confirm", Confirmation, key="confirm")
     return f"{before}: {told(answer)}"
@@ -295,7 +295,7 @@ async def test_input_required_result_request_state(ctx: Context) -> str:
 
 @server.tool()
 async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
-    """Asks three things at once."""
+    """Send three requests at once."""
     name, greeting, roots = await asyncio.gather(
         ctx.elicit("What is your name?", Name, key="user_name"),
         ctx.sample("Write a greeting", max_tokens=50, key="greeting"),
@@ -306,7 +306,7 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
 
 @server.tool()
 async def test_input_required_result_multi_round(ctx: Context) -> str:
-    """Asks one thing after the other."""
+    """Ask twice in sequence."""
     name = await ctx.elicit("Step 1: what is your name?", Name, key="step1")
     color = await ctx.elicit("Step 2: what is your favorite color?", Color, key="step2")
     return f"{told(name)}; {told(color)}"
@@ -314,13 +314,13 @@ async def test_input_required_result_multi_round(ctx: Context) -> str:
 
 @server.tool()
 async def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Asks; what it remembers cannot be forged."""
+    """Ask with a state that cannot be forged."""
     return told(await ctx.elicit("Please confirm", Confirmation, key="confirm"))
 
 
 @server.tool()
 async def test_input_required_result_capabilities(ctx: Context) -> str:
-    """Asks in whatever way the client can be asked."""
+    """Send every request that the client supports."""
     answers = []
     for ask in (
         lambda: ctx.sample("Say hello", max_tokens=50, key="greeting"),
@@ -328,7 +328,7 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
     ):
         with contextlib.suppress(CannotAsk):
             answers.append(str(await ask()))
-    return "; ".join(answers) or "nobody could be asked"
+    return "; ".join(answers) or "the client supports no requests"
 
 
 # Resources
@@ -336,19 +336,19 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
 
 @server.resource("test://static-text", mime_type="text/plain")
 def static_text() -> str:
-    """A text that stays the same."""
+    """A constant text."""
     return "This is the content of the static text resource."
 
 
 @server.resource("test://static-binary", mime_type="image/png")
 def static_binary() -> bytes:
-    """A picture that stays the same."""
+    """A constant image."""
     return PNG
 
 
 @server.resource("test://watched-resource", mime_type="text/plain")
 def watched_resource() -> str:
-    """A text that clients can subscribe to."""
+    """A text to which clients can subscribe."""
     return "Watched resource content"
 
 
@@ -391,13 +391,13 @@ def prompt_with_embedded_resource(
 
 @server.prompt()
 def test_prompt_with_image() -> list[Any]:
-    """A prompt with a picture."""
+    """A prompt with an image."""
     return [Image(PNG), "Please analyze the image above."]
 
 
 @server.prompt()
 async def test_input_required_result_prompt(ctx: Context) -> str:
-    """A prompt that asks what it is about."""
+    """A prompt that asks for its context."""
     answer = await ctx.elicit("What is the context?", Background, key="user_context")
     return f"Use this context: {answer.data.context if answer.data else 'none'}"
 
@@ -411,9 +411,9 @@ async def serve(port: int, answers: Literal["auto", "sse"]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The server for the conformance suite.")
-    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 selects a free port")
     parser.add_argument("--answers", choices=("auto", "sse"), default="auto")
-    parser.add_argument("--stdio", action="store_true", help="on pipes, for a relay in front of it")
+    parser.add_argument("--stdio", action="store_true", help="serve on pipes, for a relay")
     given = parser.parse_args()
     if given.stdio:
         server.run()

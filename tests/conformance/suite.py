@@ -12,23 +12,23 @@ from typing import Any
 PACKAGE = "@modelcontextprotocol/conformance"
 VERSION = "0.2.0-alpha.12"
 REVISIONS = ("2025-11-25", "2026-07-28")
-NODE = 22  # the package needs at least this
+NODE = 22  # the oldest version that the package supports
 
 HOME = Path(__file__).parents[2] / ".venv" / "conformance"
-SECONDS = 30  # for one scenario
+SECONDS = 30  # limit for one scenario
 
 Check = dict[str, Any]
 
 
 class Unavailable(Exception):
-    """The suite cannot be run on this machine, and why."""
+    """The suite cannot be run on this machine; the message has the reason."""
 
 
 class Suite:
-    """Runs scenarios, and returns the checks they made.
+    """The installed suite, which runs scenarios and returns their checks.
 
     Raises:
-        Unavailable: when built, if there is no Node or npm, or they cannot install it.
+        Unavailable: Node or npm is missing, or they cannot install the suite.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Suite:
             _install(missing)
             node = node or _good(HOME / "node_modules" / ".bin" / "node")
         if node is None:
-            raise Unavailable(f"there is no Node {NODE} or newer, and npm could not supply one")
+            raise Unavailable(f"Node {NODE} or newer is missing, and npm could not install it")
         self._node = node
 
     def _installed(self) -> str | None:
@@ -55,20 +55,20 @@ class Suite:
 
     @cache  # noqa: B019 - there is one suite, and it lives as long as we do
     def required(self, leg: str, revision: str) -> list[str]:
-        """The scenarios of a revision, also those that it only reports."""
+        """Return the scenarios of a revision, including those that the suite only reports."""
         text = self._run("list", "--requirements", revision)
         return list(_listed(text, leg))
 
     def outside(self, leg: str) -> list[str]:
-        """The scenarios that belong to no revision's requirements."""
+        """Return the scenarios that do not belong to the requirements of a revision."""
         everything = re.findall(r"^  - (\S+) \[", self._run("list", f"--{leg}"), re.MULTILINE)
         inside = {name for revision in REVISIONS for name in self.required(leg, revision)}
         return [name for name in everything if name not in inside]
 
     def run_all(self, url: str, revision: str, results: Path) -> tuple[dict[str, list[Check]], str]:
-        """All server scenarios of a revision, in one process: the checks of each, and what it said.
+        """Run all server scenarios of a revision, and return the checks of each and the output.
 
-        That is much quicker than a process for each scenario.
+        A single process is much faster than one for each scenario.
         """
         target = ("server", "--url", url, "--timeout", str(SECONDS * 1000))
         said = self._run(*target, "--requirements", revision, "-o", str(results), limit=SECONDS * 8)
@@ -82,7 +82,7 @@ class Suite:
     def run_one(
         self, leg: str, target: str, scenario: str, revision: str | None, results: Path
     ) -> tuple[list[Check], str]:
-        """One scenario: its checks, and what the suite said about the run."""
+        """Run one scenario, and return its checks and the output of the suite."""
         where = ("--url", target) if leg == "server" else ("--command", target)
         which = () if revision is None else ("--spec-version", revision, "--force")
         limits = ("--timeout", str(SECONDS * 1000), "-o", str(results))
@@ -91,7 +91,7 @@ class Suite:
         return (json.loads(files[-1].read_text()) if files else []), said
 
     def _run(self, *arguments: str, limit: float = SECONDS) -> str:
-        """What it prints. Its exit code says less than the checks do."""
+        """Return the output. The exit code has less information than the checks."""
         command = [str(self._node), str(self._entry), *arguments]
         try:
             done = subprocess.run(
@@ -107,7 +107,7 @@ class Suite:
 
 
 def _listed(text: str, leg: str) -> Iterator[str]:
-    """Read `list --requirements`: a part for each leg, and one for both."""
+    """Parse `list --requirements`, which has a part for each leg and one for both."""
     part = item = ""
     for line in text.splitlines():
         if line[:1].strip():
@@ -118,7 +118,7 @@ def _listed(text: str, leg: str) -> Iterator[str]:
 
 
 def _good(node: str | Path | None) -> Path | None:
-    """This Node, if it is there and new enough."""
+    """Return the path of this Node if it exists and is new enough."""
     if node is None or not Path(node).exists():
         return None
     asked = subprocess.run([str(node), "--version"], capture_output=True, text=True)
@@ -139,6 +139,6 @@ def _install(packages: list[str]) -> None:
     try:
         subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=300, check=True)
     except subprocess.CalledProcessError as exc:
-        raise Unavailable(f"npm could not install it: {exc.stderr[-500:]}") from exc
+        raise Unavailable(f"npm could not install the suite: {exc.stderr[-500:]}") from exc
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise Unavailable(f"npm could not install it: {exc}") from exc
+        raise Unavailable(f"npm could not install the suite: {exc}") from exc

@@ -1,7 +1,7 @@
-"""The conformance server does what the suite will ask of it, seen with nothing but plain HTTP.
+"""Tests of the conformance server with plain HTTP.
 
-The suite needs npm. This does not, and looks where the suite is lenient: it takes any error text
-for the answer of a tool that fails, also that there is no such tool.
+Unlike the suite, these tests do not need npm, and they are stricter: the suite accepts any error
+text as the result of a failing tool, even that of an unknown tool.
 """
 
 import json
@@ -24,7 +24,7 @@ HELLO = {
 
 
 class Client:
-    """One client of a server: each request on a connection of its own."""
+    """A client that opens a connection for each request."""
 
     def __init__(self, url: str) -> None:
         self._url = urlsplit(url)
@@ -47,7 +47,7 @@ class Client:
         return connection.getresponse()
 
     def ask(self, method: str, **params: Any) -> Any:
-        """A request of the handshake era: the result."""
+        """Send a handshake-era request and return the result."""
         response = self.send(message={"id": 1, "method": method, "params": params})
         return answer_of(response)["result"]
 
@@ -62,7 +62,7 @@ class Client:
         return self.send(message=message, **headers)
 
     def call(self, name: str, capabilities: Any = CAPABILITIES, **params: Any) -> Any:
-        """A stateless call of a tool: the whole answer."""
+        """Send a stateless call of a tool and return the whole response."""
         return answer_of(self.stateless("tools/call", capabilities, name=name, **params))
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ class Client:
 
 
 def events(response: HTTPResponse) -> Iterator[dict[str, str]]:
-    """The server-sent events of an answer, as they come."""
+    """Yield the server-sent events of a response as they arrive."""
     assert response.headers["Content-Type"] == "text/event-stream"
     event: dict[str, str] = {}
     while line := response.readline().decode():
@@ -92,7 +92,7 @@ def events(response: HTTPResponse) -> Iterator[dict[str, str]]:
 
 
 def answer_of(response: HTTPResponse) -> Any:
-    """The JSON-RPC answer, plain or at the end of a stream."""
+    """Return the JSON-RPC response, plain or at the end of a stream."""
     if response.headers["Content-Type"] == "text/event-stream":
         return json.loads(list(events(response))[-1]["data"])
     return json.loads(response.read())
@@ -115,7 +115,7 @@ def client(url: str) -> Iterator[Client]:
     client.close()
 
 
-def test_a_session_begins_lists_calls_and_ends(client: Client) -> None:
+def test_a_session_can_be_opened_used_and_ended(client: Client) -> None:
     client.begin()
     tools = [tool["name"] for tool in client.ask("tools/list")["tools"]]
     assert tools[0] == "test_simple_text"  # the suite calls the first one without arguments
@@ -128,7 +128,7 @@ def test_a_session_begins_lists_calls_and_ends(client: Client) -> None:
     assert client.send(message={"id": 2, "method": "ping"}).status == 404
 
 
-def test_a_tool_asks_on_the_stream_of_its_call(client: Client) -> None:
+def test_a_tool_sends_requests_on_the_stream_of_its_call(client: Client) -> None:
     client.begin()
     params = {"name": "test_sampling", "arguments": {"prompt": "Say something"}}
     heard = events(client.send(message={"id": 1, "method": "tools/call", "params": params}))
@@ -141,7 +141,7 @@ def test_a_tool_asks_on_the_stream_of_its_call(client: Client) -> None:
     assert list(heard) == []
 
 
-def test_a_stream_that_hung_up_is_taken_up_again(client: Client) -> None:
+def test_a_closed_stream_can_be_resumed(client: Client) -> None:
     client.begin()
     params = {"name": "test_reconnection", "arguments": {}}
     response = client.send(message={"id": 1, "method": "tools/call", "params": params})
@@ -152,7 +152,7 @@ def test_a_stream_that_hung_up_is_taken_up_again(client: Client) -> None:
     assert "completed" in text_of(json.loads(next(events(again))["data"])["result"])
 
 
-def test_a_stateless_call_asks_in_rounds(client: Client) -> None:
+def test_a_stateless_call_requests_input_in_rounds(client: Client) -> None:
     tool = "test_input_required_result_multi_round"
     first = client.call(tool)["result"]
     assert (first["resultType"], list(first["inputRequests"])) == ("input_required", ["step1"])
@@ -169,7 +169,7 @@ def test_a_stateless_call_asks_in_rounds(client: Client) -> None:
     assert "red" in text_of(third)
 
 
-def test_stateless_refusals_have_their_status(client: Client) -> None:
+def test_stateless_errors_have_their_http_status(client: Client) -> None:
     def refused(response: HTTPResponse) -> tuple[int, int]:
         answer = answer_of(response)
         assert answer["id"] == 7
@@ -187,12 +187,12 @@ def test_stateless_refusals_have_their_status(client: Client) -> None:
     assert client.stateless("tools/list").status == 403
 
 
-def test_who_listens_hears_of_changes(client: Client) -> None:
+def test_a_listen_stream_delivers_the_requested_changes(client: Client) -> None:
     wanted = {"toolsListChanged": True}
     heard = events(client.stateless("subscriptions/listen", notifications=wanted))
     acknowledged = json.loads(next(heard)["data"])
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    client.call("test_trigger_prompt_change")  # nobody wants to know
+    client.call("test_trigger_prompt_change")  # not requested
     client.call("test_trigger_tool_change")
     change = json.loads(next(heard)["data"])
     assert change["method"] == "notifications/tools/list_changed"

@@ -1,4 +1,4 @@
-"""Many servers behind one endpoint: the scene of the matrix, under merged names and under own."""
+"""The matrix scenario through a gateway with several servers, under merged and own names."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ PROCESS = {"command": sys.executable, "args": [str(PROGRAM)]}
 
 
 class Merged:
-    """A client that sees the server `one` under merged names, and need not know it."""
+    """A client that adds the prefix of the server `one` to every name."""
 
     def __init__(self, client: MCPClient) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class Merged:
 async def through_a_gateway(
     revision: Revision, front: str, upstream: str, scene: Scene
 ) -> AsyncIterator[tuple[Gateway, MCPClient]]:
-    """A client of a gateway with two live servers and a dead one."""
+    """Connect a client to a gateway with two working servers and a failed one."""
     version = "auto" if revision.stateless else revision.value
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     async with contextlib.AsyncExitStack() as stack:
@@ -79,7 +79,7 @@ async def through_a_gateway(
 @pytest.mark.parametrize(
     "revision", [Revision.V2024_11_05, Revision.V2025_11_25, Revision.V2026_07_28]
 )
-async def test_the_same_scene_through_a_gateway(
+async def test_the_matrix_scenario_works_through_a_gateway(
     revision: Revision, front: str, upstream: str
 ) -> None:
     scene = Scene()
@@ -107,7 +107,7 @@ async def test_the_same_scene_through_a_gateway(
         await questions(client, revision)
         await failures(client)
         await big_payload(client)
-        # Lists also changed while the servers came; what counts is what is heard from here on.
+        # Lists also changed while the servers connected; only later notifications count.
         while not gateway.is_ready:
             await asyncio.sleep(0.01)
         while not scene.notifications.empty():

@@ -1,4 +1,4 @@
-"""Every revision over every transport, our client and our server: the same scene in each cell."""
+"""Our client and server in every revision over every transport, with the same scenario."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ TRANSPORTS = ["stdio", "unix", "http", "http-sse-answers", "http-unix", "sse", "
 
 
 def cells() -> list[Any]:
-    """HTTP+SSE is a transport of 2024-11-05; we speak every handshake revision over it."""
+    """Return all combinations; HTTP+SSE is used with every handshake revision."""
     return [
         pytest.param(revision, transport, id=f"{revision}-{transport}")
         for revision in Revision
@@ -35,7 +35,7 @@ def cells() -> list[Any]:
 
 
 class Scene:
-    """One client at work, and what it heard."""
+    """One client, and the messages that it received."""
 
     def __init__(self) -> None:
         self.logs: asyncio.Queue[Any] = asyncio.Queue()
@@ -75,7 +75,7 @@ async def serving(server: MCPServer, **options: Any) -> AsyncIterator[str]:
 async def connected(
     transport: str, revision: Revision, place: Path, scene: Scene
 ) -> AsyncIterator[MCPClient]:
-    """Our client, talking to our server over that transport in that revision."""
+    """Connect our client to our server over that transport in that revision."""
     version = "auto" if revision.stateless else revision.value
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     callbacks = scene.callbacks()
@@ -120,7 +120,7 @@ def _forget_verdicts() -> None:
 
 @pytest.mark.covers("DEC-04", "PRO-21", "WSK-05", "CLT-01", "CON-06")
 @pytest.mark.parametrize(("revision", "transport"), cells())
-async def test_the_same_scene_in_every_cell(
+async def test_the_scenario_works_in_every_revision_over_every_transport(
     revision: Revision, transport: str, tmp_path: Path
 ) -> None:
     scene = Scene()

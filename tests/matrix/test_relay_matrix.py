@@ -1,4 +1,4 @@
-"""Any client to any server: the scene of the matrix, with a relay in between."""
+"""The matrix scenario through a relay, between every kind of client and server."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ UPSTREAMS = ["memory", "stdio", "http", "ws", "sse"]
 
 
 def cells() -> list[Any]:
-    """Both eras on either side, over everything; older revisions where a client talks HTTP."""
+    """Return both eras on each side over every transport; older revisions only over HTTP."""
     found = []
     for revision in Revision:
         for era in ("handshake", "stateless"):
@@ -88,7 +88,7 @@ def _ws(url: str) -> str:
 
 @pytest.mark.covers("GTW-02", "GTW-03")
 @pytest.mark.parametrize(("revision", "era", "front", "upstream"), cells())
-async def test_the_same_scene_through_a_relay(
+async def test_the_matrix_scenario_works_through_a_relay(
     revision: Revision, era: str, front: str, upstream: str
 ) -> None:
     scene = Scene()

@@ -1,9 +1,9 @@
 """Compare published servers, raw and behind `fairlead proxy`, in both eras (`make public-servers`).
 
-Each server is started with a dummy key where it wants one, and asked over stdio for its lists, one
-call, one resource and one prompt. What it answers through the proxy has to be the same JSON text.
-In the stateless era, a server that only has the handshake is compared with what it answers there,
-without the members that one of the eras does not have.
+Each server is started with a dummy key if it requires one. The lists, one call, one resource and
+one prompt are requested over stdio. The results through the proxy must be the same JSON text. In
+the stateless era, a server that only supports the handshake is compared with its handshake
+results, without the members that one of the eras does not have.
 """
 
 import argparse
@@ -28,16 +28,16 @@ from suite_cache import Unavailable
 
 CACHE = SUITES.parent / "public-servers"
 FAIRLEAD = Path(sys.executable).with_name("fairlead")
-LIMIT = 60.0  # seconds for one answer
-PROBE = 10.0  # seconds for the answer to `server/discover`, which some servers never give
+LIMIT = 60.0  # seconds for one response
+PROBE = 10.0  # seconds for the response to `server/discover`, which some servers never send
 ERAS = ("handshake", "stateless")
-ADDED = {"resultType", "ttlMs", "cacheScope"}  # members of results that 2026-07-28 has added
+ADDED = {"resultType", "ttlMs", "cacheScope"}  # members of results that 2026-07-28 added
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
 @dataclass(frozen=True)
 class Server:
-    """A published server, and how it is started."""
+    """A published server and its command."""
 
     name: str
     package: str
@@ -45,7 +45,7 @@ class Server:
     program: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    beside: tuple[str, ...] = ()  # other packages that it needs in other versions
+    beside: tuple[str, ...] = ()  # further packages, or other versions of its dependencies
     call: tuple[str, dict[str, Any]] | None = None  # None: the first tool, without arguments
 
 
@@ -60,7 +60,7 @@ def _pypi(package: str, version: str, *args: str, program: str = "", **options: 
 KEY = "0123456789abcdef0123456789abcdef"
 URL = "https://example.invalid"
 REFERENCE = "@modelcontextprotocol/server"
-# `FOLDER` in arguments and variables is a new folder that has a git repository.
+# `FOLDER` in arguments and variables is replaced by a new folder with a git repository.
 SERVERS = (
     _npm(
         f"{REFERENCE}-everything", "2026.8.31", "mcp-server-everything",
@@ -142,7 +142,7 @@ SERVERS = (
     ),
 )  # fmt: skip
 
-# Differences that may be, by server and question; `*` is any server.
+# Accepted differences, by server and request; `*` matches any server.
 EXPECTED: dict[tuple[str, str], str] = {}
 
 
@@ -150,10 +150,10 @@ EXPECTED: dict[tuple[str, str], str] = {}
 
 
 def program(server: Server) -> Path:
-    """Install a server if it is not there yet.
+    """Install a server if necessary, and return its program.
 
     Raises:
-        Unavailable: With the reason.
+        Unavailable: The server cannot be installed.
     """
     kind, _, name = server.name.partition(":")
     home = CACHE / kind / name.replace("/", "+")
@@ -178,7 +178,7 @@ def _install_npm(server: Server, home: Path) -> None:
     if npm is None or shutil.which("node") is None:
         raise Unavailable("node and npm are not installed")
     (home / "package.json").write_text('{"private": true}', encoding="utf-8")
-    # Servers need no scripts to run, only to build for other programs.
+    # The scripts only build native programs, which servers do not need.
     options = ["--no-audit", "--no-fund", "--ignore-scripts"]
     _run([npm, "install", *options, f"{server.package}@{server.version}"], home)
 
@@ -199,7 +199,7 @@ def _run(command: list[str], folder: Path) -> None:
         raise Unavailable(str(exc)) from exc
 
 
-# Asking
+# Requests
 
 
 class _Message(msgspec.Struct):
@@ -209,7 +209,7 @@ class _Message(msgspec.Struct):
 
 
 class Session:
-    """A server on stdio, asked with plain JSON."""
+    """A server on stdio, with plain JSON requests."""
 
     def __init__(self, process: asyncio.subprocess.Process, era: str) -> None:
         self._process = process
@@ -232,10 +232,10 @@ class Session:
                 try:
                     message = msgspec.json.decode(line, type=_Message)
                 except msgspec.MsgspecError:
-                    continue  # some servers print what is no message
+                    continue  # some servers print other text
                 if message.id == self._number and (message.result or message.error):
                     return bytes(message.result or message.error).decode()
-        raise EOFError(f"the server ended instead of answering {method}")
+        raise EOFError(f"the server ended without answering {method}")
 
     async def initialize(self) -> str:
         answer = await self.ask(
@@ -281,7 +281,7 @@ LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/li
 
 
 async def interview(command: list[str], env: dict[str, str], era: str, call: Any) -> dict[str, str]:
-    """What a server answers to each question, as text."""
+    """Return the response to each request, as text."""
     answers: dict[str, str] = {}
     async with started(command, env, era) as session:
         if era == "handshake":
@@ -305,7 +305,7 @@ async def interview(command: list[str], env: dict[str, str], era: str, call: Any
 
 
 async def is_stateless(command: list[str], env: dict[str, str]) -> bool:
-    """Whether a server has 2026-07-28 itself."""
+    """Return True if a server supports 2026-07-28 itself."""
     async with started(command, env, "stateless") as session:
         try:
             answer = json.loads(await session.ask("server/discover", PROBE))
@@ -319,11 +319,11 @@ def _items(answer: str, member: str) -> list[dict[str, Any]]:
     return items if isinstance(items, list) else []
 
 
-# Comparing
+# Comparison
 
 
 def differences(raw: dict[str, str], relayed: dict[str, str], *, across: bool) -> list[str]:
-    """The questions with different answers; `across`: the raw ones are of the other era."""
+    """Return the requests with different responses; `across`: `raw` is of the other era."""
     if not across:
         return [what for what in raw if raw[what] != relayed.get(what)]
     raw = {what: text for what, text in raw.items() if what != "initialize"}
@@ -331,7 +331,7 @@ def differences(raw: dict[str, str], relayed: dict[str, str], *, across: bool) -
 
 
 def _common(answer: str) -> Any:
-    """An answer without the members that only one of the eras has; others keep their text."""
+    """Return a response without the members that only one of the eras has."""
     members = msgspec.json.decode(answer, type=dict[str, Raw])
     meta = members.pop("_meta", None)
     if meta is not None:
@@ -350,7 +350,7 @@ def _common(answer: str) -> Any:
 
 
 def expected(server: Server, era: str, what: str) -> str | None:
-    """Why an answer may be different."""
+    """Return the reason why a response may differ, or None."""
     for name in (server.name, "*"):
         for when in (f"{era} {what}", what):
             if (name, when) in EXPECTED:
@@ -359,7 +359,7 @@ def expected(server: Server, era: str, what: str) -> str | None:
 
 
 async def compare(server: Server, command: list[str], env: dict[str, str]) -> list[dict[str, Any]]:
-    """One row of results for each era."""
+    """Return one row of results for each era."""
     call = server.call
     through = [str(FAIRLEAD), "proxy", "--", *command]
     handshake = await interview(command, env, "handshake", call)
@@ -373,7 +373,7 @@ async def compare(server: Server, command: list[str], env: dict[str, str]) -> li
         relayed = await interview(through, env, era, call)
         different = differences(raw, relayed, across=across)
         unsteady: list[str] = []
-        if different:  # a server may also differ from itself
+        if different:  # a server's own responses may also vary
             again = await interview(command, env, "handshake" if across else era, call)
             unsteady = [what for what in different if raw.get(what) != again.get(what)]
             different = [what for what in different if what not in unsteady]
@@ -394,7 +394,7 @@ async def compare(server: Server, command: list[str], env: dict[str, str]) -> li
 
 @contextlib.contextmanager
 def folder() -> Iterator[str]:
-    """A new folder with a git repository."""
+    """Create a folder with a git repository."""
     with tempfile.TemporaryDirectory(prefix="public-server-") as path:
         git = shutil.which("git")
         if git is not None:
@@ -414,14 +414,20 @@ def examine(server: Server) -> list[dict[str, Any]]:
         try:
             return asyncio.run(compare(replace(server, call=call), command, env))
         except (TimeoutError, EOFError, OSError) as exc:
-            why = str(exc) or f"no answer within {LIMIT:.0f} s"
+            why = str(exc) or f"no response within {LIMIT:.0f} s"
             return [{"server": server.name, "era": "", "failed": why}]
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="part of a name")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="test only servers whose name contains TEXT",
+    )
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts to FILE")
     options = parser.parse_args(argv)
     began = time.monotonic()
     chosen = [s for s in SERVERS if not options.only or any(t in s.name for t in options.only)]
@@ -448,7 +454,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _counts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what the page of evidence shows of a row."""
+    """Return the counts of a row for the page of evidence."""
     facts = {"server": row["server"], "era": row["era"]}
     if "skipped" in row or "failed" in row:
         return {**facts, "skipped" if "skipped" in row else "failed": True}

@@ -2,8 +2,8 @@
 
 The tests of the official Python SDK and of FastMCP come from their source distributions. Their
 in-memory connections are replaced by real sockets (`adapters/`); nothing else is changed. The same
-tests run on each path and in each era, and every outcome has to be the one of the direct
-connection, except where a file in `expected/` gives a reason.
+tests run on each path and in each era, and every outcome must equal that of the direct connection,
+except where a file in `expected/` gives a reason.
 """
 
 import argparse
@@ -28,14 +28,14 @@ EXPECTED = HERE / "expected"
 LATEST = CACHE / "latest.json"
 PATHS = ("direct", "proxy", "gateway-name", "gateway")
 ERAS = ("handshake", "stateless")
-SMOKE = 6  # tests through the real command, which is started for each
-RETRIES = 2  # for outcomes that are not the expected ones
-HARD_LIMIT = 60  # seconds for a test that does not even end in its event loop
+SMOKE = 6  # tests through the real command, which is started for each of them
+RETRIES = 2  # for unexpected outcomes
+HARD_LIMIT = 60  # seconds for a test that does not end in its event loop
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Where the tests of an SDK are, and what pytest needs to run them."""
+    """The tests of an SDK, and the options that pytest needs for them."""
 
     name: str
     package: str
@@ -55,7 +55,7 @@ SUITES = {
     "fastmcp": Suite(
         "fastmcp",
         *("fastmcp", "4.1.2", "adapters.fastmcp"),
-        # Folders in which clients talk to server objects; others test HTTP, OAuth or no protocol.
+        # Folders in which clients use server objects; others test HTTP, OAuth or no protocol.
         (
             "tests/client/client",
             "tests/client/group",
@@ -80,23 +80,23 @@ SUITES = {
     ),
 }  # fmt: skip
 
-Outcomes = dict[str, dict[str, Any]]  # by the id of the test
+Outcomes = dict[str, dict[str, Any]]  # by id of the test
 
 
 @dataclass
 class Measured:
-    """What the tests of a suite did on one path."""
+    """The outcomes of a suite on one path."""
 
     suite: Suite
     path: str
     era: str
     outcomes: Outcomes
-    missing: list[str]  # tests that ran directly and not here
+    missing: list[str]  # tests that only ran directly
     seconds: float
 
 
 class Run:
-    """One invocation: which tests, with what interpreter, how many at once."""
+    """One invocation: the tests, the interpreter and the number of processes."""
 
     def __init__(self, python: Path, options: argparse.Namespace) -> None:
         self._python = python
@@ -107,7 +107,7 @@ class Run:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def suite(self, suite: Suite, era: str) -> list["Measured"]:
-        """Run a suite in one era on the paths that are asked for, the direct one first."""
+        """Run a suite in one era on the requested paths, the direct one first."""
         direct = self._measure(suite, "direct", era, None)
         paths = [path for path in self._options.path or PATHS if path != "direct"]
         if not self._options.path and suite.name == "python-sdk":
@@ -127,7 +127,7 @@ class Run:
         return Measured(suite, path, era, outcomes, missing, time.monotonic() - began)
 
     def rows(self, measured: list["Measured"]) -> list[dict[str, Any]]:
-        """Judge the paths of one suite and era, with nothing else running; the direct one first."""
+        """Judge the paths of one suite and era one after the other, the direct one first."""
         rows: list[dict[str, Any]] = []
         direct: Outcomes | None = None
         for one in measured:
@@ -136,8 +136,8 @@ class Run:
         return rows
 
     def _settle(self, one: "Measured", direct: Outcomes | None) -> dict[str, Any]:
-        """Run tests with a wrong outcome again, because a busy machine is no difference."""
-        listed = "proxy" if one.path == "command" else one.path  # it is the same proxy
+        """Rerun tests with a wrong outcome, because a busy machine may have caused it."""
+        listed = "proxy" if one.path == "command" else one.path  # the command runs the same proxy
         expected = Expected.read(EXPECTED / f"{one.suite.name}.{listed}.{one.era}.txt")
         began, first = time.monotonic(), _words(one.outcomes)
         baseline = _words(direct) if direct is not None else dict.fromkeys(first, "passed")
@@ -198,7 +198,7 @@ class Run:
 
 
 class Progress:
-    """A line on the terminal that says how far the running processes are."""
+    """A line on the terminal with the progress of the running processes."""
 
     def __init__(self) -> None:
         self._running: dict[str, str] = {}
@@ -236,7 +236,7 @@ def _read(results: Path) -> Outcomes:
 
 
 def _words(outcomes: Outcomes) -> dict[str, str]:
-    """What counts of each outcome; a test that is expected to fail has passed if it does."""
+    """Return the outcome of each test; an expected failure counts as passed."""
     same = {"xfailed": "passed"}
     return {test: same.get(one["outcome"], one["outcome"]) for test, one in outcomes.items()}
 
@@ -281,8 +281,8 @@ def _print_details(row: Mapping[str, Any]) -> None:
     for test, why in row["unexplained"].items():
         print(f"FAIL {where}: {test}\n     {why}")
     for what, text in (
-        ("stale", "is listed as different and is not"),
-        ("unknown", "is listed and fits no test"),
+        ("stale", "is listed as different but is the same"),
+        ("unknown", "is listed but matches no test"),
         ("missing", "was not run"),
     ):
         for test in row[what]:
@@ -304,11 +304,11 @@ def _record(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def _typescript() -> dict[str, Any]:
-    """Say why the tests of the TypeScript SDK, which only a checkout has, are not run."""
+    """Return the reason why the tests of the TypeScript SDK, which need a checkout, are not run."""
     checkout = os.environ.get("TYPESCRIPT_SDK")
     if not checkout:
-        return {"skipped": "its packages contain no tests; TYPESCRIPT_SDK names no checkout"}
-    return {"failed": f"there is no adapter yet for the tests in {checkout}"}
+        return {"skipped": "its packages contain no tests; set TYPESCRIPT_SDK to a checkout"}
+    return {"failed": f"no adapter exists for the tests in {checkout}"}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -360,10 +360,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--suite", action="append", choices=(*SUITES, "typescript"))
     parser.add_argument("--path", action="append", choices=(*PATHS, "command"))
     parser.add_argument("--era", action="append", choices=ERAS)
-    parser.add_argument("--sample", type=int, default=0, metavar="N", help="of each suite and era")
-    parser.add_argument("--seed", type=int, default=20260728, help="to draw the sample with")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts there")
-    jobs = (os.cpu_count() or 1) + 1  # tests that fail mostly wait
+    parser.add_argument(
+        "--sample", type=int, default=0, metavar="N", help="run only N tests of each suite and era"
+    )
+    parser.add_argument("--seed", type=int, default=20260728, help="seed of the sample")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the counts to FILE")
+    jobs = (os.cpu_count() or 1) + 1  # failing tests mostly wait
     parser.add_argument("--jobs", type=int, default=jobs, help=f"processes (default: {jobs})")
     return parser
 

@@ -1,4 +1,4 @@
-"""The sources of the suites and an environment to run them in, kept outside of the repository."""
+"""The sources of the suites and an environment to run them, cached outside of the repository."""
 
 import json
 import os
@@ -13,14 +13,14 @@ CACHE = Path(os.environ.get("FAIRLEAD_CACHE") or REPOSITORY / ".cache") / "suite
 
 
 class Unavailable(Exception):
-    """Something cannot be installed here, probably because there is no network."""
+    """A package cannot be installed, probably because the network is not available."""
 
 
 def source(package: str, version: str) -> Path:
-    """The unpacked source distribution of a package.
+    """Return the unpacked source distribution of a package.
 
     Raises:
-        Unavailable: It cannot be downloaded, or is something else.
+        Unavailable: The distribution cannot be downloaded, or has another version.
     """
     home = CACHE / "sources" / f"{package}-{version}"
     if not home.exists():
@@ -37,10 +37,10 @@ def source(package: str, version: str) -> Path:
 
 
 def environment() -> Path:
-    """The interpreter of an environment with both SDKs, their test tools and Fairlead.
+    """Return the interpreter of an environment with both SDKs, their test tools and Fairlead.
 
     Raises:
-        Unavailable: It cannot be installed.
+        Unavailable: The environment cannot be installed.
     """
     home = CACHE / "environment"
     wanted = [REQUIREMENTS.read_text(encoding="utf-8"), str(REPOSITORY), sys.version]

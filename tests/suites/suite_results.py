@@ -1,4 +1,4 @@
-"""Expected differences of a suite, and what a run says about them."""
+"""Expected differences of a suite, and the verdict on a run."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,17 +10,17 @@ _REASON = re.compile(rf"({'|'.join(KINDS)})( [^:]*)?: \S.*")
 
 
 class Malformed(Exception):
-    """A file of expected differences cannot be read."""
+    """Error in a file of expected differences."""
 
 
 class Expected:
     """The tests that may have another outcome on one path, each with its reason.
 
-    In a file, a line that is not indented is a reason, and the indented ones below it are the ids
+    In a file, a line that is not indented is a reason, and the indented lines below it are the ids
     of tests. A reason begins with `spec SECTION:` (the specification explains it), `defect:` (of
-    Fairlead, until it is fixed), `suite:` (the test depends on how it is connected) or `unsteady:`
-    (it depends on the speed of the machine, so both outcomes are right). An id that ends in `[*]`
-    stands for all parameters of a test.
+    Fairlead, until it is fixed), `suite:` (the test depends on its connection) or `unsteady:`
+    (the outcome depends on the speed of the machine, so both are right). An id that ends in `[*]`
+    matches all parameters of a test.
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
@@ -28,10 +28,10 @@ class Expected:
 
     @classmethod
     def read(cls, path: Path) -> "Expected":
-        """Read a file; no file means no differences.
+        """Read a file; a missing file means no differences.
 
         Raises:
-            Malformed: Naming the line.
+            Malformed: A line is invalid; the message has its number.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ class Expected:
                 reason = line.strip()
                 if not _REASON.fullmatch(reason):
                     raise Malformed(
-                        f"{path.name}:{number}: a reason begins with one of {', '.join(KINDS)}"
+                        f"{path.name}:{number}: a reason must begin with one of {', '.join(KINDS)}"
                     )
                 continue
             if reason is None:
@@ -57,18 +57,18 @@ class Expected:
         return cls(reasons)
 
     def reason(self, test: str) -> str | None:
-        """Why a test may differ; None if it must not."""
+        """Return the reason why a test may differ, or None if it must not."""
         return self.reasons.get(test) or self.reasons.get(_any_parameters(test))
 
     def unknown(self, tests: Iterable[str]) -> list[str]:
-        """The entries that fit none of the tests."""
+        """Return the entries that match none of the tests."""
         known = {name for test in tests for name in (test, _any_parameters(test))}
         return [entry for entry in self.reasons if entry not in known]
 
 
 @dataclass
 class Verdict:
-    """How the tests of one path came out, against the same tests connected directly."""
+    """The outcomes of one path, compared with the same tests connected directly."""
 
     same: list[str] = field(default_factory=list)
     explained: dict[str, str] = field(default_factory=dict)  # with the reason
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def judge(outcomes: Mapping[str, str], baseline: Mapping[str, str], expected: Expected) -> Verdict:
-    """Compare outcomes with those of the baseline; tests that only one of them has count not."""
+    """Compare outcomes with those of the baseline; tests that only one of them has are ignored."""
     verdict = Verdict()
     for test, outcome in outcomes.items():
         if test not in baseline:

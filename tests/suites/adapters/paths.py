@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
-from line_sockets import listen_tcp  # of tests/support: `tests` is the package of the suite
+from line_sockets import listen_tcp  # from tests/support: `tests` is the package of the suite
 
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.gateway import Gateway, Relay, View
@@ -22,26 +22,26 @@ from fairlead.transport.socket import connect_tcp
 from fairlead.upstream.server_target import ServerTarget
 
 PATH = os.environ.get("SUITE_PATH", "direct")
-NAME = "s"  # of the server in a gateway; short, because merged names are cut at 64 characters
-START = 20.0  # seconds for a server of ours to listen
-GRACE = 1.0  # seconds for requests under way when a server ends
-TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the one that the SDK gives its own client
+NAME = "s"  # name of the server in a gateway; short, because merged names are cut at 64 characters
+START = 20.0  # seconds for start-up of a server
+GRACE = 1.0  # seconds for requests in progress when a server ends
+TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's default for its own client
 
 
 def http_client(**options: Any) -> httpx2.AsyncClient:
-    """The SDK's client without certificates, which take longer to load than most tests run."""
+    """Return the SDK's client without certificates, which load slower than most tests run."""
     return httpx2.AsyncClient(**{"timeout": TIMEOUT, **options}, verify=False)
 
 
 @contextlib.asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
-    """Serve an ASGI application on a port of this machine; yields its origin.
+    """Serve an ASGI application on a local port and yield its origin.
 
-    The steps of `uvicorn.Server.serve` without its main loop, which looks only ten times a second
-    whether it should end.
+    The steps are those of `uvicorn.Server.serve` without its main loop, which checks only ten times
+    a second whether it should end.
     """
     sock = socket.create_server(("127.0.0.1", 0))
-    # Without it, asyncio leaves Nagle's algorithm on and streams of events stall for 40 ms.
+    # Otherwise asyncio leaves Nagle's algorithm on, and event streams stall for 40 ms.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(app, log_config=None, ws="none", lifespan="off", access_log=False)
     config.load()
@@ -56,7 +56,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
 
 
 async def _stop(server: uvicorn.Server) -> None:
-    """End a server as uvicorn does, without its pauses of a tenth of a second."""
+    """Stop a server as uvicorn does, without its pauses of a tenth of a second."""
     for listener in server.servers:
         listener.close()
     for connection in list(server.server_state.connections):
@@ -70,16 +70,16 @@ async def _stop(server: uvicorn.Server) -> None:
     for connection in list(server.server_state.connections):
         if connection.transport is not None:
             connection.transport.close()
-    await asyncio.sleep(0)  # or the loop may end before transports have closed their sockets
+    await asyncio.sleep(0)  # so that transports close their sockets before the loop ends
 
 
 @contextlib.asynccontextmanager
 async def through(entry: Mapping[str, Any], *, front: str = "http") -> AsyncIterator[str]:
-    """Put Fairlead in front of the server of a configuration entry; yields the URL for the client.
+    """Put Fairlead in front of the server of a configuration entry and yield the client's URL.
 
     `front` is the transport that the client will use: `http` or `sse`.
     """
-    known_eras.clear()  # ports are used again
+    known_eras.clear()  # ports are reused
     match PATH:
         case "direct":
             yield str(entry["url"])
@@ -101,10 +101,10 @@ async def through(entry: Mapping[str, Any], *, front: str = "http") -> AsyncIter
 
 @contextlib.asynccontextmanager
 async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> AsyncIterator[int]:
-    """The same for clients that talk in lines, as over stdio; yields the port for the client.
+    """Do the same for clients that send lines, as over stdio, and yield the client's port.
 
-    `lines` is where the server itself talks in lines. A gateway connects with `entry` instead,
-    because its configuration has no such servers.
+    `lines` is the address where the server itself accepts lines. A gateway connects with `entry`
+    instead, because its configuration has no such servers.
     """
     known_eras.clear()
     match PATH:
@@ -128,7 +128,7 @@ async def through_lines(entry: Mapping[str, Any], lines: tuple[str, int]) -> Asy
 
 @contextlib.asynccontextmanager
 async def attaching(host: Any) -> AsyncIterator[int]:
-    """Serve clients of a relay or gateway that talk in lines; yields the port."""
+    """Serve clients of a relay or gateway that send lines, and yield the port."""
     peers: list[Any] = []
     accepted = listen_tcp(
         "127.0.0.1", 0, lambda channel: peers.append(host.attach(channel, ANONYMOUS))
@@ -142,17 +142,17 @@ async def attaching(host: Any) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def fleet(entry: Mapping[str, Any]) -> AsyncIterator[Gateway]:
-    """A gateway with one server, whose tools and prompts keep their names at both endpoints."""
+    """Run a gateway with one server, whose tools and prompts keep their names at both endpoints."""
     async with Gateway(view=_own_names(), deadline=START) as gateway:
         await gateway.connect({NAME: dict(entry)})
-        # A name that a view gives is looked up in the lists, so they have to be there.
+        # Names of a view are resolved with the lists, so these must be complete.
         await gateway.listed()
         yield gateway
 
 
 @contextlib.asynccontextmanager
 async def serving(host: HttpRunnable) -> AsyncIterator[str]:
-    """Serve a relay or gateway as its command does; yields the URL of the endpoint."""
+    """Serve a relay or gateway as its command does, and yield the URL of the endpoint."""
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(host.run_http(port=0, started=started.set_result))
     try:
@@ -168,7 +168,7 @@ async def serving(host: HttpRunnable) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def proxy_command(entry: Mapping[str, Any]) -> AsyncIterator[str]:
-    """Run `fairlead proxy` as a user does; yields the URL that it prints."""
+    """Run `fairlead proxy` as a user does, and yield the URL that it prints."""
     program = shutil.which("fairlead", path=os.path.dirname(sys.executable))
     assert program is not None, "fairlead is not installed in the environment of the suites"
     sse = ["--sse"] if entry["type"] == "sse" else []
@@ -198,11 +198,12 @@ async def _printed_url(stderr: asyncio.StreamReader) -> str:
 
 
 class _OwnNames(Mapping[str, str]):
-    """A view's `rename` that takes the server's name off every merged name.
+    """A view's `rename` that removes the server's name from every merged name.
 
-    What a server of a test lists is not known before, and may change during the test. Catalogs look
-    names up in a view's `rename`, so this one has an entry for each. It iterates over one that no
-    server has, because views are compared by their entries.
+    The lists of a test's server are unknown beforehand and may change during the test. Catalogs
+    look
+    up names in a view's `rename`, so this mapping has an entry for each. Iteration yields one name
+    that no server has, because views are compared by their entries.
     """
 
     _prefix = f"{NAME}_"
@@ -223,5 +224,6 @@ def _own_names() -> View:
     from msgspec.structs import force_setattr
 
     view = View()
-    force_setattr(view, "rename", _OwnNames())  # the constructor would copy what it iterates over
+    # the constructor would copy the entries that it iterates over
+    force_setattr(view, "rename", _OwnNames())
     return view

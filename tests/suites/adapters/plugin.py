@@ -1,11 +1,11 @@
-"""What both suites need of pytest: which tests run, what is reported of each.
+"""The pytest plugin of both suites: selection of tests, and a report for each.
 
-The runner passes what it wants in environment variables:
+The runner passes its options in environment variables:
 
 - `SUITE_ERA`: `handshake` or `stateless`
-- `SUITE_SAMPLE`, `SUITE_SEED`: how many tests to draw, and how; all of them without
+- `SUITE_SAMPLE`, `SUITE_SEED`: size and seed of a random sample; without them, all tests run
 - `SUITE_ONLY`: a file with the ids to run, one per line
-- `SUITE_RESULTS`: where a line of JSON is appended for each test
+- `SUITE_RESULTS`: a file to which a line of JSON is appended for each test
 """
 
 import contextlib
@@ -22,13 +22,13 @@ import anyio
 import pytest
 
 ERA = os.environ.get("SUITE_ERA", "handshake")
-LIMIT = 20.0  # seconds for everything that a test does with one connection
+LIMIT = 20.0  # seconds that a test may use one connection
 
-_connected = False  # whether the test that runs has used a replaced connection
+_connected = False  # whether the running test has used a replaced connection
 
 
 def connected() -> None:
-    """Note that the running test uses the path under test."""
+    """Record that the running test uses the path under test."""
     global _connected
     _connected = True
 
@@ -37,15 +37,16 @@ def connected() -> None:
 def limited() -> Iterator[None]:
     """Limit how long a test uses its connection.
 
-    A test that the timeout of pytest interrupts leaves its coroutines to the tests after it; this
-    one ends in the event loop.
+    A test that pytest's timeout interrupts leaves its coroutines behind; this limit ends the test
+    in
+    the event loop.
     """
     with anyio.fail_after(LIMIT):
         yield
 
 
 def select(items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> None:
-    """Keep the tests that are wanted, and of these the sample, in place."""
+    """Reduce `items` to the wanted tests, and to the sample of these, in place."""
     chosen = [item for item in items if wanted(item)]
     if "SUITE_ONLY" in os.environ:
         only = set(Path(os.environ["SUITE_ONLY"]).read_text().splitlines())
@@ -64,7 +65,8 @@ def select(items: list[pytest.Item], wanted: Callable[[pytest.Item], bool]) -> N
 def _contain(item: Any) -> None:
     """Turn `pytest.fail` in an asynchronous test into an `AssertionError`.
 
-    It is a `BaseException`, which ends the event loop that a module's tests share.
+    The original exception is a `BaseException`, which ends the event loop that a module's tests
+    share.
     """
     function = item.obj
     if not inspect.iscoroutinefunction(function):
@@ -108,7 +110,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 class Reporter:
-    """Appends a line to a file for each test."""
+    """A reporter that appends a line to a file for each test."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
@@ -136,7 +138,7 @@ class Reporter:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The last line that says what happened."""
+    """Return the message of the failure on one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message if crash is not None else report.longrepr)
     return f"{report.when}: " + " ".join(text.split())[:400]

@@ -1,6 +1,6 @@
 """The official Python SDK's interaction tests over real sockets, directly or through Fairlead.
 
-Its conftest has four connection factories, one for each transport that its matrix names:
+The conftest of these tests has four connection factories, one for each transport of its matrix:
 
 | transport | client to Fairlead | Fairlead to server |
 |---|---|---|
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_of_era(item: pytest.Item) -> bool:
-    """Whether a test connects with the factories, at a revision of the era that is asked for."""
+    """Return True if a test uses the factories with a revision of the requested era."""
     callspec = getattr(item, "callspec", None)
     if callspec is None or "connect" not in callspec.params:
         return False
@@ -130,12 +130,12 @@ def _mode(version: str) -> Any:
     return version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
 
 
-# Lines of JSON on sockets, in the terms of the SDK
+# Lines of JSON on sockets, with the SDK's streams
 
 
 @contextlib.asynccontextmanager
 async def serving_lines(server: Any) -> AsyncIterator[int]:
-    """Serve each connection with the SDK's own loop for stdio; yields the port."""
+    """Serve each connection with the SDK's own stdio loop, and yield the port."""
     lowlevel = server._lowlevel_server if isinstance(server, MCPServer) else server
     tasks: set[asyncio.Task[None]] = set()
 
@@ -161,7 +161,7 @@ async def serving_lines(server: Any) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def lines_client(host: str, port: int) -> AsyncIterator[Any]:
-    """A transport for the SDK's `Client`."""
+    """Connect a transport for the SDK's `Client`."""
     reader, writer = await asyncio.open_connection(host, port, limit=1 << 26)
     async with _streams(reader, writer) as streams:
         yield streams
@@ -171,7 +171,7 @@ async def lines_client(host: str, port: int) -> AsyncIterator[Any]:
 async def _streams(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> AsyncIterator[Any]:
-    """The pair of streams that both ends of the SDK expect."""
+    """Yield the pair of streams that both ends of the SDK expect."""
     to_us, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_us = anyio.create_memory_object_stream[SessionMessage](0)
 
