@@ -38,5 +38,5 @@ def test_its_tables_are_complete() -> None:
     keys = PAGE.split("## Conditions")[1].split("## Actions")[0]
     named = set(re.findall(r"`(\w+)`", keys))
     assert {*_KEYS, *OPERATORS} <= named
-    rule = PAGE.split("## A rule")[1].split("## Conditions")[0]
+    rule = PAGE.split("## Keys of a rule")[1].split("## Conditions")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", rule, re.MULTILINE)) == {*_RULE} - {"about"}
