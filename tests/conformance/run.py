@@ -122,7 +122,7 @@ class Report:
                 why = check.get("errorMessage") or check.get("description") or ""
                 yield f"{status} {check['name']}: {' '.join(why.split())[:160]}"
         if not any(c["status"] == "SUCCESS" and c["id"] != "wire-schema-valid" for c in checks):
-            yield "no check was made" if checks else f"no result: {said.strip()[-300:]}"
+            yield "no check passed" if checks else f"no result: {said.strip()[-300:]}"
         yield from re.findall(r"CLIENT EXITED WITH ERROR.*|Client timed out.*", said)
 
 
