@@ -326,7 +326,7 @@ def test_a_file_whose_path_depends_on_an_input_is_not_read_without_approval(tmp_
     found = vscode(tmp_path, entry, inputs=[{"id": "which", "default": "good"}])
     trust.approve(found)
     assert resolve(found, ENV, trust=trust).entry.env == {"A": "1"}  # type: ignore[union-attr]
-    with pytest.raises(ConfigError, match="no approval covers the file"):
+    with pytest.raises(ConfigError, match="the approval does not cover the file"):
         resolve(found, ENV, trust=trust, inputs={"which": "evil"})
 
 
@@ -424,9 +424,9 @@ def test_approve_shows_resolved_values_and_where_they_come_from(person: Person) 
     person.has("project/.vscode/mcp.json", {"p": entry}, inputs=inputs)
     shown = person.does("mcp", "approve", "p", "--yes").out
     assert f"  runs      {person.project}/run.sh there {person.home}\n" in shown
-    assert "      from: the default of the input where, unless you give another answer\n" in shown
+    assert "      from: the default of the input where, unless you enter another value\n" in shown
     assert "      from: your variable HOME\n" in shown
-    assert f"  in        {person.project}\n      from: the folder of the project\n" in shown
+    assert f"  in        {person.project}\n      from: the project folder\n" in shown
     assert f"  env       MODE=fast\n      from: the file {person.project}/.env\n" in shown
     assert "  env       LD_PRELOAD=/evil.so\n" in shown
     assert "  env       API_TOKEN=[REDACTED]\n" in shown
@@ -461,7 +461,7 @@ def test_approve_reports_the_same_values_as_json(person: Person) -> None:
     assert about["values"][0] == {
         "field": "url",
         "value": "https://${TOKEN}.example",
-        "from": ["your variable TOKEN, which is not set"],
+        "from": ["your variable TOKEN (not set)"],
     }
     assert {"field": "headers.A", "value": "b", "from": ["entry"]} in about["values"]
     done = person.does("mcp", "approve", "p", "--json", "--yes")

@@ -1,4 +1,4 @@
-"""All configured servers of a machine: order, switches, duplicates, and what is broken."""
+"""Tests of discovery: precedence, switches, duplicates and broken files."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def servers(**commands: str) -> dict[str, Any]:
 
 
 @pytest.mark.covers("CFG-03")
-def test_a_full_home_is_read_at_once(tmp_path: Path) -> None:
+def test_servers_of_all_programs_are_found(tmp_path: Path) -> None:
     full_home(tmp_path)
     loaded = load(tmp_path)
     assert loaded.warnings == []
@@ -80,13 +80,13 @@ def test_the_first_definition_of_a_name_wins_and_nothing_is_merged(tmp_path: Pat
     places = [(one.host_title, one.place, what) for one, what in loaded.places["a"]]
     assert places == [
         ("Fairlead (project)", first, "used"),
-        ("Fairlead", f"{root}/.config/fairlead/mcp.json:1", f"not used: {first} comes first"),
-        ("Claude Code", f"{root}/.claude.json:1", f"not used: {first} comes first"),
+        ("Fairlead", f"{root}/.config/fairlead/mcp.json:1", f"not used: {first} takes precedence"),
+        ("Claude Code", f"{root}/.claude.json:1", f"not used: {first} takes precedence"),
     ]
 
 
 @pytest.mark.covers("CFG-05")
-def test_without_project_files_the_users_come_forth(tmp_path: Path) -> None:
+def test_without_project_files_the_users_entries_are_used(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".mcp.json": servers(only="p"), ".cursor/mcp.json": servers(a="p")})
     write(tmp_path / PROJECT, {".fairlead/mcp.json": {"disabledServers": ["b"]}})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="u", b="u")})
@@ -97,7 +97,7 @@ def test_without_project_files_the_users_come_forth(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-06")
-def test_switches_of_our_own_hold_for_every_program(tmp_path: Path) -> None:
+def test_own_switches_apply_to_every_program(tmp_path: Path) -> None:
     own = {
         "mcpServers": {"x": {"command": "x", "enabled": False}},
         "disabledServers": ["hidden"],
@@ -123,7 +123,7 @@ def test_switches_of_our_own_hold_for_every_program(tmp_path: Path) -> None:
     assert "disabledServers" in loaded.places["hidden"][0][1]
 
 
-def test_a_projects_no_hides_the_users_server_of_that_name(tmp_path: Path) -> None:
+def test_a_project_can_disable_a_server_of_the_user(tmp_path: Path) -> None:
     off = {"mcpServers": {"a": {"command": "a", "enabled": False}}}
     write(tmp_path / PROJECT, {".fairlead/mcp.json": off})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="a")})
@@ -131,7 +131,7 @@ def test_a_projects_no_hides_the_users_server_of_that_name(tmp_path: Path) -> No
     assert (loaded.configs, loaded.disabled.keys()) == ({}, {"a"})
 
 
-def test_a_project_cannot_switch_on_what_the_user_switched_off(tmp_path: Path) -> None:
+def test_a_project_cannot_enable_a_server_that_the_user_disabled(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".fairlead/mcp.json": {"enabledServers": ["a", "b"]}})
     own = {"mcpServers": {"a": {"command": "a", "enabled": False}}, "disabledServers": ["b"]}
     write(tmp_path / HOME, {".config/fairlead/mcp.json": own, ".cursor/mcp.json": servers(b="b")})
@@ -155,7 +155,7 @@ def test_one_server_under_two_names_is_connected_once(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert loaded.configs.keys() == {"github", "web", "github-again", "o"}
     assert loaded.duplicates == {"gh": "github", "w": "web"}
-    assert 'it is the server "github"' in loaded.places["gh"][0][1]
+    assert 'the same server is configured as "github"' in loaded.places["gh"][0][1]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_one_server_under_two_names_is_connected_once(tmp_path: Path) -> None:
         (".mcporter/mcporter.json", "mcpServers", "a $env:GH_KEY"),
     ],
 )
-def test_a_variable_is_the_same_in_every_spelling(
+def test_equal_variables_in_different_syntax_are_duplicates(
     tmp_path: Path, file: str, key: str, spelled: str
 ) -> None:
     for value, same in ((spelled, True), (spelled.replace("GH_KEY", "OTHER"), False)):
@@ -185,14 +185,14 @@ def test_a_variable_is_the_same_in_every_spelling(
         assert load(tmp_path).duplicates == ({"theirs": "ours"} if same else {})
 
 
-def test_a_project_takes_no_server_of_the_user_under_another_name(tmp_path: Path) -> None:
+def test_a_project_entry_does_not_displace_an_equal_entry_of_the_user(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".fairlead/mcp.json": servers(theirs="x")})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(mine="x")})
     assert load(tmp_path).configs.keys() == {"theirs", "mine"}
 
 
 @pytest.mark.covers("DEC-01")
-def test_a_server_config_is_an_entry_here_and_our_own_server_elsewhere() -> None:
+def test_mcp_server_config_is_the_struct_of_entries() -> None:
     import fairlead
     from fairlead import manager
 
@@ -202,7 +202,7 @@ def test_a_server_config_is_an_entry_here_and_our_own_server_elsewhere() -> None
 
 
 @pytest.mark.covers("CFG-12", "DEC-21")
-def test_exa_is_left_out_and_its_keys_are_handed_over(tmp_path: Path) -> None:
+def test_exa_is_filtered_and_its_keys_are_returned(tmp_path: Path) -> None:
     exa = {"mcpServers": {"exa": {"url": "https://mcp.exa.ai/mcp?exaApiKey=k1", "type": "http"}}}
     write(tmp_path / HOME, {".cursor/mcp.json": exa, ".claude.json": servers(a="a")})
     loaded = load(tmp_path)
@@ -215,7 +215,7 @@ def test_exa_is_left_out_and_its_keys_are_handed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-12")
-def test_filters_of_the_user_have_the_same_interface(tmp_path: Path) -> None:
+def test_custom_filters_are_called(tmp_path: Path) -> None:
     def no_a(found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         return Removal("no a", ("key",)) if found.name == "a" else None
 
@@ -237,15 +237,15 @@ def test_filters_of_the_user_have_the_same_interface(tmp_path: Path) -> None:
     ("content", "line", "reason"),
     [
         (b'{\n "mcpServers": {\n  oops }\n}', 3, "not valid JSON: Expecting property name"),
-        (b"[]", 1, "a map is expected, not a list"),
-        (b'"text"', 1, "a map is expected, not a text"),
+        (b"[]", 1, "expected a map, not a list"),
+        (b'"text"', 1, "expected a map, not a string"),
         (b"\x7fELF\x00\x00", 1, "the file is binary"),
         (b'{"a":\n"\xff"}', 2, "the file is not UTF-8"),
         (b"[" * 100_000, 1, "the file is nested too deeply"),
         (b'{"n": ' + b"1" * 5000 + b"}", 1, "not valid JSON: Exceeds the limit"),
-        (b'{"mcpServers": 7}', 1, 'Server "mcpServers": the entry is not a map'),
-        (b'{"mcpServers": {\n"a": null}}', 2, 'Server "a": the entry is not a map'),
-        (b'{"mcpServers": {\n\n"a": {}}}', 3, 'Server "a": `command` is missing'),
+        (b'{"mcpServers": 7}', 1, 'Server "mcpServers": the entry must be a map'),
+        (b'{"mcpServers": {\n"a": null}}', 2, 'Server "a": the entry must be a map'),
+        (b'{"mcpServers": {\n\n"a": {}}}', 3, 'Server "a": missing `command`'),
         (b'{"mcpServers": {"a": {"command": 7}}}', 1, 'Server "a": Expected `str`, got `int`'),
         (
             b'{"mcpServers": {"a": {"command": "x", "args": "y"}}}',
@@ -255,18 +255,18 @@ def test_filters_of_the_user_have_the_same_interface(tmp_path: Path) -> None:
         (
             b'{"mcpServers": {"a": {"command": "x", "env": []}}}',
             1,
-            'Server "a": `env` is not a map',
+            'Server "a": `env` must be a map',
         ),
         (b'{"mcpServers": {"a": {"type": "pigeon"}}}', 1, "Server \"a\": unknown type 'pigeon'"),
-        (b'{"mcpServers": {"a": {"type": "http"}}}', 1, 'Server "a": no url is given'),
-        (b'{"mcpServers": {"a": {"type": ["http"]}}}', 1, 'Server "a": unknown type'),
+        (b'{"mcpServers": {"a": {"type": "http"}}}', 1, 'Server "a": missing `url`'),
+        (b'{"mcpServers": {"a": {"type": ["http"]}}}', 1, 'Server "a": `type` must be a string'),
         (b'{"mcpServers": {"a": {"command": "x", "url": "y"}}}', 1, 'Server "a": `command` and'),
-        (b'{"mcpServers": {"a": {"command": []}}}', 1, 'Server "a": `command` is missing'),
+        (b'{"mcpServers": {"a": {"command": []}}}', 1, 'Server "a": missing `command`'),
         (b'{"mcpServers": {"a": {"command": "x", "enabled": "no"}}}', 1, 'Server "a": `enabled`'),
         (b'{"mcpServers": {"a": {"command": "x", "timeout": "9"}}}', 1, 'Server "a": `timeout`'),
     ],
 )
-def test_what_is_broken_is_reported_and_costs_nothing_else(
+def test_broken_files_are_reported_and_other_files_are_read(
     tmp_path: Path, content: bytes, line: int, reason: str
 ) -> None:
     write(tmp_path / HOME, {".claude.json": servers(other="o")})
@@ -280,7 +280,7 @@ def test_what_is_broken_is_reported_and_costs_nothing_else(
     assert warning.reason.startswith(reason)
 
 
-def test_one_broken_entry_leaves_the_others_of_its_file(tmp_path: Path) -> None:
+def test_a_broken_entry_does_not_affect_others_in_its_file(tmp_path: Path) -> None:
     mixed = {
         "mcpServers": {"a": 1, "b": {"command": "b"}, "c": {"url": 7}, "d": {"url": "http://d"}}
     }
@@ -293,7 +293,7 @@ def test_one_broken_entry_leaves_the_others_of_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"  \n", b"\xef\xbb\xbf", b"{}", b"// nothing\n", b"null"]
 )
-def test_an_empty_file_is_no_problem(tmp_path: Path, content: bytes) -> None:
+def test_an_empty_file_is_not_reported(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / HOME / ".cursor" / "mcp.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -301,14 +301,14 @@ def test_an_empty_file_is_no_problem(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_marks_at_the_beginning_are_understood(tmp_path: Path, encoding: str) -> None:
+def test_byte_order_marks_are_accepted(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / HOME / ".cursor" / "mcp.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(json.dumps(servers(a="ä")).encode(encoding))
     assert load(tmp_path).configs["a"] == MCPStdioServerConfig(command="ä")
 
 
-def test_things_that_are_no_files(tmp_path: Path) -> None:
+def test_paths_that_are_not_regular_files_are_reported(tmp_path: Path) -> None:
     home = tmp_path / HOME
     (home / ".cursor" / "mcp.json").mkdir(parents=True)
     (home / ".claude.json").symlink_to(home / ".claude.json")
@@ -321,14 +321,14 @@ def test_things_that_are_no_files(tmp_path: Path) -> None:
     (home / ".fx" / "mcp.json").symlink_to(home / "nowhere")
     loaded = load(tmp_path)
     assert {Path(w.path).parent.name: w.reason for w in loaded.warnings} == {
-        "ada": "a link that leads back to itself",
-        ".cursor": "a directory stands where a file is expected",
-        ".lmstudio": "not a regular file stands where a file is expected",
-        ".factory": "not a regular file stands where a file is expected",
+        "ada": "a symbolic link that points to itself",
+        ".cursor": "expected a file, but the path is a directory",
+        ".lmstudio": "expected a file, but the path is not a regular file",
+        ".factory": "expected a file, but the path is not a regular file",
     }
 
 
-def test_a_huge_file_is_refused(tmp_path: Path) -> None:
+def test_a_huge_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / HOME / ".cursor" / "mcp.json"
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
@@ -337,7 +337,7 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
-def test_a_file_we_may_not_read_is_reported(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="a")})
     (tmp_path / HOME / ".cursor/mcp.json").chmod(0)
     [warning] = load(tmp_path).warnings
@@ -353,7 +353,7 @@ def test_a_file_we_may_not_read_is_reported(tmp_path: Path) -> None:
         (".config/goose/config.yaml", "a: &a [*a]\n", 1, "the file is nested too deeply"),
         (".config/goose/config.yaml", "a: !!python/object:os.system x\n", 1, "not valid YAML"),
         (".config/goose/config.yaml", "a: &a x\nb: [" + "*a, " * 40 + "]\n", 1, "more than 30"),
-        (".config/goose/config.yaml", "- a\n", 1, "a map is expected"),
+        (".config/goose/config.yaml", "- a\n", 1, "expected a map"),
     ],
 )
 def test_broken_toml_and_yaml(tmp_path: Path, name: str, text: str, line: int, reason: str) -> None:
@@ -363,7 +363,7 @@ def test_broken_toml_and_yaml(tmp_path: Path, name: str, text: str, line: int, r
     assert warning.line == line
 
 
-def test_warnings_hold_no_secrets(tmp_path: Path) -> None:
+def test_warnings_contain_no_secrets(tmp_path: Path) -> None:
     texts = {
         ".cursor/mcp.json": '{"mcpServers": {"a": {"command": "x", "env": {"TOKEN": ["s3cret"]}}}}',
         ".claude.json": '{"mcpServers": {"a": {"env": {"API_KEY": s3cret}}}}',
@@ -377,19 +377,19 @@ def test_warnings_hold_no_secrets(tmp_path: Path) -> None:
     assert "s3cret" not in repr(loaded)
 
 
-def test_a_name_that_is_none_is_reported_and_used(tmp_path: Path) -> None:
+def test_an_invalid_name_is_reported_and_used(tmp_path: Path) -> None:
     write(tmp_path / HOME, {".cursor/mcp.json": servers(**{"my server": "a", "": "b"})})
     loaded = load(tmp_path)
     assert loaded.configs.keys() == {"my server", ""}
     path = str(tmp_path / HOME / ".cursor/mcp.json")
-    reason = "only letters, digits, _ - . : belong into a name; it is used all the same"
+    reason = "a name should only have letters, digits, _ - . : (the server is used anyway)"
     assert loaded.warnings == [
         Problem(path, 1, f"Server 'my server': {reason}", harmless=True),
         Problem(path, 1, f"Server '': {reason}", harmless=True),
     ]
 
 
-def test_a_reader_that_stumbles_costs_its_program_only(tmp_path: Path) -> None:
+def test_a_failing_reader_does_not_affect_other_programs(tmp_path: Path) -> None:
     import msgspec
 
     def stumble(*_: Any) -> Any:
@@ -400,7 +400,9 @@ def test_a_reader_that_stumbles_costs_its_program_only(tmp_path: Path) -> None:
     loaded = load(tmp_path, hosts=[broken, *HOSTS[1:]])
     assert loaded.configs.keys() == {"b"}
     assert loaded.warnings == [
-        Problem("Fairlead (project)", 1, "its files could not be read (RuntimeError)")
+        Problem(
+            "Fairlead (project)", 1, "the files of Fairlead (project) cannot be read (RuntimeError)"
+        )
     ]
 
 

@@ -1,4 +1,4 @@
-"""Entries as they are shown before they may run: every value, where it comes from, no secrets."""
+"""Tests of previews: every value of an entry, its origin, and no secrets."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_a_remote_server_is_shown_with_its_headers() -> None:
         ("headers.X-Api-Key", REDACTED, ()),
         (
             "headers",
-            "(known when it connects)",
+            "(known after connecting)",
             (f"printed by the command helper --password={REDACTED}",),
         ),
     ]
@@ -85,34 +85,34 @@ def test_a_remote_server_is_shown_with_its_headers() -> None:
         ("claude", "plain", "plain", ()),
         ("claude", "${REGION}", "north", ("your variable REGION",)),
         ("claude", "${API_TOKEN}", REDACTED, ("your variable API_TOKEN",)),
-        ("claude", "${NO}", "${NO}", ("your variable NO, which is not set",)),
-        ("claude", "${NO:-x}", "x", ("the default for NO, which is not set",)),
+        ("claude", "${NO}", "${NO}", ("your variable NO (not set)",)),
+        ("claude", "${NO:-x}", "x", ("the default for NO (not set)",)),
         (
             "claude",
             "${NO}${REGION}",
             "${NO}north",
-            ("your variable REGION", "your variable NO, which is not set"),
+            ("your variable REGION", "your variable NO (not set)"),
         ),
         ("mcporter", "a ${NO}", "a ${NO}", ("the environment variable NO is not set",)),
         (
             "vscode",
             "${input:place}",
             "here",
-            ("the default of the input place, unless you give another answer",),
+            ("the default of the input place, unless you enter another value",),
         ),
         (
             "vscode",
             "${input:pin}",
             REDACTED,
-            ("the default of the input pin, unless you give another answer",),
+            ("the default of the input pin, unless you enter another value",),
         ),
-        ("vscode", "${input:open}", "${input:open}", ("the input 'open' has to be given first",)),
+        ("vscode", "${input:open}", "${input:open}", ("missing input 'open'",)),
         ("opencode", "{file:token.txt}", REDACTED, ("the file /home/u/conf/token.txt",)),
         ("fairlead", "!show it", "!show it", ()),
         ("fairlead", "REGION", "REGION", ()),
     ],
 )
-def test_an_argument_is_shown_with_the_origin_of_what_was_filled_in(
+def test_an_argument_is_shown_with_the_origin_of_its_value(
     dialect: str, text: str, expected: str, origins: tuple[str, ...]
 ) -> None:
     needs = (
@@ -127,7 +127,7 @@ def test_an_argument_is_shown_with_the_origin_of_what_was_filled_in(
 @pytest.mark.parametrize(
     ("dialect", "text", "expected", "origins"),
     [
-        ("fairlead", "!show it", "(known when it connects)", ("printed by the command show it",)),
+        ("fairlead", "!show it", "(known after connecting)", ("printed by the command show it",)),
         ("fairlead", "REGION", "north", ("your variable REGION",)),
         ("fairlead", "API_TOKEN", REDACTED, ("your variable API_TOKEN",)),
         ("fairlead", "EMPTY", "", ("your variable EMPTY",)),
@@ -136,7 +136,7 @@ def test_an_argument_is_shown_with_the_origin_of_what_was_filled_in(
         ("claude", "!show it", "!show it", ()),
         ("claude", "REGION", "REGION", ()),
         ("gemini", "$REGION", "north", ("your variable REGION",)),
-        ("gemini", "$NO", "", ("your variable NO, which is not set",)),
+        ("gemini", "$NO", "", ("your variable NO (not set)",)),
     ],
 )
 def test_a_value_of_the_environment_may_be_a_command_or_the_name_of_a_variable(
@@ -155,8 +155,8 @@ def test_a_value_of_the_environment_may_be_a_command_or_the_name_of_a_variable(
             None,
             "project",
             [
-                ("command", "/work/p/bin/x", ("relative to the folder it runs in",)),
-                ("cwd", "/work/p", ("the folder of the project",)),
+                ("command", "/work/p/bin/x", ("relative to the working directory",)),
+                ("cwd", "/work/p", ("the project folder",)),
             ],
         ),
         (
@@ -167,7 +167,7 @@ def test_a_value_of_the_environment_may_be_a_command_or_the_name_of_a_variable(
                 (
                     "command",
                     "/work/p/sub/north/x",
-                    ("your variable REGION", "relative to the folder it runs in"),
+                    ("your variable REGION", "relative to the working directory"),
                 ),
                 ("cwd", "/work/p/sub", ()),
             ],
@@ -193,8 +193,8 @@ def test_the_command_of_a_project_is_shown_in_its_folder(
                 ("env.MY_TOKEN", REDACTED, ("the file /work/p/.env",)),
             ],
         ),
-        ("gone", [("envFile", "/work/p/gone", ("which does not exist",))]),
-        ("${input:x}", [("envFile", "${input:x}", ("the input 'x' has to be given first",))]),
+        ("gone", [("envFile", "/work/p/gone", ("a missing file",))]),
+        ("${input:x}", [("envFile", "${input:x}", ("missing input 'x'",))]),
         (None, []),
     ],
 )
@@ -211,7 +211,7 @@ def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.Monke
     assert preview(found, {})[0].text == "${REGION}"
 
 
-def test_a_value_of_the_entry_itself_says_so_in_json() -> None:
+def test_the_origin_of_a_literal_value_in_json_is_the_entry() -> None:
     assert PreviewedValue("a", "b").plain() == {"field": "a", "value": "b", "from": ["entry"]}
     filled = PreviewedValue("a", "b", ("c", "d"))
     assert filled.plain() == {"field": "a", "value": "b", "from": ["c", "d"]}

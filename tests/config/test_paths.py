@@ -1,4 +1,4 @@
-"""Where things are kept, for any platform, home and environment."""
+"""Tests of folders for any platform, home and environment."""
 
 import os
 from pathlib import Path
@@ -71,14 +71,14 @@ def test_the_environment_moves_folders() -> None:
     assert (windows.app_data, windows.local_app_data) == (r"D:\a", r"D:\l")
 
 
-def test_variables_that_name_no_absolute_folder_are_ignored() -> None:
+def test_variables_with_relative_folders_are_ignored() -> None:
     relative = machine("linux", XDG_CONFIG_HOME="c", FAIRLEAD_HOME="")
     assert relative.own_config == ("/home/u/.config/fairlead",)
     assert relative.variable("XDG_CONFIG_HOME") == ""
     assert relative.variable("XDG_CONFIG_HOME", "/d") == "/d"
 
 
-def test_paths_are_joined_by_the_rules_of_the_machine() -> None:
+def test_paths_are_joined_by_the_rules_of_the_platform() -> None:
     linux = machine("linux")
     assert linux.at_home("a", "..", "b") == "/home/u/b"
     assert linux.in_project("x") == "/home/u/x"
@@ -88,7 +88,7 @@ def test_paths_are_joined_by_the_rules_of_the_machine() -> None:
     assert machine("win32").at_home("a", "b") == r"C:\Users\u\a\b"
 
 
-def test_folders_of_a_project_end_at_its_repository(tmp_path: Path) -> None:
+def test_folders_of_a_project_end_at_the_repository_root(tmp_path: Path) -> None:
     inner = tmp_path / "repository" / "a" / "b"
     inner.mkdir(parents=True)
     here = HostPaths(platform="linux", home="/nowhere", env={}, cwd=str(inner))
@@ -97,7 +97,7 @@ def test_folders_of_a_project_end_at_its_repository(tmp_path: Path) -> None:
     expected = [inner, inner.parent, inner.parent.parent]
     assert list(here.upwards()) == [str(folder) for folder in expected]
     at_home = HostPaths(platform="linux", home=str(inner.parent), env={}, cwd=str(inner))
-    assert list(at_home.upwards()) == [str(inner)], "a home is no part of a project"
+    assert list(at_home.upwards()) == [str(inner)], "the home folder is not part of a project"
     (inner / ".git").mkdir()
     assert list(here.upwards()) == [str(inner)]
 
@@ -118,7 +118,7 @@ def test_similar_platforms_are_treated_alike(platform: str, kind: str) -> None:
     assert local_host_paths("/x", env={"HOME": "/h"}, platform=platform).platform == kind
 
 
-def test_the_home_is_that_of_the_environment() -> None:
+def test_the_home_folder_comes_from_the_environment() -> None:
     env = {"HOME": "/h", "USERPROFILE": r"C:\u"}
     assert local_host_paths("/x", env=env, platform="linux").home == "/h"
     assert local_host_paths("/x", env=env, platform="win32").home == r"C:\u"
@@ -127,7 +127,7 @@ def test_the_home_is_that_of_the_environment() -> None:
     assert local_host_paths("/x", env=env, home="/other", platform="linux").home == "/other"
 
 
-def test_a_relative_folder_is_one_of_the_present_folder(
+def test_a_relative_folder_is_relative_to_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -136,7 +136,7 @@ def test_a_relative_folder_is_one_of_the_present_folder(
     assert local_host_paths("/a/../b", env={}).cwd == "/b"
 
 
-def test_a_folder_that_is_gone_counts_as_the_home(
+def test_a_removed_current_folder_is_replaced_by_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone() -> str:

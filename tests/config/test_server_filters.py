@@ -1,4 +1,4 @@
-"""Exa, wherever it hides, and the keys that lie beside it."""
+"""Tests of the filter for Exa servers and their keys."""
 
 from typing import Any
 
@@ -59,7 +59,9 @@ def verdict(
         ("s", {"command": "npx", "args": ["exa-mcp-server"], "env": {"EXA_API_KEY": "!cat x"}}, ()),
     ],
 )
-def test_exa_is_found(name: str, raw: dict[str, Any], keys: tuple[str, ...]) -> None:
+def test_exa_servers_are_removed_with_their_keys(
+    name: str, raw: dict[str, Any], keys: tuple[str, ...]
+) -> None:
     assert verdict(name, raw) == Removal("Exa is built in", keys)
 
 
@@ -74,15 +76,15 @@ def test_exa_is_found(name: str, raw: dict[str, Any], keys: tuple[str, ...]) -> 
         ("s", {"command": "npx", "args": ["not-exa-mcp-server"]}),
     ],
 )
-def test_others_are_kept(name: str, raw: dict[str, Any]) -> None:
+def test_other_servers_are_kept(name: str, raw: dict[str, Any]) -> None:
     assert verdict(name, raw) is None
 
 
-def test_keys_are_not_shown() -> None:
+def test_the_repr_of_a_removal_has_no_keys() -> None:
     assert "k1" not in repr(verdict("exa", {"url": "https://mcp.exa.ai/mcp?exaApiKey=k1"}))
 
 
-def test_a_project_gets_no_other_variables_of_the_user() -> None:
+def test_a_project_entry_reads_only_exa_variables() -> None:
     url = "https://mcp.exa.ai/mcp?exaApiKey="
     for level in ("project", "user"):
         assert verdict("s", {"url": f"{url}${{EXA}}"}, level=level) == Removal(
@@ -93,6 +95,6 @@ def test_a_project_gets_no_other_variables_of_the_user() -> None:
     assert verdict("s", other, level="project") == Removal("Exa is built in", ())
 
 
-def test_a_variable_that_is_not_set_hides_no_other_key() -> None:
+def test_an_unset_variable_does_not_hide_other_keys() -> None:
     args = ["exa-mcp-server", "--api-key", "${UNSET}", "--exa-api-key=k", "--apikey"]
     assert verdict("s", {"command": "npx", "args": args}) == Removal("Exa is built in", ("k",))

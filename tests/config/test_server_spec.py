@@ -1,4 +1,4 @@
-"""The tool filter of a server's entry, for encoded and for decoded tools."""
+"""Tests of tool filters, for encoded and decoded tools."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_encoded_and_decoded_tools_are_filtered_alike(
     assert len(listed) == 3
 
 
-def test_without_a_filter_the_list_stays_as_it_is() -> None:
+def test_without_a_filter_the_same_list_is_returned() -> None:
     one, listed = spec(), [*tools("a"), Raw(b"no JSON")]
     assert not one.filters_tools
     assert one.permitted(listed) is listed
@@ -53,7 +53,7 @@ def test_without_a_filter_the_list_stays_as_it_is() -> None:
     ],
     ids=["name", "more", "twice", "of two types"],
 )
-def test_tools_are_filtered_by_the_name_that_is_read(tool: bytes, name: str) -> None:
+def test_tools_are_filtered_by_their_decoded_name(tool: bytes, name: str) -> None:
     listed = [Raw(tool)]
     for other in ("a", "b", ""):
         assert spec(only_tools=(other,)).permitted(listed) == (listed if other == name else [])
@@ -65,6 +65,6 @@ def test_tools_are_filtered_by_the_name_that_is_read(tool: bytes, name: str) -> 
     [b"{}", b'{"name":5}', b"5", b"{", b'{"a":' + b"[" * 100_000, b'{"name":"a\xff"}'],
     ids=["nameless", "wrong name", "number", "cut", "depth", "bytes"],
 )
-def test_a_tool_whose_name_cannot_be_read_does_not_pass_a_filter(tool: bytes) -> None:
+def test_a_tool_without_a_readable_name_does_not_pass_a_filter(tool: bytes) -> None:
     assert spec(only_tools=("a",)).permitted([Raw(tool)]) == []
     assert spec(without_tools=("b",)).permitted([Raw(tool)]) == []

@@ -1,4 +1,4 @@
-"""Approvals: for exactly what was seen, and nothing from a file that cannot be trusted itself."""
+"""Tests of approvals."""
 
 import json
 import stat
@@ -38,7 +38,7 @@ def test_only_files_of_a_project_need_approval(tmp_path: Path) -> None:
         trust.require(found())
 
 
-def test_an_approval_is_remembered_for_that_content(tmp_path: Path) -> None:
+def test_an_approval_covers_exactly_one_content(tmp_path: Path) -> None:
     path = tmp_path / "state" / "approvals.json"
     Trust(path).approve(found())
     trust = Trust(path)
@@ -55,7 +55,7 @@ def test_an_approval_is_remembered_for_that_content(tmp_path: Path) -> None:
     assert not trust.revoke(found())
 
 
-def test_two_programs_do_not_forget_each_others_approvals(tmp_path: Path) -> None:
+def test_two_processes_keep_each_others_approvals(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     one, two = Trust(path), Trust(path)
     assert not one.trusts(found())
@@ -84,21 +84,21 @@ def test_a_corrupt_file_approves_nothing(tmp_path: Path, content: bytes) -> None
     path.chmod(0o600)
     trust = Trust(path)
     assert not trust.trusts(found())
-    assert trust.warnings == [f"{path}: the file is corrupt; nothing counts as approved"]
+    assert trust.warnings == [f"{path}: the file is corrupted; all approvals are ignored"]
     trust.approve(found())
     assert Trust(path).trusts(found())
 
 
-def test_a_file_that_others_may_write_approves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_other_users_can_write_approves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     Trust(path).approve(found())
     path.chmod(0o666)
     trust = Trust(path)
     assert not trust.trusts(found())
-    assert "others can write" in trust.warnings[0]
+    assert "other users can write" in trust.warnings[0]
 
 
-def test_the_file_holds_no_secret(tmp_path: Path) -> None:
+def test_the_file_contains_no_secret(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     secret = found(raw={"command": "x", "env": {"TOKEN": "s3cret"}})
     Trust(path).approve(secret)
@@ -108,7 +108,7 @@ def test_the_file_holds_no_secret(tmp_path: Path) -> None:
     assert "s3cret" not in repr(secret) + str(secret) + f"{[secret]}"
 
 
-def test_where_it_is_kept() -> None:
+def test_approvals_are_in_the_data_folder() -> None:
     machine = HostPaths(platform="linux", home="/home/ada", env={}, cwd="/")
     assert str(Trust.of(machine).path) == "/home/ada/.local/share/fairlead/approvals.json"
     moved = msgspec.structs.replace(machine, env={"XDG_DATA_HOME": "/s"})
@@ -117,7 +117,7 @@ def test_where_it_is_kept() -> None:
     assert str(Trust.of(moved).path) == "/f/data/approvals.json"
 
 
-def test_each_state_of_an_approval_has_its_words(tmp_path: Path) -> None:
+def test_each_approval_state_has_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     trust = Trust(path)
     assert trust.rejection_reason(found()) == "is not approved"
@@ -132,12 +132,12 @@ def test_each_state_of_an_approval_has_its_words(tmp_path: Path) -> None:
     assert old.approval(found()) == "outdated"
     assert old.rejection_reason(found()) == (
         "was approved by an earlier version of Fairlead, whose approvals did not cover "
-        "everything that can run: it has to be approved again"
+        "everything that can run, and must be approved again"
     )
     assert old.approval(found(name="b")) == "missing"
 
 
-def test_approvals_of_an_earlier_version_are_kept_until_they_are_decided(tmp_path: Path) -> None:
+def test_outdated_approvals_are_kept_until_the_entry_is_approved_again(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     one = {"name": "a", "path": "/p/.cursor/mcp.json"}
     two = {"name": "b", "path": "/p/.cursor/mcp.json"}
@@ -152,7 +152,7 @@ def test_approvals_of_an_earlier_version_are_kept_until_they_are_decided(tmp_pat
     assert path.read_text().endswith("}\n")
 
 
-def test_the_parts_that_changed_are_named(tmp_path: Path) -> None:
+def test_changed_parts_are_named(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     assert (trust.last(found()), trust.changes(found())) == (None, None)
     entry = MCPStdioServerConfig(command="x", args=["a"], env={"A": "1", "B": "2"})
@@ -179,14 +179,14 @@ def test_records_without_parts_cannot_be_compared(tmp_path: Path) -> None:
     assert (trust.last(found()), trust.changes(found())) == (record, None)
 
 
-def test_what_a_remote_server_reaches_is_recorded(tmp_path: Path) -> None:
+def test_the_url_of_a_remote_server_is_recorded(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     Trust(path).approve(found(entry=MCPHttpServerConfig(url="https://h/mcp")))
     (record,) = json.loads(path.read_text())["approved"].values()
     assert (record["reaches"], "runs" in record) == ("https://h/mcp", False)
 
 
-def test_the_folder_of_approvals_is_made_for_the_user_alone(tmp_path: Path) -> None:
+def test_the_folder_of_approvals_is_private(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "approvals.json"
     Trust(path).approve(found())
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

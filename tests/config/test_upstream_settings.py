@@ -1,4 +1,4 @@
-"""Settings of a server's connections in the entries of our own files."""
+"""Tests of connection settings in entries of Fairlead's own files."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_setting_of_another_type_is_an_error(raw: dict[str, Any], reason: str)
 
 
 @pytest.mark.parametrize("key", ["idle_close", "max_connections", "connect_timeout"])
-def test_a_setting_below_zero_is_an_error(key: str) -> None:
+def test_a_negative_setting_is_an_error(key: str) -> None:
     with pytest.raises(ConfigError, match=f"`{key}`"):
         read_server_settings({key: -1})
 
@@ -86,14 +86,14 @@ def find(root: Path, host: str, **entry: Any) -> tuple[list[FoundServer], list[s
 
 
 @pytest.mark.parametrize("host", ["fairlead", "fairlead-project"])
-def test_entries_of_our_own_files_have_settings(tmp_path: Path, host: str) -> None:
+def test_entries_of_own_files_have_settings(tmp_path: Path, host: str) -> None:
     ([found], problems) = find(tmp_path, host, **OWN)
     assert (found.settings, problems) == (READ, [])
     spec = configured_servers(DiscoveredServers(found={"notes": found}))["notes"]
     assert (spec.settings, spec.digest) == (READ, found.digest)
 
 
-def test_entries_of_other_programs_have_none(tmp_path: Path) -> None:
+def test_entries_of_other_programs_have_no_settings(tmp_path: Path) -> None:
     ([found], problems) = find(tmp_path, "cursor", **OWN)
     assert (found.settings, problems) == ({}, [])
 
@@ -107,7 +107,7 @@ def test_settings_are_not_part_of_the_digest(tmp_path: Path, host: str) -> None:
     assert other.digest != plain.digest
 
 
-def test_settings_of_other_programs_entries_are_text_like_any_other(tmp_path: Path) -> None:
+def test_settings_in_entries_of_other_programs_are_part_of_the_digest(tmp_path: Path) -> None:
     ([plain], _), ([other], _) = find(tmp_path, "cursor"), find(tmp_path, "cursor", **OWN)
     assert other.digest != plain.digest
 
@@ -124,7 +124,7 @@ def test_the_rules_of_a_manager_are_settings_of_its_connections() -> None:
     assert rules.settings == UpstreamSettings(
         connect_timeout=1.0, health_interval=2.0, hang_timeout=3.0, idle_close=4.0, list_retry=5.0
     )
-    assert len(structs.fields(Rules)) == 5  # so that no rule is left out
+    assert len(structs.fields(Rules)) == 5  # a new rule needs a line above
 
 
 def test_rules_have_the_defaults_of_the_settings() -> None:

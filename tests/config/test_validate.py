@@ -1,4 +1,4 @@
-"""What is wrong with an entry, and the published schema that says the same."""
+"""Tests of entry validation and of the published JSON schema."""
 
 import json
 from pathlib import Path
@@ -31,14 +31,17 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "mcp.schema.json").rea
         ({}, '"command" (stdio) or "url" (http, sse, ws) is required'),
         (
             {"command": "x", "url": "y"},
-            'both "command" and "url" are given; a server has one of them',
+            '"command" and "url" are both given: a server has only one of them',
         ),
-        ({"type": "pigeon", "url": "y"}, "unknown type 'pigeon'; known are stdio, http, sse, ws"),
+        (
+            {"type": "pigeon", "url": "y"},
+            "unknown type 'pigeon': expected one of http, sse, stdio, ws",
+        ),
         ({"command": 7}, "Expected `str`, got `int` - at `$.command`"),
-        ({"command": "x", "timeout": 0}, '"timeout" is in milliseconds and greater than zero'),
+        ({"command": "x", "timeout": 0}, '"timeout" must be greater than zero (milliseconds)'),
     ],
 )
-def test_problems_are_told_with_the_name(entry: dict[str, Any], problem: str) -> None:
+def test_problems_contain_the_server_name(entry: dict[str, Any], problem: str) -> None:
     assert validate_server_config("srv", entry) == [f'Server "srv": {problem}']
 
 
@@ -55,14 +58,14 @@ def test_problems_are_told_with_the_name(entry: dict[str, Any], problem: str) ->
         MCPHttpServerConfig(url="https://x", auth={"type": "oauth"}),
     ],
 )
-def test_what_is_fine_has_no_problems(entry: Any) -> None:
+def test_valid_entries_have_no_problems(entry: Any) -> None:
     assert validate_server_config("srv", entry) == []
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     problems = validate_server_config("my server", {"type": "x", "command": "a", "url": "b"})
     assert len(problems) == 3
-    assert validate_server_config("srv", [])[0] == 'Server "srv": the entry is not a map'  # type: ignore[arg-type]
+    assert validate_server_config("srv", [])[0] == 'Server "srv": the entry must be a map'  # type: ignore[arg-type]
 
 
 @pytest.mark.covers("CFG-11")
@@ -71,12 +74,12 @@ def test_every_problem_is_told_at_once() -> None:
     [("a", True), ("A.b:c-d_9", True), ("x" * 100, True), ("x" * 101, False), ("", False)]
     + [(bad, False) for bad in ("a b", "a/b", "ä", "a\n", "../x")],
 )
-def test_names(name: str, fine: bool) -> None:
+def test_server_names(name: str, fine: bool) -> None:
     assert is_server_name(name) is fine
 
 
 @pytest.mark.covers("CFG-01")
-def test_the_schema_is_published_and_fits_our_files() -> None:
+def test_the_published_schema_accepts_own_files() -> None:
     validator = jsonschema_rs.validator_for(SCHEMA)
     validator.validate(json.loads(USER_FILES[".config/fairlead/mcp.json"]))
     validator.validate(
@@ -108,5 +111,5 @@ def test_the_schema_has_every_field_of_an_entry() -> None:
         {"a": {"command": "x", "timeout": 0}},
     ],
 )
-def test_the_schema_refuses_what_we_refuse(servers: dict[str, Any]) -> None:
+def test_the_schema_rejects_invalid_entries(servers: dict[str, Any]) -> None:
     assert not jsonschema_rs.validator_for(SCHEMA).is_valid({"mcpServers": servers})

@@ -345,7 +345,7 @@ def test_a_replica_may_have_settings_of_its_own(tmp_path: Path, spelling: str) -
     file = read(tmp_path, f"[servers.a]\nreplicas = [{{url = 'http://a', {spelling}}}]")
     assert file.servers["a"][0].settings == {"share": "session"}
     assert len(file.warnings) == spelling.startswith("upstream")
-    with pytest.raises(ConfigError, match="`max_connections` is not below zero"):
+    with pytest.raises(ConfigError, match="`max_connections` must not be negative"):
         read(tmp_path, "[servers.a]\nreplicas = [{url = 'http://a', max_connections = -1}]")
 
 
@@ -355,12 +355,12 @@ WRONG = [
     ("xyzzy = 1", 1, 'there is no setting "xyzzy"; there are '),
     ("page_size = 'ten'", 1, "`page_size` is a whole number, not a text"),
     ("search = 1", 1, "`search` is true or false, not a number"),
-    ("deadline = -1", 1, "`deadline` is not below zero"),
+    ("deadline = -1", 1, "`deadline` must not be negative"),
     ("name = 'x'\nupstream = 'sharedd'", 2, '`upstream` is "shared" or "per-session"'),
     ("share = 'shared'", 1, '`share` is "all" or "alike" or "session"'),
     ("[servers.a]\ncommand = 'x'\nshare = 'some'", 3, '`share` is "all" or "alike" or "session"'),
     ("[servers.a]\ncommand = 'x'\nupstream = 'all'", 3, '`upstream` is "shared" or "per-sess'),
-    ("[servers.a]\ncommand = 'x'\nidle_close = -1", 3, "`idle_close` is not below zero"),
+    ("[servers.a]\ncommand = 'x'\nidle_close = -1", 3, "`idle_close` must not be negative"),
     ("[servers.a]\ncommand = 'x'\ncall_timeout = 1", 3, 'there is no key "call_timeout"; did'),
     ("include = 'all'", 1, '`include` is "discovered"'),
     ("path = 'mcp'", 1, "`path` is like /mcp, not 'mcp'"),
@@ -376,7 +376,7 @@ WRONG = [
     ("admin_token = {}", 1, "`admin_token` is a text, not a map"),
     ("deadline = true", 1, "`deadline` is a number, not true or false"),
     ("instructions = 3", 1, "`instructions` is a text, not a number"),
-    ("call_timeout = -0.5", 1, "`call_timeout` is not below zero"),
+    ("call_timeout = -0.5", 1, "`call_timeout` must not be negative"),
     ("lock_policy = 3", 1, '`lock_policy` is "refuse" or "warn" or "ask"'),
     ("allowed_hosts = ['${A}', '${B}']", 1, "`allowed_hosts`: not set in the environment: A"),
     ("name = '${A} ${B}'", 1, "`name`: not set in the environment: A, B"),
@@ -390,13 +390,13 @@ WRONG = [
     ("views = []", 1, "`views` is a map of names, not a list"),
     ("clients = 'x'", 1, "`clients` is a map of names, not a text"),
     ("[servers.a]\ncomand = 'x'", 2, 'Server "a": there is no key "comand"; did you mean "com'),
-    ("\n[servers.a]\nlazy = true", 2, 'Server "a": `command` is missing'),
+    ("\n[servers.a]\nlazy = true", 2, 'Server "a": missing `command`'),
     ("[servers.a]\ncommand = 'x'\n[servers.b]\ncommand = 3", 3, 'Server "b": Expected `str`'),
     ("[servers]\na = 3", 2, 'Server "a": an entry with `command` or `url` is expected'),
     ("[servers.a]\nreplicas = []", 2, "`replicas` is a list of entries"),
     ("[servers.a]\nreplicas = {}", 2, "`replicas` is a list of entries"),
     ("[servers.a]\nreplicas = [{url = 'x'}, 3]", 2, 'Server "a": an entry with `command` or'),
-    ("\n[servers.a]\nreplicas = [{}]", 2, 'Server "a": `command` is missing'),
+    ("\n[servers.a]\nreplicas = [{}]", 2, 'Server "a": missing `command`'),
     (
         "\n[servers.a]\nreplicas = [{command = 'x'}, {url = 3}]",
         2,

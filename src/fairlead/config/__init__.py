@@ -1,1 +1,1 @@
-"""Configured servers: where host programs keep them, and which may run."""
+"""Configuration: servers of host programs, their variables, and approvals of project files."""

@@ -1,4 +1,4 @@
-"""Servers that configuration files name, ready to be connected."""
+"""Servers from configuration files, as specifications that a manager can connect."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ def load_configured(
     loading: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> DiscoveredServers:
-    """Read the files by the options of `discover_and_load_mcp_tools` that are about files."""
+    """Read the files with those options of `discover_and_load_mcp_tools` that concern files."""
     return load_all_mcp_configs(
         cwd,
         enable_project_config=enable_project_config,
@@ -41,7 +41,9 @@ def load_configured(
 def configured_servers(
     found: DiscoveredServers, *, trust: Trust | None = None, inputs: Mapping[str, str] | None = None
 ) -> dict[str, ServerSpec]:
-    """What was found, ready for a manager: filled in when it is connected, and not before."""
+    """Return specifications of the discovered servers, whose values are resolved on each
+    connection.
+    """
     commands = SecretCommands(trust or Trust())
     return {name: _configured(one, commands, inputs or {}) for name, one in found.found.items()}
 

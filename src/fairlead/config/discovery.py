@@ -1,4 +1,4 @@
-"""All configured servers of a machine, in one look (CFG-03): what there is, and why."""
+"""Discovery of all servers that are configured on a machine, with the reason for each outcome."""
 
 import logging
 import os
@@ -19,13 +19,16 @@ from .server_filters import ExaFilter, ServerFilter
 from .validate import is_server_name
 from .variables.variable_syntax import looks_like_variables
 
-__all__ = ["DiscoveredServers", "Filtered", "load_all_mcp_configs"]
+__all__ = ["UNUSED", "USED", "DiscoveredServers", "Filtered", "load_all_mcp_configs"]
+
+USED = "used"  # the outcome of an entry in `DiscoveredServers.places`
+UNUSED = "not used: "  # or this, followed by the reason
 
 log = logging.getLogger("fairlead.manager")
 
 
 class Filtered(Struct, frozen=True):
-    """A server that a filter left out."""
+    """A server that a filter removed."""
 
     name: str
     path: str
@@ -33,23 +36,25 @@ class Filtered(Struct, frozen=True):
 
 
 class DiscoveredServers(Struct, kw_only=True):
-    """Everything that was found; `configs` is what to connect to, as it stands in the files."""
+    """The result of discovery; `configs` has the entries to connect to, unexpanded."""
 
     configs: dict[str, MCPServerEntry] = field(default_factory=dict)
     sources: dict[str, Source] = field(default_factory=dict)
-    found: dict[str, FoundServer] = field(default_factory=dict)  # the same names, with everything
-    disabled: dict[str, FoundServer] = field(default_factory=dict)  # names that are switched off
-    duplicates: dict[str, str] = field(default_factory=dict)  # name -> whose server it is, too
+    found: dict[str, FoundServer] = field(default_factory=dict)  # the same names, with all details
+    disabled: dict[str, FoundServer] = field(default_factory=dict)  # servers that are disabled
+    # name -> name of the equal server that is used
+    duplicates: dict[str, str] = field(default_factory=dict)
     exa_api_keys: list[str] = field(default_factory=list)
     filtered: list[Filtered] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)  # those that exist
-    unreadable: list[str] = field(default_factory=list)  # of them: nothing in them could be used
-    looked_for: list[str] = field(default_factory=list)  # files and folders, also missing ones
-    # Every place that speaks of a name, strongest first, and what became of it
+    files: list[str] = field(default_factory=list)  # existing files
+    unreadable: list[str] = field(default_factory=list)  # existing files without any usable content
+    looked_for: list[str] = field(default_factory=list)  # files and folders, including missing ones
+    # Every entry of a name with its outcome, highest precedence first.
     places: dict[str, list[tuple[FoundServer, str]]] = field(default_factory=dict)
 
-    def __repr__(self) -> str:  # keys and raw values do not belong into logs
+    # The fields hold API keys and raw entries, and a repr ends up in logs.
+    def __repr__(self) -> str:
         return f"<DiscoveredServers {sorted(self.configs)}, {len(self.warnings)} warnings>"
 
 
@@ -64,9 +69,10 @@ def load_all_mcp_configs(
     platform: str | None = None,
     hosts: Sequence[Host] = HOSTS,
 ) -> DiscoveredServers:
-    """Read the files of every program that configures MCP servers. Never raises for what they say.
+    """Read the files of every host program that configures MCP servers.
 
-    Nothing is expanded, run or connected here; `resolve` does that for one server, when it is time.
+    Errors in the files are returned as warnings, never raised. Nothing is expanded, run or
+    connected; `resolve` does that for one server, just before it is connected.
     """
     machine = local_host_paths(cwd, env=env, home=home, platform=platform)
     files = ConfigReader()
@@ -91,13 +97,16 @@ def _read(hosts: Sequence[Host], machine: HostPaths, files: ConfigReader) -> Ite
     for host in hosts:
         try:
             yield from find_servers(host, machine, files)
-        except Exception as exc:  # one reader that stumbles costs its program only
+        # An error in the reader of one host must not hide the servers of the other hosts.
+        except Exception as exc:
             log.warning("reading the files of %s failed: %s", host.title, type(exc).__name__)
-            files.problem(host.title, 1, f"its files could not be read ({type(exc).__name__})")
+            files.problem(
+                host.title, 1, f"the files of {host.title} cannot be read ({type(exc).__name__})"
+            )
 
 
 class _Switches:
-    """`disabledServers` and `enabledServers` of our own files."""
+    """`disabledServers` and `enabledServers` in Fairlead's own files."""
 
     def __init__(self, machine: HostPaths, files: ConfigReader, with_project: bool) -> None:
         self.off: dict[str, str] = {}
@@ -109,7 +118,8 @@ class _Switches:
                 self.off.update(dict.fromkeys(names, place.path))
                 self.on.update(names_at(document.data, "enabledServers"))
         for place in own.project_places(machine, files) if with_project else ():
-            # A project may hide what it does not want; what runs is the user's to say.
+            # A project may hide servers but not enable them: only the user decides which servers
+            # run.
             document = files.document(place.path)
             if document is not None:
                 for name in names_at(document.data, "disabledServers"):
@@ -118,14 +128,14 @@ class _Switches:
 
     def why_off(self, found: FoundServer) -> str | None:
         if found.name in self.off:
-            return f"hidden by `disabledServers` in {self.off[found.name]}"
+            return f"listed in `disabledServers` of {self.off[found.name]}"
         if found.enabled or found.name in self.on:
             return None
-        return found.notes[-1] if found.notes else "switched off"
+        return found.notes[-1] if found.notes else "disabled"
 
 
 class _ServerCollector:
-    """The servers taken so far; strongest come first, and the first of a name has it."""
+    """Servers collected so far. Entries arrive by precedence; the first entry of a name wins."""
 
     def __init__(
         self,
@@ -140,7 +150,7 @@ class _ServerCollector:
         self._switches = switches
         self._filters = filters
         self._first: dict[str, FoundServer] = {}
-        self._known: dict[Any, FoundServer] = {}  # by what they reach
+        self._known: dict[Any, FoundServer] = {}  # by connection target
 
     def take(self, found: FoundServer) -> None:
         what = self._outcome(found)
@@ -151,41 +161,46 @@ class _ServerCollector:
         off = self._switches.why_off(found)
         removed = self._filter(found) if off is None else None
         if name in self._first:
-            return f"not used: {self._first[name].place} comes first"
+            return f"{UNUSED}{self._first[name].place} takes precedence"
         self._first[name] = found
         if not is_server_name(name):
             self._files.problem(
                 found.path,
                 found.line,
-                f"Server {name[:100]!r}: only letters, digits, _ - . : belong"
-                " into a name; it is used all the same",
+                f"Server {name[:100]!r}: a name should only have letters, digits, _ - . :"
+                " (the server is used anyway)",
                 harmless=True,
             )
         if off is not None:
             result.disabled[name] = found
-            return f"not used: {off}"
+            return f"{UNUSED}{off}"
         if removed is not None:
             result.filtered.append(Filtered(name, found.path, removed))
-            return f"not used: {removed}"
-        if not found.entry.enabled:  # `enabledServers` said otherwise
+            return f"{UNUSED}{removed}"
+        # `enabledServers` of the user overrides the switch in the entry.
+        if not found.entry.enabled:
             entry = structs.replace(found.entry, enabled=True)
             found = structs.replace(found, entry=entry, enabled=True)
         same = self._known.setdefault(_reaches(found), found)
-        # A file of a project, which may never be approved, takes nothing from the user.
+        # An entry of a project may never be approved, so it must not displace an entry of the user.
         if same.host != found.host and (same.level != "project" or found.level == "project"):
             result.duplicates[name] = same.name
-            return f'not used: it is the server "{same.name}" of {same.place}'
+            return f'{UNUSED}the same server is configured as "{same.name}" in {same.place}'
         result.found[name] = found
         result.configs[name] = found.entry
         result.sources[name] = found.source
-        return "used"
+        return USED
 
     def _filter(self, found: FoundServer) -> str | None:
-        """Why a filter leaves it out. Keys are taken from every place, also from hidden ones."""
+        """Return the reason why a filter removes a server.
+
+        API keys are collected from every entry, also from those that another entry hides.
+        """
         for one in self._filters:
             try:
                 removal = one(found, self._machine.env)
-            except Exception as exc:  # somebody else's code
+            # Filters are code of the caller: a failing filter keeps the server.
+            except Exception as exc:
                 log.warning("a filter failed for server %s: %s", found.name, type(exc).__name__)
                 reason = f'Server "{found.name}": a filter failed ({type(exc).__name__})'
                 self._files.problem(found.path, found.line, reason)
@@ -201,7 +216,7 @@ _VARIABLE = re.compile(r"\$\{\{?\s*(?:env:|secrets\.)?(\w+)\s*\}?\}|\{env:(\w+)\
 
 
 def _reaches(found: FoundServer) -> Any:
-    """What an entry reaches, however it is written: two that agree in this are one server."""
+    """Return a key that is equal for two entries that reach the same server."""
     entry = found.entry
     more = tuple((lookup.field, lookup.key, lookup.variable) for lookup in found.lookups)
     if isinstance(entry, MCPStdioServerConfig):
@@ -219,7 +234,7 @@ def _pairs(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(text: str) -> str:
-    """The same spelling for every program's way to name a variable."""
+    """Return a text with all variables in one spelling, whichever host wrote them."""
     if not looks_like_variables(text):
         return text
     return _VARIABLE.sub(lambda match: f"${{{match[1] or match[2] or match[3]}}}", text)

@@ -1,4 +1,4 @@
-"""What an entry would run, reach and send, value by value, before it may do any of it.
+"""Previews of what an entry would run, connect to and send, value by value.
 
 Nothing is run or connected. Variables, inputs and files are filled in as `resolve` would do it, but
 values that look like credentials are replaced.
@@ -20,24 +20,24 @@ __all__ = ["PreviewedValue", "preview"]
 
 
 class PreviewedValue(Struct, frozen=True):
-    """One value of an entry: the field it is for, what it would be, and where that comes from."""
+    """One value of an entry: its field, the text it would have, and the origins of that text."""
 
     field: str  # command, args[0], env.NAME, cwd, url, headers.NAME ...
     text: str
-    origins: tuple[str, ...] = ()  # empty: it stands in the entry as it is
+    origins: tuple[str, ...] = ()  # empty: written in the entry
 
     def plain(self) -> dict[str, object]:
-        """The value for `--json`."""
+        """Return the value as JSON types, for `--json`."""
         return {"field": self.field, "value": self.text, "from": list(self.origins) or ["entry"]}
 
 
 def preview(found: FoundServer, env: Mapping[str, str] | None = None) -> list[PreviewedValue]:
-    """Return the values of an entry in the order in which a person wants to know them."""
+    """Return the values of an entry, starting with the command or URL."""
     return list(_Preview(found, os.environ if env is None else env).values())
 
 
 class _Preview:
-    """One entry being filled in for display."""
+    """An entry whose values are being filled in for display."""
 
     def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
@@ -50,7 +50,7 @@ class _Preview:
             for one in found.needs_input
             if one.default is not None
         }
-        self._scope.read_file = lambda path: REDACTED  # most often a token
+        self._scope.read_file = lambda path: REDACTED  # files mostly contain tokens
 
     def values(self) -> Iterator[PreviewedValue]:
         found, entry = self._found, self._found.entry
@@ -75,7 +75,7 @@ class _Preview:
                 yield self._named("headers", name, text)
             if found.headers_helper is not None:
                 printed = (f"printed by the command {redact(found.headers_helper)}",)
-                yield PreviewedValue("headers", "(known when it connects)", printed)
+                yield PreviewedValue("headers", "(known after connecting)", printed)
         for field in ("auth", "oauth"):
             if (held := getattr(entry, field)) is not None:
                 yield PreviewedValue(field, redact(str(held)))
@@ -86,7 +86,7 @@ class _Preview:
         if self._found.in_folder and cwd and os.path.dirname(text) and not os.path.isabs(text):
             text = os.path.normpath(os.path.join(cwd.text, text))
             return PreviewedValue(
-                "command", text, (*value.origins, "relative to the folder it runs in")
+                "command", text, (*value.origins, "relative to the working directory")
             )
         return value
 
@@ -94,7 +94,7 @@ class _Preview:
         if entry.cwd is None:
             if not self._found.in_folder:
                 return None
-            return PreviewedValue("cwd", self._found.workspace, ("the folder of the project",))
+            return PreviewedValue("cwd", self._found.workspace, ("the project folder",))
         value = self._value("cwd", "cwd", entry.cwd)
         return PreviewedValue("cwd", absolute(self._found, value.text), value.origins)
 
@@ -108,7 +108,7 @@ class _Preview:
             return
         content = self._found.contents.get(path)
         if content is None:
-            yield PreviewedValue("envFile", path, ("which does not exist",))
+            yield PreviewedValue("envFile", path, ("a missing file",))
             return
         for name, text in read_dotenv(content.decode("utf-8-sig", "replace")).items():
             yield PreviewedValue(f"env.{name}", _shown(name, text), (f"the file {path}",))
@@ -126,17 +126,18 @@ class _Preview:
         return _shown(one.key, one.template.replace("{}", _shown(one.variable, REDACTED)))
 
     def _named(self, field: str, name: str, text: str) -> PreviewedValue:
-        """A value of `env` or `headers`, which may be a command or the name of a variable."""
+        """Return a value of `env` or `headers`, which may be a command or a variable name."""
         place = f"{field}.{name}"
         if self._rules.runs_commands:
             if text.startswith("!"):
                 printed = (f"printed by the command {redact(text[1:])}",)
-                return PreviewedValue(place, "(known when it connects)", printed)
+                return PreviewedValue(place, "(known after connecting)", printed)
             if text and text in self._env:
                 return PreviewedValue(
                     place, _shown(name, _shown(text, self._env[text])), (_yours(text),)
                 )
         value = self._value(place, field, text)
+        # Gemini expands these values a second time, with another syntax.
         if self._found.dialect == "gemini":
             again = substitute(value.text, "gemini-again", self._scope, field)
             value = PreviewedValue(place, again, value.origins)
@@ -144,6 +145,7 @@ class _Preview:
 
     def _value(self, place: str, field: str, text: str) -> PreviewedValue:
         scope = self._scope
+        # The scope collects what one substitution used; both maps are cleared for the next one.
         scope.used.clear()
         scope.missing.clear()
         try:
@@ -151,7 +153,7 @@ class _Preview:
         except ConfigError as exc:
             return PreviewedValue(place, redact(text), (str(exc.args[0]),))
         origins = [self._origin(kind, name) for kind, name in scope.used]
-        origins += [f"{_yours(name)}, which is not set" for name in scope.missing]
+        origins += [f"{_yours(name)} (not set)" for name in scope.missing]
         return PreviewedValue(place, redact(filled), tuple(origins))
 
     def _origin(self, kind: str, name: str) -> str:
@@ -159,9 +161,9 @@ class _Preview:
             case "variable":
                 return _yours(name)
             case "default":
-                return f"the default for {name}, which is not set"
+                return f"the default for {name} (not set)"
             case "input":
-                return f"the default of the input {name}, unless you give another answer"
+                return f"the default of the input {name}, unless you enter another value"
             case "file":
                 return f"the file {file_beside(self._found, name)}"
         return f"the {kind} {name}"

@@ -1,4 +1,4 @@
-"""What discovery found: a server as it is configured somewhere, and where that is."""
+"""Results of discovery: configured servers and the files they come from."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ Level: TypeAlias = Literal["user", "project", "local", "managed"]
 
 
 class Input(Struct, frozen=True):
-    """Something a person has to type before the server can be reached."""
+    """A value that a person must enter before the server can be connected."""
 
     id: str
     description: str = ""
@@ -32,18 +32,18 @@ class Input(Struct, frozen=True):
 
 
 class EnvironmentReference(Struct, frozen=True):
-    """A value that is not in the file: it is the environment variable of that name."""
+    """A value of `env` or `headers` that is read from an environment variable."""
 
     field: Literal["env", "headers"]
     key: str
     variable: str
-    template: str = "{}"  # how the value is spelled in its place: `Bearer {}`
+    template: str = "{}"  # for example `Bearer {}`
 
 
 class Source(Struct, frozen=True):
-    """Where a server comes from, as far as that is known."""
+    """The origin of a server, as far as it is known."""
 
-    provider: str | None = None  # the program whose configuration names it
+    provider: str | None = None  # the host program whose file configures it
     provider_name: str | None = None
     path: str | None = None
     level: Level | None = None
@@ -51,19 +51,19 @@ class Source(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """Something wrong in a file: what, and where."""
+    """A problem in a configuration file, with its position."""
 
     path: str
     line: int
     reason: str
-    harmless: bool = False  # everything works all the same
+    harmless: bool = False  # the server works in spite of it
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.reason}"
 
 
 class NormalizedEntry(Struct, frozen=True, kw_only=True):
-    """An entry in our words, and what our entries have no word for."""
+    """An entry in Fairlead's format, and facts that its struct has no field for."""
 
     entry: MCPServerEntry
     enabled: bool = True
@@ -71,14 +71,15 @@ class NormalizedEntry(Struct, frozen=True, kw_only=True):
     env_file: str | None = None
     headers_helper: str | None = None
     startup_timeout: float | None = None  # milliseconds
-    only_tools: tuple[str, ...] | None = None  # None: all of them
+    only_tools: tuple[str, ...] | None = None  # None: all tools
     without_tools: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    settings: dict[str, Any] = {}  # of its connections; they decide nothing that it runs
+    # Settings of the connections. Not part of an approval, because they do not change what runs.
+    settings: dict[str, Any] = {}
 
 
 class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
-    """One configured server. Nothing in it is expanded, so it may be kept and compared."""
+    """One configured server. Nothing in it is expanded, so it may be stored and compared."""
 
     name: str
     host: str
@@ -86,16 +87,17 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
     path: str
     line: int
     level: Level
-    raw: dict[str, Any]  # as it stands in the file; may hold secrets
+    raw: dict[str, Any]  # as written in the file; may hold secrets
     dialect: str
     needs_input: tuple[Input, ...] = ()
-    workspace: str = ""  # what `${workspaceFolder}` means
+    workspace: str = ""  # the value of `${workspaceFolder}`
     home: str = ""
     platform: str = "linux"
-    # The definitions of the inputs it refers to, as they stand in the file.
+    # The definitions of the inputs that the entry refers to, as written in the file.
     declared_inputs: tuple[dict[str, Any], ...] = ()
-    # Files that a project's entry refers to, by absolute path, as they were when it was read; None
-    # for one that is missing. Only this content is ever used for the entry.
+    # Contents of the files that a project's entry refers to, by absolute path, at the time of
+    # reading; None for a missing file. Resolving uses only these contents, so an approval covers
+    # them.
     contents: dict[str, bytes | None] = {}
 
     @property
@@ -108,25 +110,25 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
 
     @property
     def in_folder(self) -> bool:
-        """Whether it belongs to the folder `workspace` and starts there."""
+        """Return True if the entry belongs to the folder `workspace` and starts there."""
         return self.level in ("project", "local") and bool(self.workspace)
 
     @property
     def digest(self) -> str:
-        """Changes with every part of the entry; holds no secret."""
+        """Return a hash that changes with every part of the entry and reveals no secret."""
         return _hash(list(self.parts.items()))
 
     @property
     def part_digests(self) -> dict[str, str]:
-        """A short hash of each part, to tell later which of them have changed."""
+        """Return a short hash of each part, to find out later which parts changed."""
         return {name: _hash(value)[:16] for name, value in self.parts.items()}
 
     @property
     def parts(self) -> dict[str, Any]:
-        """Everything in files that decides what the entry runs, reaches and sends, in order.
+        """Return everything in files that decides what the entry runs, connects to and sends.
 
-        What belongs to the user is not among it: the environment, answers to inputs, and the
-        switches that enable a server.
+        The user's own contributions are not included: the environment, entered inputs, and the
+        lists that enable a server.
         """
         entry = structs.asdict(self.entry)
         entry.pop(
@@ -153,13 +155,14 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
         parts["entry"] = [written, self.declared_inputs]
         return parts
 
-    def __repr__(self) -> str:  # the raw entry may hold secrets, and reprs end up in logs
+    # The raw entry may hold secrets, and a repr ends up in logs.
+    def __repr__(self) -> str:
         return f"<Found {self.name!r} of {self.host_title} ({self.level}) in {self.place}>"
 
     __str__ = __repr__
 
 
 def _hash(value: Any) -> str:
-    """Hash a value in its order: of two headers that differ in case only, the last may count."""
+    """Hash a value without sorting: of two headers that differ only in case, the last may apply."""
     text = json.dumps(value, separators=(",", ":"), default=repr)  # ASCII, also for surrogates
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Where things are kept on a machine: functions of platform, home and environment, nothing else.
+"""Paths of configuration, data and cache folders for a platform, home and environment.
 
-`platformdirs` answers for the machine it runs on only. The files of host programs need the same
-rules for any platform, home and environment, so Fairlead's own folders follow them too.
+`platformdirs` only knows the machine it runs on. The files of host programs need the same rules for
+any platform, home and environment, so Fairlead's own folders follow these rules too.
 """
 
 import ntpath
@@ -17,13 +17,13 @@ __all__ = ["HostPaths", "local_host_paths"]
 
 
 class HostPaths(Struct, frozen=True, kw_only=True):
-    """The machine and the folder somebody works in; need not be the one this runs on."""
+    """A machine and the current folder on it; not necessarily the machine this process runs on."""
 
     platform: str  # as `sys.platform`: linux, darwin, win32
     home: str
     env: Mapping[str, str]
     cwd: str
-    root: str = ""  # of what belongs to the system; another one in tests
+    root: str = ""  # prefix of system folders such as /etc; set by tests
 
     @property
     def is_windows(self) -> bool:
@@ -31,7 +31,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> Any:
-        """The rules for paths of that machine: `posixpath` or `ntpath`."""
+        """Return the path module of that platform: `posixpath` or `ntpath`."""
         return ntpath if self.is_windows else posixpath
 
     def join(self, first: str, *parts: str) -> str:
@@ -47,7 +47,10 @@ class HostPaths(Struct, frozen=True, kw_only=True):
         return self.join(self.cwd, *parts)
 
     def variable(self, name: str, default: str = "") -> str:
-        """A folder that an environment variable names; relative ones are ignored, as XDG asks."""
+        """Return the folder that an environment variable names.
+
+        Relative paths are ignored, as the XDG Base Directory Specification requires.
+        """
         value = self.env.get(name, "")
         return value if value and self.path.isabs(value) else default
 
@@ -65,7 +68,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def app_support(self) -> str:
-        """Where programs with windows keep their settings."""
+        """Return the folder where desktop programs keep their settings."""
         if self.is_windows:
             return self.app_data
         if self.platform == "darwin":
@@ -74,22 +77,26 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> str:
-        """Where programs of the terminal do: `~/.config` also on macOS."""
+        """Return the folder where command-line programs keep their settings.
+
+        On macOS too this is `~/.config`, not `~/Library/Application Support`.
+        """
         return self.app_data if self.is_windows else self.xdg_config
 
     @property
     def own_config(self) -> tuple[str, ...]:
-        """Our own folders for the user's settings; the first is the one to write to."""
+        """Return Fairlead's folders for the user's settings; Fairlead writes to the first one."""
         if moved := self.variable("FAIRLEAD_HOME"):
             return (moved,)
         folders = [self.join(self.config, "fairlead")]
+        # Read as well, because it is the usual folder for settings on macOS.
         if self.platform == "darwin":
             folders.append(self.join(self.app_support, "fairlead"))
         return tuple(folders)
 
     @property
     def own_data(self) -> str:
-        """Our own folder for what nobody else may read: what was decided and what is secret."""
+        """Return Fairlead's folder for private data: approvals, tapes and tokens."""
         if moved := self.variable("FAIRLEAD_HOME"):
             return self.join(moved, "data")
         if self.is_windows:
@@ -102,7 +109,7 @@ class HostPaths(Struct, frozen=True, kw_only=True):
 
     @property
     def own_cache(self) -> str:
-        """Our own folder for what can be had again."""
+        """Return Fairlead's folder for data that can be fetched or computed again."""
         if moved := self.variable("FAIRLEAD_HOME"):
             return self.join(moved, "cache")
         if self.is_windows:
@@ -111,14 +118,17 @@ class HostPaths(Struct, frozen=True, kw_only=True):
         return self.join(self.variable("XDG_CACHE_HOME", self.at_home(*usual)), "fairlead")
 
     def upwards(self) -> Iterator[str]:
-        """The project's folders: this one, and those above it up to the repository's root.
+        """Yield the folders of the project: the current one and its parents up to the repository
+        root.
 
-        Outside a repository it is this folder only: what lies above belongs to somebody else.
+        Outside a repository only the current folder is yielded, because its parents may belong to
+        other users or projects.
         """
         above = []
         folder = self.cwd
         while True:
             above.append(folder)
+            # `.git` is a folder, or a file in worktrees and submodules.
             if os.path.lexists(self.join(folder, ".git")):
                 yield from above
                 return
@@ -136,7 +146,7 @@ def local_host_paths(
     home: str | os.PathLike[str] | None = None,
     platform: str | None = None,
 ) -> HostPaths:
-    """The machine this runs on, except for what is said otherwise."""
+    """Return the paths of this machine; arguments replace single values."""
     known = os.environ if env is None else env
     kind = platform or sys.platform
     if kind.startswith(("linux", "freebsd", "openbsd", "cygwin")):
@@ -152,7 +162,7 @@ def local_host_paths(
 def _here(home: str) -> str:
     try:
         return os.getcwd()
-    except OSError:  # somebody removed the folder we are in
+    except OSError:  # the current folder was removed
         return home
 
 

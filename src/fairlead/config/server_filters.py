@@ -1,4 +1,4 @@
-"""Servers a host would rather not start, because it has something better of its own."""
+"""Filters for servers that duplicate a built-in feature of the application."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ __all__ = ["ExaFilter", "Removal", "ServerFilter"]
 
 
 class Removal(Struct, frozen=True):
-    """Why a server is left out, and the keys that were found in its entry."""
+    """The reason why a server is removed, and the API keys found in its entry."""
 
     reason: str
     keys: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class Removal(Struct, frozen=True):
 
 
 class ServerFilter(Protocol):
-    """Looks at every enabled server; what it raises is reported and keeps the server."""
+    """A check of each enabled server. An exception is reported, and the server is kept."""
 
     def __call__(self, found: FoundServer, env: Mapping[str, str]) -> Removal | None: ...
 
@@ -38,12 +38,13 @@ _KEY_HEADERS = {"x-api-key", "x-exa-api-key"}
 
 
 class ExaFilter:
-    """Exa by its name, its URL or its package; with the keys from URL, arguments, environment."""
+    """A filter for Exa servers, found by name, URL or package, that collects their API keys."""
 
     def __call__(self, found: FoundServer, env: Mapping[str, str]) -> Removal | None:
         if not self._is_exa(found):
             return None
-        if found.level == "project":  # which must not choose among all of the user's variables
+        # A project's file must not be able to read an arbitrary variable of the user as a "key".
+        if found.level == "project":
             env = {name: value for name, value in env.items() if "EXA" in name.upper()}
         scope = VariableScope(env=env, home=found.home, workspace=found.workspace)
         keys: dict[str, None] = {}
@@ -75,7 +76,7 @@ class ExaFilter:
 
 
 def _known(raw: str, found: FoundServer, scope: VariableScope) -> str | None:
-    """A key that stands there, or in a variable that is set. Commands are not run for it."""
+    """Return a key that is written in the entry or in a set variable. Commands are not run."""
     rules = DIALECTS[found.dialect]
     if rules.runs_commands and raw.startswith("!"):
         return None
@@ -84,7 +85,8 @@ def _known(raw: str, found: FoundServer, scope: VariableScope) -> str | None:
     scope.missing.clear()
     try:
         key = substitute(raw, found.dialect, scope, "url").strip()
-    except Exception:  # an input, or a variable its program insists on
+    # A missing input, or a variable that the host requires: the key is simply not known.
+    except Exception:
         return None
     return None if scope.missing or key.startswith("-") else key or None
 

@@ -1,4 +1,4 @@
-"""Servers that may be connected: an entry, its tool filter, and how variables are filled in."""
+"""Servers that can be connected: an entry, its tool filter and the way to resolve its variables."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,21 +14,22 @@ __all__ = ["ServerSpec", "read_spec"]
 
 
 class ServerSpec(Struct, frozen=True, kw_only=True):
-    """A server that may be connected: its entry as written in the file, and how to fill it in."""
+    """A server that can be connected: the entry as written in its file, and how to resolve it."""
 
     entry: MCPServerEntry
-    resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None  # None: as it is
+    resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None  # None: no variables
     source: Source = Source()
-    only_tools: tuple[str, ...] | None = None  # None: all of them
+    only_tools: tuple[str, ...] | None = None  # None: all tools
     without_tools: tuple[str, ...] = ()
-    startup_timeout: float | None = None  # milliseconds; None: the entry's own
+    startup_timeout: float | None = None  # milliseconds; None: that of the entry
     digest: str = ""  # changes with the entry
-    settings: Mapping[str, Any] = {}  # of its connections, in place of those for all servers
+    settings: Mapping[str, Any] = {}  # override those of all servers
 
     def has_tool(self, name: str) -> bool:
-        """Return True if the entry lets a tool through.
+        """Return True if the tool filter of the entry admits a tool.
 
-        A tool is left out in any spelling of its name, and let in only as it is written.
+        Excluded names match in any spelling, included names only exactly: a filter must not be
+        bypassed by an equivalent name.
         """
         if self.only_tools is not None and name not in self.only_tools:
             return False
@@ -37,19 +38,19 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def filters_tools(self) -> bool:
-        """Whether the entry leaves tools out."""
+        """Return True if the entry has a tool filter."""
         return self.only_tools is not None or bool(self.without_tools)
 
     def permitted(self, tools: list[Raw]) -> list[Raw]:
-        """Return the encoded tools that the entry lets through."""
+        """Return the encoded tools that the tool filter admits."""
         if not self.filters_tools:
             return tools
-        # The name is read as lists and calls read it; one that has none cannot be let through.
+        # Names are decoded as in lists and calls. A tool without a name is never admitted.
         named = [(string_of((members_of(tool) or {}).get("name")), tool) for tool in tools]
         return [tool for name, tool in named if name is not None and self.has_tool(name)]
 
     def allowed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the tools that the entry lets through; the list itself without a filter."""
+        """Return the tools that the tool filter admits; the same list without a filter."""
         if not self.filters_tools:
             return tools
         return [tool for tool in tools if self.has_tool(str(tool.get("name")))]
@@ -58,10 +59,10 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
 def read_spec(
     config: MCPServerEntry | ServerSpec | dict[str, Any], source: Source | None
 ) -> ServerSpec:
-    """Return the specification of a server that is configured in any of these forms.
+    """Return the specification of a server that is given in any of these forms.
 
     Raises:
-        ConfigError: it is not an entry.
+        ConfigError: The value is not a valid entry.
     """
     if isinstance(config, ServerSpec):
         return config

@@ -1,4 +1,4 @@
-"""Who may run things: files of a project may not, until a person has seen exactly what they say."""
+"""Approvals: project files may run and connect to servers only after the user has approved them."""
 
 import json
 import logging
@@ -23,11 +23,11 @@ __all__ = ["Approval", "NotApproved", "Trust"]
 
 log = logging.getLogger("fairlead.manager")
 
-# Version 1 covered the entry's own text, but neither inputs nor files that it refers to.
+# Approvals of version 1 covered the text of the entry, but neither its inputs nor its files.
 _VERSION = 2
 _OUTDATED = 1
 
-# How an entry stands: "changed" was approved when it said something else, "outdated" by a version
+# The state of an entry: "changed" since its approval, or "outdated" if it was approved by a version
 # of Fairlead whose approvals covered less.
 Approval: TypeAlias = Literal["approved", "missing", "changed", "outdated"]
 
@@ -35,38 +35,39 @@ _WHY: dict[Approval, str] = {
     "missing": "is not approved",
     "changed": "has changed since it was approved",
     "outdated": "was approved by an earlier version of Fairlead, whose approvals did not cover "
-    "everything that can run: it has to be approved again",
+    "everything that can run, and must be approved again",
 }
 
 
 class NotApproved(ConfigError):
-    """A project's file wants something run or reached that nobody has approved."""
+    """An entry of a project file that is not approved."""
 
 
 class Trust:
-    """Approvals, each for one entry as it stands: a changed character asks again.
+    """The user's approvals. Each one covers an entry exactly as it is; any change requires a new
+    one.
 
-    The file is read when it is first needed and again before each change, and two processes that
-    change it at once wait for each other.
+    The file is read when it is first needed and again before each change. Two processes that change
+    it wait for each other.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = Path(path) if path is not None else _usual(local_host_paths())
         self.warnings: list[str] = []
         self._approved: dict[str, Any] | None = None
-        self._outdated: list[dict[str, Any]] = []  # approvals that count no longer
+        self._outdated: list[dict[str, Any]] = []  # approvals that no longer apply
 
     @classmethod
     def of(cls, machine: HostPaths) -> "Trust":
-        """The approvals kept on a machine."""
+        """Return the approvals that are stored on a machine."""
         return cls(_usual(machine))
 
     def trusts(self, found: FoundServer) -> bool:
-        """Whether an entry may run and reach things."""
+        """Return True if an entry may be run or connected."""
         return self.approval(found) == "approved"
 
     def approval(self, found: FoundServer) -> Approval:
-        """How an entry stands, and if it may not run, why."""
+        """Return the approval state of an entry."""
         known = self._known()
         if found.level != "project" or found.digest in known:
             return "approved"
@@ -75,13 +76,13 @@ class Trust:
         return "outdated" if any(_is_about(w, found) for w in self._outdated) else "missing"
 
     def rejection_reason(self, found: FoundServer) -> str:
-        """Say why an entry may not run, to be put after its name."""
+        """Return why an entry may not run, as a predicate that follows its name."""
         return _WHY.get(self.approval(found), "is approved")
 
     def changes(self, found: FoundServer) -> list[str] | None:
-        """Name the parts of an entry that differ from what was approved last.
+        """Return the names of the parts of an entry that changed since its last approval.
 
-        None if nothing was approved that can be compared.
+        None without an earlier approval to compare with.
         """
         before = self.last(found)
         if before is None:
@@ -91,46 +92,44 @@ class Trust:
             return None
         changed = [name for name, digest in now.items() if then.get(name) != digest]
         changed += [name for name in then if name not in now]
-        # Everything in the entry is also part of its text.
+        # The part "entry" covers the whole text, so it differs whenever another part does.
         return [name for name in changed if name != "entry"] or ["other keys, or their order"]
 
     def last(self, found: FoundServer) -> dict[str, Any] | None:
-        """Return the record of what was approved last under that name of that file."""
+        """Return the record of the last approval for the same name and file."""
         about = [what for what in self._known().values() if _is_about(what, found)]
         return about[-1] if about else None
 
     def require(self, found: FoundServer) -> None:
-        """Return if an entry is trusted.
+        """Check that an entry is approved.
 
         Raises:
-            NotApproved: if it is not.
+            NotApproved: The entry is not approved.
         """
         if not self.trusts(found):
             why = self.rejection_reason(found)
             raise NotApproved(
-                f'Server "{found.name}" comes from a file of the project and {why}',
+                f'Server "{found.name}" comes from a project file and {why}',
                 path=found.path,
                 line=found.line,
             )
 
     def approve(self, found: FoundServer) -> None:
-        """Remember that somebody has seen this entry and wants it.
+        """Store the approval of an entry.
 
         Raises:
-            OSError: if it cannot be remembered.
+            OSError: The approval cannot be stored.
         """
         with self._changing() as known:
-            known.pop(found.digest, None)  # the last one approved stands last
+            known.pop(found.digest, None)  # moved to the end: the order is that of approval
             known[found.digest] = {**_what(found), "parts": found.part_digests, **_shown(found)}
             self._outdated = [what for what in self._outdated if not _is_about(what, found)]
 
     def revoke(self, found: FoundServer) -> bool:
-        """Forget what was approved under that name of that file, whatever it said.
-
-        Returns whether there was anything.
+        """Delete the approvals for the name and file of an entry; return True if there were any.
 
         Raises:
-            OSError: if that cannot be remembered.
+            OSError: The change cannot be stored.
         """
         with self._changing() as known:
             gone = [digest for digest, what in known.items() if _is_about(what, found)]
@@ -141,9 +140,10 @@ class Trust:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
-        """What is approved, as it is now, to be changed while nobody else does."""
+        """Lock and read the approvals, and write them after the block."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with lock_folder(self.path.parent):
+            # Another process may have changed the file since it was read.
             self._approved = None
             yield self._known()
             self._write()
@@ -158,6 +158,7 @@ class Trust:
             content = read_file(str(self.path))
             if content is None:
                 return {}
+            # A file that other users can write proves nothing, so its approvals are not read.
             self._refuse_others()
             data = json.loads(content)
             approved = data["approved"]
@@ -170,21 +171,21 @@ class Trust:
         except ConfigError as exc:
             self._warn(str(exc.args[0]))
         except (ValueError, TypeError, KeyError, RecursionError):
-            self._warn("the file is corrupt")
+            self._warn("the file is corrupted")
         else:
             return approved
         return {}
 
     def _refuse_others(self) -> None:
-        """A file that somebody else may write says nothing about what the user approved."""
+        """Raise `ConfigError` if another user could have written the file."""
         if os.name != "posix":
             return
         status = os.stat(self.path)
         if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ConfigError("others can write to the file")
+            raise ConfigError("other users can write to the file")
 
     def _warn(self, reason: str) -> None:
-        text = f"{self.path}: {reason}; nothing counts as approved"
+        text = f"{self.path}: {reason}; all approvals are ignored"
         if text not in self.warnings:
             self.warnings.append(text)
             log.warning("%s", text)
@@ -206,7 +207,7 @@ def _is_about(what: Any, found: FoundServer) -> bool:
 
 
 def _shown(found: FoundServer) -> dict[str, str]:
-    """What it runs or reaches, without secrets, to be shown beside what it says later."""
+    """Return the command or URL without secrets, to compare with later versions of the entry."""
     entry = found.entry
     if isinstance(entry, MCPStdioServerConfig):
         return {"runs": redact(shlex.join([entry.command, *entry.args]))}

@@ -1,4 +1,4 @@
-"""Settings for the connections to a server. Durations are in seconds; 0 is never or no limit."""
+"""Settings for connections to a server. Durations are in seconds; 0 means never or no limit."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
@@ -24,50 +24,50 @@ LogLevel: TypeAlias = Literal[
 
 
 Share: TypeAlias = Literal["all", "alike", "session"]
-# Old spellings, which are accepted with a warning.
+# Old spellings, accepted with a warning.
 OLD_SHARE: Final[dict[str, Share]] = {"shared": "alike", "per-session": "session"}
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True):
-    """How connections to a server are opened, shared, supervised and closed."""
+    """Settings for opening, sharing, supervising and closing connections to a server."""
 
     share: Share = "alike"
-    """Which clients may use one connection to a server that keeps a session: all of them, those of
-    one principal with equal capabilities and revision, or one session each."""
+    """Which clients share one connection to a server with sessions: "all" clients, clients "alike"
+    in principal, capabilities and revision, or none (one connection for each "session")."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
-    """The era to speak to the server; "auto" is the client's, if the server speaks it."""
+    """The protocol era used with the server; "auto" is the era of the client, if supported."""
     capabilities: tuple[str, ...] = ()
-    """Capabilities to declare with `share = "all"`, such as "elicitation"; otherwise unused."""
+    """Capabilities to declare with `share = "all"`, such as "elicitation"; ignored otherwise."""
     log_level: LogLevel = "info"
-    """What a stateless server logs for sessions that have set no level; "off" for nothing."""
+    """Log level requested from stateless servers for sessions that set none; "off" for no logs."""
     strict: bool = False
-    """Whether notifications that only the other side may send are dropped; else they pass."""
-    max_connections: int = 32  # to one server, for clients that may not share one
-    turn_wait: float = 0.25  # until a call that waits for its turn gets another connection
-    turn_timeout: float = 60.0  # until a call that has to wait for others is refused
-    idle_close: float = 300.0  # until a connection that was never called is closed
-    idle_close_used: float = 1800.0  # the same for one that was
+    """Drop notifications that the specification allows only in the other direction."""
+    max_connections: int = 32  # to one server, for clients that cannot share a connection
+    turn_wait: float = 0.25  # before a waiting call opens another connection
+    turn_timeout: float = 60.0  # before a call that waits for a connection fails
+    idle_close: float = 300.0  # before an unused connection is closed
+    idle_close_used: float = 1800.0  # the same for a connection that was used before
     connect_timeout: float = 30.0
-    input_timeout: float = 600.0  # for an answer of a person or a model
-    health_interval: float = 60.0  # between pings of a connection that is not in use
+    input_timeout: float = 600.0  # for the response of a person or a model to an input request
+    health_interval: float = 60.0  # between pings of an idle connection
     hang_timeout: float = 60.0
-    """Without any response, not even to a ping, after a call was given up: then the process of a
-    server is ended, and started again when it is needed; 0: never."""
-    list_retry: float = 5.0  # until a failed list is requested again; then ever later
+    """Time without any response, even to a ping, after a call timed out. Then the process of the
+    server is terminated, and started again on the next call; 0: never."""
+    list_retry: float = 5.0  # before a failed list is requested again; doubles on each failure
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """How a manager supervises its servers. Durations are in seconds; 0 means never."""
+    """Supervision of servers by a manager. Durations are in seconds; 0 means never."""
 
     connect_timeout: float = 30.0
     health_interval: float = 60.0
-    hang_timeout: float = 60.0  # of silence after a call was given up, until a process is replaced
-    idle_stop: float = 300.0  # after which a lazy server that is not used is stopped
-    tools_retry: float = 5.0  # until a failed `tools/list` is tried again; then ever later
+    hang_timeout: float = 60.0  # of silence after a call timed out, before the process is replaced
+    idle_stop: float = 300.0  # before an unused lazy server is stopped
+    tools_retry: float = 5.0  # before a failed `tools/list` is repeated; doubles on each failure
 
     @property
     def settings(self) -> UpstreamSettings:
-        """The same as settings of the connections."""
+        """Return the same values as connection settings."""
         return UpstreamSettings(
             connect_timeout=self.connect_timeout,
             health_interval=self.health_interval,
@@ -77,17 +77,17 @@ class Rules(Struct, frozen=True, kw_only=True):
         )
 
 
-# Settings that may also stand in the entry of one server, with their types.
+# Settings that an entry of one server may override, with their types.
 SERVER_SETTINGS: Final[dict[str, Any]] = {
     one.name: one.type for one in structs.fields(UpstreamSettings)
 }
 
 
 def read_server_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in an entry of our own files.
+    """Return the connection settings in an entry of Fairlead's own files.
 
     Raises:
-        ConfigError: A value is not of the expected type.
+        ConfigError: A value has the wrong type or is negative.
     """
     found: dict[str, Any] = {}
     for key in SERVER_SETTINGS.keys() & raw.keys():
@@ -96,5 +96,5 @@ def read_server_settings(raw: Mapping[str, Any]) -> dict[str, Any]:
         except msgspec.ValidationError as exc:
             raise ConfigError(f"`{key}`: {exc}") from None
         if isinstance(found[key], int | float) and found[key] < 0:
-            raise ConfigError(f"`{key}` is not below zero")
+            raise ConfigError(f"`{key}` must not be negative")
     return found

@@ -1,4 +1,4 @@
-"""What is wrong with an entry, all of it at once; and which names are names."""
+"""Validation of entries and server names."""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ import msgspec
 
 from ..client.server_entry import MCPServerEntry, read_entry
 from ..errors import ConfigError
+from ..suggestions import unknown_name
 
 __all__ = ["is_server_name", "validate_server_config"]
 
@@ -17,18 +18,18 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
 
 def is_server_name(name: str) -> bool:
-    """1 to 100 characters of letters, digits, `_`, `-`, `.` and `:`."""
+    """Return True if a name has 1 to 100 letters, digits, `_`, `-`, `.` or `:`."""
     return _NAME.fullmatch(name) is not None
 
 
 def validate_server_config(name: str, entry: MCPServerEntry | Mapping[str, Any]) -> list[str]:
-    """Everything that keeps an entry from being used; empty if it is fine."""
+    """Return all reasons why an entry cannot be used; empty if it is valid."""
     problems: list[str] = []
     if not is_server_name(name):
-        problems.append("a name has 1 to 100 letters, digits, `_`, `-`, `.` or `:`")
+        problems.append("a name must have 1 to 100 letters, digits, `_`, `-`, `.` or `:`")
     fields = _fields(entry)
     if fields is None:
-        problems.append("the entry is not a map")
+        problems.append("the entry must be a map")
     else:
         problems += _missing(fields) or _mistyped(fields)
     return [f'Server "{name}": {problem}' for problem in problems]
@@ -45,9 +46,9 @@ def _missing(fields: dict[str, Any]) -> list[str]:
     kind = fields.get("type") or fields.get("transport")
     problems = []
     if kind is not None and not (isinstance(kind, str) and kind in {*TYPES, *_ALSO}):
-        problems.append(f"unknown type {kind!r}; known are {', '.join(TYPES)}")
+        problems.append(unknown_name("type", str(kind), TYPES))
     if command and url:
-        problems.append('both "command" and "url" are given; a server has one of them')
+        problems.append('"command" and "url" are both given: a server has only one of them')
     elif kind is None and not command and not url:
         problems.append('"command" (stdio) or "url" (http, sse, ws) is required')
     elif kind == "stdio" and not command:
@@ -65,8 +66,8 @@ def _mistyped(fields: dict[str, Any]) -> list[str]:
     try:
         read_entry({key: value for key, value in plain.items() if value is not None})
     except ConfigError as exc:
-        problems.append(str(exc.args[0]).removeprefix("the server entry is wrong: "))
+        problems.append(str(exc.__cause__ or exc.args[0]))
     timeout = plain.get("timeout")
     if isinstance(timeout, int | float) and timeout <= 0:
-        problems.append('"timeout" is in milliseconds and greater than zero')
+        problems.append('"timeout" must be greater than zero (milliseconds)')
     return problems

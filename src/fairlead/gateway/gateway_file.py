@@ -403,7 +403,7 @@ class _GatewayFileParser:
             given = "" if get_origin(kind) is Literal else f", not {_shown(raw)}"
             raise self._wrong(where, f"`{where[-1]}` is {_words(kind)}{given}") from None
         if isinstance(value, int | float) and value < 0:
-            raise self._wrong(where, f"`{where[-1]}` is not below zero")
+            raise self._wrong(where, f"`{where[-1]}` must not be negative")
         return value
 
     def _filled(self, where: tuple[str, ...], raw: Any) -> Any:

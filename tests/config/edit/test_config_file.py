@@ -1,4 +1,4 @@
-"""Our own file, changed: whole, atomically, and never anybody else's."""
+"""Tests of edits to Fairlead's own `mcp.json`."""
 
 import json
 import stat
@@ -19,7 +19,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_a_file_is_made_and_entries_come_and_go(tmp_path: Path) -> None:
+def test_entries_are_added_updated_and_removed(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("b", {"command": "b", "note": "kept"})
     file.add("a", MCPHttpServerConfig(url="https://a", headers={"X": "${T}"}, timeout=5000))
@@ -34,7 +34,7 @@ def test_a_file_is_made_and_entries_come_and_go(tmp_path: Path) -> None:
     assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
 
 
-def test_what_we_do_not_know_stays_where_it_was(tmp_path: Path) -> None:
+def test_unknown_keys_keep_their_place(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     before = {
@@ -53,7 +53,7 @@ def test_what_we_do_not_know_stays_where_it_was(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o644
 
 
-def test_switching_an_entry_and_a_name_of_somebody_else(tmp_path: Path) -> None:
+def test_own_entries_and_names_of_other_programs_can_be_disabled(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("mine", {"command": "m"})
     file.disable("mine")
@@ -77,21 +77,21 @@ def test_switching_an_entry_and_a_name_of_somebody_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "entry"), [("a b", {"command": "x"}), ("a", {}), ("a", {"command": "x", "url": "y"})]
 )
-def test_what_is_wrong_is_not_written(tmp_path: Path, name: str, entry: Any) -> None:
+def test_an_invalid_entry_is_not_written(tmp_path: Path, name: str, entry: Any) -> None:
     file = ConfigFile.of_project(tmp_path)
     with pytest.raises(ConfigError, match=f'Server "{name}"'):
         file.add(name, entry)
     assert not file.path.exists()
 
 
-def test_names_that_are_there_or_not(tmp_path: Path) -> None:
+def test_add_rejects_a_taken_name_and_update_a_missing_one(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("a", {"command": "a"})
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         file.add("a", {"command": "b"})
-    with pytest.raises(ConfigError, match="is not in this file"):
+    with pytest.raises(ConfigError, match="not in this file"):
         file.update("b", {"command": "b"})
-    with pytest.raises(ConfigError, match="is not in this file"):
+    with pytest.raises(ConfigError, match="not in this file"):
         file.remove("b")
     assert file.entries() == {"a": {"command": "a"}}
 
@@ -108,22 +108,24 @@ def test_names_that_are_there_or_not(tmp_path: Path) -> None:
         ".fairlead/../.cursor/mcp.json",
     ],
 )
-def test_files_of_others_are_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(ConfigError, match="not a file of ours"):
+def test_files_of_other_programs_are_rejected(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match="not a configuration file of Fairlead"):
         ConfigFile(tmp_path / path)
 
 
-def test_a_link_to_a_file_of_others_is_refused(tmp_path: Path) -> None:
+def test_a_link_to_a_file_of_another_program_is_rejected(tmp_path: Path) -> None:
     (tmp_path / ".cursor").mkdir()
     (tmp_path / ".cursor/mcp.json").write_text("{}")
     (tmp_path / ".fairlead").symlink_to(tmp_path / ".cursor")
-    with pytest.raises(ConfigError, match="not a file of ours"):
+    with pytest.raises(ConfigError, match="not a configuration file of Fairlead"):
         ConfigFile.of_project(tmp_path).add("a", {"command": "a"})
     assert (tmp_path / ".cursor/mcp.json").read_text() == "{}"
 
 
 @pytest.mark.parametrize("content", ["{", '{"mcpServers": []}', '{"mcpServers": {}, // why\n}'])
-def test_a_file_that_we_would_damage_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_file_that_cannot_be_written_faithfully_stays_unchanged(
+    tmp_path: Path, content: str
+) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     file.path.write_text(content)
@@ -132,7 +134,9 @@ def test_a_file_that_we_would_damage_is_left_alone(tmp_path: Path, content: str)
     assert file.path.read_text() == content
 
 
-def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("a", {"command": "a"})
 
@@ -156,10 +160,10 @@ def test_the_users_file_is_where_discovery_looks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["update", "remove"])
-def test_a_change_that_fails_makes_no_folder(tmp_path: Path, change: str) -> None:
+def test_a_failed_change_creates_no_folder(tmp_path: Path, change: str) -> None:
     file = ConfigFile.of_project(tmp_path)
     arguments = ("a", {"command": "a"}) if change == "update" else ("a",)
-    with pytest.raises(ConfigError, match='Server "a": is not in this file'):
+    with pytest.raises(ConfigError, match='Server "a": not in this file'):
         getattr(file, change)(*arguments)
     assert list(tmp_path.iterdir()) == []
 
@@ -177,7 +181,7 @@ def test_removing_an_entry_removes_it_from_the_switches(tmp_path: Path) -> None:
     }
 
 
-def test_the_file_of_the_nearest_project(tmp_path: Path) -> None:
+def test_the_nearest_existing_project_file_is_used(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
@@ -187,11 +191,11 @@ def test_the_file_of_the_nearest_project(tmp_path: Path) -> None:
     assert ConfigFile.of_nearest_project(machine).path == tmp_path / "a/.fairlead/mcp.json"
 
 
-def test_servers_that_are_no_map_are_refused(tmp_path: Path) -> None:
+def test_mcp_servers_must_be_a_map(tmp_path: Path) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.path.parent.mkdir()
     file.path.write_text('{"mcpServers": []}')
     with pytest.raises(ConfigError) as refused:
         file.entries()
-    assert refused.value.args[0] == "`mcpServers` is not a map"
+    assert refused.value.args[0] == "`mcpServers` must be a map"
     assert (refused.value.path, refused.value.line) == (str(file.path), 1)

@@ -1,4 +1,4 @@
-"""Entries as other programs want them: what is printed is what their readers here understand."""
+"""Tests of entries in the formats of other programs, read back by the readers of these programs."""
 
 import json
 import tomllib
@@ -46,11 +46,11 @@ LITERAL = ("claude-desktop", "zed")  # these programs have no variables
 
 @pytest.mark.parametrize("host", FILES)
 @pytest.mark.parametrize("entry", [STDIO, HTTP], ids=["stdio", "http"])
-def test_what_is_printed_means_the_same_to_its_program(
+def test_an_exported_entry_is_read_back_unchanged(
     tmp_path: Path, host: str, entry: MCPServerEntry
 ) -> None:
     if (host, entry) == ("claude-desktop", HTTP):
-        pytest.skip("it has no remote servers in its file")
+        pytest.skip("the file has no remote servers")
     machine = machine_in(tmp_path)
     write(tmp_path / HOME, {FILES[host]: export(entry, host, name="my.server")})
     files = ConfigReader()
@@ -66,7 +66,7 @@ def test_what_is_printed_means_the_same_to_its_program(
         assert made.headers == {"Authorization": f"Bearer {value}", "X-A": "1"}
 
 
-def test_the_shapes_that_differ() -> None:
+def test_formats_with_other_field_names() -> None:
     assert json.loads(export(STDIO, "opencode", name="a")) == {
         "mcp": {
             "a": {
@@ -109,24 +109,22 @@ def test_the_shapes_that_differ() -> None:
         (STDIO, "emacs", "unknown program 'emacs'"),
         (HTTP, "claude-desktop", "as connectors"),
         (MCPSseServerConfig(url="https://x"), "goose", "no longer"),
-        (WEBSOCKET, "codex", "Codex has no servers over WebSocket"),
-        (WEBSOCKET, "cursor", "Cursor has no servers over WebSocket"),
-        (WEBSOCKET, "goose", "Goose has no servers over WebSocket"),
-        (WEBSOCKET, "opencode", "opencode has no servers over WebSocket"),
-        (WEBSOCKET, "vscode", "VS Code has no servers over WebSocket"),
-        (WEBSOCKET, "windsurf", "Windsurf has no servers over WebSocket"),
-        (WEBSOCKET, "zed", "Zed has no servers over WebSocket"),
+        (WEBSOCKET, "codex", "Codex does not support WebSocket servers"),
+        (WEBSOCKET, "cursor", "Cursor does not support WebSocket servers"),
+        (WEBSOCKET, "goose", "Goose does not support WebSocket servers"),
+        (WEBSOCKET, "opencode", "opencode does not support WebSocket servers"),
+        (WEBSOCKET, "vscode", "VS Code does not support WebSocket servers"),
+        (WEBSOCKET, "windsurf", "Windsurf does not support WebSocket servers"),
+        (WEBSOCKET, "zed", "Zed does not support WebSocket servers"),
     ],
 )
-def test_what_a_program_has_no_word_for(entry: MCPServerEntry, host: str, reason: str) -> None:
+def test_unsupported_servers_are_rejected(entry: MCPServerEntry, host: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         export(entry, host)
 
 
 @pytest.mark.parametrize("host", FILES)
-def test_several_servers_are_one_text_that_its_program_understands(
-    tmp_path: Path, host: str
-) -> None:
+def test_several_servers_are_exported_as_one_text(tmp_path: Path, host: str) -> None:
     entries = {name: MCPStdioServerConfig(command=name) for name in ("a", "b.c", "d")}
     write(tmp_path / HOME, {FILES[host]: export_all(entries, host)})
     files = ConfigReader()
@@ -193,7 +191,7 @@ LOCAL = MCPStdioServerConfig(
         ),
     ],
 )
-def test_the_fields_of_an_entry_in_each_program(
+def test_fields_of_an_entry_in_each_format(
     entry: MCPServerEntry, host: str, fields: dict[str, object]
 ) -> None:
     [servers] = json.loads(export(entry, host)).values()

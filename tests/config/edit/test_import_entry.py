@@ -1,4 +1,4 @@
-"""Entries of other programs in our words: they mean the same, or are refused."""
+"""Tests of the conversion of other programs' entries."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def one(root: Path, host: str, file: str, content: dict[str, Any]) -> FoundServe
     return found
 
 
-def test_every_entry_of_a_full_home_means_the_same_in_our_file(tmp_path: Path) -> None:
+def test_imported_entries_resolve_to_the_same_values(tmp_path: Path) -> None:
     machine = full_home(tmp_path)
     env = {"HOME": machine.home, "PORTER": "value-of-PORTER"}
     loaded = load_all_mcp_configs(machine.cwd, home=machine.home, env=env, platform="linux")
@@ -46,7 +46,7 @@ def test_every_entry_of_a_full_home_means_the_same_in_our_file(tmp_path: Path) -
             "/", home="/nowhere", env={**env, "FAIRLEAD_HOME": str(ours)}, filter_exa=False
         )
         [copy] = [f for f in again.found.values() if f.path == str(file.path)]
-        # Programs differ in what they do about a variable that is not set.
+        # Programs treat unset variables differently.
         unset = resolve(found, env, trust=trust).missing
         env |= {name: f"value-of-{name}" for name in unset}
         before = resolve(found, env, trust=trust).entry
@@ -56,26 +56,26 @@ def test_every_entry_of_a_full_home_means_the_same_in_our_file(tmp_path: Path) -
     assert checked > 10
 
 
-def test_a_value_that_would_run_here_is_refused(tmp_path: Path) -> None:
+def test_a_value_that_would_become_a_command_is_rejected(tmp_path: Path) -> None:
     entry = {"command": "x", "env": {"A": "!rm -r ."}}
     found = one(tmp_path, "cursor", ".cursor/mcp.json", {"mcpServers": {"a": entry}})
     with pytest.raises(ConfigError, match="env.A begins with `!`"):
         import_entry(found)
 
 
-def test_what_is_no_variable_there_but_is_one_here_is_noted(tmp_path: Path) -> None:
+def test_text_that_becomes_a_variable_is_noted(tmp_path: Path) -> None:
     entry = {"command": "x", "args": ["${A}"], "env": {"B": "SET"}}
     found = one(tmp_path, "zed", ".config/zed/settings.json", {"context_servers": {"a": entry}})
     adopted = import_entry(found, {"SET": "1"})
     assert adopted.notes == (
-        "args looks like a variable, and is one here",
-        "env.B is the name of a variable that is set, and means its value",
+        "args looks like a variable; Fairlead replaces it",
+        "env.B is the name of a set variable; Fairlead uses the variable's value",
     )
     assert isinstance(adopted.entry, MCPStdioServerConfig)
     assert "SET" not in repr(adopted)
 
 
-def test_our_own_entries_stay_as_they_are(tmp_path: Path) -> None:
+def test_entries_of_fairlead_are_not_converted(tmp_path: Path) -> None:
     raw = {"command": "x", "env": {"A": "!pass show a"}, "note": "kept"}
     found = one(tmp_path, "fairlead", ".config/fairlead/mcp.json", {"mcpServers": {"a": raw}})
     assert import_entry(found).fields == raw
@@ -102,22 +102,22 @@ def found_server(entry: dict[str, Any], **more: Any) -> FoundServer:
         ("vscode", "${userHome}/x", "${HOME}/x", ()),
         ("vscode", "a${/}b", "a/b", ()),
         ("vscode", "a${pathSeparator}b", "a/b", ()),
-        ("vscode", "${other}", "${other}", ("args looks like a variable, and is one here",)),
+        ("vscode", "${other}", "${other}", ("args looks like a variable; Fairlead replaces it",)),
         (
             "vscode",
             "${input:api-key}",
             "${API_KEY}",
-            ("args was asked of a person; set API_KEY in the environment",),
+            ("args was an input; set API_KEY in the environment instead",),
         ),
         ("claude", "${A:-b}", "${A:-b}", ()),
         ("gemini", "$A/${B}", "${A}/${B}", ()),
         ("continue", "${{ secrets.KEY }}", "${KEY}", ()),
-        ("goose", "${A}", "${A}", ("args looks like a variable, and is one here",)),
-        ("literal", "${A}", "${A}", ("args looks like a variable, and is one here",)),
+        ("goose", "${A}", "${A}", ("args looks like a variable; Fairlead replaces it",)),
+        ("literal", "${A}", "${A}", ("args looks like a variable; Fairlead replaces it",)),
         ("literal", "$A", "$A", ()),
     ],
 )
-def test_variables_are_written_our_way(
+def test_variables_are_converted(
     dialect: str, text: str, ours: str, notes: tuple[str, ...]
 ) -> None:
     adopted = import_entry(found_server({"command": "c", "args": [text]}, dialect=dialect), {})
@@ -126,13 +126,13 @@ def test_variables_are_written_our_way(
 
 
 @pytest.mark.parametrize("text", ["${workspaceFolder}", "${command:x}", "${env:1-a}"])
-def test_a_variable_without_a_counterpart_is_refused(text: str) -> None:
+def test_a_variable_without_a_counterpart_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         import_entry(found_server({"command": "c", "args": [text]}), {})
-    assert refused.value.args[0] == f"args holds {text}, for which we have no word"
+    assert refused.value.args[0] == f"args contains {text}, which Fairlead does not support"
 
 
-def test_what_stands_beside_the_entry_is_kept() -> None:
+def test_facts_beside_the_entry_are_kept() -> None:
     found = found_server(
         {"url": "https://x", "type": "http", "headers": {"A": "1", "B": "2"}},
         lookups=(EnvironmentReference("headers", "C", "TOKEN", "Bearer {}"),),
@@ -176,7 +176,7 @@ def test_paths_of_a_project_are_anchored_in_its_folder(
 
 @pytest.mark.parametrize(
     ("level", "notes"),
-    [("project", ("/p/.env stays a file of the project, which may change",)), ("local", ())],
+    [("project", ("/p/.env is a file of the project and may change",)), ("local", ())],
 )
 def test_the_environment_file_of_a_project_is_anchored(level: str, notes: tuple[str, ...]) -> None:
     entry = {"url": "https://x", "type": "http"}

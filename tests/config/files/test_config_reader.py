@@ -1,4 +1,4 @@
-"""Files read once, whatever they turn out to be."""
+"""Tests of reading configuration files."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def why(path: Path) -> str:
     return str(refused.value.args[0])
 
 
-def test_a_file_or_none(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_content(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"content")
     assert read_file(str(path)) == b"content"
@@ -26,14 +26,14 @@ def test_a_file_or_none(tmp_path: Path) -> None:
     assert read_file("a\0b") is None
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    assert why(tmp_path) == "a directory stands where a file is expected"
+def test_paths_that_are_not_files_are_rejected(tmp_path: Path) -> None:
+    assert why(tmp_path) == "expected a file, but the path is a directory"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    assert why(pipe) == "not a regular file stands where a file is expected"
+    assert why(pipe) == "expected a file, but the path is not a regular file"
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    assert why(loop) == "a link that leads back to itself"
+    assert why(loop) == "a symbolic link that points to itself"
 
 
 def test_a_file_has_a_limited_size(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_file_has_a_limited_size(tmp_path: Path) -> None:
     assert CONFIG_FILE_BYTES.hits == hits + 1
 
 
-def test_a_stamp_tells_states_of_a_file_apart(tmp_path: Path) -> None:
+def test_the_stamp_changes_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert stamp_of(str(path)) == stamp_of("a\0b") == (0, 0, 0)
     path.write_bytes(b"1")
@@ -97,7 +97,7 @@ def test_contents_and_folders_are_remembered(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_stays_open(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"content")
     before = len(os.listdir("/proc/self/fd"))
@@ -107,6 +107,6 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) < before + 20
 
 
-def test_an_error_without_a_text_has_the_name_of_its_type() -> None:
+def test_an_os_error_without_a_text_is_named_by_its_type() -> None:
     assert _why(OSError(13, "no")) == "cannot be read: no"
     assert _why(PermissionError()) == "cannot be read: PermissionError"

@@ -1,4 +1,4 @@
-"""A key that stands twice in one map: told with its place, and what to do."""
+"""Tests of duplicate keys in configuration files."""
 
 import json
 from pathlib import Path
@@ -29,22 +29,22 @@ TWICE = [
 
 
 @pytest.mark.parametrize(("name", "text", "key", "first", "again"), TWICE)
-def test_it_is_refused_with_both_places(
+def test_a_duplicate_key_is_rejected_with_both_positions(
     name: str, text: str, key: str | None, first: tuple[int, int], again: tuple[int, int]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(name, text.encode())
     if key is None:
-        assert caught.value.args[0] == "a map is expected, not a list"
+        assert caught.value.args[0] == "expected a map, not a list"
         return
     assert (caught.value.path, caught.value.line) == (name, again[0])
     assert caught.value.args[0] == (
-        f'"{key}" stands here (column {again[1]}) for the second time; the first is in line '
-        f"{first[0]}, column {first[1]}: keep one of them, or give one another name"
+        f'duplicate key "{key}" (column {again[1]}): first used in line '
+        f"{first[0]}, column {first[1]}; remove or rename one of them"
     )
 
 
-def test_keys_that_come_from_elsewhere_may_stand_there_too() -> None:
+def test_merged_keys_may_be_overridden() -> None:
     text = "base: &b {x: 1, y: 1}\nmid: &m {<<: *b, x: 2}\ntop: {<<: [*m, *b], y: 3}\n"
     assert parse("a.yaml", text.encode()).data["top"] == {"x": 2, "y": 3}
 
@@ -55,16 +55,16 @@ def test_keys_that_come_from_elsewhere_may_stand_there_too() -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_json_without_any_is_never_refused(value: Any) -> None:
+def test_json_without_duplicate_keys_is_accepted(value: Any) -> None:
     for text in (json.dumps({"a": value}), json.dumps({"a": value}, indent=1, ensure_ascii=False)):
         assert parse("a.json", text.encode("utf-8", "surrogatepass")).data == {"a": value}
 
 
 @given(st.dictionaries(st.text(), st.text(), min_size=1), st.data())
-def test_json_with_one_always_is(value: dict[str, str], data: st.DataObject) -> None:
+def test_json_with_a_duplicate_key_is_rejected(value: dict[str, str], data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(sorted(value)))
     text = json.dumps(value)[:-1] + f", {json.dumps(key)}: {{}}}}"
-    with pytest.raises(ConfigError, match="for the second time"):
+    with pytest.raises(ConfigError, match="duplicate key"):
         parse("a.json", text.encode())
 
 
@@ -76,7 +76,9 @@ def test_json_with_one_always_is(value: dict[str, str], data: st.DataObject) -> 
         ("json", '{"servers": {\n"red": {"command": "a"},\n"red": {"command": "b"}}}', 3),
     ],
 )
-def test_a_gateway_has_no_server_twice(tmp_path: Path, ending: str, text: str, line: int) -> None:
+def test_duplicate_servers_in_a_gateway_file_are_rejected(
+    tmp_path: Path, ending: str, text: str, line: int
+) -> None:
     file = tmp_path / f"gateway.{ending}"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -85,16 +87,15 @@ def test_a_gateway_has_no_server_twice(tmp_path: Path, ending: str, text: str, l
 
 
 @pytest.mark.parametrize("ending", ["yaml", "json"])
-def test_rules_have_no_name_twice(tmp_path: Path, ending: str) -> None:
-    """Two rules of which only the last would hold, and the first may be the one that forbids."""
+def test_duplicate_rule_names_are_rejected(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"rules.{ending}"
     file.write_text('{"rules": {\n"a": {"do": "block"},\n"a": {"do": "allow"}}}')
-    with pytest.raises(ConfigError, match='"a" stands here') as caught:
+    with pytest.raises(ConfigError, match='duplicate key "a"') as caught:
         read_rules(file)
     assert caught.value.line == 3
 
 
-def test_files_of_other_programs_are_read_as_those_read_them(tmp_path: Path) -> None:
+def test_the_last_duplicate_key_applies_in_files_of_other_programs(tmp_path: Path) -> None:
     file = tmp_path / "theirs.json"
     file.write_text('{"a": 1, "a": 2}')
     files = ConfigReader()

@@ -1,4 +1,4 @@
-"""Changes of files, one process after the other."""
+"""Tests of locks on folders."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ with lock_folder(Path(sys.argv[1])):
 """
 
 
-def test_a_folder_is_held_by_one_process_until_it_ends(
+def test_a_lock_is_held_until_its_process_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locking, "LIMIT", 0.05)
@@ -31,7 +31,7 @@ def test_a_folder_is_held_by_one_process_until_it_ends(
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with (
-            pytest.raises(OSError, match="another program has been changing"),
+            pytest.raises(OSError, match="another process has locked"),
             lock_folder(tmp_path),
         ):
             pass
@@ -41,15 +41,12 @@ def test_a_folder_is_held_by_one_process_until_it_ends(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), lock_folder(tmp_path / "none"):
         pass
 
 
-def test_a_lock_is_waited_for_until_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two descriptors of one process exclude each other as well; the clock is ours."""
+def test_waiting_for_a_lock_has_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, waits = 1000.0, list[float]()
 
     def sleep(seconds: float) -> None:
@@ -61,7 +58,7 @@ def test_a_lock_is_waited_for_until_a_limit(
     monkeypatch.setattr(locking.time, "sleep", sleep)
     with (
         lock_folder(tmp_path),
-        pytest.raises(TimeoutError, match="another program has been changing"),
+        pytest.raises(TimeoutError, match="another process has locked"),
         lock_folder(tmp_path),
     ):
         pytest.fail("it is held")

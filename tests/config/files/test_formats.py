@@ -1,4 +1,4 @@
-"""Comments and trailing commas: gone, with every character where it was."""
+"""Tests of `plain_json`: comments and trailing commas are blanked, positions stay."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ BETWEEN = st.sampled_from(["", " ", "\n", '// it\'s, "so" }\n', "/* [,] */", "/*
 
 
 def dressed(value: Any, draw: Any) -> str:
-    """A value as somebody might write it, with comments and commas in every gap."""
+    """Return a value as JSON with comments and trailing commas in every gap."""
 
     def gap() -> str:
         return str(draw(BETWEEN))
@@ -38,7 +38,7 @@ def dressed(value: Any, draw: Any) -> str:
 
 
 @given(st.data(), VALUES)
-def test_dressed_values_come_out_whole(data: st.DataObject, value: Any) -> None:
+def test_json_with_comments_keeps_its_values(data: st.DataObject, value: Any) -> None:
     text = dressed(value, data.draw)
     plain = plain_json(text)
     assert json.loads(plain) == value
@@ -49,13 +49,13 @@ def test_dressed_values_come_out_whole(data: st.DataObject, value: Any) -> None:
 
 
 @given(VALUES)
-def test_plain_json_is_left_alone(value: Any) -> None:
+def test_plain_json_is_unchanged(value: Any) -> None:
     text = json.dumps(value, indent=1)
     assert plain_json(text) == text
 
 
 @given(st.text(alphabet='{}[],:"\\/*\n a1'))
-def test_nothing_breaks_it_and_nothing_moves(text: str) -> None:
+def test_any_text_keeps_its_length_and_lines(text: str) -> None:
     plain = plain_json(text)
     assert len(plain) == len(text)
     assert plain.count("\n") == text.count("\n")
@@ -73,10 +73,10 @@ def test_nothing_breaks_it_and_nothing_moves(text: str) -> None:
         ("[/**/]", []),
     ],
 )
-def test_what_people_write(text: str, value: Any) -> None:
+def test_comments_and_trailing_commas_are_removed(text: str, value: Any) -> None:
     assert json.loads(plain_json(text)) == value
 
 
-def test_long_texts_take_no_longer_than_they_should() -> None:
+def test_long_texts_take_linear_time() -> None:
     for text in ('"' + "\\" * 200_000, "/*" * 100_000, "[" + "," * 200_000, "/" * 200_001):
         assert len(plain_json(text)) == len(text)

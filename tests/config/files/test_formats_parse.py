@@ -1,4 +1,4 @@
-"""Files in JSON, TOML and YAML: what they mean, what is refused, and the line that is named."""
+"""Tests of parsing JSON, TOML and YAML files, and of the lines in error messages."""
 
 import datetime
 import json
@@ -17,7 +17,7 @@ DEPTH = CONFIG_DEPTH.value
     ("path", "kind"),
     [("a.json", "json"), ("a.TOML", "toml"), ("a.yml", "yaml"), ("a.yaml", "yaml"), ("a", "json")],
 )
-def test_the_end_of_a_name_promises_a_format(path: str, kind: str) -> None:
+def test_the_extension_selects_the_format(path: str, kind: str) -> None:
     assert format_of(path) == kind
 
 
@@ -37,7 +37,7 @@ def test_the_end_of_a_name_promises_a_format(path: str, kind: str) -> None:
         ("a.yaml", b"a: &x {b: 1}\nc:\n  <<: *x\n  d: 2", {"a": {"b": 1}, "c": {"b": 1, "d": 2}}),
     ],
 )
-def test_what_a_file_says(path: str, content: bytes, data: dict[str, Any]) -> None:
+def test_files_are_parsed_into_json_types(path: str, content: bytes, data: dict[str, Any]) -> None:
     document = parse(path, content)
     assert (document.data, document.path) == (data, path)
     assert document.format == format_of(path)
@@ -50,21 +50,21 @@ def test_what_a_file_says(path: str, content: bytes, data: dict[str, Any]) -> No
         ("a.json", b"a\0", 1, "the file is binary"),
         ("a.json", b"\n\n\xff", 3, "the file is not UTF-8"),
         ("a.json", b"\xff", 1, "the file is not UTF-8"),
-        ("a.json", b"[]", 1, "a map is expected, not a list"),
+        ("a.json", b"[]", 1, "expected a map, not a list"),
         ("a.json", b'{"a":\n\n}', 3, "not valid JSON: Expecting value"),
         ("a.json", b'{"a":1,\n"a":2}', 2, None),
         ("a.toml", b"a = 1\nb = ", 2, "not valid TOML: Invalid value"),
         ("a.toml", b"a = 1\na = 2", 2, "not valid TOML: Cannot overwrite a value"),
         ("a.yaml", b"a: 1\n b: 2", 2, None),
-        ("a.yaml", b"? [1]\n: x", 1, "not valid YAML: a key is a list or a map"),
-        ("a.yaml", b"a: 1\nb: !!map [1]", 2, "not valid YAML: a map is expected"),
+        ("a.yaml", b"? [1]\n: x", 1, "not valid YAML: a key must not be a list or a map"),
+        ("a.yaml", b"a: 1\nb: !!map [1]", 2, "not valid YAML: expected a map"),
         ("a.yaml", b"a: 1\na: 2", 2, None),
         ("a.yaml", b"a: 2001-99-99", 1, "not valid YAML: ValueError"),
-        ("a.yaml", b"a: !!binary aGk=", None, "a value is binary or a set: write a text or a list"),
-        ("a.yaml", b"a: !!set {x}", None, "a value is binary or a set: write a text or a list"),
+        ("a.yaml", b"a: !!binary aGk=", None, "a value is binary or a set: use a string or a list"),
+        ("a.yaml", b"a: !!set {x}", None, "a value is binary or a set: use a string or a list"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(
+def test_errors_have_the_line(
     path: str, content: bytes, line: int | None, reason: str | None
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named_with_its_line(
         assert refused.value.args[0] == reason
 
 
-def test_files_of_other_programs_are_read_as_they_read_them() -> None:
+def test_files_of_other_programs_are_parsed_leniently() -> None:
     assert parse("a.json", b'{"a":1,"a":2}', strict=False).data == {"a": 2}
     assert parse("a.yaml", b"a: 1\na: 2", strict=False).data == {"a": 2}
     content = b"a: !!binary aGk=\nb: !!set {y, x}\nc: 2026-01-02"
@@ -94,7 +94,7 @@ def test_a_strict_file_keeps_its_dates() -> None:
 
 
 def nested(kind: str, depth: int) -> bytes:
-    """A file whose innermost value stands so deep; the map around all is the first level."""
+    """Return a file whose innermost value is at a depth; the outermost map is the first level."""
     lists = depth - 1
     match kind:
         case "json":
@@ -105,8 +105,8 @@ def nested(kind: str, depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["json", "toml", "yaml"])
-def test_a_file_is_nested_a_hundred_levels_deep_at_most(kind: str) -> None:
-    # An empty list has nothing inside it, which could be too deep, except for the parser of YAML.
+def test_a_file_has_at_most_a_hundred_levels(kind: str) -> None:
+    # An empty list contains nothing that could be too deep, except for the YAML parser.
     deepest = DEPTH if kind == "yaml" else DEPTH + 1
     parse(f"a.{kind}", nested(kind, deepest))
     hits = CONFIG_DEPTH.hits
@@ -115,7 +115,7 @@ def test_a_file_is_nested_a_hundred_levels_deep_at_most(kind: str) -> None:
     assert CONFIG_DEPTH.hits == hits + 1
 
 
-def test_levels_that_were_left_do_not_count() -> None:
+def test_closed_levels_do_not_count() -> None:
     many = b"a:\n" + b"".join(b"  - {b: [1]}\n" for _ in range(DEPTH))
     assert len(parse("a.yaml", many).data["a"]) == DEPTH
     wide = json.dumps({"a": [{"b": [1]} for _ in range(DEPTH)]}).encode()
@@ -123,7 +123,7 @@ def test_levels_that_were_left_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(("steps", "fits"), [(DEPTH - 1, True), (DEPTH, False)])
-def test_a_dotted_key_has_as_many_levels_at_most(steps: int, fits: bool) -> None:
+def test_a_dotted_key_has_at_most_as_many_levels(steps: int, fits: bool) -> None:
     content = ("a." * steps + "a = 1").encode()
     if fits:
         parse("a.toml", content)
@@ -133,7 +133,7 @@ def test_a_dotted_key_has_as_many_levels_at_most(steps: int, fits: bool) -> None
 
 
 @pytest.mark.parametrize(("count", "fits"), [(30, True), (31, False)])
-def test_yaml_has_thirty_aliases_at_most(count: int, fits: bool) -> None:
+def test_yaml_has_at_most_thirty_aliases(count: int, fits: bool) -> None:
     content = ("a: &x 1\nb: [" + ", ".join(["*x"] * count) + "]").encode()
     if fits:
         assert parse("a.yaml", content).data["b"] == [1] * count
@@ -143,7 +143,7 @@ def test_yaml_has_thirty_aliases_at_most(count: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(("bits", "fits"), [(13_999, True), (14_000, False)])
-def test_numbers_have_a_limit(bits: int, fits: bool) -> None:
+def test_very_large_numbers_are_rejected(bits: int, fits: bool) -> None:
     content = f"a = {hex(1 << bits)}".encode()
     if fits:
         assert parse("a.toml", content).data["a"] == 1 << bits

@@ -153,7 +153,7 @@ def test_items_of_lists_in_yaml(
     assert location_of(Document("f", {}, text, "yaml"), where) == place
 
 
-def test_a_file_that_cannot_be_parsed_has_no_places() -> None:
+def test_an_invalid_file_has_no_locations() -> None:
     assert location_of(Document("f", {}, "a: [", "yaml"), ("a",)) is None
     assert location_of(Document("f", {}, "a:\n\t- b", "yaml"), ("a",)) is None
 

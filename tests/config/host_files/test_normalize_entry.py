@@ -1,4 +1,4 @@
-"""Entries as other programs spell them, in our words."""
+"""Tests of the conversion of host entries to `NormalizedEntry`."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_the_kind_of_a_server(raw: dict[str, Any], kind: str) -> None:
     assert normalize_entry(raw).entry.type == kind
 
 
-def test_a_url_means_what_its_program_says_except_where_the_key_does() -> None:
+def test_the_transport_of_a_url_depends_on_its_key_and_its_host() -> None:
     assert normalize_entry(HTTP, url_means="sse").entry.type == "sse"
     assert normalize_entry({"httpUrl": "http://h"}, url_means="sse").entry.type == "http"
     assert normalize_entry({"url": "ws://h"}, url_means="sse").entry.type == "ws"
@@ -48,24 +48,27 @@ def test_a_url_means_what_its_program_says_except_where_the_key_does() -> None:
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        ({}, "`command` is missing"),
-        ({"command": []}, "`command` is missing"),
-        ({"type": "stdio", "url": "http://h"}, "a stdio server has no `url`"),
-        ({"command": "x", "url": "http://h"}, "`command` and a url are both given"),
-        ({"type": "http", "command": "x"}, "no url is given"),
-        ({"type": "http"}, "no url is given"),
-        ({"type": "odd", "url": "http://h"}, "unknown type 'odd'"),
-        ({"type": 1, "url": "http://h"}, "unknown type"),
-        ({"command": "x", "env": []}, "`env` is not a map"),
-        ({"url": "http://h", "headers": "x"}, "`headers` is not a map"),
-        ({"command": "x", "timeout": "1"}, "`timeout` is no number"),
-        ({"command": "x", "timeout": True}, "`timeout` is no number"),
-        ({"command": "x", "enabled": 1}, "`enabled` is not true or false"),
-        ({"command": "x", "disabled": "no"}, "`disabled` is not true or false"),
+        ({}, "missing `command`"),
+        ({"command": []}, "missing `command`"),
+        ({"type": "stdio", "url": "http://h"}, "a stdio server must not have `url`"),
+        ({"command": "x", "url": "http://h"}, "`command` and `url` are both given"),
+        ({"type": "http", "command": "x"}, "missing `url`"),
+        ({"type": "http"}, "missing `url`"),
+        (
+            {"type": "odd", "url": "http://h"},
+            "unknown type 'odd': expected one of http, sse, stdio, ws",
+        ),
+        ({"type": 1, "url": "http://h"}, "`type` must be a string"),
+        ({"command": "x", "env": []}, "`env` must be a map"),
+        ({"url": "http://h", "headers": "x"}, "`headers` must be a map"),
+        ({"command": "x", "timeout": "1"}, "`timeout` must be a number"),
+        ({"command": "x", "timeout": True}, "`timeout` must be a number"),
+        ({"command": "x", "enabled": 1}, "`enabled` must be true or false"),
+        ({"command": "x", "disabled": "no"}, "`disabled` must be true or false"),
         ({"command": 1}, "Expected `str`, got `int` - at `$.command`"),
     ],
 )
-def test_what_is_wrong_is_said_without_values(raw: dict[str, Any], text: str) -> None:
+def test_error_messages_contain_no_values(raw: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         normalize_entry(raw)
     assert str(refused.value) == text
@@ -92,12 +95,12 @@ def test_commands_and_arguments(raw: dict[str, Any], command: str, args: list[st
     assert (entry.command, entry.args) == (command, args)
 
 
-def test_variables_are_texts_and_null_is_left_out() -> None:
+def test_environment_values_become_strings_and_null_is_ignored() -> None:
     for key in ("env", "environment", "envs"):
         made = normalize_entry({**STDIO, key: {"A": 1, "B": True, "C": None, "D": "d"}})
         entry: Any = made.entry
         assert entry.env == {"A": "1", "B": "true", "D": "d"}
-        assert made.notes == ("C is null and left out",)
+        assert made.notes == ("C is null and ignored",)
     nested: Any = normalize_entry({"command": {"path": "x", "env": {"A": "1"}}}).entry
     assert nested.env == {"A": "1"}
     for key in ("headers", "http_headers"):
@@ -105,7 +108,7 @@ def test_variables_are_texts_and_null_is_left_out() -> None:
         assert remote.headers == {"A": "1"}
 
 
-def test_what_a_kind_has_no_use_for_is_dropped() -> None:
+def test_fields_of_other_transports_are_dropped() -> None:
     more = {"cwd": "/w", "inheritEnv": "safe", "dialect": "toolcall", "lazy": True}
     local: Any = normalize_entry({**STDIO, **more}).entry
     assert (local.cwd, local.inherit_env, local.lazy) == ("/w", "safe", True)
@@ -117,7 +120,7 @@ def test_what_a_kind_has_no_use_for_is_dropped() -> None:
     assert socket.dialect == "toolcall"
 
 
-def test_authorization_is_kept_as_it_is() -> None:
+def test_auth_and_oauth_are_kept_unchanged() -> None:
     entry = normalize_entry({**HTTP, "auth": {"a": 1}, "oauth": False}).entry
     assert (entry.auth, entry.oauth) == ({"a": 1}, False)
     assert (
@@ -125,7 +128,7 @@ def test_authorization_is_kept_as_it_is() -> None:
     )
 
 
-USUAL = "a timeout of zero or less is read as the usual one"
+USUAL = "a timeout out of range is ignored: the default applies"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_timeouts_are_milliseconds(
         ({"enabled": False, "disabled": False}, False),
     ],
 )
-def test_a_server_is_switched_off_by_either_word(raw: dict[str, Any], enabled: bool) -> None:
+def test_enabled_and_disabled_both_switch_a_server_off(raw: dict[str, Any], enabled: bool) -> None:
     made = normalize_entry({**STDIO, **raw})
     assert (made.enabled, made.entry.enabled) == (enabled, enabled)
 
@@ -198,7 +201,7 @@ def test_a_server_is_switched_off_by_either_word(raw: dict[str, Any], enabled: b
         ({"env_keys": "A"}, []),
     ],
 )
-def test_values_that_are_only_named(
+def test_references_to_environment_variables(
     raw: dict[str, Any], lookups: list[tuple[Any, str, str, str]]
 ) -> None:
     expected = tuple(EnvironmentReference(*one) for one in lookups)
@@ -223,7 +226,7 @@ def test_values_that_are_only_named(
         ({"excludeTools": "a"}, None, ()),
     ],
 )
-def test_tools_that_are_chosen_or_left_out(
+def test_tool_filters(
     raw: dict[str, Any], only: tuple[str, ...] | None, without: tuple[str, ...]
 ) -> None:
     made = normalize_entry({**STDIO, **raw})
@@ -239,11 +242,13 @@ def test_tools_that_are_chosen_or_left_out(
         ({"envFile": 1, "headersHelper": 1}, None, None),
     ],
 )
-def test_files_and_helpers(raw: dict[str, Any], env_file: str | None, helper: str | None) -> None:
+def test_env_files_and_header_helpers(
+    raw: dict[str, Any], env_file: str | None, helper: str | None
+) -> None:
     made = normalize_entry({**HTTP, **raw})
     assert (made.env_file, made.headers_helper) == (env_file, helper)
 
 
-def test_what_is_not_said_is_as_usual() -> None:
+def test_omitted_fields_have_their_defaults() -> None:
     entry = normalize_entry(STDIO).entry
     assert NormalizedEntry(entry=entry) == normalize_entry(STDIO)

@@ -1,4 +1,4 @@
-"""Every host program's files: entries, switches, units and lines."""
+"""Tests of the files of every host program: entries, switches, units and lines."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def read(host: str, machine: HostPaths) -> list[FoundServer]:
     return list(find_servers(BY_ID[host], machine, ConfigReader()))
 
 
-# Name, program, and what our entry is.
+# Name, program, and the expected entry.
 ENTRIES: list[tuple[str, str, Any]] = [
     (
         "own",
@@ -197,13 +197,15 @@ def test_an_entry_of_every_program_is_read(
         "fx",
     ],
 )
-def test_an_entry_in_the_usual_shape_is_read(everything: dict[str, FoundServer], name: str) -> None:
+def test_an_entry_in_the_common_format_is_read(
+    everything: dict[str, FoundServer], name: str
+) -> None:
     usual = MCPStdioServerConfig(command="npx", args=["-y", "thing-mcp"], env={"TOKEN": "t0p"})
     assert everything[name].entry == usual
 
 
 @pytest.mark.parametrize("name", ["kiro", "factory"])
-def test_a_remote_entry_in_the_usual_shape_is_read(
+def test_a_remote_entry_in_the_common_format_is_read(
     everything: dict[str, FoundServer], name: str
 ) -> None:
     usual = MCPHttpServerConfig(url="https://mcp.example.com/mcp", headers={"X-Key": "k3y"})
@@ -220,36 +222,36 @@ def test_project_files_are_read_as_such(everything: dict[str, FoundServer]) -> N
     assert len(of_project) == len(PROJECT_FILES) + 1
 
 
-def test_parts_that_are_no_servers_are_left_out(everything: dict[str, FoundServer]) -> None:
+def test_sections_that_are_not_servers_are_ignored(everything: dict[str, FoundServer]) -> None:
     assert {"developer", "zed-extension", "cc-elsewhere", "timeout"} & everything.keys() == set()
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("own-off", "switched off in the entry"),
-        ("cc-disabled", "switched off in Claude Code for this project"),
-        ("shared-refused", "switched off in Claude Code's settings"),
-        ("codex-off", "switched off in the entry"),
+        ("own-off", "disabled in the entry"),
+        ("cc-disabled", "disabled in Claude Code for this project"),
+        ("shared-refused", "disabled in Claude Code's settings"),
+        ("codex-off", "disabled in the entry"),
         ("gem-excluded", "excluded by `mcp.excluded`"),
-        ("gem-switched", "switched off in mcp-server-enablement.json"),
+        ("gem-switched", "disabled in mcp-server-enablement.json"),
         ("qwen-not-allowed", "not in `mcp.allowed`"),
-        ("wind-off", "switched off in the entry"),
-        ("zed-off", "switched off in the entry"),
-        ("oc-remote", "switched off in the entry"),
+        ("wind-off", "disabled in the entry"),
+        ("zed-off", "disabled in the entry"),
+        ("oc-remote", "disabled in the entry"),
         ("omp-off", "listed in `disabledServers`"),
-        ("cline-off", "switched off in the entry"),
-        ("goose-http", "switched off in the entry"),
-        ("kilo-off", "switched off in the entry"),
+        ("cline-off", "disabled in the entry"),
+        ("goose-http", "disabled in the entry"),
+        ("kilo-off", "disabled in the entry"),
     ],
 )
-def test_switches_of_every_kind_are_seen(
+def test_disabled_servers_have_a_reason(
     everything: dict[str, FoundServer], name: str, why: str
 ) -> None:
     assert (everything[name].enabled, everything[name].notes[-1]) == (False, why)
 
 
-def test_what_is_only_named_is_kept_as_names(everything: dict[str, FoundServer]) -> None:
+def test_references_to_environment_variables_are_kept(everything: dict[str, FoundServer]) -> None:
     assert everything["codex-stdio"].lookups == (
         EnvironmentReference("env", "HOME_TOKEN", "HOME_TOKEN"),
         EnvironmentReference("env", "OTHER", "OTHER"),
@@ -274,14 +276,14 @@ def test_startup_limits_and_tool_lists_are_kept(everything: dict[str, FoundServe
     assert everything["codex.http"].only_tools == ("search",)
     assert everything["copilot"].only_tools is None
     assert everything["wind"].without_tools == ("a",)
-    assert "a timeout of zero or less is read as the usual one" in everything["omp"].notes
+    assert "a timeout out of range is ignored: the default applies" in everything["omp"].notes
 
 
 def test_inputs_come_with_their_descriptions(everything: dict[str, FoundServer]) -> None:
     assert everything["code-stdio"].needs_input == (
         Input("gh-token", "GitHub token", password=True),
     )
-    assert "GONE is null and left out" in everything["code-stdio"].notes
+    assert "GONE is null and ignored" in everything["code-stdio"].notes
     assert everything["code-sse"].needs_input == ()
 
 
@@ -321,14 +323,14 @@ def test_levels_of_claude_code(everything: dict[str, FoundServer]) -> None:
     ]
 
 
-def test_a_value_that_looks_like_a_variable_of_an_unknown_kind_is_noted(tmp_path: Path) -> None:
+def test_a_value_that_looks_like_a_variable_is_noted(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     write(tmp_path / HOME, {".fx/mcp.json": {"mcp": {"a": {"command": "x", "args": ["${B}"]}}}})
     [found] = read("fx", machine)
-    assert found.notes == ("values look like variables; how fx writes them is not known to us",)
+    assert found.notes == ("values look like variables, but the variable syntax of fx is unknown",)
 
 
-def test_managed_servers_of_claude_code_allow_no_others(tmp_path: Path) -> None:
+def test_managed_servers_of_claude_code_are_exclusive(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     write(
         tmp_path,
@@ -367,27 +369,27 @@ def test_managed_settings_of_claude_code_deny_and_allow(tmp_path: Path) -> None:
     assert [one.name for one in read("claude-code", machine) if one.enabled] == ["fine"]
 
 
-def test_claude_code_can_be_moved(tmp_path: Path) -> None:
+def test_claude_config_dir_moves_the_files_of_claude_code(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, CLAUDE_CONFIG_DIR=str(tmp_path / "moved"))
     write(tmp_path, {"moved/.claude.json": {"mcpServers": {"a": {"command": "a"}}}})
     assert [one.name for one in read("claude-code", machine)] == ["a"]
 
 
-def test_a_container_of_vscode_has_servers_too(tmp_path: Path) -> None:
+def test_servers_of_a_vscode_devcontainer_are_read(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     inside = {"customizations": {"vscode": {"mcp": {"servers": {"a": {"command": "a"}}}}}}
     write(tmp_path / PROJECT, {".devcontainer/devcontainer.json": inside})
     assert [(one.name, one.level) for one in read("vscode", machine)] == [("a", "project")]
 
 
-def test_codex_project_is_stronger_than_user_and_managed_than_both(tmp_path: Path) -> None:
+def test_codex_precedence_is_managed_project_user(tmp_path: Path) -> None:
     machine = machine_in(tmp_path, CODEX_HOME=str(tmp_path / "codex"))
     for place in ("etc/codex/managed_config", f"{PROJECT}/.codex/config", "codex/config"):
         write(tmp_path, {f"{place}.toml": '[mcp_servers.a]\ncommand = "a"\n'})
     assert [one.level for one in read("codex", machine)] == ["managed", "project", "user"]
 
 
-def test_opencode_looks_upwards_to_the_root_of_the_repository(tmp_path: Path) -> None:
+def test_opencode_files_are_read_up_to_the_repository_root(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     entry = {"type": "local", "command": ["a"]}
     write(
@@ -402,14 +404,14 @@ def test_opencode_looks_upwards_to_the_root_of_the_repository(tmp_path: Path) ->
     assert [one.name for one in read("opencode", machine)] == ["here", "root"]
 
 
-def test_opencode_with_a_server_that_is_called_servers(tmp_path: Path) -> None:
+def test_opencode_server_named_servers(tmp_path: Path) -> None:
     machine = machine_in(tmp_path)
     entry = {"type": "local", "command": ["a"]}
     write(tmp_path / HOME, {".config/opencode/opencode.json": {"mcp": {"servers": entry}}})
     assert [one.name for one in read("opencode", machine)] == ["servers"]
 
 
-def test_a_list_of_servers_names_them_or_counts_them() -> None:
+def test_servers_in_a_list_have_a_name_or_an_index() -> None:
     items = [{"name": "a"}, {"name": ""}, {}, "x", None]
     named = [("a", items[0]), ("k[1]", items[1]), ("k[2]", {}), ("k[3]", "x"), ("k[4]", None)]
     assert list(named_items("k", items)) == named
@@ -417,7 +419,7 @@ def test_a_list_of_servers_names_them_or_counts_them() -> None:
     assert list(named_items("k", 5)) == [("k", 5)]
 
 
-def test_the_file_that_is_named_twice_is_read_once_and_the_next_one_too(tmp_path: Path) -> None:
+def test_a_file_that_is_listed_twice_is_read_once(tmp_path: Path) -> None:
     entry = {"command": "a"}
     write(
         tmp_path, {"a.json": {"mcpServers": {"a": entry}}, "b.json": {"mcpServers": {"b": entry}}}
@@ -435,7 +437,7 @@ def test_the_file_that_is_named_twice_is_read_once_and_the_next_one_too(tmp_path
     assert [(one.name, one.level) for one in found] == [("a", "user"), ("b", "user")]
 
 
-def test_an_entry_that_cannot_be_read_costs_itself_only(tmp_path: Path) -> None:
+def test_an_invalid_entry_does_not_affect_others(tmp_path: Path) -> None:
     write(tmp_path, {"a.json": {"mcpServers": {"a": {"x": 1}, "b": 5, "c": {"command": "c"}}}})
     path = str(tmp_path / "a.json")
 
@@ -448,12 +450,12 @@ def test_an_entry_that_cannot_be_read_costs_itself_only(tmp_path: Path) -> None:
     files = ConfigReader()
     assert [one.name for one in find_servers(host, machine_in(tmp_path), files)] == ["c"]
     assert files.problems == [
-        Problem(path, 1, 'Server "a": it cannot be read (RuntimeError)'),
-        Problem(path, 1, 'Server "b": the entry is not a map'),
+        Problem(path, 1, 'Server "a": the entry cannot be read (RuntimeError)'),
+        Problem(path, 1, 'Server "b": the entry must be a map'),
     ]
 
 
-def test_an_entry_is_noted_as_switched_off_and_inputs_are_read(tmp_path: Path) -> None:
+def test_disabled_entries_are_noted_and_inputs_are_read(tmp_path: Path) -> None:
     inputs = [
         {"id": "a", "description": "A", "password": True, "default": "x", "options": ["x", 1]},
         {"id": "b", "password": "yes", "default": 5, "options": "x"},
@@ -465,7 +467,7 @@ def test_an_entry_is_noted_as_switched_off_and_inputs_are_read(tmp_path: Path) -
         tmp_path / HOME, {".config/Code/User/mcp.json": {"servers": {"s": entry}, "inputs": inputs}}
     )
     [one] = read("vscode", machine_in(tmp_path))
-    assert one.notes == ("switched off in the entry",)
+    assert one.notes == ("disabled in the entry",)
     assert not one.enabled
     assert one.needs_input == (
         Input("a", "A", True, ("x", "1"), "x"),
@@ -474,7 +476,7 @@ def test_an_entry_is_noted_as_switched_off_and_inputs_are_read(tmp_path: Path) -
     )
 
 
-def test_files_are_read_for_entries_of_a_project_only(tmp_path: Path) -> None:
+def test_referenced_files_are_read_only_for_project_entries(tmp_path: Path) -> None:
     entry = {"mcpServers": {"s": {"command": "c", "envFile": "/none/.env"}}}
     write(tmp_path, {"a.json": entry, "b.json": entry})
     places = [
@@ -486,13 +488,13 @@ def test_files_are_read_for_entries_of_a_project_only(tmp_path: Path) -> None:
     assert (project.contents, user.contents) == ({"/none/.env": None}, {})
 
 
-def test_in_the_home_directory_the_users_file_is_not_the_projects(tmp_path: Path) -> None:
+def test_in_the_home_folder_the_users_file_is_not_a_project_file(tmp_path: Path) -> None:
     write(tmp_path, {".cursor/mcp.json": {"mcpServers": {"a": {"command": "a"}}}})
     machine = HostPaths(platform="linux", home=str(tmp_path), cwd=str(tmp_path), env={})
     assert [one.level for one in read("cursor", machine)] == ["user"]
 
 
-# What each program opens on each system, below a home.
+# The files that each program has on each platform, relative to a home folder.
 WINDOWS = r"C:\Users\Ada"
 ROAMING = rf"{WINDOWS}\AppData\Roaming"
 LOCAL = rf"{WINDOWS}\AppData\Local"
@@ -557,7 +559,7 @@ def paths_of(host: Host, machine: HostPaths) -> list[str]:
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.id)
-def test_every_program_has_places_on_every_system(host: Host) -> None:
+def test_every_program_has_files_on_every_platform(host: Host) -> None:
     for platform, home, cwd in (
         ("linux", "/home/ada", "/lab"),
         ("darwin", "/Users/ada", "/lab"),
@@ -570,21 +572,21 @@ def test_every_program_has_places_on_every_system(host: Host) -> None:
         assert all(("/" in path) != (platform == "win32") for path in paths)
 
 
-def test_windows_knows_its_folders_from_the_environment() -> None:
+def test_folders_on_windows_come_from_the_environment() -> None:
     env = {"APPDATA": r"D:\Roaming", "LOCALAPPDATA": r"D:\Local"}
     machine = HostPaths(platform="win32", home=WINDOWS, cwd=r"C:\lab", env=env)
     assert paths_of(BY_ID["amp"], machine) == [r"D:\Roaming\amp\settings.json"]
     assert paths_of(BY_ID["crush"], machine)[-1] == r"D:\Local\crush\crush.json"
 
 
-def test_claude_code_on_windows_finds_its_project_however_it_is_spelled(tmp_path: Path) -> None:
+def test_project_paths_on_windows_ignore_case_and_slashes(tmp_path: Path) -> None:
     from fairlead.config.hosts.claude_code import project_keys
 
     machine = HostPaths(platform="win32", home=WINDOWS, cwd=r"C:\Lab\Engine", env={})
     assert project_keys(machine) == ["c:/lab/engine"]
 
 
-def test_the_fixture_is_what_programs_write() -> None:
+def test_the_fixture_has_the_format_that_programs_write() -> None:
     for name, text in USER_FILES.items():
         if name.endswith(".json") and "//" not in text.replace("://", ""):
             json.loads(text)

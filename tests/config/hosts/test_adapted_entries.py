@@ -1,4 +1,4 @@
-"""Entries that some programs spell in their own way."""
+"""Tests of hosts with field names of their own."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from fairlead.config.hosts.simple_hosts import CURSOR, MCPORTER
         ),
     ],
 )
-def test_cursor(raw: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_cursor_auth_becomes_oauth(raw: dict[str, Any], expected: dict[str, Any]) -> None:
     assert CURSOR.adapt is not None
     assert CURSOR.adapt(raw) == expected
 
@@ -40,7 +40,9 @@ def test_cursor(raw: dict[str, Any], expected: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_continue(raw: dict[str, Any], headers: dict[str, str] | None) -> None:
+def test_continue_options_become_headers(
+    raw: dict[str, Any], headers: dict[str, str] | None
+) -> None:
     assert CONTINUE.adapt is not None
     adapted = CONTINUE.adapt(raw)
     if headers is None:
@@ -58,7 +60,7 @@ def test_continue(raw: dict[str, Any], headers: dict[str, str] | None) -> None:
         ({"url": "u", "bearerTokenEnv": "A", "bearer_token_env": "B"}, "A"),
     ],
 )
-def test_mcporter(raw: dict[str, Any], variable: str | None) -> None:
+def test_mcporter_token_variable_is_converted(raw: dict[str, Any], variable: str | None) -> None:
     assert MCPORTER.adapt is not None
     named = {} if variable is None else {"bearer_token_env_var": variable}
     assert MCPORTER.adapt(raw) == {**raw, **named}

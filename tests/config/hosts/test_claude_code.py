@@ -1,4 +1,4 @@
-"""Who is switched off in Claude Code: by a list, by a rule or by an administrator."""
+"""Tests of servers that are disabled in Claude Code by a list, a rule or an administrator."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ RUNS = {"command": "x", "args": ["a"]}
 
 
 class Files:
-    """A home, a project and the folder of the system."""
+    """A home folder, a project and a system folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,26 +43,26 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-OFF_PROJECT = "switched off in Claude Code for this project"
-OFF_SETTINGS = "switched off in Claude Code's settings"
+OFF_PROJECT = "disabled in Claude Code for this project"
+OFF_SETTINGS = "disabled in Claude Code's settings"
 
 
-def test_nothing_is_off_without_files(files: Files) -> None:
+def test_without_files_no_server_is_disabled(files: Files) -> None:
     assert files.why("a") is None
 
 
-def test_lists_of_the_project_switch_servers_off(files: Files) -> None:
+def test_lists_of_the_project_disable_servers(files: Files) -> None:
     files.project_settings(disabledMcpServers=["a", "b", 1], enabledMcpServers=["b"])
     assert [files.why(name) for name in ("a", "b", "c")] == [OFF_PROJECT, None, None]
     assert files.why("a", LOCAL) == OFF_PROJECT
 
 
-def test_what_is_enabled_for_one_file_is_on_everywhere(files: Files) -> None:
+def test_a_server_enabled_for_mcp_json_is_enabled_everywhere(files: Files) -> None:
     files.project_settings(disabledMcpServers=["a", "b"], enabledMcpjsonServers=["b"])
     assert [files.why(name) for name in ("a", "b")] == [OFF_PROJECT, None]
 
 
-def test_a_list_for_the_shared_file_says_nothing_about_others(files: Files) -> None:
+def test_a_list_for_mcp_json_does_not_affect_other_files(files: Files) -> None:
     files.project_settings(disabledMcpjsonServers=["a"])
     assert (files.why("a"), files.why("a", LOCAL)) == (OFF_SETTINGS, None)
 
@@ -75,15 +75,15 @@ def test_a_list_for_the_shared_file_says_nothing_about_others(files: Files) -> N
         "project/.claude/settings.local.json",
     ],
 )
-def test_settings_switch_servers_of_the_shared_file_off(files: Files, place: str) -> None:
+def test_settings_disable_servers_of_mcp_json(files: Files, place: str) -> None:
     files.write(place, {"disabledMcpjsonServers": ["a"]})
     assert (files.why("a"), files.why("b"), files.why("a", LOCAL)) == (OFF_SETTINGS, None, None)
 
 
-def test_a_list_of_an_administrator_is_exclusive(files: Files) -> None:
+def test_managed_servers_are_exclusive(files: Files) -> None:
     path = "system/etc/claude-code/managed-mcp.json"
     files.write(path, {"mcpServers": {}})
-    assert files.why("a") == f"{files.root / path} allows no other servers"
+    assert files.why("a") == f"excluded by {files.root / path}, which allows only its own servers"
     assert files.why("a", ConfigLocation("/x", "managed")) is None
 
 
@@ -107,7 +107,9 @@ NOT_ALLOWED = "not allowed by Claude Code's managed settings"
         ("a", RUNS, False),
     ],
 )
-def test_rules_of_an_administrator(files: Files, rule: Any, raw: Any, matches: bool) -> None:
+def test_managed_rules_match_name_command_or_url(
+    files: Files, rule: Any, raw: Any, matches: bool
+) -> None:
     place = "system/etc/claude-code/managed-settings.json"
     files.write(place, {"deniedMcpServers": [rule]})
     assert files.why("a", raw=raw) == (DENIED if matches else None)
@@ -117,7 +119,7 @@ def test_rules_of_an_administrator(files: Files, rule: Any, raw: Any, matches: b
     assert files.why("a", raw=raw) == (DENIED if matches else NOT_ALLOWED)
 
 
-def test_rules_that_are_no_lists_are_ignored(files: Files) -> None:
+def test_rules_that_are_not_lists_are_ignored(files: Files) -> None:
     files.write(
         "system/etc/claude-code/managed-settings.json",
         {"allowedMcpServers": {"a": 1}, "deniedMcpServers": "a"},
@@ -149,7 +151,7 @@ def test_files_of_each_platform(platform: str, home: str, managed: str, own: str
     assert found == [(managed, "managed"), (own, "local"), (own, "user")]
 
 
-def test_projects_on_windows_are_known_by_their_lower_case_name() -> None:
+def test_project_keys_on_windows_are_lower_case() -> None:
     windows = HostPaths(platform="win32", home=r"C:\h", env={}, cwd="C:\\Work\\Thing\\")
     assert project_keys(windows) == ["c:/work/thing"]
     root = HostPaths(platform="linux", home="/h", env={}, cwd="/")

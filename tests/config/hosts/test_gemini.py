@@ -1,4 +1,4 @@
-"""Gemini CLI and Qwen Code: their files, and who is switched off there."""
+"""Tests of the files of Gemini CLI and Qwen Code, and of servers disabled there."""
 
 import json
 from pathlib import Path
@@ -37,11 +37,11 @@ class Files:
 
 HOSTS = [(GEMINI, "gemini"), (QWEN, "qwen")]
 EXCLUDED, NOT_ALLOWED = "excluded by `mcp.excluded`", "not in `mcp.allowed`"
-SWITCHED_OFF = "switched off in mcp-server-enablement.json"
+SWITCHED_OFF = "disabled in mcp-server-enablement.json"
 
 
 @pytest.mark.parametrize(("host", "name"), HOSTS)
-def test_lists_of_settings_switch_servers_off(host: Host, name: str, tmp_path: Path) -> None:
+def test_lists_in_the_settings_disable_servers(host: Host, name: str, tmp_path: Path) -> None:
     files = Files(tmp_path, name)
     assert files.why(host, "a") is None
     files.write("home/.{}/settings.json", {"mcp": {"excluded": ["a"]}})
@@ -54,7 +54,7 @@ def test_lists_of_settings_switch_servers_off(host: Host, name: str, tmp_path: P
 
 
 @pytest.mark.parametrize(("host", "name"), HOSTS)
-def test_lists_that_are_none_are_ignored(host: Host, name: str, tmp_path: Path) -> None:
+def test_settings_that_are_not_lists_are_ignored(host: Host, name: str, tmp_path: Path) -> None:
     files = Files(tmp_path, name)
     files.write("home/.{}/settings.json", {"mcp": {"excluded": "a", "allowed": "b"}})
     files.write("project/.{}/settings.json", {"mcp": ["a"]})
@@ -72,7 +72,9 @@ def test_lists_that_are_none_are_ignored(host: Host, name: str, tmp_path: Path) 
         ({"b": {"enabled": False}}, "a", False),
     ],
 )
-def test_the_file_of_switches(tmp_path: Path, state: Any, server: str, off: bool) -> None:
+def test_servers_disabled_in_the_enablement_file(
+    tmp_path: Path, state: Any, server: str, off: bool
+) -> None:
     files = Files(tmp_path, "gemini")
     files.write("home/.{}/mcp-server-enablement.json", state)
     assert files.why(GEMINI, server) == (SWITCHED_OFF if off else None)
@@ -94,7 +96,7 @@ def test_files_of_each_platform(platform: str, home: str, system: str) -> None:
     assert last.path.endswith("system-defaults.json")
 
 
-def test_extensions_have_files_of_their_own(tmp_path: Path) -> None:
+def test_extension_files_are_read(tmp_path: Path) -> None:
     files = Files(tmp_path, "gemini")
     files.write("home/.{}/extensions/one/gemini-extension.json", {})
     found = [one.path for one in GEMINI.places(files.machine, ConfigReader())]

@@ -1,4 +1,4 @@
-"""What an entry refers to outside itself."""
+"""Tests of references to inputs and files."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_lines_of_a_dotenv_file(line: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "# A=1", "1A=2", "A", "A B=1"])
-def test_other_lines_say_nothing(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert read_dotenv(line) == {}
 
 
@@ -90,13 +90,13 @@ def test_files_whose_content_becomes_part_of_an_entry() -> None:
     assert env_file_of(found(), scope_of(found(), {})) is None
 
 
-def test_a_dialect_without_files_has_none() -> None:
+def test_a_syntax_without_file_references_has_no_files() -> None:
     entry = MCPStdioServerConfig(command="x", env={"A": "{file:./a}"})
     assert files_of(found(entry=entry, dialect="claude"), {}) == []
     assert files_of(found(entry=entry, dialect="literal"), {}) == []
 
 
-def test_an_env_file_that_needs_an_answer_is_not_known_yet() -> None:
+def test_an_env_file_that_depends_on_a_missing_input_is_skipped() -> None:
     one = found(dialect="vscode", env_file="${input:x}/.env")
     assert files_of(one, {}) == []
     answered = found(
@@ -117,14 +117,14 @@ def test_an_entry_refers_to_a_limited_number_of_files(extra: int) -> None:
     one = found(entry=MCPStdioServerConfig(command="x", env=names))
     hits = ENTRY_FILES.hits
     if extra:
-        with pytest.raises(ConfigError, match="^it refers to more than 16 files$"):
+        with pytest.raises(ConfigError, match="^the entry refers to more than 16 files$"):
             files_of(one, {})
     else:
         assert len(files_of(one, {})) == 16
     assert ENTRY_FILES.hits == hits + extra
 
 
-def test_answers_come_before_defaults() -> None:
+def test_given_inputs_override_defaults() -> None:
     one = found(needs_input=(Input(id="x", default="d"), Input(id="y"), Input(id="z", default="e")))
     scope = scope_of(one, {"A": "1"}, inputs={"x": "given"}, secrets={"S": "s"})
     assert scope.inputs == {"x": "given", "z": "e"}
@@ -132,12 +132,12 @@ def test_answers_come_before_defaults() -> None:
     assert scope_of(one, {}).secrets == {}
 
 
-def test_every_text_in_a_value_is_found() -> None:
+def test_all_strings_in_a_value_are_found() -> None:
     assert sorted(texts_in({"a": ["b", 1, ("c",)], "d": None})) == ["a", "b", "c", "d"]
     raw = {"command": "x", "env": {"A": "1", "B": ["2", {"c": "3"}], "D": 4}, "args": ["y"]}
     assert list(values_of(raw)) == ["1", "2", "3"]
 
 
 def test_values_are_hidden_in_texts() -> None:
-    assert "hidden-value" not in hide_values("it said hidden-value here", ["hidden-value"])
-    assert hide_values("it said so") == "it said so"
+    assert "hidden-value" not in hide_values("error: hidden-value here", ["hidden-value"])
+    assert hide_values("the result") == "the result"

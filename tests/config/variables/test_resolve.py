@@ -1,4 +1,4 @@
-"""Entries made ready to connect: variables each program's way, commands only after trust."""
+"""Tests of resolution: variables in each syntax, and commands only after approval."""
 
 import asyncio
 import os
@@ -17,7 +17,12 @@ from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.hosts import HOSTS
 from fairlead.config.variables.resolve import Resolved, resolve, resolve_in_thread
 from fairlead.config.variables.secret_commands import SecretCommands
-from fairlead.config.variables.variable_syntax import DIALECTS, VariableScope, substitute
+from fairlead.config.variables.variable_syntax import (
+    DIALECTS,
+    MissingInput,
+    VariableScope,
+    substitute,
+)
 from fairlead.errors import ConfigError
 from fairlead.manager import FoundServer, NotApproved, Trust, load_all_mcp_configs
 
@@ -25,7 +30,7 @@ ENV = {"A": "1", "EMPTY": "", "TOKEN": "s3cret", "NESTED": "${A}"}
 
 
 def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> FoundServer:
-    """An entry as a program's reader would make it."""
+    """Return an entry as the reader of a program would build it."""
     table = {one.id: one for one in HOSTS}
     of = table[host]
     spelled = normalize_entry((of.adapt(raw) if of.adapt else raw) or {}, unit=of.timeout_unit)
@@ -49,7 +54,7 @@ def found(raw: dict[str, Any], host: str = "fairlead", **more: Any) -> FoundServ
 
 
 def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> str:
-    """What an argument becomes in an entry of that program."""
+    """Return the resolved value of an argument in an entry of a program."""
     made = resolve(found({"type": "stdio", "command": "x", "args": [value]}, host), env, **more)
     return made.entry.args[0]  # type: ignore[union-attr]
 
@@ -87,22 +92,22 @@ def text(host: str, value: str, env: Mapping[str, str] = ENV, **more: Any) -> st
         ("mcporter", "${A} ${B:-b} $env:A $A", "1 b 1 $A"),
     ],
 )
-def test_variables_are_read_as_their_program_does(host: str, value: str, expected: str) -> None:
+def test_variables_are_resolved_as_in_their_program(host: str, value: str, expected: str) -> None:
     assert text(host, value) == expected
 
 
-def test_names_that_are_not_set_are_told_once_in_order() -> None:
+def test_unset_variables_are_reported_once_in_order() -> None:
     entry = {"command": "${X}", "args": ["${Y}", "${X}", "${v%p}", "${Z:-z}"], "env": {"E": "${W}"}}
     made = resolve(found(entry), ENV)
     assert set(made.missing) == {"X", "Y", "W"}
 
 
-def test_mcporter_refuses_what_is_not_set() -> None:
+def test_mcporter_rejects_unset_variables() -> None:
     with pytest.raises(ConfigError, match=r'/c/file.json:7: Server "srv": .* B is not set'):
         text("mcporter", "${B}")
 
 
-def test_all_texts_of_a_remote_entry_are_expanded() -> None:
+def test_all_strings_of_a_remote_entry_are_expanded() -> None:
     entry = {
         "type": "http",
         "url": "https://${A}.example/mcp",
@@ -123,7 +128,7 @@ def test_the_found_entry_keeps_its_raw_form() -> None:
     assert "s3cret" not in repr(made)
 
 
-def test_gemini_reads_env_and_headers_twice() -> None:
+def test_gemini_expands_env_and_headers_twice() -> None:
     entry = {"command": "x", "env": {"N": "$NESTED", "U": "a${B}b", "P": "%A%"}}
     made = resolve(found(entry, "gemini"), ENV).entry
     assert made.env == {"N": "1", "U": "ab", "P": "%A%"}  # type: ignore[union-attr]
@@ -150,7 +155,7 @@ def test_codex_and_goose_take_values_by_name() -> None:
     assert made.entry.env == {"E": "e", "A": "1", "KEYRING": "k"}  # type: ignore[union-attr]
 
 
-def test_goose_fills_its_url_from_its_own_variables() -> None:
+def test_variables_of_goose_refer_to_its_own_values() -> None:
     entry = {
         "type": "streamable_http",
         "uri": "https://x/$TENANT/$A",
@@ -174,9 +179,10 @@ def test_files_beside_an_opencode_configuration(tmp_path: Path) -> None:
         resolve(found(entry, "opencode", **here), ENV)
 
 
-def test_inputs_have_to_be_given() -> None:
-    with pytest.raises(ConfigError, match="the input 'key' has to be given first"):
+def test_a_missing_input_is_an_error() -> None:
+    with pytest.raises(MissingInput, match="missing input 'key'") as caught:
         text("vscode", "${input:key}")
+    assert (caught.value.input_id, caught.value.path) == ("key", "/c/file.json")
     assert text("vscode", "${input:key}", inputs={"key": "${env:A}"}) == "${env:A}"
 
 
@@ -189,16 +195,16 @@ def test_an_input_has_its_default_until_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("value", ["${config:a.b}", "${command:x.y}"])
-def test_what_only_an_editor_knows_is_refused(value: str) -> None:
-    with pytest.raises(ConfigError, match="only be known inside the editor"):
+def test_editor_variables_are_rejected(value: str) -> None:
+    with pytest.raises(ConfigError, match="has a value only inside the editor"):
         text("vscode", value)
 
 
-def test_secrets_of_continue_come_from_where_secrets_are() -> None:
+def test_secrets_of_continue_come_from_the_secrets() -> None:
     assert text("continue", "${{ secrets.A }}", secrets={"A": "kept"}) == "kept"
 
 
-def test_the_env_file_is_weaker_than_the_entry(tmp_path: Path) -> None:
+def test_values_of_the_entry_override_the_env_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(
         '# comment\nexport A=file\nB = "two\\nlines" # why\n'
         "C='$x'\nD=plain # no\r\nE=\nnot a line\n"
@@ -222,21 +228,21 @@ def test_folders_are_relative_to_the_project() -> None:
     assert [one.cwd for one in made] == ["/home/ada/a", "/lab/engine/b", "/c"]  # type: ignore[union-attr]
 
 
-def test_what_cannot_be_seen_around_a_value_is_left_out() -> None:
+def test_invisible_characters_around_a_value_are_removed() -> None:
     entry = {"command": " x\ufeff", "args": [" kept "], "env": {"T": "\u200b${TOKEN}\r\n"}}
     made = resolve(found(entry), ENV)
     assert made.entry.command == "x"  # type: ignore[union-attr]
     assert made.entry.args == [" kept "]  # type: ignore[union-attr]
     assert made.entry.env == {"T": "s3cret"}  # type: ignore[union-attr]
     assert made.warnings == (
-        'Server "srv": env.T had white space around it, which is left out',
-        'Server "srv": command had white space around it, which is left out',
+        'Server "srv": env.T: surrounding white space was removed',
+        'Server "srv": command: surrounding white space was removed',
     )
 
 
-def test_a_line_break_inside_a_header_is_refused() -> None:
+def test_a_line_break_in_a_header_is_rejected() -> None:
     entry = {"type": "http", "url": "https://x", "headers": {"X": "a${NL}b"}}
-    with pytest.raises(ConfigError, match="the header 'X' holds a line break"):
+    with pytest.raises(ConfigError, match="the header 'X' contains a line break"):
         resolve(found(entry), {"NL": "\r\nEvil: 1"})
 
 
@@ -244,7 +250,7 @@ def test_a_line_break_inside_a_header_is_refused() -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_values_may_be_commands_names_or_themselves() -> None:
+def test_values_may_be_commands_variable_names_or_literals() -> None:
     entry = {"command": "x", "env": {"C": "!echo out; echo err >&2", "N": "TOKEN", "L": "TOKENS"}}
     for host in ("fairlead", "omp"):
         made = resolve(found(entry, host), {**ENV, "PATH": os.environ["PATH"]}).entry
@@ -252,7 +258,7 @@ def test_values_may_be_commands_names_or_themselves() -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_other_programs_run_nothing() -> None:
+def test_values_of_other_programs_are_never_commands() -> None:
     entry = {"command": "x", "env": {"C": "!echo out", "N": "TOKEN"}}
     for host in ("claude-code", "cursor", "dot-mcp-json", "fx"):
         made = resolve(found(entry, host), ENV).entry
@@ -260,24 +266,24 @@ def test_other_programs_run_nothing() -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_a_command_that_fails_costs_its_value_only(tmp_path: Path) -> None:
+def test_a_failing_command_omits_only_its_value(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"]}
     entry = {"command": "x", "env": {"F": "!echo s3cret; exit 3", "E": "!true", "OK": "fine"}}
     made = resolve(found(entry), env)
     assert made.entry.env == {"OK": "fine"}  # type: ignore[union-attr]
     assert made.warnings == (
-        'Server "srv": env.F is left out: its command did not work (it failed with exit code 3)',
-        'Server "srv": env.E is left out: its command did not work (it printed nothing)',
+        'Server "srv": env.F is omitted: its command failed (exit code 3)',
+        'Server "srv": env.E is omitted: its command failed (empty output)',
     )
 
 
 @pytest.mark.covers("CFG-10")
-def test_a_command_has_a_limit_and_takes_its_children_along(tmp_path: Path) -> None:
+def test_a_command_that_times_out_is_killed_with_its_children(tmp_path: Path) -> None:
     commands = SecretCommands(Trust(tmp_path / "t"), limit=0.3)
     entry = {"command": "x", "env": {"S": "!sleep 60 & sleep 60"}}
     made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
     assert made.entry.env == {}  # type: ignore[union-attr]
-    assert "it took longer than 0.3 seconds" in made.warnings[0]
+    assert "no result within 0.3 seconds" in made.warnings[0]
 
 
 def test_endless_output_is_cut(tmp_path: Path) -> None:
@@ -296,7 +302,7 @@ def test_a_command_is_run_once(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
-def test_a_command_is_not_expanded_by_us_and_does_not_see_our_settings() -> None:
+def test_a_command_is_expanded_by_the_shell_and_does_not_inherit_own_settings() -> None:
     env = {"PATH": os.environ["PATH"], "V": "$(echo pwned)", "FAIRLEAD_KEY": "k"}
     entry = {"command": "x", "env": {"C": '!echo "${V}|${FAIRLEAD_KEY:-none}"'}}
     made = resolve(found(entry), env).entry
@@ -329,10 +335,10 @@ def test_a_helper_that_fails_is_a_warning(script: str) -> None:
     entry = {"url": "https://x", "headers": {"X": "1"}, "headersHelper": script}
     made = resolve(found(entry, "claude-code"), ENV)
     assert made.entry.headers == {"X": "1"}  # type: ignore[union-attr]
-    assert "the helper for headers did not work" in made.warnings[0]
+    assert "the command of `headersHelper` failed" in made.warnings[0]
 
 
-def test_nothing_of_a_project_is_run_or_looked_at_before_approval(tmp_path: Path) -> None:
+def test_an_unapproved_project_entry_is_not_resolved(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "approvals.json")
     touch = f"touch {tmp_path}/ran"
     for entry, host in (
@@ -353,11 +359,11 @@ def test_nothing_of_a_project_is_run_or_looked_at_before_approval(tmp_path: Path
         (tmp_path / "ran").unlink(missing_ok=True)
 
 
-async def test_in_an_event_loop_it_waits_in_a_thread(tmp_path: Path) -> None:
+async def test_blocking_resolution_does_not_block_the_event_loop(tmp_path: Path) -> None:
     made = await resolve_in_thread(found({"command": "${A}"}), ENV)
     assert made.entry.command == "1"  # type: ignore[union-attr]
 
-    os.mkfifo(tmp_path / "pipe")  # whose reader waits until somebody in this loop writes
+    os.mkfifo(tmp_path / "pipe")  # opening it blocks until this event loop writes to it
     one = found({"command": "x", "env": {"C": f"!cat {tmp_path}/pipe"}})
     waiting = asyncio.create_task(resolve_in_thread(one, dict(os.environ)))
     async with asyncio.timeout(8):
@@ -379,7 +385,7 @@ def test_a_whole_home_can_be_resolved(tmp_path: Path) -> None:
         resolve(one, env, trust=trust, inputs=inputs)
 
 
-def test_texts_hide_the_values_of_an_entry() -> None:
+def test_messages_hide_the_values_of_an_entry() -> None:
     entry = {"command": "x", "cwd": "/c", "env": {"E": "hunter22"}, "envFile": "hunter22/${TOKEN}"}
     made = resolve(found(entry, "vscode"), ENV)
     assert "hunter22" not in str(made.warnings)
@@ -396,7 +402,7 @@ VALUES = st.dictionaries(st.sampled_from(["A", "B", "AB", "_"]), st.text(alphabe
 
 
 @given(st.sampled_from(sorted(DIALECTS)), TEXTS, VALUES)
-def test_no_text_breaks_a_dialect(dialect: str, value: str, env: dict[str, str]) -> None:
+def test_any_text_can_be_resolved(dialect: str, value: str, env: dict[str, str]) -> None:
     scope = VariableScope(env=env, read_file=lambda path: "file")
     try:
         made = substitute(value, dialect, scope, "url")
@@ -407,21 +413,21 @@ def test_no_text_breaks_a_dialect(dialect: str, value: str, env: dict[str, str])
 
 
 @given(st.sampled_from(["fairlead", "claude", "omp", "mcporter"]), st.text(), st.text())
-def test_a_value_is_put_in_as_it_is(dialect: str, value: str, around: str) -> None:
+def test_a_value_is_substituted_unchanged(dialect: str, value: str, around: str) -> None:
     around = around.replace("$", "")
     scope = VariableScope(env={"A": value})
     assert substitute(f"{around}${{A}}{around}", dialect, scope) == f"{around}{value}{around}"
     assert scope.missing == {}
 
 
-def test_long_texts_of_openings_take_no_longer_than_they_should() -> None:
+def test_long_texts_of_opening_braces_take_linear_time() -> None:
     for piece in ("${A:-", "${", "{env:", "${{ secrets.", "%A", "${A:-{"):
         for dialect in DIALECTS:
             value = piece * 20_000
             assert substitute(value, dialect, VariableScope(env={}), "url")
 
 
-def test_a_remembered_value_is_only_for_those_who_are_trusted(tmp_path: Path) -> None:
+def test_a_cached_value_still_requires_approval(tmp_path: Path) -> None:
     entry, env = {"command": "x"}, {"PATH": os.environ["PATH"]}
     one = found(entry, level="project")
     trusted, other = Trust(tmp_path / "a"), Trust(tmp_path / "b")
@@ -433,7 +439,7 @@ def test_a_remembered_value_is_only_for_those_who_are_trusted(tmp_path: Path) ->
         SecretCommands(other).headers(one, "echo '{}'", "https://x")
 
 
-def test_a_file_of_a_project_is_used_as_it_was_approved(tmp_path: Path) -> None:
+def test_a_project_file_has_its_approved_content(tmp_path: Path) -> None:
     path = str(tmp_path / ".env")
     entry = {"command": "x", "envFile": path}
     trust = Trust(tmp_path / "t")
@@ -447,8 +453,8 @@ def test_a_file_of_a_project_is_used_as_it_was_approved(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         resolve(other, ENV, trust=trust)
     assert refused.value.args[0] == (
-        f'Server "srv": the path of {path} depends on an answer or on a variable that has changed, '
-        "so no approval covers the file"
+        f'Server "srv": the path of {path} depends on an input or on a variable that has changed, '
+        "so the approval does not cover the file"
     )
 
 
@@ -461,7 +467,7 @@ def test_a_file_of_a_project_is_used_as_it_was_approved(tmp_path: Path) -> None:
     ],
     ids=["looked up", "as it is", "by its name"],
 )
-def test_values_are_not_shown_in_warnings(more: dict[str, Any]) -> None:
+def test_warnings_contain_no_values(more: dict[str, Any]) -> None:
     one = found({"command": "x"}, env_file="/none/${TOKEN}/env", **more)
     [warning] = resolve(one, ENV).warnings
     assert "s3cret" not in warning
@@ -469,7 +475,7 @@ def test_values_are_not_shown_in_warnings(more: dict[str, Any]) -> None:
 
 
 class SeenBy(dict[str, str]):
-    """An environment that notes which thread asks for a variable."""
+    """An environment that records which thread reads a variable."""
 
     def __init__(self) -> None:
         super().__init__(A="1")
@@ -492,7 +498,7 @@ class SeenBy(dict[str, str]):
         ({"type": "local", "command": ["{env:A}"]}, "opencode", False),
     ],
 )
-async def test_only_what_may_wait_is_resolved_in_a_thread(
+async def test_only_blocking_entries_are_resolved_in_a_thread(
     entry: dict[str, Any], host: str, waits: bool
 ) -> None:
     env = SeenBy()

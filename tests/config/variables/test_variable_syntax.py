@@ -1,4 +1,4 @@
-"""Variables as each program writes them, and what becomes of one that is not set."""
+"""Tests of the variable syntax of each program."""
 
 from typing import Any
 
@@ -61,21 +61,21 @@ def test_variables_are_replaced(dialect: str, text: str, expected: str) -> None:
     assert substitute(text, dialect, scope()) == expected
 
 
-def test_windows_has_other_separators_and_percent_signs() -> None:
+def test_windows_has_backslashes_and_percent_variables() -> None:
     windows = scope(platform="win32", workspace="C:\\w\\project\\")
     assert substitute("${/}${pathSeparator}", "vscode", windows) == "\\\\"
     assert substitute("%A% %NONE%", "gemini-again", windows) == "1 "
     assert substitute("${workspaceFolderBasename}", "cursor", windows) == "project"
 
 
-def test_some_programs_write_variables_in_some_fields_only() -> None:
+def test_variables_are_replaced_only_in_supported_fields() -> None:
     assert substitute("$A", "goose", scope(), "url") == "1"
     assert substitute("${ A }", "goose", scope(), "headers") == "1"
     assert substitute("$A", "goose", scope(), "args") == "$A"
     assert substitute("$A", "goose", scope()) == "$A"
 
 
-def test_files_are_read_where_that_is_possible() -> None:
+def test_file_references_need_a_reader() -> None:
     asked: list[str] = []
     reading = scope(read_file=lambda path: asked.append(path) or "text")
     assert substitute("{file:./x}", "opencode", reading) == "text"
@@ -86,12 +86,14 @@ def test_files_are_read_where_that_is_possible() -> None:
     ("dialect", "text", "reason"),
     [
         ("mcporter", "${NONE}", "the environment variable NONE is not set"),
-        ("vscode", "${input:other}", "the input 'other' has to be given first"),
-        ("vscode", "${config:x}", "${config:x} can only be known inside the editor"),
-        ("cursor", "${command:x}", "${command:x} can only be known inside the editor"),
+        ("vscode", "${input:other}", "missing input 'other'"),
+        ("vscode", "${config:x}", "${config:x} has a value only inside the editor"),
+        ("cursor", "${command:x}", "${command:x} has a value only inside the editor"),
     ],
 )
-def test_what_the_program_would_refuse_is_refused(dialect: str, text: str, reason: str) -> None:
+def test_text_that_the_program_would_reject_is_rejected(
+    dialect: str, text: str, reason: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         substitute(text, dialect, scope())
     assert str(refused.value) == reason
@@ -111,7 +113,7 @@ def test_what_the_program_would_refuse_is_refused(dialect: str, text: str, reaso
         ("continue", "${{ secrets.NONE }}", [], ["NONE"]),
     ],
 )
-def test_it_is_known_what_was_put_in_and_what_was_missing(
+def test_used_and_missing_values_are_recorded(
     dialect: str, text: str, used: list[tuple[str, str]], missing: list[str]
 ) -> None:
     one = scope()
@@ -119,7 +121,7 @@ def test_it_is_known_what_was_put_in_and_what_was_missing(
     assert (list(one.used), list(one.missing)) == (used, missing)
 
 
-def test_values_are_never_expanded() -> None:
+def test_substituted_values_are_not_expanded() -> None:
     assert substitute("${A}", "fairlead", scope(env={"A": "${B}", "B": "2"})) == "${B}"
 
 

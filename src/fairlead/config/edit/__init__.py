@@ -1,1 +1,1 @@
-"""Changes of Fairlead's own files: adding, importing and exporting entries."""
+"""Changes to Fairlead's own configuration files: adding, importing and exporting entries."""

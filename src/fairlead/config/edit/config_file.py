@@ -1,4 +1,4 @@
-"""Our own file, changed: one entry at a time, everything else as it was."""
+"""Editing of Fairlead's own `mcp.json`, one entry at a time."""
 
 import json
 import os
@@ -23,16 +23,20 @@ __all__ = ["ConfigFile", "shortest_form"]
 
 
 class ConfigFile:
-    """`mcp.json` of a user or a project. Files of other programs are refused.
+    """The `mcp.json` of a user or a project. Files of other programs are never changed.
 
-    Comments in it do not survive a change: `ConfigFile` refuses a file that has any.
+    A file with comments is rejected, because writing it again would lose them.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises: ConfigError: if it is not a file of ours."""
+        """Open a file for changes; it need not exist.
+
+        Raises:
+            ConfigError: The path is not that of a Fairlead file.
+        """
         self.path = Path(os.path.abspath(path))
         if self.path.name != "mcp.json" or self.path.parent.name not in _FOLDERS:
-            raise ConfigError("not a file of ours: it is never changed", path=str(self.path))
+            raise ConfigError(_NOT_OURS, path=str(self.path))
 
     @classmethod
     def of_user(cls, machine: HostPaths | None = None) -> "ConfigFile":
@@ -45,21 +49,32 @@ class ConfigFile:
 
     @classmethod
     def of_nearest_project(cls, machine: HostPaths | None = None) -> "ConfigFile":
-        """The one that is there, from this folder up to the repository's root, or a new one."""
+        """Return the file of the nearest folder that has one, up to the repository root.
+
+        Without any, return that of the current folder, which does not exist yet.
+        """
         machine = machine or local_host_paths()
         files = [cls.of_project(folder) for folder in machine.upwards()]
         return next((file for file in files if file.path.exists()), cls.of_project(machine.cwd))
 
     def entries(self) -> dict[str, Any]:
-        """The entries as they stand."""
+        """Return the entries as written in the file."""
         return dict(self._servers(self._read()))
 
     def add(self, name: str, entry: MCPServerEntry | Mapping[str, Any]) -> None:
-        """A new entry. Raises: ConfigError: if it is wrong, or the name is taken."""
+        """Add a new entry.
+
+        Raises:
+            ConfigError: The entry is invalid or the name is taken.
+        """
         self._put(name, entry, new=True)
 
     def update(self, name: str, entry: MCPServerEntry | Mapping[str, Any]) -> None:
-        """Another entry in the place of one. Raises: ConfigError: if it is wrong, or not there."""
+        """Replace an existing entry.
+
+        Raises:
+            ConfigError: The entry is invalid or no entry has this name.
+        """
         self._put(name, entry, new=False)
 
     def _put(self, name: str, entry: MCPServerEntry | Mapping[str, Any], *, new: bool) -> None:
@@ -70,28 +85,33 @@ class ConfigFile:
             if not new:
                 self._present(data, name)
             elif name in self._servers(data):
-                raise ConfigError(f'Server "{name}": is there already', path=str(self.path))
+                raise ConfigError(f'Server "{name}": already exists', path=str(self.path))
             self._servers(data)[name] = shortest_form(entry)
 
         self._change(change)
 
     def remove(self, name: str) -> None:
-        """Without that entry. Raises: ConfigError: if it is not there."""
+        """Remove an entry.
+
+        Raises:
+            ConfigError: No entry has this name.
+        """
 
         def change(data: dict[str, Any]) -> None:
             self._present(data, name)
             del self._servers(data)[name]
+            # A stale name on these lists would affect a later entry with the same name.
             for key in ("disabledServers", "enabledServers"):
                 _without(data, key, name)
 
         self._change(change)
 
     def enable(self, name: str) -> None:
-        """Use a name again: an entry of this file, or of any other program's."""
+        """Enable a server of this file or of any other program."""
         self._switch(name, on=True)
 
     def disable(self, name: str) -> None:
-        """Hide a name, wherever it comes from."""
+        """Disable a server, whichever file configures it."""
         self._switch(name, on=False)
 
     def _switch(self, name: str, *, on: bool) -> None:
@@ -112,22 +132,26 @@ class ConfigFile:
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
         if not self.path.parent.exists():
-            change(self._read())  # so that what is wrong makes no folder
+            # Applied once without writing, so that an invalid change does not create the folder.
+            change(self._read())
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Two commands that read, change and write the file at the same time would lose one change.
         with lock_folder(self.path.parent):
             self._change_now(change)
 
     def _change_now(self, change: Callable[[dict[str, Any]], None]) -> None:
         data = self._read()
         change(data)
-        target = Path(os.path.realpath(self.path))  # a link into a folder of dotfiles stays a link
+        # A symbolic link into a folder of dotfiles stays a link: its target is replaced.
+        target = Path(os.path.realpath(self.path))
         self._refuse_others(target)
+        # A new file is private, because entries may hold tokens.
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
         content = json_text(data, indent=2) + "\n"
         write_atomically(target, content.encode(), mode=mode, durable=True)
 
     def _refuse_others(self, target: Path) -> None:
-        """Under another name it is still their file."""
+        """Raise `ConfigError` if a symbolic link leads to a file of another program."""
         machine, files = local_host_paths(self.path.parent.parent), ConfigReader()
         theirs = (
             place.path
@@ -136,43 +160,46 @@ class ConfigFile:
             for place in host.places(machine, files)
         )
         if target != self.path and str(target) in map(os.path.realpath, theirs):
-            raise ConfigError("not a file of ours: it is never changed", path=str(target))
+            raise ConfigError(_NOT_OURS, path=str(target))
 
     def _read(self) -> dict[str, Any]:
         content = read_file(str(self.path))
         if content is None or not content.strip():
             return {"mcpServers": {}}
         data = parse(str(self.path), content, "json").data
+        # `parse` accepts comments and trailing commas, which the writer below would drop.
         try:
             json.loads(content)
         except ValueError:
-            reason = "comments or trailing commas would be lost; change the file by hand"
+            reason = "comments or trailing commas would be lost: edit the file by hand"
             raise ConfigError(reason, path=str(self.path), line=1) from None
         return data
 
     def _servers(self, data: dict[str, Any]) -> dict[str, Any]:
         servers = data.setdefault("mcpServers", {})
         if not isinstance(servers, dict):
-            raise ConfigError("`mcpServers` is not a map", path=str(self.path), line=1)
+            raise ConfigError("`mcpServers` must be a map", path=str(self.path), line=1)
         return servers
 
     def _present(self, data: dict[str, Any], name: str) -> None:
         if name not in self._servers(data):
-            raise ConfigError(f'Server "{name}": is not in this file', path=str(self.path))
+            raise ConfigError(f'Server "{name}": not in this file', path=str(self.path))
 
 
 _FOLDERS = (".fairlead", "fairlead")
+_NOT_OURS = "not a configuration file of Fairlead: files of other programs are never changed"
 
 
 def _own(path: str) -> ConfigFile:
-    """The user's file, which `FAIRLEAD_HOME` may have put into a folder of any name."""
+    """Return the user's file, which `FAIRLEAD_HOME` may place in a folder of any name."""
+    # Created without `__init__`, which checks the name of the folder.
     file = ConfigFile.__new__(ConfigFile)
     file.path = Path(path)
     return file
 
 
 def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
-    """As a person would write it: what is usual is left out."""
+    """Return the fields of an entry without those that have their default value."""
     if isinstance(entry, Mapping):
         return dict(entry)
     usual = {

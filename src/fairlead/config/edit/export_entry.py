@@ -1,4 +1,4 @@
-"""An entry as another program wants it, to be pasted into its file by a person."""
+"""Entries in the format of other programs, for a person to paste into their files."""
 
 import json
 import re
@@ -8,26 +8,27 @@ from typing import Any
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...errors import ConfigError
 from ...observe.safe_display import json_text
+from ...suggestions import unknown_name
 
 __all__ = ["EXPORTS", "export", "export_all"]
 
 
 def export(entry: MCPServerEntry, host: str, *, name: str = "server") -> str:
-    """The text that adds this server to a program's file. Variables are spelled its way.
+    """Return the text that adds a server to the file of a program, with variables in its syntax.
 
     Raises:
-        ConfigError: if the program is not known, or has no word for this kind of server.
+        ConfigError: The program is unknown or does not support this kind of server.
     """
     return export_all({name: entry}, host)
 
 
 def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
-    """The same for several servers, as one text. Raises as `export` does."""
+    """Return one text for several servers. Raises the errors of `export`."""
     if host not in EXPORTS:
-        raise ConfigError(f"unknown program {host!r}; known are {', '.join(sorted(EXPORTS))}")
+        raise ConfigError(unknown_name("program", host, EXPORTS))
     for entry in entries.values():
         if entry.type == "ws" and host in _NO_WEBSOCKET:
-            raise ConfigError(f"{_NO_WEBSOCKET[host]} has no servers over WebSocket")
+            raise ConfigError(f"{_NO_WEBSOCKET[host]} does not support WebSocket servers")
     if host == "codex":
         return "\n".join(_codex(name, entry) for name, entry in entries.items())
     if host == "goose":
@@ -39,15 +40,15 @@ def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^{}]*)?\}")
-_ENV = "${{env:{}}}"  # how Cursor, VS Code and Windsurf write a variable
+_ENV = "${{env:{}}}"  # variables of Cursor, VS Code and Windsurf
 
 
 def _plain(entry: MCPServerEntry, template: str = "${{{}}}") -> dict[str, Any]:
-    """The usual fields, with `${VAR}` in another spelling."""
+    """Return the usual fields of an entry, with `${VAR}` in the syntax of `template`."""
 
     def text(value: str) -> str:
         if template == "${{{}}}":
-            return value  # with its default
+            return value  # including the default of a variable
         return _VARIABLE.sub(lambda match: template.format(match[1]), value)
 
     if isinstance(entry, MCPStdioServerConfig):
@@ -67,7 +68,7 @@ def _claude(entry: MCPServerEntry) -> dict[str, Any]:
 
 def _claude_desktop(entry: MCPServerEntry) -> dict[str, Any]:
     if not isinstance(entry, MCPStdioServerConfig):
-        raise ConfigError("Claude Desktop reaches remote servers as connectors, not by its file")
+        raise ConfigError("Claude Desktop configures remote servers as connectors, not in its file")
     return _plain(entry)
 
 
@@ -116,7 +117,7 @@ def _opencode(entry: MCPServerEntry) -> dict[str, Any]:
 
 
 def _codex(name: str, entry: MCPServerEntry) -> str:
-    """TOML without variables: a value that is one variable becomes the name of it."""
+    """Return the TOML of an entry. Codex has no variables, only fields that name a variable."""
     fields = _plain(entry)
     lines = [f"[mcp_servers.{_toml_key(name)}]"]
     tables: list[str] = []
@@ -148,7 +149,7 @@ def _codex(name: str, entry: MCPServerEntry) -> str:
 
 def _goose(name: str, entry: MCPServerEntry) -> str:
     if entry.type == "sse":
-        raise ConfigError("Goose no longer reaches servers over HTTP+SSE")
+        raise ConfigError("Goose no longer supports HTTP+SSE servers")
     fields = _plain(entry)
     shaped: dict[str, Any] = {"name": name, "enabled": True}
     if isinstance(entry, MCPStdioServerConfig):
@@ -161,13 +162,13 @@ def _goose(name: str, entry: MCPServerEntry) -> str:
         shaped["env_keys"] = list(dict.fromkeys(used))
     if entry.timeout is not None:
         shaped["timeout"] = _number(entry.timeout / 1000)
-    # JSON is YAML, so strings need no rules of their own.
+    # YAML is a superset of JSON, so JSON strings need no further quoting.
     lines = [f"    {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in shaped.items()]
     return "\n".join([f"  {json.dumps(name)}:", *lines]) + "\n"
 
 
 def _split(values: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Values that stand there, and those that are the value of one variable."""
+    """Split values into literal ones and those that consist of one variable."""
     own, named = {}, {}
     for key, value in values.items():
         whole = re.fullmatch(r"\$\{(\w+)\}", value)
@@ -187,7 +188,7 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    # JSON's escapes are TOML's, but for the one character TOML wants escaped and JSON does not.
+    # TOML has the escapes of JSON, and also requires one for U+007F.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -195,7 +196,7 @@ def _number(value: float) -> float | int:
     return int(value) if value == int(value) else value
 
 
-# The key of the map in a program's JSON file, and the fields of an entry in it.
+# Per program: the key of the map of servers, and the function that writes an entry.
 _JSON: dict[str, tuple[str, Callable[[MCPServerEntry], dict[str, Any]]]] = {
     "claude-code": ("mcpServers", _claude),
     "claude": ("mcpServers", _claude),

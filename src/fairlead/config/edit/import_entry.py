@@ -1,4 +1,4 @@
-"""An entry of another program, written as we write it: the same server, with our variables."""
+"""Conversion of another program's entry into Fairlead's own format."""
 
 import os
 import re
@@ -17,7 +17,7 @@ __all__ = ["ImportedEntry", "import_entry"]
 
 
 class ImportedEntry(Struct, frozen=True):
-    """An entry for a file of ours, and what is not quite the same in it."""
+    """An entry in Fairlead's format, and notes about differences in meaning."""
 
     fields: dict[str, Any]
     notes: tuple[str, ...] = ()
@@ -26,20 +26,21 @@ class ImportedEntry(Struct, frozen=True):
     def entry(self) -> MCPServerEntry:
         return read_entry(self.fields)
 
-    def __repr__(self) -> str:  # the fields may hold secrets
+    # The fields may hold secrets, and a repr ends up in logs.
+    def __repr__(self) -> str:
         return f"<Adopted {len(self.fields)} fields, {len(self.notes)} notes>"
 
 
 def import_entry(
     found: FoundServer, env: Mapping[str, str] | None = None, *, anchored: bool = True
 ) -> ImportedEntry:
-    """The entry in our words. Nothing is looked up: a variable stays one.
+    """Return an entry in Fairlead's format. Variables are converted, not resolved.
 
-    The paths of an entry that belongs to a project are `anchored` in its folder, so that they mean
-    the same in a file that counts everywhere.
+    The paths of a project's entry are `anchored` to its folder, so that they keep their meaning in
+    a file that applies everywhere.
 
     Raises:
-        ConfigError: for what would mean something else in a file of ours.
+        ConfigError: The entry uses something that Fairlead's format cannot express.
     """
     if found.dialect == "fairlead":
         adopted = ImportedEntry(dict(found.raw))
@@ -61,19 +62,19 @@ def _anchor(found: FoundServer, adopted: ImportedEntry) -> ImportedEntry:
     if isinstance(file := fields.get("envFile"), str):
         fields["envFile"] = _joined(found.workspace, file)
         if found.level == "project":
-            notes = (*notes, f"{fields['envFile']} stays a file of the project, which may change")
+            notes = (*notes, f"{fields['envFile']} is a file of the project and may change")
     return ImportedEntry(fields, notes)
 
 
 def _joined(folder: str, path: str) -> str:
-    """A path in a folder, unless it is absolute or may become so."""
+    """Return a path inside a folder; absolute paths and those that begin with a variable stay."""
     if os.path.isabs(path) or path.startswith(("~", "$")):
         return path
     return os.path.normpath(os.path.join(folder, path))
 
 
 class _EntryImporter:
-    """One entry on its way into our words."""
+    """Conversion of one entry."""
 
     def __init__(self, found: FoundServer, env: Mapping[str, str]) -> None:
         self._found = found
@@ -108,16 +109,20 @@ class _EntryImporter:
 
     def _text(self, field: str, place: str, text: str) -> str:
         rules = self._rules
+        # In Fairlead's files `!` starts a command, which would run something that the other program
+        # sends as text.
         if field in ("env", "headers") and not rules.runs_commands:
             if text.startswith("!"):
-                raise ConfigError(f"{place} begins with `!`, which would be a command here")
+                raise ConfigError(
+                    f"{place} begins with `!`, which starts a command in Fairlead's files"
+                )
             if text in self._env:
                 self._notes[
-                    f"{place} is the name of a variable that is set, and means its value"
+                    f"{place} is the name of a set variable; Fairlead uses the variable's value"
                 ] = None
         if rules.pattern is None or (rules.fields is not None and field not in rules.fields):
             if _OURS.search(text):
-                self._notes[f"{place} looks like a variable, and is one here"] = None
+                self._notes[f"{place} looks like a variable; Fairlead replaces it"] = None
             return text
         return rules.pattern.sub(lambda match: self._variable(place, match), text)
 
@@ -131,7 +136,7 @@ class _EntryImporter:
             default = groups.get("default")
             return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
         if what is None and kind not in _WORDS:
-            self._notes[f"{place} looks like a variable, and is one here"] = None
+            self._notes[f"{place} looks like a variable; Fairlead replaces it"] = None
             return match[0]
         if kind == "pathSeparator":
             return "/"
@@ -139,11 +144,12 @@ class _EntryImporter:
             return f"${{{what}}}"
         if kind == "userHome":
             return "${HOME}"
+        # Fairlead's format has no inputs, so the value comes from the environment instead.
         if kind == "input" and what:
             name = re.sub(r"\W", "_", what).upper()
-            self._notes[f"{place} was asked of a person; set {name} in the environment"] = None
+            self._notes[f"{place} was an input; set {name} in the environment instead"] = None
             return f"${{{name}}}"
-        raise ConfigError(f"{place} holds {match[0]}, for which we have no word")
+        raise ConfigError(f"{place} contains {match[0]}, which Fairlead does not support")
 
 
 _WORDS = ("userHome", "workspaceFolder", "workspaceFolderBasename", "pathSeparator")

@@ -1,1 +1,1 @@
-"""Reading and writing configuration files: formats, positions, locks."""
+"""Configuration files: formats, positions of values, locks, atomic writes."""

@@ -1,4 +1,4 @@
-"""Files read once, whatever they turn out to be; what is wrong with one is only noted."""
+"""Reading of configuration files: each file once, with problems collected instead of raised."""
 
 import errno
 import os
@@ -17,16 +17,18 @@ MAX_SIZE = CONFIG_FILE_BYTES.value
 FileStamp: TypeAlias = tuple[int, int, int]
 
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
-# Without NONBLOCK a named pipe in the place of a file would hold us for ever.
+# Without NONBLOCK, opening a named pipe in the place of a file would block until a writer opens it.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _FLAGS |= getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_file(path: str) -> bytes | None:
-    """The content of a file; None if there is none. Most do not exist, so opening is the question.
+    """Return the content of a file; None if it does not exist.
+
+    The file is opened without checking for it first, because most of the candidates do not exist.
 
     Raises:
-        ConfigError: if there is something, but not a file we can and want to read.
+        ConfigError: The path exists but is not a readable regular file, or the file is too large.
     """
     try:
         descriptor = os.open(path, _FLAGS)
@@ -34,13 +36,14 @@ def read_file(path: str) -> bytes | None:
         if exc.errno in _ABSENT:
             return None
         raise ConfigError(_why(exc), path=path, line=1) from None
-    except ValueError:  # a NUL in the path
+    except ValueError:  # a NUL character in the path
         return None
     try:
+        # Checked on the open descriptor: the path may be replaced between a check and the opening.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise ConfigError(f"{kind} stands where a file is expected", path=path, line=1)
+            raise ConfigError(f"expected a file, but the path is {kind}", path=path, line=1)
         if status.st_size > MAX_SIZE:
             CONFIG_FILE_BYTES.hit()
             raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
@@ -50,13 +53,13 @@ def read_file(path: str) -> bytes | None:
         raise ConfigError(_why(exc), path=path, line=1) from None
     finally:
         os.close(descriptor)
-    if len(content) > MAX_SIZE:  # it grew, or its size is not known in advance
+    if len(content) > MAX_SIZE:  # the file grew, or reports no size (procfs)
         raise ConfigError(f"larger than {MAX_SIZE >> 20} MiB", path=path, line=1)
     return content
 
 
 def stamp_of(path: str) -> FileStamp:
-    """Return what tells one state of a file from another; a missing file has a stamp too."""
+    """Return modification time, size and inode of a file; zeros for a missing file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -65,29 +68,29 @@ def stamp_of(path: str) -> FileStamp:
 
 
 class ConfigReader:
-    """The files of one reading: each is opened and parsed once, problems are collected."""
+    """The files of one discovery. Each is opened and parsed once, and problems are collected."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.read: list[str] = []  # those that exist
-        self.unreadable: list[str] = []  # those that exist, and say nothing that can be used
-        self.folders: list[str] = []  # those that were looked into
+        self.read: list[str] = []  # existing files
+        self.unreadable: list[str] = []  # existing files without usable content
+        self.folders: list[str] = []  # folders that were listed
         self._documents: dict[str, Document | None] = {}
         self._contents: dict[str, bytes | None] = {}
 
     def document(self, path: str) -> Document | None:
-        """The file as values; None if it does not exist or cannot be used."""
+        """Return a parsed file; None if it does not exist or cannot be parsed."""
         if path not in self._documents:
             self._documents[path] = self._open(path)
         return self._documents[path]
 
     @property
     def looked_for(self) -> list[str]:
-        """Every file that was asked for, and every folder, whether they exist or not."""
+        """Return every file and folder that was requested, whether it exists or not."""
         return [*self._documents, *self._contents, *self.folders]
 
     def content(self, path: str) -> bytes | None:
-        """Return the bytes of a file that an entry refers to; None if it cannot be read."""
+        """Return the content of a file that an entry refers to; None if it cannot be read."""
         if path not in self._contents:
             try:
                 self._contents[path] = read_file(path)
@@ -96,7 +99,7 @@ class ConfigReader:
         return self._contents[path]
 
     def names_in(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; none if there is no such folder."""
+        """Return the sorted names in a folder; empty if the folder does not exist."""
         self.folders.append(folder)
         try:
             return sorted(os.listdir(folder))
@@ -112,7 +115,8 @@ class ConfigReader:
             if content is None:
                 return None
             self.read.append(path)
-            if not content:  # which is how the writing of a new one begins
+            # Editors truncate a file before they write it, so an empty file may be incomplete.
+            if not content:
                 self.unreadable.append(path)
             return parse(path, content, strict=False)
         except ConfigError as exc:
@@ -123,5 +127,5 @@ class ConfigReader:
 
 def _why(exc: OSError) -> str:
     if exc.errno == errno.ELOOP:
-        return "a link that leads back to itself"
+        return "a symbolic link that points to itself"
     return f"cannot be read: {exc.strerror or type(exc).__name__}"

@@ -1,4 +1,4 @@
-"""Keys that stand twice in one map: JSON and YAML let the last one win, and nobody notices."""
+"""Detection of duplicate keys, of which JSON and YAML parsers silently keep the last."""
 
 import json
 import re
@@ -16,9 +16,9 @@ _Place = tuple[int, int]  # line and column, from 1
 
 
 def reject_duplicate_json_keys(path: str, text: str) -> None:
-    """Raises `ConfigError` for the first key that stands twice; `text` is JSON that can be read."""
-    open_maps: list[dict[str, int] | None] = []  # the keys of each, and where; None: a list
-    expected = False  # a key, next
+    """Raise `ConfigError` for the first duplicate key of a text that is valid JSON."""
+    open_maps: list[dict[str, int] | None] = []  # key positions of each open map; None for a list
+    expected = False  # whether the next string is a key
     for token in _TOKEN.finditer(text):
         sign = token[0]
         if sign in "{[":
@@ -44,11 +44,15 @@ def reject_duplicate_json_keys(path: str, text: str) -> None:
 
 
 def reject_duplicate_yaml_keys(path: str, root: Any) -> None:
-    """The same for the nodes of a YAML document, before anything is merged into them."""
+    """Raise `ConfigError` for the first duplicate key of a YAML document.
+
+    `root` is the composed node, because merge keys (`<<`) are not resolved in it yet.
+    """
     seen: set[int] = set()
     waiting = [root]
     while waiting:
         node = waiting.pop()
+        # Aliases make the same node reachable more than once, also from within itself.
         if id(node) in seen or not isinstance(getattr(node, "value", None), list):
             continue
         seen.add(id(node))
@@ -62,7 +66,7 @@ def _refuse_in_mapping(path: str, node: Any) -> None:
     for key, _ in node.value:
         if key.id != "scalar" or key.tag == _MERGE:
             continue
-        first = keys.setdefault(key.value, key)  # `1` and `"1"` are one
+        first = keys.setdefault(key.value, key)  # `1` and `"1"` become the same key
         if first is not key:
             raise _twice(path, key.value, _marked(first), _marked(key))
 
@@ -78,8 +82,8 @@ def _inside(node: Any) -> Iterator[Any]:
 
 def _twice(path: str, key: str, first: _Place, again: _Place) -> ConfigError:
     return ConfigError(
-        f'"{key}" stands here (column {again[1]}) for the second time; the first is in line '
-        f"{first[0]}, column {first[1]}: keep one of them, or give one another name",
+        f'duplicate key "{key}" (column {again[1]}): first used in line '
+        f"{first[0]}, column {first[1]}; remove or rename one of them",
         path=path,
         line=again[0],
     )
@@ -90,5 +94,5 @@ def _marked(node: Any) -> _Place:
 
 
 def line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Return where a character stands in a text, both counted from 1."""
+    """Return the line and column of an offset in a text, both counted from 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -1,4 +1,4 @@
-"""One at a time: whoever reads a file, changes it and writes it back holds its folder."""
+"""Locks on folders, for processes that read, change and write the same file."""
 
 import os
 import sys
@@ -18,14 +18,15 @@ _AGAIN = 0.01
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes of ours from changing files in a folder meanwhile.
+    """Prevent other Fairlead processes from changing files in a folder.
 
-    The lock is on the folder itself, because the files are replaced, and it ends with its owner.
+    The folder is locked instead of the file, because writing replaces the file. The lock ends with
+    its owner.
 
     Raises:
-        OSError: if somebody else holds it for too long.
+        OSError: Another process held the lock for too long.
     """
-    if sys.platform == "win32":  # the last one to write wins
+    if sys.platform == "win32":  # no `flock`: the last writer wins
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -44,8 +45,8 @@ def _take(descriptor: int, folder: Path) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                reason = f"another program has been changing {folder} for {LIMIT:g} seconds"
+                reason = f"another process has locked {folder} for {LIMIT:g} seconds"
                 raise TimeoutError(reason) from None
             time.sleep(_AGAIN)
         except OSError:
-            return  # a file system without locks, as some network ones are
+            return  # no locks on some network file systems

@@ -1,4 +1,4 @@
-"""Texts of configuration files, made into values: JSON with comments, TOML, YAML."""
+"""Parsers of configuration files: JSON with comments, TOML and YAML."""
 
 import contextlib
 import json
@@ -17,7 +17,8 @@ from .duplicate_keys import line_and_column, reject_duplicate_json_keys, reject_
 
 __all__ = ["Document", "Format", "format_of", "parse", "plain_json"]
 
-_MAX_BITS = 14_000  # Python writes no number with more than 4,300 digits as a text
+# Python refuses to convert integers of more than 4,300 digits to text.
+_MAX_BITS = 14_000
 
 Format: TypeAlias = Literal["json", "toml", "yaml"]
 
@@ -25,7 +26,7 @@ _ENDINGS: dict[str, Format] = {"toml": "toml", "yaml": "yaml", "yml": "yaml"}
 
 
 class Document(Struct, frozen=True):
-    """A file that could be read: its values, and its text to find lines in."""
+    """A parsed file: its values, and its text to find lines in."""
 
     path: str
     data: dict[str, Any]
@@ -33,7 +34,7 @@ class Document(Struct, frozen=True):
     format: Format
 
     def line_of(self, name: str, raw: object, nth: int = 0) -> int:
-        """The line an entry begins in, or 1 if that cannot be known."""
+        """Return the line where an entry begins, or 1 if it is unknown."""
         match self.format:
             case "json":
                 return _line_in_json(self.text, name, raw)
@@ -42,26 +43,27 @@ class Document(Struct, frozen=True):
             case "yaml":
                 return _line_in_yaml(self.text, name)
 
-    def __repr__(self) -> str:  # the values may be secrets
+    # The values may be secrets, and a repr ends up in logs.
+    def __repr__(self) -> str:
         return f"<Document {self.path}>"
 
 
 def format_of(path: str) -> Format:
-    """The format that the end of a file's name promises."""
+    """Return the format that belongs to the extension of a file."""
     return _ENDINGS.get(path.rpartition(".")[2].lower(), "json")
 
 
 def parse(
     path: str, content: bytes, format: Format | None = None, *, strict: bool = True
 ) -> Document:
-    """The content of a file as values that JSON has too: every key is a text.
+    """Parse the content of a file into JSON types; all keys are strings.
 
-    Not `strict` is for files of other programs: of keys that stand twice the last one counts, as it
-    does for them (in TOML there are none), and a date is a text. A strict file keeps its dates, so
-    that its reader can say where one is misplaced.
+    `strict=False` is for files of other programs: of duplicate keys the last one applies, as in
+    these programs (TOML allows none), and dates become strings. A strict file keeps its dates, so
+    that its reader can report the position of a misplaced one.
 
     Raises:
-        ConfigError: with the line, if it is no such text, or not a map, or has a key twice.
+        ConfigError: The text is invalid, is not a map or has a duplicate key; with the line.
     """
     kind = format or format_of(path)
     text = _decode(path, content)
@@ -75,7 +77,7 @@ def parse(
     if data is None:
         data = {}
     if not isinstance(data, dict):
-        reason = f"a map is expected, not {_kind(data)}"
+        reason = f"expected a map, not {_kind(data)}"
         raise ConfigError(reason, path=path, line=1)
     return Document(path, data, text, kind)
 
@@ -83,7 +85,7 @@ def parse(
 def _decode(path: str, content: bytes) -> str:
     encoding = "utf-8-sig"
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "utf-16"  # what PowerShell writes
+        encoding = "utf-16"  # written by PowerShell
     elif b"\0" in content:
         raise ConfigError("the file is binary", path=path, line=1)
     try:
@@ -94,10 +96,10 @@ def _decode(path: str, content: bytes) -> str:
 
 
 def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
-    """Convert a parsed value into the types of JSON, however the format spells it.
+    """Convert a parsed value into JSON types.
 
-    All later code (sorting, digests, `--json`) may therefore rely on texts as keys and on values
-    that can be compared and encoded.
+    Later code (sorting, digests, `--json`) relies on string keys and on values that can be compared
+    and encoded.
 
     Raises:
         ConfigError: The value is nested more deeply than any real configuration, contains itself,
@@ -112,10 +114,10 @@ def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
         return [_plain(path, one, strict, depth + 1) for one in value]
     if isinstance(value, bytes | set | frozenset):
         if strict:
-            raise ConfigError("a value is binary or a set: write a text or a list", path=path)
-        # The order of a set changes with each run.
+            raise ConfigError("a value is binary or a set: use a string or a list", path=path)
+        # Sorted, because the order of a set changes with each run.
         return b64encode(value).decode() if isinstance(value, bytes) else sorted(map(str, value))
-    if isinstance(value, date | time):  # a datetime is a date
+    if isinstance(value, date | time):  # includes datetime
         return value if strict else value.isoformat()
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ConfigError("a number is too large", path=path)
@@ -132,9 +134,10 @@ def _too_deep(path: str) -> ConfigError:
 
 def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
+        # Plain JSON is tried first: most files are plain, and some are large.
         return _values(path, text, strict), text
     except ValueError:
-        text = plain_json(text)  # most files are plain already, and some of them are large
+        text = plain_json(text)
     if not text.strip():
         return {}, text
     try:
@@ -153,10 +156,10 @@ def _values(path: str, text: str, strict: bool) -> Any:
     return values
 
 
-# JSON as people write it
+# JSON with comments and trailing commas
 
-# A library would parse the text too, and then there are no line numbers and a slower parser: this
-# is all that JSONC adds to JSON. Strings are matched first, so that nothing inside them is touched.
+# Comments and trailing commas are blanked instead of parsed by a library, which would be slower and
+# report no line numbers. Strings are matched first, so that their content is never changed.
 _TOKEN = re.compile(
     r"""(?s) "(?:[^"\\]++|\\.)*+"?+      # a string, perhaps one that never ends
       | //[^\n]*+
@@ -169,15 +172,15 @@ _TOKEN = re.compile(
 
 
 def plain_json(text: str) -> str:
-    """The same text as plain JSON, with every character at the line and column it had.
+    """Return a JSONC text as plain JSON, with every character at its line and column.
 
-    What is broken stays broken: the parser that reads the result says so.
+    Invalid text stays invalid: the JSON parser reports it.
     """
     if "//" not in text and "/*" not in text and not _TRAILING.search(text):
         return text
     pieces: list[str] = []
     done = 0
-    comma = -1  # where a comma stands that nothing has followed yet
+    comma = -1  # index of a comma after which only comments have followed
     for token in _TOKEN.finditer(text):
         first = text[token.start()]
         if token[0].startswith(("//", "/*")):
@@ -203,7 +206,7 @@ def _blank(comment: str) -> str:
     return _VISIBLE.sub(" ", comment)
 
 
-# The parser's time grows with the square of a dotted key's parts.
+# The time of `tomllib` grows with the square of the parts of a dotted key.
 _DEEP_KEY = re.compile(
     rf"""(?<![\w.-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{CONFIG_DEPTH.value}}}"""
 )
@@ -219,7 +222,7 @@ def _read_toml(path: str, text: str, strict: bool) -> tuple[Any, str]:
         where = re.search(r" \(at line (\d+), column (\d+)\)", str(exc))
         end = line_and_column(text, len(text))
         line, column = (int(where[1]), int(where[2])) if where else end
-        # What is in parentheses says the line, and what stands in quotes may be a value.
+        # The parentheses repeat the position, which the error has as attributes.
         reason = str(exc).partition(" (at ")[0]
         raise ConfigError(
             f"not valid TOML: {reason}", path=path, line=line, column=column
@@ -230,7 +233,7 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     try:
         import yaml  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
-        reason = "PyYAML is needed to read this file: pip install pyyaml"
+        reason = "PyYAML is required to read this file: pip install pyyaml"
         raise ConfigError(reason, path=path, line=1) from None
     try:
         _refuse_bombs(yaml, path, text)
@@ -240,8 +243,8 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, None)
-        # What stands in quotes is from the file, and may be a secret.
-        reason = re.sub(r"\s*'[^']{2,}'", "", getattr(exc, "problem", None) or "it cannot be read")
+        # Quoted parts are from the file and may be secrets.
+        reason = re.sub(r"\s*'[^']{2,}'", "", getattr(exc, "problem", None) or "unreadable")
         raise ConfigError(
             f"not valid YAML: {reason}", path=path, line=line, column=column
         ) from None
@@ -251,11 +254,10 @@ def _read_yaml(path: str, text: str, strict: bool) -> tuple[Any, str]:
 
 @cache
 def _loader(strict: bool = False) -> Any:
-    """The safe loader, in C where that is there: it is ten times as fast.
+    """Return the safe loader, in its C version if available, which is ten times as fast.
 
-    Keys are the text that stands in the file, as they are for programs that read YAML 1.2: `on`,
-    `1` and `null` are names, not a truth value, a number and nothing. Unless `strict`, a date is a
-    text, too.
+    Keys keep the text in the file, as in YAML 1.2: `on`, `1` and `null` are names, not a boolean, a
+    number and a null. Unless `strict`, dates stay strings too.
     """
     import yaml
 
@@ -270,14 +272,14 @@ def _loader(strict: bool = False) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
             if not isinstance(node, yaml.MappingNode):
                 raise yaml.constructor.ConstructorError(
-                    None, None, "a map is expected", node.start_mark
+                    None, None, "expected a map", node.start_mark
                 )
             self.flatten_mapping(node)
             made = {}
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
                     raise yaml.constructor.ConstructorError(
-                        None, None, "a key is a list or a map", key.start_mark
+                        None, None, "a key must not be a list or a map", key.start_mark
                     )
                 made[key.value] = self.construct_object(value, deep=deep)
             return made
@@ -290,10 +292,10 @@ _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 def _refuse_bombs(yaml: Any, path: str, text: str) -> None:
-    """Refuse nested aliases and deep nesting before anything is built from the text.
+    """Raise `ConfigError` for many aliases or deep nesting, before any value is built.
 
-    A few hundred bytes of aliases are gigabytes to code that walks through them, and the loader in
-    C overflows its stack with a hundred thousand brackets.
+    A few hundred bytes of nested aliases expand to gigabytes, and a hundred thousand brackets
+    overflow the stack of the C loader.
     """
     aliases = depth = 0
     for event in yaml.parse(text, Loader=_loader()):
@@ -317,10 +319,11 @@ _COLON = re.compile(r"\s*+:\s*+")
 
 
 def _line_in_json(text: str, name: str, raw: object) -> int:
-    """The key of that name whose value is that entry; found by comparing, without a parse tree."""
+    """Return the line of the key `name` whose value equals `raw`, without building a parse tree."""
     decoder = json.JSONDecoder()
     for spelled in {json.dumps(name, ensure_ascii=False), json.dumps(name)}:
-        start = text.find(spelled)  # no pattern: compiling one for each name is most of the work
+        # `find` instead of a pattern: compiling one for each name would take most of the time.
+        start = text.find(spelled)
         while start >= 0:
             if colon := _COLON.match(text, start + len(spelled)):
                 with contextlib.suppress(ValueError):
@@ -352,4 +355,4 @@ def _line_in_yaml(text: str, name: str) -> int:
 
 
 def _kind(value: object) -> str:
-    return {list: "a list", str: "a text", bool: "a truth value"}.get(type(value), "a number")
+    return {list: "a list", str: "a string", bool: "a boolean"}.get(type(value), "a number")

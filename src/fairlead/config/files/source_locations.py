@@ -1,4 +1,4 @@
-"""Where something stands in a file: the line and the column of a key or an item."""
+"""Line and column of a key or an item in a configuration file."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from .formats import Document
 
 __all__ = ["SourceLocation", "location_of"]
 
-SourceLocation = tuple[str | int, ...]  # the keys and positions that lead to it
+SourceLocation = tuple[str | int, ...]  # keys and list positions from the root
 
 _HEADER: Final = re.compile(r"(?m)^[ \t]*(\[\[?)[ \t]*([^\[\]\r\n]+?)[ \t]*\]\]?[ \t]*(?:#.*)?$")
 _PART: Final = re.compile(r'"([^"]*)"|\'([^\']*)\'|([\w-]+)')
@@ -20,15 +20,15 @@ _STRING: Final = re.compile(
 
 
 def location_of(document: Document, where: SourceLocation) -> tuple[int, int] | None:
-    """Line and column, counted from 1, of the last step that can be found; None if none can."""
+    """Return line and column, counted from 1, of the last step that is found; None if none is."""
     if document.format == "toml":
         return _in_toml(document.text, where)
-    # Tabs may stand between the tokens of JSON, but not of YAML. Strings have none.
+    # JSON is read as YAML, which forbids tabs between tokens. Valid JSON strings contain none.
     text = document.text if document.format == "yaml" else document.text.replace("\t", " ")
     return _in_nodes(text, where)
 
 
-# YAML, and JSON, which is nearly the same
+# YAML and JSON
 
 
 def _in_nodes(text: str, where: SourceLocation) -> tuple[int, int] | None:
@@ -63,7 +63,7 @@ def _children(node: Any, step: str | int) -> Iterator[tuple[Any, Any]]:
                 yield key.start_mark, value
 
 
-# TOML, whose parser does not remember
+# TOML: `tomllib` reports no positions of values
 
 
 def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
@@ -92,7 +92,8 @@ def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
             break
         found = match.start(1)
         cursor = match.end()
-    if found is None:  # a table may be there only as the parent of others
+    # A table may exist only as the parent of other tables, without a header of its own.
+    if found is None:
         inner = (header for path, header, *_ in sections if path[: len(where)] == where)
         found = next(inner, None)
     return None if found is None else line_and_column(text, found)
@@ -100,13 +101,13 @@ def _in_toml(text: str, where: SourceLocation) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=2)
 def _outline(text: str) -> tuple[str, list[tuple[SourceLocation, int, int, int]]]:
-    """The text without strings and comments, of the same length, and its tables."""
+    """Return the text with strings and comments blanked, and the tables in it."""
     plain = _STRING.sub(lambda found: _blank(found[0]), text)
     return plain, list(_sections(plain, text))
 
 
 def _sections(plain: str, text: str) -> Iterator[tuple[SourceLocation, int, int, int]]:
-    """Each table with its path, the place of its header, and its body."""
+    """Yield the path, header offset, body offset and end of each table."""
     headers = list(_HEADER.finditer(plain))
     counts: dict[SourceLocation, int] = {}
     end = headers[0].start() if headers else len(text)
@@ -127,7 +128,7 @@ def _sections(plain: str, text: str) -> Iterator[tuple[SourceLocation, int, int,
 
 
 def _item(plain: str, start: int, end: int, number: int) -> int | None:
-    """The place of the nth item in the list that begins here."""
+    """Return the offset of item `number` in the list that begins after `start`."""
     opening = plain.find("[", start, end)
     if opening < 0:
         return None
@@ -149,6 +150,8 @@ def _item(plain: str, start: int, end: int, number: int) -> int | None:
 
 
 def _blank(found: str) -> str:
-    """Return a string as one word and a comment as spaces, both of the same length and lines."""
+    """Return a filler of the same length and line breaks: a word for a string, spaces for a
+    comment.
+    """
     filler = " " if found.startswith("#") else "~"
     return "".join("\n" if sign == "\n" else filler for sign in found)

@@ -1,1 +1,1 @@
-"""The reader of host programs' files, shared by all hosts; the hosts themselves are in `hosts`."""
+"""Readers of host programs' files, shared by the hosts in `hosts`."""

@@ -1,4 +1,4 @@
-"""What there is to know about one host program: its files, its spelling, its switches."""
+"""Descriptions of host programs: their files, their variable syntax, their switches."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
@@ -23,24 +23,24 @@ __all__ = [
 
 
 class ConfigLocation(Struct, frozen=True):
-    """A file that may exist."""
+    """A configuration file that may or may not exist."""
 
     path: str
     level: Level = "user"
-    folder: str | None = None  # of the project it belongs to; None: the current one
+    folder: str | None = None  # the project folder; None: the current folder
 
 
-# Why an entry is switched off elsewhere than in itself, by its name, place and text; None if not.
+# Returns why an entry (name, location, fields) is disabled outside of the entry itself, or None.
 WhyOff: TypeAlias = Callable[[str, ConfigLocation, dict[str, Any]], str | None]
 
-# Pairs of a name and its entry as it stands in the document; the entry may be anything.
+# Returns pairs of a name and an entry as found in the document; the entry may have any type.
 Servers: TypeAlias = Callable[[Document, ConfigLocation, HostPaths], Iterable[tuple[str, Any]]]
 
 
 def servers_at(*keys: str) -> Servers:
-    """Entries in a map or a list under the first of these keys that is there.
+    """Return a function that reads entries from a map or list under the first key present.
 
-    A dot in a key is a step down; a file that has the dotted key itself is understood too.
+    A dot in a key descends one level; a key that contains the dot literally is accepted too.
     """
 
     def servers(
@@ -60,7 +60,7 @@ def servers_at(*keys: str) -> Servers:
 
 
 def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
-    """A map by its keys, a list by the `name` of its items."""
+    """Return named items: those of a map by key, those of a list by their `name`."""
     if isinstance(found, dict):
         return [(str(name), raw) for name, raw in found.items()]
     if isinstance(found, list):
@@ -68,11 +68,12 @@ def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
             (str(raw["name"]) if isinstance(raw, dict) and raw.get("name") else f"{key}[{n}]", raw)
             for n, raw in enumerate(found)
         ]
-    return [(key, found)]  # reported as an entry that is none
+    # Returned as an entry of its own, which the reader then reports as invalid.
+    return [(key, found)]
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """One host program. Files are listed with the strongest first."""
+    """A host program. Its files are listed with the highest precedence first."""
 
     id: str
     title: str
@@ -80,8 +81,8 @@ class Host(Struct, frozen=True, kw_only=True):
     servers: Servers = servers_at("mcpServers")
     dialect: str = "unknown"
     timeout_unit: Literal["ms", "s"] = "ms"
-    url_means: Literal["http", "sse"] = "http"  # when an entry with a url names no type
-    # Into the spelling that everybody understands; None for what is no server of ours.
+    url_means: Literal["http", "sse"] = "http"  # for entries with a URL and no type
+    # Converts an entry to the common field names; None for an entry that is not an MCP server.
     adapt: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     switches: Callable[[HostPaths, ConfigReader], WhyOff] | None = None
 
@@ -95,6 +96,6 @@ def project(*paths: str) -> list[ConfigLocation]:
 
 
 def names_at(data: dict[str, Any], key: str) -> list[str]:
-    """Return the texts of a list, such as one of servers that are switched off."""
+    """Return the strings in a list, such as a list of disabled servers."""
     names = data.get(key)
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

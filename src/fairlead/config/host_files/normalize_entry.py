@@ -1,4 +1,4 @@
-"""How many ways there are to spell one entry: every program's words into ours."""
+"""Conversion of entries from the field names of every host into `NormalizedEntry`."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import msgspec
 
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...errors import ConfigError
+from ...suggestions import unknown_name
 from ..found_server import EnvironmentReference, NormalizedEntry
 
 __all__ = ["normalize_entry"]
@@ -24,17 +25,18 @@ _KINDS = {
     "websocket": "ws",
 }
 _URLS = ("url", "httpUrl", "serverUrl", "uri", "baseUrl", "endpoint", "tcp")
-_LONGEST = 1e12  # of a timeout that means anything; the type may hold more than a float
+# Largest plausible timeout; an integer from JSON may exceed the range of a float.
+_LONGEST = 1e12
 _PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
 
 
 def normalize_entry(
     raw: dict[str, Any], *, unit: str = "ms", url_means: str = "http"
 ) -> NormalizedEntry:
-    """An entry of any program that is not too far from the usual, in our words.
+    """Convert an entry with the common field names of any host program.
 
     Raises:
-        ConfigError: saying what is wrong with it, without its values.
+        ConfigError: The entry is invalid. The message contains none of its values.
     """
     notes: list[str] = []
     raw = _flat(raw)
@@ -43,13 +45,16 @@ def normalize_entry(
     has_command = bool(raw.get("command") or raw.get("cmd"))
     kind = _kind(raw, url_key, has_command, url_means)
     if kind == "stdio":
-        _refuse(url_key is not None and not has_command, f"a {kind} server has no `{url_key}`")
+        _refuse(
+            url_key is not None and not has_command, f"a {kind} server must not have `{url_key}`"
+        )
         fields.update(_command(raw), env=_texts(raw, ("env", "environment", "envs"), notes))
     else:
-        _refuse(has_command, "`command` and a url are both given" if url_key else "no url is given")
-        _refuse(url_key is None, "no url is given")
+        _refuse(has_command, "`command` and `url` are both given" if url_key else "missing `url`")
+        _refuse(url_key is None, "missing `url`")
         fields["url"] = raw[url_key or ""]
         fields["headers"] = _texts(raw, ("headers", "http_headers"), notes)
+        # These fields concern processes, and the structs of remote servers do not have them.
         for key in ("cwd", "inheritEnv"):
             fields.pop(key, None)
     if kind != "ws":
@@ -75,14 +80,14 @@ def _entry(fields: dict[str, Any]) -> MCPServerEntry:
     try:
         return read_entry(fields)
     except ConfigError as exc:
-        # msgspec says the type and the place of what is wrong, never the value.
-        raise ConfigError(str(exc.args[0]).removeprefix("the server entry is wrong: ")) from None
+        # msgspec names the expected type and the field, never the value, so its text may be shown.
+        raise ConfigError(str(exc.__cause__ or exc.args[0])) from None
     except (msgspec.MsgspecError, TypeError, ValueError) as exc:
-        raise ConfigError(f"it cannot be read ({type(exc).__name__})") from None
+        raise ConfigError(f"the entry cannot be read ({type(exc).__name__})") from None
 
 
 def _flat(raw: dict[str, Any]) -> dict[str, Any]:
-    """Without the nests: `transport: {...}` (Cline) and `command: {path, args, env}` (Zed)."""
+    """Flatten an entry: `transport: {...}` (Cline), `command: {path, args}` (Zed)."""
     transport = raw.get("transport")
     if isinstance(transport, dict):
         raw = {**{k: v for k, v in raw.items() if k != "transport"}, **transport}
@@ -97,11 +102,13 @@ def _flat(raw: dict[str, Any]) -> dict[str, Any]:
 def _kind(raw: dict[str, Any], url_key: str | None, has_command: bool, url_means: str) -> str:
     said = raw.get("type") or raw.get("transport") or raw.get("transportType")
     if said is not None:
-        kind = _KINDS.get(said) if isinstance(said, str) else None
-        _refuse(kind is None, f"unknown type {said!r}" if isinstance(said, str) else "unknown type")
+        # The value of another type may be anything, so the message does not show it.
+        _refuse(not isinstance(said, str), "`type` must be a string")
+        kind = _KINDS.get(said)
+        _refuse(kind is None, unknown_name("type", said, ("stdio", "http", "sse", "ws")))
         return kind or ""
     if url_key is None or has_command:
-        # An entry with both is refused later, with a better text.
+        # `normalize_entry` rejects an entry with both, with a more specific message.
         return "stdio" if url_key is None else url_means
     if url_key == "tcp" or str(raw[url_key]).startswith(("ws://", "wss://")):
         return "ws"
@@ -110,10 +117,10 @@ def _kind(raw: dict[str, Any], url_key: str | None, has_command: bool, url_means
 
 def _command(raw: dict[str, Any]) -> dict[str, Any]:
     command = raw.get("command") or raw.get("cmd")
-    _refuse(command is None or command == [], "`command` is missing")
+    _refuse(command is None or command == [], "missing `command`")
     args = raw.get("args")
     args = [] if args is None else args
-    if isinstance(command, list):  # the whole argv, as opencode has it
+    if isinstance(command, list):  # opencode writes the whole argv
         command, args = command[0], [*command[1:], *args]
     if isinstance(args, list):
         args = [_spelled(arg) for arg in args]
@@ -121,13 +128,13 @@ def _command(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(raw: dict[str, Any], keys: tuple[str, ...], notes: list[str]) -> dict[str, Any]:
-    """A map of texts; numbers and truth values are spelled out, null means left out."""
+    """Return a map of strings. Numbers and booleans are converted, null values are dropped."""
     found: Any = next((raw[key] for key in keys if raw.get(key) is not None), {})
-    _refuse(not isinstance(found, dict), f"`{keys[0]}` is not a map")
+    _refuse(not isinstance(found, dict), f"`{keys[0]}` must be a map")
     texts = {}
     for name, value in found.items():
         if value is None:
-            notes.append(f"{name} is null and left out")
+            notes.append(f"{name} is null and ignored")
         else:
             texts[str(name)] = _spelled(value)
     return texts
@@ -142,10 +149,10 @@ def _spelled(value: Any) -> Any:
 def _timeouts(
     raw: dict[str, Any], unit: str, notes: list[str]
 ) -> tuple[float | None, float | None]:
-    """Milliseconds for a request, and for the start."""
+    """Return the timeouts for a request and for start-up in milliseconds."""
     factor = 1000.0 if unit == "s" else 1.0
     said = raw.get("timeout")
-    own = said if isinstance(said, dict) else {"request": said}  # opencode, second version
+    own = said if isinstance(said, dict) else {"request": said}  # a map in version 2 of opencode
     request = [
         (own.get("request"), factor),
         (raw.get("requestTimeoutMs"), 1.0),
@@ -162,13 +169,15 @@ def _timeouts(
 
 
 def _milliseconds(said: list[tuple[Any, float]], notes: list[str]) -> float | None:
-    """The first that is given, each with what it is multiplied by."""
+    """Return the first value that is given, multiplied by its factor."""
     value, factor = next((pair for pair in said if pair[0] is not None), (None, 1.0))
     if value is None:
         return None
-    _refuse(isinstance(value, bool) or not isinstance(value, int | float), "`timeout` is no number")
+    _refuse(
+        isinstance(value, bool) or not isinstance(value, int | float), "`timeout` must be a number"
+    )
     if not 0 < value <= _LONGEST:
-        notes.append("a timeout of zero or less is read as the usual one")
+        notes.append("a timeout out of range is ignored: the default applies")
         return None
     return float(value) * factor
 
@@ -176,12 +185,12 @@ def _milliseconds(said: list[tuple[Any, float]], notes: list[str]) -> float | No
 def _enabled(raw: dict[str, Any]) -> bool:
     enabled, disabled = raw.get("enabled"), raw.get("disabled")
     for key, value in (("enabled", enabled), ("disabled", disabled)):
-        _refuse(value is not None and not isinstance(value, bool), f"`{key}` is not true or false")
+        _refuse(value is not None and not isinstance(value, bool), f"`{key}` must be true or false")
     return enabled is not False and disabled is not True
 
 
 def _lookups(raw: dict[str, Any]) -> list[EnvironmentReference]:
-    """Values that are only named: Codex, Goose, Vibe."""
+    """Return references to environment variables by name, as in Codex, Goose and Vibe."""
     found: list[EnvironmentReference] = []
     if token := _text(raw.get("bearer_token_env_var")):
         found.append(EnvironmentReference("headers", "Authorization", token, "Bearer {}"))
@@ -209,6 +218,7 @@ def _only(raw: dict[str, Any]) -> tuple[str, ...] | None:
         value = raw.get(key)
         if isinstance(value, list):
             names = tuple(name for name in value if isinstance(name, str))
+            # Both `*` and an empty `available_tools` mean all tools.
             if "*" in names or (key == "available_tools" and not names):
                 return None
             return names

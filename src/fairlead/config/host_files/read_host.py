@@ -1,4 +1,4 @@
-"""All servers of one host program, out of whatever files of it exist."""
+"""All servers of one host program, from whichever of its files exist."""
 
 import logging
 import re
@@ -26,13 +26,14 @@ _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 
 def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterator[FoundServer]:
-    """What a host program has configured, strongest first; problems go to `files`."""
+    """Yield the servers of a host program by precedence; problems are added to `files`."""
     why_off: WhyOff | None = None
     seen: set[tuple[str, str]] = set()
     places = list(host.places(machine, files))
     trusted = {place.path for place in places if place.level != "project"}
     for place in places:
-        # In the home directory the project's file and the user's are the same one.
+        # In the home folder the project's file and the user's file are the same one, and it is
+        # trusted.
         if place.level == "project" and place.path in trusted:
             continue
         if (place.path, place.level) in seen:
@@ -41,6 +42,7 @@ def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterato
         document = files.document(place.path)
         if document is None:
             continue
+        # The switches are read from further files, so only if the host has any servers at all.
         if why_off is None and host.switches is not None:
             why_off = host.switches(machine, files)
         yield from _in_document(host, machine, files, document, place, why_off)
@@ -58,7 +60,7 @@ def _in_document(
         line = document.line_of(name, raw, nth)
         try:
             if not isinstance(raw, dict):
-                raise ConfigError("the entry is not a map")
+                raise ConfigError("the entry must be a map")
             plain = host.adapt(raw) if host.adapt is not None else raw
             if plain is None:
                 continue
@@ -67,6 +69,7 @@ def _in_document(
                 spelled = structs.replace(spelled, settings=read_server_settings(plain))
             off = why_off(name, place, raw) if why_off is not None else None
             found = _found(host, machine, document, place, line, name, raw, spelled, off)
+            # Read now, so that an approval covers the content and not only the path of these files.
             if place.level == "project":
                 paths = files_of(found, machine.env)
                 contents = {path: files.content(path) for path in paths}
@@ -77,9 +80,10 @@ def _in_document(
                 place.path, line, f'Server "{name}": {hide_values(str(exc.args[0]), held)}'
             )
             continue
-        except Exception as exc:  # one entry that cannot be read costs itself only
+        # An error in one entry must not hide the other entries of the file.
+        except Exception as exc:
             log.warning("the entry %r in %s: %s", name, place.path, type(exc).__name__)
-            reason = f'Server "{name}": it cannot be read ({type(exc).__name__})'
+            reason = f'Server "{name}": the entry cannot be read ({type(exc).__name__})'
             files.problem(place.path, line, reason)
             continue
         yield found
@@ -98,11 +102,13 @@ def _found(
 ) -> FoundServer:
     notes = list(spelled.notes)
     if not spelled.enabled:
-        notes.append("switched off in the entry")
+        notes.append("disabled in the entry")
     if off is not None:
         notes.append(off)
     if host.dialect == "unknown" and looks_like_variables(raw):
-        notes.append(f"values look like variables; how {host.title} writes them is not known to us")
+        notes.append(
+            f"values look like variables, but the variable syntax of {host.title} is unknown"
+        )
     declared = _declared(raw, document.data.get("inputs"))
     about: dict[str, Any] = structs.asdict(spelled) | {
         "enabled": spelled.enabled and off is None,
@@ -127,9 +133,10 @@ def _found(
 
 
 def _declared(raw: dict[str, Any], declared: Any) -> dict[str, dict[str, Any]]:
-    """Return what the file says about each `${input:...}` that an entry refers to.
+    """Return the definition of each `${input:...}` that an entry refers to.
 
-    A definition may refer to further inputs. Of two with one id the last one counts.
+    A definition may refer to further inputs. Of two definitions with the same id the last one
+    applies.
     """
     known = {
         item["id"]: item

@@ -1,6 +1,6 @@
-"""The host programs whose configuration files are read, strongest first (CFG-04).
+"""Host programs whose configuration files are read, highest precedence first (CFG-04).
 
-Most are rows of `simple_hosts.py`; a program with rules of its own has its own module.
+Most are rows of `simple_hosts.py`; a program with rules of its own has a module.
 """
 
 from ..host_files.host import ConfigLocation, Host

@@ -1,6 +1,7 @@
-"""Claude Code: one file for the user and for each project, an exclusive one for administrators.
+"""Claude Code: one file for the user and all projects, and an exclusive one for administrators.
 
-The project's `.mcp.json` belongs to everybody and is read by `root`, with the switches from here.
+The project's `.mcp.json` is shared by several programs: `simple_hosts.py` reads it, with the
+switches from here.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ _SYSTEM = {
 
 def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     own = _own_file(machine)
-    # The same file twice: what it says about this project is stronger than what it says to all.
+    # The same file twice: its section for this project has precedence over its general one.
     return [
         ConfigLocation(_system(machine, "managed-mcp.json"), "managed"),
         ConfigLocation(own, "local"),
@@ -43,7 +44,7 @@ def servers(
 
 
 def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
-    """Who is switched off: by the user for this project, or by an administrator."""
+    """Return the check for servers that the user or an administrator disabled."""
     managed = files.document(_system(machine, "managed-mcp.json"))
     policy = files.document(_system(machine, "managed-settings.json"))
     rules = policy.data if policy is not None else {}
@@ -51,23 +52,23 @@ def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
 
     def why_off(name: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
         if managed is not None and place.level != "managed":
-            return f"{managed.path} allows no other servers"
+            return f"excluded by {managed.path}, which allows only its own servers"
         if any(_matches(rule, name, raw) for rule in _listed(rules, "deniedMcpServers")):
             return "denied by Claude Code's managed settings"
         allowed = rules.get("allowedMcpServers")
         if isinstance(allowed, list) and not any(_matches(r, name, raw) for r in allowed):
             return "not allowed by Claude Code's managed settings"
         if name in everywhere:
-            return "switched off in Claude Code for this project"
+            return "disabled in Claude Code for this project"
         if place.level == "project" and name in mcp_json:
-            return "switched off in Claude Code's settings"
+            return "disabled in Claude Code's settings"
         return None
 
     return why_off
 
 
 def _off_in_project(machine: HostPaths, files: ConfigReader) -> tuple[set[str], set[str]]:
-    """The names that are off in this project wherever they come from, and those of `.mcp.json`."""
+    """Return the names disabled in this project, and those disabled only for `.mcp.json`."""
     everywhere: set[str] = set()
     mcp_json: set[str] = set()
     on: set[str] = set()
@@ -111,11 +112,12 @@ def _of_project(document: Document, machine: HostPaths) -> list[dict[str, Any]]:
 
 
 def project_keys(machine: HostPaths) -> list[str]:
-    """The names under which Claude Code may know this project: nearest folder first."""
+    """Return the keys that Claude Code may use for this project, nearest folder first."""
     return [_key(machine, folder) for folder in machine.upwards()]
 
 
 def _key(machine: HostPaths, path: str) -> str:
+    # Windows paths may differ in case and in the direction of slashes.
     path = path.replace("\\", "/").lower() if machine.is_windows else path
     return path.rstrip("/") or "/"
 

@@ -1,4 +1,4 @@
-"""Codex, and those that write TOML like it: Grok Build, and Mistral Vibe with its list."""
+"""Codex, and hosts with the same TOML: Grok Build, and Mistral Vibe, which uses a list."""
 
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ def _codex_places(machine: HostPaths, files: ConfigReader) -> list[ConfigLocatio
 
 
 def adapt(raw: dict[str, Any]) -> dict[str, Any]:
-    """OAuth in our words; `auth = "chatgpt"` means an account that we do not have."""
+    """Convert OAuth settings. `auth = "chatgpt"` is dropped: it means an account of the host."""
     plain = {key: value for key, value in raw.items() if key not in ("auth", "oauth")}
     oauth = raw.get("oauth")
     if isinstance(oauth, dict):

@@ -1,4 +1,4 @@
-"""Continue: a list in YAML, and a folder of files in its own shape or everybody's."""
+"""Continue: a list in a YAML file, and a folder of files in its own or the common format."""
 
 from collections.abc import Iterable
 from typing import Any

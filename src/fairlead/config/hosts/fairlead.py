@@ -1,4 +1,4 @@
-"""Our own files: of the project and of the user, as JSON, TOML or YAML."""
+"""Fairlead's own files of the project and the user, as JSON, TOML or YAML."""
 
 from collections.abc import Iterable
 

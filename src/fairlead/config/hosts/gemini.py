@@ -1,4 +1,4 @@
-"""Gemini CLI and Qwen Code, which is made of it."""
+"""Gemini CLI and its derivative Qwen Code."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -60,10 +60,10 @@ def _switches(name: str, machine: HostPaths, files: ConfigReader) -> WhyOff:
             return "excluded by `mcp.excluded`"
         if allowed is not None and server not in allowed:
             return "not in `mcp.allowed`"
-        # The program keeps these names in lower case.
+        # The program stores these names in lower case.
         entry = known.get(server, known.get(server.lower().strip()))
         if isinstance(entry, dict) and entry.get("enabled") is False:
-            return "switched off in mcp-server-enablement.json"
+            return "disabled in mcp-server-enablement.json"
         return None
 
     return why_off

@@ -1,4 +1,4 @@
-"""oh-my-pi: like our own files, with lists of names to switch on and off."""
+"""oh-my-pi: the format of Fairlead's own files, with `disabledServers`."""
 
 from collections.abc import Iterable
 from typing import Any

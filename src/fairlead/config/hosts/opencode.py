@@ -1,4 +1,4 @@
-"""opencode, both versions of its settings, and Kilo Code, which took them over."""
+"""opencode, with both versions of its settings, and its derivative Kilo Code."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -54,14 +54,15 @@ def servers(
     if not isinstance(found, dict):
         return named_items("mcp", found) if found is not None else ()
     nested = found.get("servers")
-    if isinstance(nested, dict) and not _is_entry(nested):  # second version
+    if isinstance(nested, dict) and not _is_entry(nested):  # version 2 of the settings
         return named_items("mcp.servers", nested)
     return [(name, raw) for name, raw in named_items("mcp", found) if not _is_limit(name, raw)]
 
 
 def adapt(raw: dict[str, Any]) -> dict[str, Any] | None:
+    # An entry like `{"enabled": false}` only disables a server that an organisation configures.
     if not {"type", "command", "url"} & raw.keys():
-        return None  # `{"enabled": false}` switches off what an organisation set up
+        return None
     return raw
 
 

@@ -1,4 +1,4 @@
-"""Programs that differ in where their files are, what the map in them is called, and not much."""
+"""Host programs that differ only in the paths of their files and the key of their servers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -41,7 +41,7 @@ def _host(
     key: str = "mcpServers",
     **more: Any,
 ) -> Host:
-    """A program whose files are the user's `first` ones, then the project's, then the user's."""
+    """Return a host with the user's `first` files, the project's, then the user's others."""
 
     def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
         return [*user(*first(machine)), *project(*projects(machine)), *user(*users(machine))]
@@ -49,7 +49,7 @@ def _host(
     return Host(id=id, title=title, places=places, servers=servers_at(key), **more)
 
 
-# Claude Desktop; on Windows also as it is packaged for the Store.
+# Claude Desktop; on Windows also as a Store package.
 
 
 def _claude_desktop(m: HostPaths) -> list[str]:
@@ -92,7 +92,7 @@ CURSOR = _host(
 )
 
 
-# Windsurf, and Antigravity, which spells its entries the same way
+# Windsurf, and Antigravity with the same format
 
 _WINDSURF = "mcp_config.json"
 
@@ -102,7 +102,7 @@ WINDSURF = _host(
     lambda m: [
         m.at_home(".codeium", "windsurf", _WINDSURF),
         m.at_home(".codeium", "windsurf-next", _WINDSURF),
-        m.at_home(".codeium", _WINDSURF),  # the plugin for JetBrains
+        m.at_home(".codeium", _WINDSURF),  # the JetBrains plugin
     ],
     lambda m: [m.in_project(".windsurf", _WINDSURF)],
     dialect="windsurf",
@@ -117,7 +117,8 @@ ANTIGRAVITY = _host(
 )
 
 
-# Zed: a part of its settings; servers of its extensions are started by Zed alone.
+# Zed: a section of its settings. Servers of extensions (`settings` only) can be started by Zed
+# alone.
 
 
 def _zed(m: HostPaths) -> list[str]:
@@ -148,7 +149,7 @@ ZED = _host(
 )
 
 
-# Cline and Roo Code: extensions that keep their files inside an editor's folder.
+# Cline and Roo Code: editor extensions, with files in the folder of the editor.
 
 _EDITORS = ("Code", "Code - Insiders", "Cursor", "Windsurf", "VSCodium")
 
@@ -177,7 +178,7 @@ ROO = _host(
 )
 
 
-# Goose: extensions in YAML, of which only some are MCP servers.
+# Goose: extensions in YAML, only some of which are MCP servers.
 
 
 def _goose(m: HostPaths) -> list[str]:
@@ -187,7 +188,7 @@ def _goose(m: HostPaths) -> list[str]:
 
 
 def _goose_entry(raw: dict[str, Any]) -> dict[str, Any] | None:
-    """Its own parts (`builtin`, `platform`, ...) are no servers."""
+    """Return None for Goose's own extensions (`builtin`, `platform`, ...)."""
     return raw if raw.get("type") in ("stdio", "sse", "streamable_http") else None
 
 
@@ -202,11 +203,11 @@ GOOSE = _host(
 )
 
 
-# mcporter: variables it does not know are errors.
+# mcporter: unset variables are errors.
 
 
 def _mcporter_entry(raw: dict[str, Any]) -> dict[str, Any]:
-    """`bearerTokenEnv` names a variable, as Codex does."""
+    """Convert `bearerTokenEnv`, which names a variable, to the field name of Codex."""
     token = raw.get("bearerTokenEnv") or raw.get("bearer_token_env")
     return {**raw, "bearer_token_env_var": token} if token else raw
 
@@ -222,7 +223,7 @@ MCPORTER = _host(
 )
 
 
-# Files in the project's root that belong to no program in particular
+# Files in the project folder that several programs share
 
 MCP_JSON = _host(
     "mcp-json",
@@ -231,7 +232,8 @@ MCP_JSON = _host(
     lambda m: [m.in_project("mcp.json")],
     dialect="claude",
 )
-# Shared by Claude Code, Copilot CLI and others; who said no to a server in Claude Code meant it.
+# Shared by Claude Code, Copilot CLI and others. A server that is disabled in Claude Code is
+# disabled here too.
 DOT_MCP_JSON = _host(
     "dot-mcp-json",
     ".mcp.json of the project",
@@ -242,7 +244,7 @@ DOT_MCP_JSON = _host(
 )
 
 
-# Others
+# Other hosts
 
 
 def _copilot(m: HostPaths) -> list[str]:

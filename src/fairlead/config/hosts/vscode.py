@@ -1,4 +1,4 @@
-"""Visual Studio Code: user, profiles, server and project; `inputs` are asked of a person."""
+"""Visual Studio Code: files of user, profiles, remote server and project, with `inputs`."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -11,7 +11,7 @@ __all__ = ["INSIDERS", "VSCODE", "user_folder"]
 
 
 def user_folder(machine: HostPaths, program: str = "Code") -> str:
-    """Where the editor, or one made of it, keeps the user's settings."""
+    """Return the settings folder of VS Code or of an editor that is based on it."""
     return machine.join(machine.app_support, program, "User")
 
 

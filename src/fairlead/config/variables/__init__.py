@@ -1,1 +1,1 @@
-"""Variables and secret commands in server entries."""
+"""Variables, inputs, files and secret commands in entries."""

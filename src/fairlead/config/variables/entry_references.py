@@ -1,4 +1,4 @@
-"""What an entry refers to outside itself: the inputs of its file, and other files."""
+"""References of an entry: inputs of its file, and other files."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def scope_of(
     inputs: Mapping[str, str] | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> VariableScope:
-    """Build what variables of an entry mean; the file's defaults stand for inputs not given."""
+    """Return the scope for the variables of an entry; missing inputs use their default."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
     return VariableScope(
         env=env,
@@ -49,11 +49,11 @@ def files_of(found: FoundServer, env: Mapping[str, str]) -> list[str]:
     """Return the absolute paths of the files whose content becomes part of an entry.
 
     Raises:
-        ConfigError: There are too many of them.
+        ConfigError: The entry refers to too many files.
     """
     paths: dict[str, None] = {}
     if found.env_file is not None:
-        # A path that needs an answer is not known yet; resolving the entry says so.
+        # The path may depend on an input that is not given yet; resolving the entry reports that.
         with suppress(ConfigError):
             paths[env_file_of(found, scope_of(found, env)) or ""] = None
     pattern = DIALECTS[found.dialect].pattern
@@ -62,20 +62,21 @@ def files_of(found: FoundServer, env: Mapping[str, str]) -> list[str]:
             for match in pattern.finditer(text):
                 if match["kind"] == "file" and match["what"]:
                     paths[file_beside(found, match["what"])] = None
-    if found.platform == "win32":  # opening one sends the user's credentials to its host
+    # On Windows, opening a UNC path sends the user's credentials to its host.
+    if found.platform == "win32":
         paths = {path: None for path in paths if not path.startswith(("\\\\", "//"))}
     paths.pop("", None)
     if len(paths) > ENTRY_FILES.value:
         ENTRY_FILES.hit()
-        raise ConfigError(f"it refers to more than {ENTRY_FILES.value} files")
+        raise ConfigError(f"the entry refers to more than {ENTRY_FILES.value} files")
     return list(paths)
 
 
 def env_file_of(found: FoundServer, scope: VariableScope) -> str | None:
-    """Return the path of the file that `envFile` names.
+    """Return the path that `envFile` names.
 
     Raises:
-        ConfigError: Its variables cannot be replaced.
+        ConfigError: A variable in the path cannot be replaced.
     """
     if found.env_file is None:
         return None
@@ -83,7 +84,7 @@ def env_file_of(found: FoundServer, scope: VariableScope) -> str | None:
 
 
 def absolute(found: FoundServer, path: str) -> str:
-    """Return a path of an entry, relative to the folder of its project."""
+    """Return a path of an entry as an absolute path, relative to the project folder."""
     if path == "~" or path.startswith("~/"):
         path = found.home + path[1:]
     if not os.path.isabs(path) and found.workspace:
@@ -92,14 +93,14 @@ def absolute(found: FoundServer, path: str) -> str:
 
 
 def file_beside(found: FoundServer, path: str) -> str:
-    """Return the path of a file that is named relative to the configuration."""
+    """Return a path that is relative to the configuration file as an absolute path."""
     if path == "~" or path.startswith("~/"):
         path = found.home + path[1:]
     return os.path.join(os.path.dirname(found.path), path)
 
 
 def texts_in(value: Any, *, keys: bool = True) -> Iterator[str]:
-    """Yield every text in a value, with or without the keys of maps."""
+    """Yield every string in a value, with or without the keys of maps."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -110,28 +111,29 @@ def texts_in(value: Any, *, keys: bool = True) -> Iterator[str]:
 
 
 def values_of(raw: dict[str, Any]) -> Iterator[str]:
-    """Yield what an entry as it stands in a file keeps in `env`, `headers` and other maps."""
+    """Yield the strings in `env`, `headers` and other maps of a raw entry."""
     for held in raw.values():
         if isinstance(held, dict):
             yield from texts_in(held, keys=False)
 
 
 def hide_values(text: str, values: Iterable[str] = ()) -> str:
-    """Return a text about an entry without these values, and without other credentials."""
-    from ...redaction.redact_messages import Redactor  # slow to load, and needed for mistakes only
+    """Return a text about an entry without these values and without other credentials."""
+    # slow to import, and only needed for error messages
+    from ...redaction.redact_messages import Redactor
 
     return Redactor(values=values).text(text)
 
 
-# Lines `NAME=value` of a file. Possessive throughout: the file may belong to a project, and a long
-# line must not take long.
+# Lines `NAME=value`. All quantifiers are possessive: the file may belong to a project, and a long
+# line must not cause backtracking.
 _HEAD = re.compile(r"[ \t]*+(?:export[ \t]++)?([A-Za-z_][\w.-]*+)[ \t]*+=[ \t]*+")
 _QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*+)"|'([^']*+)')[ \t]*+(?:\#.*+)?$""")
 _ESCAPES: dict[str, str] = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def read_dotenv(text: str) -> dict[str, str]:
-    """Return the variables of such a file; of two with one name the last one counts."""
+    """Return the variables of a dotenv file; the last one of a name applies."""
     values = {}
     for line in text.replace("\r\n", "\n").split("\n"):
         if head := _HEAD.match(line):

@@ -1,4 +1,4 @@
-"""An entry made ready to connect: variables, files, inputs, commands, at the last moment."""
+"""Resolution of entries just before connecting: variables, files, inputs and commands."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from .entry_references import (
     values_of,
 )
 from .secret_commands import SecretCommands
-from .variable_syntax import DIALECTS, substitute
+from .variable_syntax import DIALECTS, MissingInput, substitute
 
 __all__ = ["Resolved", "resolve", "resolve_in_thread"]
 
@@ -34,13 +34,14 @@ A = TypeVar("A")
 
 
 class Resolved(Struct, frozen=True):
-    """An entry with its values, what was not set, and what is odd about it."""
+    """A resolved entry, its unset variables, and warnings."""
 
     entry: MCPServerEntry
     missing: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:  # the entry holds secrets now
+    # The entry now holds secrets, and a repr ends up in logs.
+    def __repr__(self) -> str:
         return f"<Resolved missing={list(self.missing)}>"
 
 
@@ -53,14 +54,15 @@ def resolve(
     secrets: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """The entry with everything in its place. May wait for commands: use a thread in a loop.
+    """Return the entry with all values filled in. Commands block: use a thread in an event loop.
 
-    Nothing of an entry that is not trusted is looked at: its variables could carry our secrets to
-    its URL just as its commands could.
+    An entry that is not approved is not resolved at all: its variables could send secrets to its
+    URL just as its commands could.
 
     Raises:
-        NotApproved: if it comes from a file of the project that nobody approved.
-        ConfigError: for what the program that owns the file would refuse, and for missing inputs.
+        NotApproved: The entry comes from a project file and is not approved.
+        MissingInput: An input has no value.
+        ConfigError: The host program would reject the entry too, or a file cannot be read.
     """
     trust = trust or (commands.trust if commands is not None else Trust())
     trust.require(found)
@@ -71,23 +73,25 @@ def resolve(
     except NotApproved:
         raise
     except ConfigError as exc:
-        reason = hide_values(str(exc.args[0]), work.held)
-        raise ConfigError(
-            f'Server "{found.name}": {reason}', path=found.path, line=found.line
-        ) from None
+        text = f'Server "{found.name}": {hide_values(str(exc.args[0]), work.held)}'
+        if isinstance(exc, MissingInput):
+            raise MissingInput(exc.input_id, text, path=found.path, line=found.line) from None
+        raise ConfigError(text, path=found.path, line=found.line) from None
 
 
 async def resolve_in_thread(
     found: FoundServer, env: Mapping[str, str] | None = None, **more: Any
 ) -> Resolved:
-    """`resolve`, for callers in an event loop."""
+    """Call `resolve` in a thread if it may block."""
     if not _may_wait(found):
         return resolve(found, env, **more)
     return await asyncio.to_thread(resolve, found, env, **more)
 
 
 def _may_wait(found: FoundServer) -> bool:
-    """Whether commands or files have to be waited for. Without, a thread is most of the cost."""
+    """Return True if commands or files must be waited for; otherwise a thread is not worth its
+    cost.
+    """
     entry = found.entry
     values = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
     return (
@@ -99,7 +103,7 @@ def _may_wait(found: FoundServer) -> bool:
 
 
 class _Work:
-    """One entry being resolved."""
+    """The resolution of one entry."""
 
     def __init__(
         self,
@@ -113,14 +117,15 @@ class _Work:
         self.env = env
         self.commands = commands
         self.warnings: list[str] = []
-        self.held = set(values_of(found.raw))  # what no text may show
+        self.held = set(values_of(found.raw))  # values to hide in messages
         self.scope = scope_of(found, env, inputs=inputs, secrets=secrets)
         self.scope.read_file = self._read_beside
         self.looked_up = self._look_up(secrets)
 
     def resolved(self) -> Resolved:
         found, entry = self.found, self.found.entry
-        if found.dialect == "goose":  # its variables are those the entry itself sets
+        # Variables of a Goose entry refer to the values that the entry itself sets.
+        if found.dialect == "goose":
             own = found.raw.get("envs")
             texts = {str(k): str(v) for k, v in own.items()} if isinstance(own, dict) else {}
             self.scope.env = {**texts, **self.looked_up["env"]}
@@ -134,7 +139,8 @@ class _Work:
         own = self._values("env", entry.env)
         command = self._clean("command", self._text("command", entry.command))
         cwd = None if entry.cwd is None else absolute(self.found, self._text("cwd", entry.cwd))
-        if self.found.in_folder:  # which need not be the current one
+        # The folder of a project's entry need not be the current folder of this process.
+        if self.found.in_folder:
             cwd = cwd or self.found.workspace
             if os.path.dirname(command) and not os.path.isabs(command):
                 command = os.path.normpath(os.path.join(cwd, command))
@@ -150,12 +156,13 @@ class _Work:
         url = self._clean("url", self._text("url", entry.url))
         headers = {**self.looked_up["headers"], **self._values("headers", entry.headers)}
         if self.found.headers_helper is not None:
-            failed = "the helper for headers did not work"
+            failed = "the command of `headersHelper` failed"
             helper = self.found.headers_helper
             headers.update(self._printed(failed, self.commands.headers, helper, url) or {})
+        # A line break in a header would start a new header in the request.
         for name, value in headers.items():
             if re.search(r"[\r\n\0]", name + value):
-                raise ConfigError(f"the header {name!r} holds a line break")
+                raise ConfigError(f"the header {name!r} contains a line break")
         filled: MCPServerEntry = msgspec.structs.replace(
             entry,
             url=url,
@@ -176,7 +183,7 @@ class _Work:
         return [self._deep(field, item) for item in value] if isinstance(value, list) else value
 
     def _values(self, field: str, values: Mapping[str, str]) -> dict[str, str]:
-        """The values of `env` or `headers`; one whose command fails is left out."""
+        """Return the values of `env` or `headers`, without those whose command failed."""
         made = {}
         for name, raw in values.items():
             value = self._value(field, name, raw)
@@ -187,8 +194,10 @@ class _Work:
 
     def _value(self, field: str, name: str, raw: str) -> str | None:
         if DIALECTS[self.found.dialect].runs_commands:
-            if raw.startswith("!"):  # not expanded first: that is the shell's work, and safer there
-                failed = f"{field}.{name} is left out: its command did not work"
+            # Variables in a command are left to the shell, which expands them without quoting
+            # problems.
+            if raw.startswith("!"):
+                failed = f"{field}.{name} is omitted: its command failed"
                 return self._printed(failed, self.commands.value, raw[1:], self.env)
             if raw in self.env and raw:
                 return self.env[raw]
@@ -200,7 +209,7 @@ class _Work:
     def _printed(
         self, failed: str, run: Callable[[FoundServer, str, A], T], command: str, more: A
     ) -> T | None:
-        """Return what a command printed; None, and a warning, if it did not work."""
+        """Return the output of a command; None and a warning if the command failed."""
         try:
             return run(self.found, command, more)
         except NotApproved:
@@ -211,7 +220,7 @@ class _Work:
             return None
 
     def _look_up(self, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Values that the file only names; one that is not set is left out."""
+        """Return the values of named variables, without those that are not set."""
         values: dict[str, dict[str, str]] = {"env": {}, "headers": {}}
         for lookup in self.found.lookups:
             value = secrets.get(lookup.variable, self.env.get(lookup.variable))
@@ -225,14 +234,14 @@ class _Work:
         return values
 
     def _clean(self, place: str, value: str) -> str:
-        """Without what cannot be seen at its ends: it comes from copying, and breaks tokens."""
+        """Strip invisible characters from both ends; they come from copying and break tokens."""
         start, end = 0, len(value)
         while start < end and _is_hidden(value[start]):
             start += 1
         while end > start and _is_hidden(value[end - 1]):
             end -= 1
         if end - start != len(value):
-            self._warn(f"{place} had white space around it, which is left out")
+            self._warn(f"{place}: surrounding white space was removed")
         return value[start:end]
 
     def _env_file(self) -> dict[str, str]:
@@ -246,7 +255,7 @@ class _Work:
         return read_dotenv(content.decode("utf-8-sig", "replace"))
 
     def _read_beside(self, path: str) -> str:
-        """The text of a file, named relative to the configuration."""
+        """Return the text of a file whose path is relative to the configuration file."""
         path = file_beside(self.found, path)
         content = self._content(path)
         if content is None:
@@ -254,17 +263,17 @@ class _Work:
         return content.decode("utf-8-sig", "replace").strip()
 
     def _content(self, path: str) -> bytes | None:
-        """Return the bytes of a file; for a project's entry those that its approval covers.
+        """Return the content of a file; for a project's entry, the content its approval covers.
 
         Raises:
-            ConfigError: The file cannot be read, or was not part of what was approved.
+            ConfigError: The file cannot be read, or the approval does not cover it.
         """
         if self.found.level != "project":
             return read_file(path)
         if path not in self.found.contents:
             raise ConfigError(
-                f"the path of {path} depends on an answer or on a variable that has changed, "
-                "so no approval covers the file"
+                f"the path of {path} depends on an input or on a variable that has changed, "
+                "so the approval does not cover the file"
             )
         return self.found.contents[path]
 

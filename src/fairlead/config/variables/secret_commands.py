@@ -1,4 +1,4 @@
-"""The one place where something that a file says is run: after trust, with a limit, once."""
+"""Commands in entries that print secrets: run after approval, with a time limit, once."""
 
 import json
 import os
@@ -19,41 +19,43 @@ LIMIT = 10.0  # seconds
 _MAX_OUTPUT = 1 << 20
 _SECRET_NAMES = ("FAIRLEAD_", "OTEL_")
 
-# What commands printed in this process: asking a person's password manager twice is rude.
+# Output per command, for this process: each run may make a password manager ask the user.
 _printed: dict[tuple[str, str, int], str] = {}
 
 
 class SecretCommands:
-    """Runs what trusted entries ask for, and remembers what it printed."""
+    """Runner for the commands of approved entries, with a cache of their output."""
 
     def __init__(self, trust: Trust, *, limit: float = LIMIT) -> None:
         self.trust = trust
         self._limit = limit
 
     def value(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
-        """What `!command` prints, without white space around it. A success is remembered.
+        """Return the output of `!command`, stripped. A successful output is cached.
 
         Raises:
-            NotApproved: if the entry is not trusted.
-            ConfigError: if it fails, prints nothing or takes too long; says nothing of its output.
+            NotApproved: The entry is not approved.
+            ConfigError: The command fails, prints nothing or takes too long. The message does not
+                contain its output.
         """
         self.trust.require(found)
+        # Tokens of Fairlead itself are not passed on to commands of entries.
         inherited = {k: v for k, v in env.items() if not k.startswith(_SECRET_NAMES)}
         key = (command, found.workspace, hash(frozenset(inherited.items())))
         known = _printed.get(key)
         if known is None:
             known = self._run(found, command, inherited).strip()
             if not known:
-                raise ConfigError("it printed nothing")
+                raise ConfigError("empty output")
             _printed[key] = known
         return known
 
     def headers(self, found: FoundServer, command: str, url: str) -> dict[str, str]:
-        """The headers that a helper prints as JSON. It inherits no credentials of ours.
+        """Return the headers that a helper prints as JSON. It inherits no credentials.
 
         Raises:
-            NotApproved: if the entry is not trusted.
-            ConfigError: if it fails, or prints something else.
+            NotApproved: The entry is not approved.
+            ConfigError: The helper fails or does not print a JSON object of strings.
         """
         self.trust.require(found)
         names = {"CLAUDE_CODE_MCP_SERVER_NAME": found.name, "CLAUDE_CODE_MCP_SERVER_URL": url}
@@ -61,9 +63,9 @@ class SecretCommands:
         try:
             headers = json.loads(printed)
         except (ValueError, RecursionError):
-            raise ConfigError("it printed no JSON") from None
+            raise ConfigError("the output is not JSON") from None
         if not isinstance(headers, dict) or not all(isinstance(v, str) for v in headers.values()):
-            raise ConfigError("it printed no map of texts")
+            raise ConfigError("the output is not a map of strings")
         return headers
 
     def _run(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
@@ -74,27 +76,28 @@ class SecretCommands:
             shell=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # it may well name the secret
+            stderr=subprocess.DEVNULL,  # may contain the secret
             env=dict(env),
             cwd=folder,
+            # A session of its own, so that the processes it starts can be killed with it.
             start_new_session=os.name == "posix",
         )
         try:
             output = _Output(process)
             process.wait(self._limit)
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"it took longer than {self._limit:g} seconds") from None
+            raise ConfigError(f"no result within {self._limit:g} seconds") from None
         finally:
             _end(process)
         if process.returncode != 0:
-            raise ConfigError(f"it failed with exit code {process.returncode}")
+            raise ConfigError(f"exit code {process.returncode}")
         return output.text()
 
 
 class _Output:
-    """What a process prints, up to a limit, read beside it: a full pipe would stop it.
+    """Output of a process up to a limit, read by a thread: a full pipe would block the process.
 
-    What it left running in the background may keep the pipe open; that is not waited for.
+    A background process that still holds the pipe is not waited for.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -118,7 +121,7 @@ class _Output:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """If it still runs: it, and what it started."""
+    """Kill a process that still runs, together with the processes it started."""
     if process.poll() is not None:
         return
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How each program writes variables into its files, and what it does about one that is not set."""
+"""Variable syntax of each host program, and its treatment of unset variables."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,13 +8,35 @@ from msgspec import Struct, field
 
 from ...errors import ConfigError
 
-__all__ = ["DIALECTS", "VariableScope", "VariableSyntax", "looks_like_variables", "substitute"]
+__all__ = [
+    "DIALECTS",
+    "MissingInput",
+    "VariableScope",
+    "VariableSyntax",
+    "looks_like_variables",
+    "substitute",
+]
 
 Unset: TypeAlias = Literal["literal", "empty", "error"]
 
 
+class MissingInput(ConfigError):
+    """An entry refers to an input without a value; `input_id` names the input."""
+
+    def __init__(
+        self,
+        input_id: str,
+        message: str = "",
+        *,
+        path: str | None = None,
+        line: int | None = None,
+    ) -> None:
+        super().__init__(message or f"missing input {input_id!r}", path=path, line=line)
+        self.input_id = input_id
+
+
 class VariableScope(Struct, kw_only=True):
-    """What variables may mean, and what was asked for in vain."""
+    """Values that variables refer to, and records of what a substitution used and missed."""
 
     env: Mapping[str, str]
     home: str = ""
@@ -22,26 +44,27 @@ class VariableScope(Struct, kw_only=True):
     platform: str = "linux"
     inputs: Mapping[str, str] = {}
     secrets: Mapping[str, str] = {}
-    read_file: Callable[[str], str] | None = None  # the text of a file beside the configuration
-    missing: dict[str, None] = field(default_factory=dict)  # in the order they were met
-    # Kind and name of what was put in: variable, default, input, secret, file.
+    # returns the text of a file relative to the configuration file
+    read_file: Callable[[str], str] | None = None
+    missing: dict[str, None] = field(default_factory=dict)  # unset variables, in order
+    # Kind and name of each substituted value: variable, default, input, secret, file.
     used: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
 class VariableSyntax(Struct, frozen=True, kw_only=True):
-    """One way to write variables."""
+    """The variable syntax of a host program."""
 
     pattern: re.Pattern[str] | None
     unset: Unset = "literal"
-    # `!cmd` and the bare name of a variable as a whole value of `env` and `headers`
+    # Whether `!cmd` and a bare variable name are replaced as whole values of `env` and `headers`.
     runs_commands: bool = False
-    # Only there are variables written at all; None: everywhere.
+    # The only fields with variables; None: all fields.
     fields: frozenset[str] | None = None
 
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-# A default may hold one level of braces: another variable, or a piece of JSON. Shell forms like
-# `${name%pattern}` match nothing here: they belong to a script and are left to it.
+# A default may contain one level of braces: another variable, or a piece of JSON. Shell forms such
+# as `${name%pattern}` do not match and stay for the shell.
 _BRACED = rf"\$\{{(?P<name>{_NAME})(?::-(?P<default>(?:[^{{}}]++|\{{[^{{}}]*+\}})*+))?\}}"
 _PREFIXED = r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<what>[^{}]*+))?\}|\$\{(?P<slash>/)\}"
 
@@ -59,7 +82,7 @@ DIALECTS: dict[str, VariableSyntax] = {
     "windsurf": VariableSyntax(pattern=re.compile(_PREFIXED), unset="empty"),
     "roo": VariableSyntax(pattern=re.compile(_PREFIXED)),
     "gemini": VariableSyntax(pattern=re.compile(rf"{_BRACED}|\$(?P<bare>{_NAME})")),
-    # Gemini's second pass, over `env` and `headers`
+    # Gemini expands `env` and `headers` a second time.
     "gemini-again": VariableSyntax(
         pattern=re.compile(rf"{_BRACED}|\$(?P<bare>{_NAME})|%(?P<percent>{_NAME})%"), unset="empty"
     ),
@@ -79,15 +102,16 @@ _LOOKS = re.compile(r"\$\{[^}]+\}|\$(?:env:)?[A-Z_][A-Z0-9_]+|\{env:[^}]+\}")
 
 
 def looks_like_variables(raw: Any) -> bool:
-    """Whether a value is probably meant to be replaced by something."""
+    """Return True if a value probably contains variables."""
     return _LOOKS.search(str(raw)) is not None
 
 
 def substitute(text: str, dialect: str, scope: VariableScope, field: str = "") -> str:
-    """The text with its variables replaced, in one pass: what a value holds is never expanded.
+    """Return a text with its variables replaced in one pass; substituted values are not expanded.
 
     Raises:
-        ConfigError: where the program that owns the file would refuse it, too.
+        MissingInput: An input has no value.
+        ConfigError: The host program would reject the text too.
     """
     rules = DIALECTS[dialect]
     if rules.pattern is None or (rules.fields is not None and field not in rules.fields):
@@ -118,7 +142,9 @@ def _replace(match: re.Match[str], dialect: str, unset: Unset, scope: VariableSc
 def _special(
     match: re.Match[str], kind: str, what: str | None, unset: Unset, scope: VariableScope
 ) -> str:
-    """Forms that say what they mean: `${env:X}`, `${input:x}`, `{file:x}`, `${{ secrets.X }}`."""
+    """Return the value of a prefixed form: `${env:X}`, `${input:x}`, `{file:x}`, `${{ secrets.X
+    }}`.
+    """
     match kind, what:
         case "env", str(name):
             value = scope.env.get(name)
@@ -132,7 +158,7 @@ def _special(
             return _unset(name, match[0], unset, scope) if value is None else value
         case "input", str(id):
             if id not in scope.inputs:
-                raise ConfigError(f"the input {id!r} has to be given first")
+                raise MissingInput(id)
             scope.used["input", id] = None
             return scope.inputs[id]
         case "file", str(path):
@@ -149,7 +175,7 @@ def _special(
         case "pathSeparator", None:
             return _separator(scope)
         case (("config" | "command"), str()):
-            raise ConfigError(f"{match[0]} can only be known inside the editor")
+            raise ConfigError(f"{match[0]} has a value only inside the editor")
     return match[0]
 
 
