@@ -33,10 +33,10 @@ def test_the_page_has_the_tests_that_are_run_here() -> None:
 ASYNCHRONOUS = [
     "test_the_price_of_two_cakes",
     "test_prices_in_both_eras",
-    "test_what_is_not_there",
+    "test_unknown_item_is_an_error_result",
     "test_an_order_needs_the_user",
-    "test_a_slow_tool_is_given_up",
-    "test_a_busy_server_is_asked_again",
+    "test_slow_tool_times_out",
+    "test_call_to_a_busy_server_is_repeated",
 ]
 
 
