@@ -20,9 +20,8 @@ __all__ = ["owner_reason", "public_reason"]
 def public_reason(error: BaseException | None) -> str:
     """Return a description of a server failure that clients of a gateway may see.
 
-    The phrase continues "server 'notes' ...". The phrase is built from types and numbers only.
-    Output, command, address and library messages are for the owner of the server, who reads
-    `str(error)`.
+    The phrase continues "server 'notes' ..." and is built from types and numbers only. `str(error)`
+    is for the owner of the server and may contain output, command, address and library messages.
     """
     reason = ""
     for _ in range(_MAX_CAUSES):

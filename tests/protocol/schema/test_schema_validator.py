@@ -141,7 +141,7 @@ def test_a_foreign_schema_has_a_limited_size() -> None:
     SchemaValidator(fits, foreign=True)
     larger = {"description": fits["description"] + "x"}
     hits = SCHEMA_BYTES.hits
-    with pytest.raises(ValueError, match="^it is larger than 524288 bytes$"):
+    with pytest.raises(ValueError, match="^the schema is larger than 524288 bytes$"):
         SchemaValidator(larger, foreign=True)
     assert SCHEMA_BYTES.hits == hits + 1
     SchemaValidator(larger)
@@ -153,7 +153,7 @@ def test_a_foreign_schema_has_a_limited_number_of_patterns() -> None:
 
     SchemaValidator(patterns(SCHEMA_PATTERNS.value), foreign=True)
     hits = SCHEMA_PATTERNS.hits
-    with pytest.raises(ValueError, match="^it has more than 256 patterns$"):
+    with pytest.raises(ValueError, match="^the schema has more than 256 patterns$"):
         SchemaValidator(patterns(SCHEMA_PATTERNS.value + 1), foreign=True)
     assert SCHEMA_PATTERNS.hits == hits + 1
     SchemaValidator(patterns(SCHEMA_PATTERNS.value + 1))
@@ -162,7 +162,7 @@ def test_a_foreign_schema_has_a_limited_number_of_patterns() -> None:
 def test_a_schema_has_a_limited_number_of_paths() -> None:
     SchemaValidator({"allOf": [{"const": n} for n in range(SCHEMA_PATHS.value - 1)]})
     hits = SCHEMA_PATHS.hits
-    with pytest.raises(ValueError, match="^its references lead to too many paths$"):
+    with pytest.raises(ValueError, match="^the references of the schema lead to too many paths$"):
         SchemaValidator({"allOf": [{"const": n} for n in range(SCHEMA_PATHS.value)]})
     assert SCHEMA_PATHS.hits == hits + 1
     with pytest.raises(ValueError, match="too many paths"):
@@ -172,7 +172,7 @@ def test_a_schema_has_a_limited_number_of_paths() -> None:
 def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
     with pytest.raises(ValueError, match=r"\(at properties\.a\.type\)$"):
         SchemaValidator({"properties": {"a": {"type": "odd"}}})
-    with pytest.raises(ValueError, match="^it is nested too deeply$"):
+    with pytest.raises(ValueError, match="^the schema is nested too deeply$"):
         deep: dict[str, Any] = {}
         for _ in range(5000):
             deep = {"not": deep}

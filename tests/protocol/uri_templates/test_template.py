@@ -133,7 +133,7 @@ def test_what_does_not_match() -> None:
         ("x://{a:3}", "RFC 6570"),
         ("x://{=a}", "RFC 6570"),
         ("x://{a}/{a}", "twice"),
-        ("x://{+a}{+b}{+c}{+d}", "leaves open"),
+        ("x://{+a}{+b}{+c}{+d}", "must separate its variables"),
     ],
 )
 def test_templates_that_are_none_are_refused(template: str, why: str) -> None:

@@ -1,13 +1,14 @@
-"""Values checked against JSON Schemas, with a bound on what a check can cost.
+"""Validation of values against JSON Schemas at bounded cost.
 
-A schema may come from another program, and so may the value. Two things make a check expensive:
+A schema may come from another program, and so may the value. Two things make a validation
+expensive:
 
 * Regular expressions. They run on an engine that takes linear time. Such an engine has no
-  look-around and no backreferences; a pattern that needs them is not checked in a foreign schema,
-  and runs with a small backtracking limit in one that the program's author wrote.
-* Paths. References and unions (`allOf`, `anyOf`, `oneOf`) can have one place of a value checked
-  many times, in the worst case exponentially often in the depth of the schema or of the value. The
-  number of paths is computed from the schema alone, before a value is looked at.
+  look-around and no backreferences; a pattern that needs them is ignored in a foreign schema, and
+  runs with a small backtracking limit in a schema that the author of the program wrote.
+* Paths. References and unions (`allOf`, `anyOf`, `oneOf`) can make the validator check one position
+  of a value many times, in the worst case exponentially often in the depth of the schema or of the
+  value. The number of paths is computed from the schema alone, before any value is validated.
 """
 
 from collections.abc import Iterator
@@ -25,60 +26,62 @@ from ...wire import to_json
 
 __all__ = ["SchemaValidator"]
 
-BACKTRACKING: Final = 1000  # steps of a pattern with look-around
+BACKTRACKING: Final = 1000  # backtracking steps of a pattern with look-around
 DEEPEST: Final = 256  # levels of a value; the validator itself refuses more
-EFFORT: Final = 500_000  # nodes times levels that are looked at to count paths
-TOO_MANY: Final = 1e12  # paths, which is where counting ends
+EFFORT: Final = 500_000  # nodes times levels that are examined to count paths
+TOO_MANY: Final = 1e12  # paths, at which counting stops
 
 
 class SchemaValidator:
-    """A compiled schema.
+    """Compiled schema.
 
-    Raises:
-        ValueError: when built, if the schema is invalid, too large or too complex; says where and
-            why.
+    Raises (when created):
+        ValueError: The schema is invalid, too large or too complex; the text says where and why.
     """
 
     def __init__(self, schema: Any, *, foreign: bool = False) -> None:
-        """`foreign`: the schema comes from a peer, so its size is limited."""
+        """Compile a schema. `foreign` means that it comes from a peer, so its size is limited."""
         import jsonschema_rs
 
         if foreign and len(to_json(schema)) > SCHEMA_BYTES.value:
             SCHEMA_BYTES.hit()
-            raise ValueError(f"it is larger than {SCHEMA_BYTES.value} bytes")
+            raise ValueError(f"the schema is larger than {SCHEMA_BYTES.value} bytes")
         try:
             self._paths = _Paths(schema)
             paths = self._paths.at_once()
         except RecursionError:
-            raise ValueError("it is nested too deeply") from None
+            raise ValueError("the schema is nested too deeply") from None
         if foreign and self._paths.patterns > SCHEMA_PATTERNS.value:
             SCHEMA_PATTERNS.hit()
-            raise ValueError(f"it has more than {SCHEMA_PATTERNS.value} patterns")
+            raise ValueError(f"the schema has more than {SCHEMA_PATTERNS.value} patterns")
         if paths > SCHEMA_PATHS.value:
             SCHEMA_PATHS.hit()
-            raise ValueError("its references lead to too many paths")
-        self._deepest: int | None = None  # levels of a value whose problems are worked out
+            raise ValueError("the references of the schema lead to too many paths")
+        # levels of a value up to which problems are explained; computed on first use
+        self._deepest: int | None = None
         try:
             self._validator = _compile(schema, foreign)
         except jsonschema_rs.ValidationError as exc:
             where = ".".join(str(part) for part in exc.instance_path)
             raise ValueError(f"{exc.message} (at {where})" if where else exc.message) from exc
+        # Only after compiling, because an invalid schema has a more specific error.
         if foreign and self._paths.unknown:
-            raise ValueError("it has references whose target cannot be determined")
+            raise ValueError("the target of a reference cannot be determined")
 
     def is_valid(self, value: Any) -> bool:
-        """Return whether a value fits; False for one that is nested too deeply to be checked."""
+        """Return True if a value is valid; False also for a value that is nested too deeply."""
         try:
             return bool(self._validator.is_valid(value))
         except ValueError:
             return False
 
     def errors(self, value: Any) -> list[Any] | None:
-        """Return what is wrong with a value, as `jsonschema_rs.ValidationError` objects.
+        """Return the problems of a value, as `jsonschema_rs.ValidationError` objects.
 
-        None means that it does not fit, and that finding out why would cost too much, because it
-        is large, or deep and has many paths.
+        None means that the value is invalid and that explaining it would cost too much, because the
+        value is large, or deep and has many paths.
         """
+        # Deciding is cheaper than listing the problems, which has lower limits.
         if self.is_valid(value):
             return []
         if self._deepest is None:
@@ -107,6 +110,7 @@ def _compile(schema: Any, foreign: bool) -> Any:
             schema, retriever=_refuse_reference, pattern_options=_linear_engine()
         )
     except jsonschema_rs.ValidationError as exc:
+        # The linear engine reports a pattern it cannot compile as an invalid format.
         if getattr(exc.kind, "name", "") != "format":
             raise
     if foreign:
@@ -118,18 +122,18 @@ def _compile(schema: Any, foreign: bool) -> Any:
 def _linear_engine() -> Any:
     import jsonschema_rs
 
-    # A short pattern such as `(a{1000}){300}` is many megabytes when compiled.
+    # A short pattern such as `(a{1000}){300}` takes many megabytes when compiled.
     size = SCHEMA_PATTERN_BYTES.value
     return jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=size)
 
 
 def _refuse_reference(uri: str) -> Any:
-    """A schema of a peer must not make this process open a connection or a file."""
+    """Refuse to load a schema: a peer must not make this process open a connection or a file."""
     raise ValueError(f"references to {uri} are not followed")
 
 
 def _without_patterns(schema: Any) -> Any:
-    """Return a copy without the patterns that the linear engine cannot run."""
+    """Return a copy of a schema without the patterns that the linear engine cannot run."""
     if isinstance(schema, list):
         return [_without_patterns(one) for one in schema]
     if not isinstance(schema, dict):
@@ -142,7 +146,8 @@ def _without_patterns(schema: Any) -> Any:
             name: inner for name, inner in kept["patternProperties"].items() if _is_linear(name)
         }
         if len(kept["patternProperties"]) < len(named):
-            kept.pop("additionalProperties", None)  # it would apply to what they name
+            # Otherwise it would apply to the members that the removed patterns describe.
+            kept.pop("additionalProperties", None)
     return kept
 
 
@@ -157,7 +162,7 @@ def _is_linear(pattern: str) -> bool:
 
 
 def _extent(value: Any, deepest: int) -> tuple[int, int]:
-    """Return how deep arrays and objects are nested, and how many values they have together.
+    """Return the depth of nested arrays and objects, and the number of values in them.
 
     Counting ends one level below `deepest`.
     """
@@ -176,20 +181,21 @@ def _extent(value: Any, deepest: int) -> tuple[int, int]:
 
 
 class _Paths:
-    """How many ways of a schema lead to one place of a value.
+    """Number of paths of a schema that lead to one position of a value.
 
     Keywords apply to the value itself ("in place": `allOf`, `$ref`), to items of an array, or to
-    members of an object. One item is reached at most once by each keyword of the second kind, and
-    one member at most once by all of `properties` and `additionalProperties` together.
+    members of an object. Each keyword of the second kind reaches an item at most once, and all of
+    `properties` and `additionalProperties` together reach a member at most once.
     """
 
     def __init__(self, schema: Any) -> None:
         self.patterns = 0
         self._root = schema
         self._nodes: list[_Node] = []
-        self._numbers: dict[int, int] = {}  # of nodes, by the identity of their schema
+        self._numbers: dict[int, int] = {}  # numbers of nodes, by the identity of their schema
         self._anchors: dict[str, Any] = {}
-        self.unknown = False  # there are references that cannot be followed here
+        # True if a reference cannot be resolved here; then paths cannot be counted.
+        self.unknown = False
         self._collect_anchors(schema, True)
         self._add(schema)
         at = 0
@@ -199,9 +205,9 @@ class _Paths:
         self._here = self._count_here()
 
     def at_once(self) -> float:
-        """Return the number of paths to any place, if no reference leads to itself.
+        """Return the number of paths to any position, without references to themselves.
 
-        The validator remembers what it found out about a recursive reference, so those add nothing.
+        The validator caches its findings about recursive references, so these add no paths.
         """
         if self.unknown:
             return max(self._here, default=1)
@@ -215,7 +221,7 @@ class _Paths:
         return TOO_MANY
 
     def deepest(self, most: int) -> int:
-        """Return how deep a value may be nested so that no place has more than `most` paths."""
+        """Return the depth of a value up to which no position has more than `most` paths."""
         before = list(self._here)
         if self.unknown:
             return 1
@@ -231,11 +237,11 @@ class _Paths:
         return self._steps()
 
     def _steps(self) -> int:
-        """Return how many levels are looked at, so that a large schema does not take seconds."""
+        """Return the number of levels to examine, so that a large schema does not take seconds."""
         return max(8, min(DEEPEST, EFFORT // len(self._nodes)))
 
     def _step(self, before: list[float], skipped: frozenset[int]) -> list[float]:
-        """Paths to places one level deeper, by node, from those to places at the level before."""
+        """Return the paths to positions one level deeper, by node, from those of this level."""
         size = len(self._nodes)
         items: list[float | None] = [None] * size
         members: list[float | None] = [None] * size
@@ -244,7 +250,7 @@ class _Paths:
             known = table[at]
             if known is not None:
                 return known
-            table[at] = 0.0  # in place, a cycle leads nowhere
+            table[at] = 0.0  # a cycle in place adds no paths
             node = self._nodes[at]
             total = 0.0
             for group in node.items if arrays else node.members:
@@ -275,9 +281,10 @@ class _Paths:
         return [count(at) for at in range(len(self._nodes))]
 
     def _cyclic(self) -> frozenset[int]:
-        """Return the nodes that a reference leads to from within themselves."""
+        """Return the nodes that contain a reference to themselves."""
+        # An explicit stack, because a chain of references may exceed the recursion limit.
         found: set[int] = set()
-        state: dict[int, int] = {}  # 1: on the way, 2: done
+        state: dict[int, int] = {}  # 1: in progress, 2: done
         for start in range(len(self._nodes)):
             stack: list[tuple[int, Iterator[int]]] = []
             if start not in state:
@@ -298,6 +305,7 @@ class _Paths:
         return frozenset(found)
 
     def _add(self, schema: Any) -> int:
+        # By identity: equal schemas at different places have different paths.
         number = self._numbers.get(id(schema))
         if number is None:
             number = self._numbers[id(schema)] = len(self._nodes)
@@ -371,20 +379,21 @@ class _Paths:
                 if isinstance(schema.get(name), str):
                     self._anchors[schema[name]] = schema
             if not top and isinstance(schema.get("$id"), str):
-                self.unknown = True  # references below it start from there
+                # A nested `$id` changes the base of the references below it.
+                self.unknown = True
             for one in schema.values():
                 self._collect_anchors(one, False)
 
 
 class _Node:
-    """A schema inside of a schema, and those it leads to."""
+    """Schema inside a schema, and the schemas that it leads to."""
 
     __slots__ = ("here", "items", "members", "schema")
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
         self.here: list[int] = []
-        self.items: list[list[int]] = []  # at most one of each group applies to one item
+        self.items: list[list[int]] = []  # at most one schema of each group applies to an item
         self.members: list[list[int]] = []
 
     def all(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Values held against a JSON Schema: everything that is wrong, and what can be put right."""
+"""Explanation of validation errors, and conversion of strings that a schema wants as numbers."""
 
 import math
 import re
@@ -16,7 +16,7 @@ __all__ = ["Checker", "FieldError", "InvalidArguments", "reasons"]
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One thing that is wrong with the arguments of a call."""
+    """One problem with the arguments of a call."""
 
     field: str
     constraint: str
@@ -24,7 +24,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class InvalidArguments(ValueError):
-    """The arguments do not fit; `errors` lists the first problems, and how many more there are."""
+    """Arguments that do not match; `errors` has the first problems and the number of the others."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
         shown = bounded(errors)
@@ -33,7 +33,7 @@ class InvalidArguments(ValueError):
 
 
 def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
-    """Return as many problems as fit into an answer, each with a text of limited length."""
+    """Return as many problems as fit into a response, each with a text of limited length."""
     shown = [
         FieldError(shortened(e.field), shortened(e.constraint, PROBLEM_TEXT.value), e.value)
         for e in errors[: PROBLEMS.value]
@@ -45,37 +45,43 @@ def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
 
 
 class Checker:
-    """Finds everything that is wrong with a value, by its schema."""
+    """Checker that finds all problems of a value by its schema."""
 
     def __init__(
         self, schema: dict[str, Any], root: str = "arguments", *, foreign: bool = False
     ) -> None:
-        """`root` names the value as a whole; `foreign`: the schema comes from a peer."""
+        """Prepare the check of a value.
+
+        `root` is the name of the value as a whole; `foreign` means that the schema comes from a
+        peer.
+        """
         self._schema = schema
         self._root = root
         self._foreign = foreign
         self._validator: SchemaValidator | None = None
-        self._members: dict[str, SchemaValidator | None] = {}  # of members, by their names
+        self._members: dict[str, SchemaValidator | None] = {}  # validators of members, by name
 
     def problems(self, value: Any) -> list[FieldError]:
         return self._explain(value, self._errors(value))
 
     def coerce_strings(self, values: dict[str, Any]) -> list[FieldError]:
-        """Read numbers and booleans from strings where the schema wants them; what is left wrong?
+        """Convert strings where the schema wants numbers or booleans, and return the remaining
+        problems.
 
         The values are changed in place.
         """
-        for _ in range(8):  # a mended value may bring to light what else is wrong around it
+        # A converted value may reveal further problems around it.
+        for _ in range(8):
             errors = self._errors(values)
             if not errors or not [error for error in errors if _mend(values, error)]:
                 break
         return self._explain(values, errors)
 
     def compile(self) -> None:
-        """Get ready to check. Done on first use, if not before.
+        """Compile the schema. Called on first use otherwise.
 
         Raises:
-            ValueError: if the schema is none; says where and why.
+            ValueError: The schema is invalid; the text says where and why.
         """
         if self._validator is None:
             self._validator = SchemaValidator(self._schema, foreign=self._foreign)
@@ -87,14 +93,14 @@ class Checker:
         return self._validator.errors(value)
 
     def _explain(self, value: Any, errors: list[Any] | None) -> list[FieldError]:
-        """Return the problems behind errors, or which members are wrong if those are not known."""
+        """Return the problems behind errors, or the invalid members if errors are unknown."""
         if errors is None:
             return self._outline(value) or [FieldError(self._root, UNKNOWN)]
         facts = chain.from_iterable(map(self._explained, errors))
         return list(islice(facts, COUNTED))
 
     def _outline(self, value: Any) -> list[FieldError]:
-        """Return what is wrong with the members of an object, each as a whole."""
+        """Return the invalid members of an object, each as a whole."""
         named = self._schema.get("properties")
         if not isinstance(value, dict) or not isinstance(named, dict):
             return []
@@ -114,10 +120,11 @@ class Checker:
         return found[:COUNTED]
 
     def _fits(self, name: str, value: Any) -> bool:
-        """Return whether a member fits, as far as that can be told without the others."""
+        """Return True if a member is valid, as far as that can be decided without the others."""
         if name not in self._members:
             kept = ("$defs", "definitions", "$schema")
             shared: dict[str, Any] = {key: self._schema[key] for key in kept if key in self._schema}
+            # A property that cannot be validated alone counts as valid.
             try:
                 part = {**shared, "allOf": [self._schema["properties"][name]]}
                 self._members[name] = SchemaValidator(part, foreign=self._foreign)
@@ -129,6 +136,8 @@ class Checker:
     def _explained(self, error: Any) -> Iterator[FieldError]:
         kind = error.kind
         if kind.name in ("anyOf", "oneOf"):
+            # If only one branch of a union has the right type, its problems are more useful than
+            # "none of the branches matches".
             meant = [branch for branch in kind.context or () if not _is_other(branch, error)]
             if len(meant) == 1 and meant[0]:
                 for inner in meant[0]:
@@ -138,7 +147,8 @@ class Checker:
         if kind.name == "required":
             yield FieldError(".".join([*path, kind.property]), error.message)
         elif kind.name == "additionalProperties":
-            # The message names all of them; repeated for each it would grow with their square.
+            # The message names all properties; repeated for each of them it would grow
+            # quadratically.
             for name in kind.unexpected:
                 yield FieldError(".".join([*path, name]), _unexpected(name))
         else:
@@ -150,15 +160,16 @@ def _unexpected(name: str) -> str:
     return f"Additional properties are not allowed ({quoted(name)} was unexpected)"
 
 
-COUNTED = 1_000  # problems; a longer list says no more
-UNKNOWN = "does not fit; it is too large or nested too deeply to say where"
+COUNTED = 1_000  # problems; a longer list has no use
+UNKNOWN = "does not match; the value is too large or nested too deeply to locate the mistake"
 
 
 def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> list[FieldError]:
-    """What an exception says, field by field if it was one of pydantic's.
+    """Return the problems that an exception describes, by field for an exception of pydantic.
 
-    `name` is the field that was looked at, `root` what all of it is called.
+    `name` is the field that was decoded, `root` the name of the value as a whole.
     """
+    # msgspec appends the path to its message.
     what, _, where = str(cause).partition(" - at `$")
     path = [name] if name else []
     path += [part for part in re.split(r"[.\[\]]+", where.rstrip("`")) if part]
@@ -172,7 +183,7 @@ def reasons(cause: BaseException, name: str = "", root: str = "arguments") -> li
 
 
 def _mend(values: Any, error: Any) -> bool:
-    """Put right what only has the wrong type because it was written as a string."""
+    """Replace a value that is invalid only because it is a string."""
     path, kind = error.instance_path, error.kind
     if kind.name in ("anyOf", "oneOf"):
         branches = [b for b in kind.context if b and all(_read(e) is not None for e in b)]
@@ -189,12 +200,12 @@ def _mend(values: Any, error: Any) -> bool:
 
 
 def _is_other(branch: list[Any], error: Any) -> bool:
-    """Of a union: is it the whole value that has another type than this branch wants?"""
+    """Return True if the value as a whole has another type than a branch of a union."""
     return any(e.kind.name == "type" and e.instance_path == error.instance_path for e in branch)
 
 
 def _read(error: Any) -> Any:
-    """The number or boolean that a string was meant to be; None if it was not."""
+    """Return the number or boolean that a string contains, None if it contains none."""
     text, kind = error.instance, error.kind
     if type(text) is not str:
         return None
@@ -227,4 +238,5 @@ def _parsed(text: str, wanted: str) -> Any:
     return None
 
 
+# The number of digits is limited, because `int` raises for thousands of them.
 _NUMBER = re.compile(r"-?\d{1,400}(\.\d+)?([eE][-+]?\d+)?", re.ASCII)

@@ -1,4 +1,4 @@
-"""The lists that servers have, and how the items in them are known."""
+"""Lists of a server, and the members that identify their items."""
 
 from enum import StrEnum
 from typing import Final
@@ -9,7 +9,7 @@ __all__ = ["ListKind"]
 
 
 class ListKind(StrEnum):
-    """A kind of list; the value is the member of the result that holds the items."""
+    """Kind of list. The value is the member of the result that contains the items."""
 
     TOOLS = "tools"
     PROMPTS = "prompts"
@@ -22,17 +22,19 @@ class ListKind(StrEnum):
 
     @property
     def key(self) -> str:
-        """The member that identifies an item."""
+        """Return the member that identifies an item."""
         return _KEYS.get(self, "name")
 
     @property
     def named(self) -> bool:
-        """True if items have merged names; the others are known by their URI everywhere."""
+        """Return True if items have merged names; other items are identified by their URI
+        everywhere.
+        """
         return self not in _KEYS
 
     @property
     def target_kind(self) -> TargetKind:
-        """The kind of `Target` for items that have merged names."""
+        """Return the kind of `Target` for items that have merged names."""
         return _TARGETS[self]
 
 

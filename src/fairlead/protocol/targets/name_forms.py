@@ -1,4 +1,4 @@
-"""Spellings of names that servers may take for the same."""
+"""Spellings of names that servers may treat as equal."""
 
 import re
 from functools import lru_cache
@@ -9,9 +9,9 @@ from .unicode_forms import nfkc
 
 __all__ = ["UnclearError", "fold", "is_short", "name_forms", "normalize_name"]
 
-_CACHED: Final = 256  # characters of a name whose normal form is remembered
+_CACHED: Final = 256  # characters of a name whose normal form is cached
 
-# Characters without a glyph: controls, and those that Unicode has text processes ignore.
+# Characters without a glyph: controls, and characters that Unicode marks as ignorable.
 _INVISIBLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
@@ -21,9 +21,9 @@ _PLAIN_NAME: Final = re.compile(r"[!-~]*")
 
 
 def normalize_name(name: str) -> str:
-    """Return a name in compatibility form (NFKC), without invisible characters and outer space.
+    """Return a name in compatibility form (NFKC), without invisible characters and outer spaces.
 
-    A name that is too long, or not normalisable in linear time, is returned as it is.
+    A name that is too long, or that cannot be normalised in linear time, is returned unchanged.
     """
     if len(name) <= _CACHED:
         return _normal_name(name)
@@ -31,7 +31,7 @@ def normalize_name(name: str) -> str:
 
 
 def name_forms(name: str) -> tuple[str, ...] | None:
-    """Return the forms of a name, the name as it is first; None if they are unclear."""
+    """Return the forms of a name, the name as sent first; None if they are unclear."""
     if _PLAIN_NAME.fullmatch(name) and len(name) <= TARGET_LENGTH.value:
         return (name,)
     if not is_short(name):
@@ -56,15 +56,16 @@ def _normal_form(name: str) -> str:
 
 
 class UnclearError(ValueError):
-    """A text that is not normalised, because that would take too long."""
+    """Text that is not normalised, because that would take too long."""
 
 
 def fold(text: str) -> str:
-    """Fold what is not visible or only another form of a character, until nothing changes.
+    """Remove invisible characters and apply NFKC, until the text does not change.
 
     Raises:
-        UnclearError: for too many combining marks in a row.
+        UnclearError: The text has too many combining marks in a row.
     """
+    # NFKC can produce characters that are removed in the next round.
     while True:
         folded = nfkc(_INVISIBLE.sub("", text))
         if folded is None:
@@ -76,7 +77,7 @@ def fold(text: str) -> str:
 
 
 def is_short(text: str) -> bool:
-    """Return True if a text is short enough to be read; count it if not."""
+    """Return True if a text is short enough to be examined; otherwise count the limit."""
     if len(text) > TARGET_LENGTH.value:
         TARGET_LENGTH.hit()
         return False

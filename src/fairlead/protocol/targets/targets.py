@@ -1,18 +1,18 @@
-"""The tools, prompts and resources that a message names, in the forms that policies compare.
+"""Tools, prompts and resources that a message names, in the forms that policies compare.
 
-One item has several names: the server's own one, the one in a gateway's merged list, the one that
-a view displays. And one name has several spellings, of which only the server knows which ones it
-takes for the same: `%65tc` and `etc`, `x/../etc`, another Unicode form. A policy that compares the
-text as sent can be evaded by choosing another name or spelling, so every policy asks a `Target`:
+One item has several names: the server's own name, the name in the merged list of a gateway, the
+name that a view displays. One name also has several spellings, and only the server knows which of
+them it treats as equal: `%65tc` and `etc`, `x/../etc`, another Unicode form. A policy that compares
+the text as sent can be evaded with another name or spelling, so every policy uses a `Target`:
 
-* A *deny* applies if any form of any name matches a pattern, in any case.
-* An *allow* holds only if one of the names that the operator controls matches as it was sent, in
-  this case, and every form of it matches too. It never covers more than the text as sent does.
+* A *deny* applies if any form of any name matches a pattern, ignoring case.
+* An *allow* applies only if one of the names that the operator controls matches as sent, with its
+  case, and every form of it matches, too. An allow never covers more than the text as sent does.
 
-Forms are readings that servers are known to make of a text (`name_forms.py`, `uri_forms.py`). Where
-they differ (a server may decode `%2f` before or after it resolves `..`), each reading is a form. A
-text that has too many of them, or is too long, or has a malformed host, is unclear: every deny
-applies to it and no allow does.
+Forms are readings that servers are known to make of a text (`name_forms.py`, `uri_forms.py`). If
+readings differ (a server may decode `%2f` before or after it resolves `..`), each of them is a
+form. A text with too many forms, a text that is too long, and a text with a malformed host are
+unclear: every deny applies to them and no allow does.
 """
 
 import re
@@ -40,41 +40,41 @@ __all__ = [
 
 TargetKind: TypeAlias = Literal["tool", "prompt", "resource", "other"]
 
-# Methods whose targets stand deeper in the params than a `ParamsHead` reads.
+# Methods whose targets are deeper in the params than `ParamsHead` reads.
 NESTED: Final = frozenset({"completion/complete", "subscriptions/listen"})
 
-_CACHED: Final = 256  # characters of a name whose target is remembered
+_CACHED: Final = 256  # characters of a name whose target is cached
 
 
 class Target(Struct, frozen=True, dict=True):
-    """One item that a message names, under all names by which policies may know it."""
+    """One item that a message names, with all names that policies may use for it."""
 
     kind: TargetKind
     own: str  # the server's own name, or the URI
-    displayed: str  # the name that the client's view gives it, or the URI
-    server: str | None = None  # where several are served together, and it is known
-    merged: str | None = None  # its name in the merged list, before a view renames it
-    also: tuple[str, ...] = ()  # further names: the merged one in full, and other spellings
-    unclear: bool = False  # the message names it in a way that servers may read differently
+    displayed: str  # the name in the view of the client, or the URI
+    server: str | None = None  # the server, if several are served together and it is known
+    merged: str | None = None  # the name in the merged list, before a view renames it
+    also: tuple[str, ...] = ()  # further names: the merged name in full, and other spellings
+    unclear: bool = False  # servers may read the message differently
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All names, each once."""
+        """Return all names, each once."""
         given = (self.displayed, self.own, self.merged, *self.also)
         return tuple(dict.fromkeys(name for name in given if name is not None))
 
     @cached_property
     def granted_names(self) -> tuple[str, ...]:
-        """The names that an allow may go by: those that the operator controls.
+        """Return the names that an allow may use: those that the operator controls.
 
-        The server chooses its own names, so behind a gateway an allow must not go by them.
+        The server chooses its own names, so behind a gateway an allow must not use them.
         """
         merged = self.own if self.merged is None else self.merged
         return (self.displayed,) if merged == self.displayed else (self.displayed, merged)
 
     @cached_property
     def forms(self) -> tuple[str, ...] | None:
-        """Every form of every name; None if the target is unclear."""
+        """Return every form of every name; None if the target is unclear."""
         found: dict[str, None] = {}
         for name in self.names:
             forms = None if self.unclear else self.forms_of(name)
@@ -85,22 +85,24 @@ class Target(Struct, frozen=True, dict=True):
 
     @cached_property
     def key(self) -> tuple[str | None, TargetKind, str]:
-        """The same value for every spelling of one item of one server."""
+        """Return a value that is the same for every spelling of one item of one server."""
         if self.kind == "resource":
             return self.server, self.kind, normalize_uri(self.own)
         return self.server, self.kind, normalize_name(self.own).casefold()
 
     def forms_of(self, name: str) -> tuple[str, ...] | None:
-        """The forms of one of its names; None if that is unclear."""
+        """Return the forms of one of its names; None if they are unclear."""
         return uri_forms(name) if self.kind == "resource" else name_forms(name)
 
     def any_form(self, test: Callable[[str], bool]) -> bool:
-        """Return True if a test holds for any form of any name. This is how a deny asks."""
+        """Return True if a test passes for any form of any name, or if the target is unclear
+        (deny).
+        """
         forms = self.forms
         return forms is None or any(map(test, forms))
 
     def every_form(self, test: Callable[[str], bool]) -> bool:
-        """Return True if a test holds for every form of a name. This is how an allow asks."""
+        """Return True if a test passes for every form of a granted name (allow)."""
         if self.unclear:
             return False
         for name in self.granted_names:
@@ -136,10 +138,10 @@ _UNREADABLE: Final = Target("other", "", "", unclear=True)
 
 
 def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, ...]:
-    """Return what a message names, as it names it.
+    """Return the targets that a message names, as sent.
 
-    A `completion/complete` names a prompt or a template, a `subscriptions/listen` each of its
-    resources. Params that servers may read differently name something unclear.
+    A `completion/complete` names a prompt or a template, a `subscriptions/listen` names resources.
+    Params that servers may read differently yield an unclear target.
     """
     if method in NESTED:
         return _nested(method, params)
@@ -152,7 +154,8 @@ def targets_of(method: str, head: ParamsHead, params: Params) -> tuple[Target, .
     assert isinstance(name, str)
     named = (_plain_target(_KINDS.get(method, "other"), name),)
     if isinstance(uri, str) and method not in _KINDS:
-        return (*named, _plain_target("resource", uri))  # a server may go by either
+        # A server may use either of them.
+        return (*named, _plain_target("resource", uri))
     return named
 
 
@@ -170,10 +173,11 @@ def _nested(method: str, params: Params) -> tuple[Target, ...]:
             found = tuple(_plain_target("resource", uri) for uri in uris)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return (_UNREADABLE,)
+    # Unusual URIs are limited to a tenth, because each has many forms.
     if len(found) > TARGETS.value or _odd(found) > TARGETS.value // 10:
         TARGETS.hit()
         return (*found[:1], _UNREADABLE)
-    # A relay passes nested members on as they came, and a server may go by the first of two.
+    # A relay forwards nested members unchanged, and a server may use the first of two equal names.
     return (*found, _UNREADABLE) if _repeats_a_member(params) else found
 
 
@@ -188,7 +192,7 @@ def _of_reference(params: Raw) -> tuple[Target, ...]:
 
 
 def _odd(targets: Iterable[Target]) -> int:
-    """Count those that cost more than a look."""
+    """Return the number of URIs that have several forms."""
     return sum(not is_plain_uri(one.own) for one in targets)
 
 
@@ -201,6 +205,7 @@ def _repeats_a_member(params: Raw) -> bool:
         inner = _MEMBERS.decode(params).get(name)
         if inner is None or memoryview(inner)[0] != _BRACE:
             continue
+        # Decoding keeps only the last of two equal names, so the encoded form becomes shorter.
         once = msgspec.json.encode(_MEMBERS.decode(inner))
         if len(once) < len(msgspec.json.format(inner, indent=-1)):
             return True
@@ -233,15 +238,15 @@ class Patterns:
         return bool(self._patterns)
 
     def deny(self, target: Target) -> bool:
-        """Return True if any form of any name of the target matches, in any case."""
+        """Return True if any form of any name of the target matches, ignoring case."""
         if self._everything or not self._patterns:
             return self._everything
         return target.any_form(self._loose_uri if target.kind == "resource" else self._loose_name)
 
     def allow(self, target: Target, names: tuple[str, ...] | None = None) -> bool:
-        """Return True if a name of the target matches as it is, and every form of it too.
+        """Return True if a name of the target matches as sent, and every form of it matches, too.
 
-        `names` are those to go by; without them, all that the operator controls.
+        `names` are the names to compare; by default all that the operator controls.
         """
         if self._everything or not self._patterns:
             return self._everything
@@ -274,13 +279,13 @@ class Patterns:
 
     @cached_property
     def _form_of_uri(self) -> "_Match":
-        # A wildcard `?` may be meant as the start of a query. And a folder that is allowed with
-        # all that is in it may be read with and without a slash.
+        # A wildcard `?` may be meant as the start of a query. A folder that is allowed with its
+        # contents may be read with and without a slash.
         patterns = [*self._patterns, *(one[:-2] for one in self._patterns if one.endswith("/*"))]
         several = list(patterns)
         for one in patterns:
             rewritten = (*_rewritten([one], _uris), *_rewritten([one], _uris, query=""))
-            # With a wildcard for its scheme, an authority may have been taken for a path.
+            # With a wildcard as its scheme, an authority may have been taken for a path.
             located = _PATTERN_START.match(one)
             several += [each for each in rewritten if not located or _PATTERN_START.match(each)]
         return _authority_matcher(several)
@@ -289,23 +294,25 @@ class Patterns:
 _Match: TypeAlias = Callable[[str], bool]
 _GLOB: Final = re.compile(r"\*+|\?|\[!?\]?[^\]]*\]")
 _SPECIAL: Final = re.compile(r"[*?\[]")
-_FIRST: Final = 0x100000  # of the private characters that replace wildcards
+# The first of the private characters that replace wildcards while a pattern is rewritten.
+_FIRST: Final = 0x100000
 
 
 def _matcher(patterns: Iterable[str], flags: int = 0) -> _Match:
+    # Sorted, because the order of a set of strings differs between processes.
     chosen = sorted(set(patterns))
     match = re.compile("|".join(map(translate, chosen)), flags).match
     return lambda text: match(text) is not None
 
 
 def _loose_matcher(patterns: list[str]) -> _Match:
-    """Return a matcher in any case, also where a character has several in the other case."""
+    """Return a matcher that ignores case, also for characters with several other cases."""
     match = _matcher([*patterns, *_rewritten(patterns, _caseless)], re.IGNORECASE)
     return lambda text: match(text) or (not text.isascii() and match(text.casefold()))
 
 
 def _authority_matcher(patterns: Iterable[str]) -> _Match:
-    """Return a matcher in which what stands for a part of an authority matches no path.
+    """Return a matcher in which a wildcard in the authority does not match a path.
 
     The end of the authority is marked in the pattern and in the text. Each has one mark, so that a
     wildcard before it cannot match more than a part of the authority.
@@ -338,7 +345,10 @@ _PATTERN_START: Final = re.compile(r"[^/:#]*://(?:(?!\[\?\])[^/#\\])*")
 def _rewritten(
     patterns: Iterable[str], rewrite: Callable[[str], Iterable[str]], query: str = "?"
 ) -> Iterator[str]:
-    """Yield patterns with their literal parts rewritten; `query` is the wildcard besides `*`."""
+    """Yield patterns with rewritten literal parts.
+
+    Wildcards are kept; `query` is the single-character wildcard, or empty if `?` is literal.
+    """
     for pattern in patterns:
         wildcards: list[str] = []
 

@@ -1,7 +1,7 @@
 """Unicode normalisation in linear time.
 
-Normalisation sorts combining marks that follow each other, which takes time in the square of their
-number. Real text has a few of them in a row; Unicode Annex 15 (Stream-Safe Text Format) allows 30.
+Normalisation sorts consecutive combining marks, which takes quadratic time in their number. Real
+text has a few in a row; Unicode Annex 15 (Stream-Safe Text Format) allows 30.
 """
 
 import unicodedata
@@ -10,13 +10,13 @@ from typing import Final
 
 __all__ = ["nfkc", "without_long_mark_runs"]
 
-MOST_MARKS: Final = 30  # in a row
-# These are no marks themselves, but decompose into marks only.
+MOST_MARKS: Final = 30  # consecutive marks
+# Not marks themselves, but they decompose into marks only.
 _BECOME_MARKS: Final = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
 
 
 def nfkc(text: str) -> str | None:
-    """Return the compatibility form of a text; None if it has too many marks in a row."""
+    """Return the compatibility form of a text; None if it has too many consecutive marks."""
     if text.isascii():
         return text
     if len(text) > MOST_MARKS and not all(_kept(text)):
@@ -25,7 +25,7 @@ def nfkc(text: str) -> str | None:
 
 
 def without_long_mark_runs(text: str) -> str:
-    """Return a text without the marks that are too many in a row."""
+    """Return a text without the marks beyond the limit of consecutive ones."""
     if text.isascii() or len(text) <= MOST_MARKS:
         return text
     return "".join(compress(text, _kept(text)))

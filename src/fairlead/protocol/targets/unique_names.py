@@ -1,10 +1,10 @@
-"""Names for the tools and prompts of many servers: short, plain, stable and all different.
+"""Unique names for the tools and prompts of many servers: short, plain and stable.
 
-There are two policies. `assign_names` is for models: of several that want a name, one keeps it.
-`merge_names` is for a gateway, whose servers do not trust each other: none of them keeps it.
+There are two policies. `assign_names` is for models: of several items with the same name, one keeps
+it. `merge_names` is for a gateway, whose servers do not trust each other: none keeps it.
 
-Nobody takes such a name apart again: a server and a tool of its may both have the character that
-joins them. Whose tool it is stands in the table that gave the name.
+A name is never split again, because the names of servers and tools may contain the separator. The
+table that assigned the name has the server.
 """
 
 import hashlib
@@ -24,7 +24,8 @@ __all__ = [
 ]
 
 MAX_NAME: Final = 64  # characters, which all model providers accept
-_TAIL: Final = 8  # hexadecimal digits of a hash, to begin with
+_TAIL: Final = 8  # hexadecimal digits of the first hash
+# Hexadecimal digits of the longest hash, which leave half of the name readable.
 _LONGEST_TAIL: Final = 32
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -37,7 +38,7 @@ Pair = tuple[str, str]  # a server, and its own name for a tool or prompt
 def tool_names(server: str, tools: Iterable[str]) -> list[str]:
     """Return `mcp_<server>_<tool>` for each tool: letters, digits, `_` and `-`, at most 64.
 
-    A tool that repeats its server's name says it once.
+    If the name of a tool starts with that of its server, the prefix is not repeated.
     """
     own = _plain(server)
     start, lower, length = f"mcp_{own}_", own.lower(), len(own)
@@ -54,11 +55,11 @@ def tool_names(server: str, tools: Iterable[str]) -> list[str]:
 def assign_names(
     wanted: Mapping[str, Iterable[Pair]], taken: Container[str] = ()
 ) -> dict[Pair, str]:
-    """Return a name of its own for each tool that wants one, whatever order they were found in.
+    """Return a unique name for each tool, independent of the order in which they were found.
 
-    Of several that want the same, the one that needed no change keeps it; the others get a tail
-    made from what they are really called. No tail makes a name that is `taken`: a server could
-    guess it, and answer in another's place.
+    Of several tools that want the same name, the one that needed no change keeps it; the others get
+    a hash of their real names as a suffix. A suffixed name never equals a `taken` one: a server
+    could predict it and receive the calls of another server.
     """
     names: dict[Pair, str] = {}
     given: set[str] = set()
@@ -84,17 +85,18 @@ def _precedence(pair: Pair) -> tuple[bool, Pair]:
 def merge_names(pairs: Iterable[Pair]) -> dict[Pair, str]:
     """Return `<server>_<name>` for each pair, at most 64 characters, all different.
 
-    A name that is too long ends in a hash of what it stands for, and so do all that would be the
-    same: if one of them kept the short name, a server could choose the name of a tool so that it
-    gets the calls meant for another's. The order of the pairs does not matter.
+    A name that is too long ends in a hash of the pair, and so do all names that would be equal: if
+    one of them kept the short name, a server could choose the name of a tool to receive the calls
+    of another server. The order of the pairs does not matter.
     """
     names = {pair: full_name(*pair) for pair in pairs}
     tails = dict.fromkeys(names, 0)
     again = [pair for pair, name in names.items() if len(name) > MAX_NAME] or _rivals(names)
     while again:
         for pair in again:
-            # A tail that was foreseen, and taken as a name, is followed by a longer one.
+            # A suffix that was predicted, and used as a name, is replaced by a longer one.
             tails[pair] = min(tails[pair] * 2 or _TAIL, _LONGEST_TAIL)
+            # With the length of the server's name, so that no two pairs give the same text.
             text = f"{len(pair[0])} {pair[0]}{pair[1]}"
             names[pair] = _with_tail(full_name(*pair), text, tails[pair])
         again = _rivals(names)
@@ -102,18 +104,18 @@ def merge_names(pairs: Iterable[Pair]) -> dict[Pair, str]:
 
 
 def full_name(server: str, name: str) -> str:
-    """Return what a merged name is made from, however long, and if others have it too."""
+    """Return the text of a merged name before it is shortened or made unique."""
     return f"{_plain_server(server)}_{name}"
 
 
 def may_belong_to(server: str, merged: str) -> bool:
-    """Return True if something of a server could have this name; so could that of another one."""
+    """Return True if an item of this server could have this name; others may have it, too."""
     whole = full_name(server, "")
     return merged.startswith(whole[: MAX_NAME - _LONGEST_TAIL - 1])
 
 
 def _rivals(names: dict[Pair, str]) -> list[Pair]:
-    """Return all that share their name with another."""
+    """Return all pairs that share their name with another one."""
     if len(set(names.values())) == len(names):
         return []
     by_name: dict[str, list[Pair]] = {}
@@ -123,7 +125,8 @@ def _rivals(names: dict[Pair, str]) -> list[Pair]:
 
 
 def _plain(text: str) -> str:
-    if not (text.isascii() and text.isidentifier()):  # most are, and asking is cheap
+    # A cheap test that is true for most names.
+    if not (text.isascii() and text.isidentifier()):
         text = _OTHERS.sub("_", text)
     return text.strip("_") or "_"
 
@@ -132,6 +135,6 @@ _plain_server = lru_cache(maxsize=1024)(_plain)
 
 
 def _with_tail(name: str, text: str, digits: int = _TAIL) -> str:
-    """Return a name with the hash of a text at its end, and not too long."""
+    """Return a name of limited length that ends with the hash of a text."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{name[: MAX_NAME - digits - 1]}_{digest[:digits]}"

@@ -1,7 +1,7 @@
-"""Spellings of URIs that servers may take for the same.
+"""Spellings of URIs that servers may treat as equal.
 
-A server may decode `%65tc`, resolve `x/../etc`, fold Unicode forms, or do none of it, in any order.
-Each result is a form of the URI.
+A server may decode `%65tc`, resolve `x/../etc`, fold Unicode forms, or do none of this, in any
+order. Each result is a form of the URI.
 """
 
 import re
@@ -15,8 +15,8 @@ from .url_hosts import host_forms, place_forms, plain_port, without_final_dot
 
 __all__ = ["is_plain_uri", "normalize_uri", "uri_forms"]
 
-_ROUNDS: Final = 8  # of decoding, after which a text is unclear
-_CACHED: Final = 256  # characters of a URI whose forms are remembered
+_ROUNDS: Final = 8  # rounds of decoding, after which a text is unclear
+_CACHED: Final = 256  # characters of a URI whose forms are cached
 
 _PARTS: Final = re.compile(
     r"([A-Za-z][A-Za-z0-9+.-]*:)?(//[^/?#]*)?([^?#]*)(\?[^#]*)?(#.*)?", re.DOTALL
@@ -24,7 +24,7 @@ _PARTS: Final = re.compile(
 _START: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?")
 _SEGMENT: Final = r"""[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+(?:\.+[\w~!$&'()*+,;=:@{}|^"<>`\[\]-]+)*"""
 _FILE_SEGMENT: Final = _SEGMENT.replace("$", "").replace("|", "")
-# A URI that has one form only: nothing to decode, resolve, lower, complete or leave out.
+# A URI with a single form: nothing to decode, resolve, lower, complete or remove.
 _PLAIN_URI: Final = re.compile(
     rf"file://(?:/{_FILE_SEGMENT})*"
     rf"|(?:https?|wss?|ftp)://(?!xn--|[^/]*\.xn--)(?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*"
@@ -43,23 +43,23 @@ _DRIVE: Final = re.compile(r"(file:[/\\]*[a-z])\|(?=[/\\?#]|\Z)", re.IGNORECASE)
 _DRIVE_HOST: Final = re.compile(r"[A-Za-z][:|]")
 _DEVICE: Final = re.compile(r"file:[/\\]+(?:[?.]|\?\?)[/\\]+(?:unc[/\\]+)?", re.IGNORECASE)
 _STREAM: Final = re.compile(r":[^/\\:]*:\$\w+")
-# Characters that URL parsers drop: blanks and controls around a URL, tabs and line ends inside.
+# Characters that URL parsers drop: spaces and controls around a URL, tabs and line ends inside.
 _CONTROLS: Final = re.compile(r"\A[\x00- ]+|(?<![\x00- ])[\x00- ]+\Z|[\t\n\r]")
 _NESTED_PERCENT: Final = re.compile(r"%(?:25)+(?=[0-9A-Fa-f]{2})")
 
 
 def is_plain_uri(uri: str) -> bool:
-    """Return True if a URI has one form only."""
+    """Return True if a URI has a single form."""
     return _PLAIN_URI.fullmatch(uri) is not None
 
 
 def normalize_uri(uri: str) -> str:
-    """Return the one form of all URIs that servers may take for the same.
+    """Return the common form of all URIs that servers may treat as equal.
 
-    Escapes are decoded, also those that are escaped again; `..`, `.`, doubled and back slashes are
-    resolved; scheme and host are in lower case, without user, default port and a local host of
-    `file:`; names are folded as by `normalize_name`. Query and fragment stay. A URI that is too
-    long, or escaped too often, is returned as it is.
+    Escapes are decoded, also nested ones; `..`, `.`, double slashes and backslashes are resolved;
+    scheme and host are in lower case, without user, default port and a local host of `file:`; names
+    are folded as by `normalize_name`. Query and fragment stay. A URI that is too long, or escaped
+    too often, is returned unchanged.
     """
     if len(uri) <= _CACHED:
         return _normal_uri(uri)
@@ -67,7 +67,7 @@ def normalize_uri(uri: str) -> str:
 
 
 def uri_forms(uri: str) -> tuple[str, ...] | None:
-    """Return the readings of a URI, the URI as it is first; None if there are too many."""
+    """Return the readings of a URI, the URI as sent first; None if there are too many."""
     return _short_uri_forms(uri) if len(uri) <= _CACHED else _all_forms(uri)
 
 
@@ -92,6 +92,8 @@ def _read_normal(uri: str) -> str | None:
     if _PLAIN_URI.fullmatch(uri):
         return uri
     text = uri
+    # Decoding can reveal further escapes and segments, so the steps are repeated until nothing
+    # changes.
     for _ in range(_ROUNDS):
         before = text
         text = _windows(_folded(_decoded(text)).replace("\\", "/"))
@@ -117,6 +119,7 @@ def _read_forms(uri: str) -> tuple[str, ...] | None:
     forms, left = {uri: None}, TARGET_FORMS.value
     queue, seen = [uri], {uri}
     for text in queue:
+        # Each reading costs a minimum, so that many short ones reach the limit, too.
         left -= max(len(text), _CACHED)
         if left < 0:
             TARGET_FORMS.hit()
@@ -137,8 +140,9 @@ def _read_forms(uri: str) -> tuple[str, ...] | None:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield what one step of reading makes of a URI; some servers take the step, some do not."""
-    yield text  # with its scheme and host in their normal form
+    """Yield the results of single steps of reading a URI, each of which only some servers take."""
+    # With scheme and host in their normal form.
+    yield text
     if "%" in text:
         yield _decoded(text, once=True)
         yield _decoded(text)
@@ -155,7 +159,8 @@ def _readings(text: str) -> Iterator[str]:
     if folded != visible:
         yield folded
     if "\x00" in text:
-        yield text[: text.index("\x00")]  # where a text ends in C
+        # A server in C ends the text at the first NUL.
+        yield text[: text.index("\x00")]
     windows = _windows(text)
     if windows != text:
         yield windows
@@ -168,13 +173,15 @@ def _readings(text: str) -> Iterator[str]:
         if mark in text:
             before, _, behind = text.partition(mark)
             yield before
-            if "/" in behind:  # a server that knows no queries takes it for a part of the path
+            # A server without queries treats the query as a part of the path.
+            if "/" in behind:
                 yield _resolved(text, collapse=True, whole=True)
 
 
 def _decoded(text: str, *, once: bool = False) -> str:
-    """Decode escapes, and escapes of their percent signs unless `once` is set."""
-    from urllib.parse import unquote  # slow to load, and most servers need none
+    """Decode escapes, and escapes of percent signs unless `once` is set."""
+    # Imported here: the module is slow to load, and most servers do not need it.
+    from urllib.parse import unquote
 
     if "%" not in text:
         return text
@@ -186,7 +193,7 @@ def _visible(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """Fold characters, and leave out dots and spaces where Windows does: behind a name."""
+    """Fold characters, and remove dots and spaces after a name as Windows does."""
     folded = _visible(text)
     if " " not in folded and "." not in folded:
         return folded
@@ -198,18 +205,21 @@ def _folded(text: str) -> str:
 
 def _trimmed(segment: str) -> str:
     trimmed = segment.rstrip(". ")
-    return trimmed or segment.replace(" ", "")  # `..` with spaces is still one
+    return trimmed or segment.replace(" ", "")  # `..` with spaces still means the parent
 
 
 def _windows(text: str) -> str:
-    """Return a file without what Windows reads as another spelling of its path."""
+    """Return a file URI without the parts that Windows treats as another spelling of its path."""
     if text[:5].lower() != "file:":
         return text
     return _STREAM.sub("", _DRIVE.sub(r"\1:", _DEVICE.sub("file:///", text)))
 
 
 def _split(text: str, *, whole: bool = False) -> tuple[str, str, str]:
-    """Split a URI in what comes before its path, the path, and what comes behind."""
+    """Split a URI into the text before its path, the path, and the text after it.
+
+    With `whole`, query and fragment belong to the path.
+    """
     if whole:
         found = _START.match(text)
         end = 0 if found is None else found.end()
@@ -220,7 +230,7 @@ def _split(text: str, *, whole: bool = False) -> tuple[str, str, str]:
 
 
 def _resolved(text: str, *, collapse: bool, whole: bool = False) -> str:
-    """Resolve `.` and `..`; with `collapse`, an empty segment is none, as on a file system."""
+    """Resolve `.` and `..`; with `collapse`, remove empty segments as a file system does."""
     start, path, rest = _split(text, whole=whole)
     if "./" not in path and "/." not in path and "//" not in path and path not in (".", ".."):
         return text
@@ -239,7 +249,7 @@ def _resolved(text: str, *, collapse: bool, whole: bool = False) -> str:
 def _located(text: str) -> tuple[str, ...]:
     """Return a URI with scheme and host in their normal forms, the usual one first.
 
-    Of `file:`, these are all that may be meant. A host that is malformed gives none.
+    For `file:`, these are all possible meanings. A malformed host gives none.
     """
     found = _PARTS.match(text)
     assert found is not None  # the pattern matches any text
@@ -251,7 +261,8 @@ def _located(text: str) -> tuple[str, ...]:
         return (scheme + path + rest,)
     given = (authority or "//")[2:]
     host = given.rpartition("@")[2]
-    if _PLAIN_HOST.fullmatch(host):  # else a part of the path may be in it, as yet in escapes
+    # Other hosts may contain a part of the path, still escaped.
+    if _PLAIN_HOST.fullmatch(host):
         host = _host(host.lower())
     # The user may contain a part of the path as well.
     kept = (f"{scheme}//{given}{path}{rest}",) if _may_hide_a_path(given) else ()
@@ -263,17 +274,18 @@ def _located(text: str) -> tuple[str, ...]:
         return here, *kept
     if _DRIVE_HOST.fullmatch(given):
         kept = (f"file:///{given[0]}:{path}{rest}",)
-    # Many servers ignore the host of a file, or take it for the first folder.
+    # Many servers ignore the host of a file, or treat it as the first folder.
     return f"file://{host}{path}{rest}", here, f"file:///{host}{path}{rest}", *kept
 
 
 def _located_at_host(scheme: str, behind: str) -> tuple[str, ...]:
-    """Return the forms of a URI whose scheme always has a host, behind any number of slashes."""
+    """Return the forms of a URI whose scheme always has a host, after any number of slashes."""
     found = _PARTS.match("//" + behind.lstrip("/\\"))
     assert found is not None  # the pattern matches any text
     given, rest = found[2][2:], (found[3] or "/") + (found[4] or "") + (found[5] or "")
     place = given.rpartition("@")[2]
-    if "\\" in place or _decoded(place) != place:  # another reading of it has no such host
+    # Another reading of this text has another host.
+    if "\\" in place or _decoded(place) != place:
         places: tuple[str, ...] | None = (place,)
     else:
         places = place_forms(place, _PORTS[scheme])

@@ -1,7 +1,7 @@
-"""The host and port of a URL, in the forms that servers resolve to the same place.
+"""Host and port of a URL, in the forms that servers resolve to the same address.
 
 A host has several spellings: `127.1` and `2130706433` are IPv4 addresses, an IPv6 address may be
-written in full, a name may be in Unicode or in ASCII (`xn--`). This is pure: no name is looked up.
+written in full, a name may be in Unicode or in ASCII (`xn--`). No name is looked up in the DNS.
 """
 
 import re
@@ -12,9 +12,11 @@ from typing import Final
 __all__ = ["host_forms", "place_forms", "plain_port", "without_final_dot"]
 
 _PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
-_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")  # in the WHATWG URL Standard
-_DOTS: Final = str.maketrans("\u3002\uff0e\uff61", "...")  # ideographic, full- and half-width
-_WILDCARD: Final = re.compile("[\U00100000-\U0010ffff]")  # stands for a wildcard of a pattern
+# according to the WHATWG URL Standard
+_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
+# ideographic, full-width and half-width dots
+_DOTS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
+_WILDCARD: Final = re.compile("[\U00100000-\U0010ffff]")  # replaces a wildcard of a pattern
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _DEVIATING: Final = re.compile("[\xdf\u03c2]")  # `ss` and another sigma in IDNA 2003 only
 _LABEL: Final = 63  # characters, as in the DNS
@@ -30,6 +32,7 @@ def place_forms(place: str, default_port: str) -> tuple[str, ...] | None:
     if _WILDCARD.search(place):
         return (without_final_dot(found[1]) + plain_port(found[2], default_port),)
     port = plain_port(found[2], default_port)
+    # The length is checked first, because `int` raises for thousands of digits.
     if len(port) > len(":65535") or int(port[1:] or "0") > _HIGHEST_PORT:
         return None
     hosts = host_forms(found[1])
@@ -37,13 +40,13 @@ def place_forms(place: str, default_port: str) -> tuple[str, ...] | None:
 
 
 def plain_port(digits: str | None, default: str = "") -> str:
-    """Return a port with its colon and without zeros before it; the default one is left out."""
+    """Return a port with its colon and without leading zeros; empty for the default port."""
     number = digits and (digits.lstrip("0") or "0")
     return f":{number}" if number and number != default else ""
 
 
 def without_final_dot(host: str) -> str:
-    """Return a host without the dot of a full name; two dots may be a step back in a path."""
+    """Return a host without the dot of a full name; two dots may mean a parent folder."""
     return host[:-1] if host.endswith(".") and not host.endswith("..") else host
 
 
@@ -56,7 +59,7 @@ def host_forms(host: str) -> tuple[str, ...] | None:
     labels = without_final_dot(host.translate(_DOTS)).split(".")
     several = [_label_forms(label) for label in labels]
     found: dict[str, None] = {}
-    # The first form of each label, then the second ...: not their product, which may be large.
+    # The first form of each label, then the second, and so on: the product of all may be large.
     for number in range(max(map(len, several))):
         name = ".".join(forms[min(number, len(forms) - 1)] for forms in several if forms)
         found.update(dict.fromkeys(_named(name)))
@@ -66,13 +69,13 @@ def host_forms(host: str) -> tuple[str, ...] | None:
 
 
 def _named(name: str) -> Iterator[str]:
-    """Yield a name, or the addresses that it is a number for; an empty text if it is malformed."""
+    """Yield a name, or the addresses that it means as a number; an empty text if malformed."""
     name = without_final_dot(name)
     if not _NUMBER.fullmatch(name.rpartition(".")[2]):
         yield name
         return
     parts = name.split(".")
-    # A zero before a number makes it octal for some servers, and means nothing to others.
+    # For some servers a leading zero makes a number octal; others ignore it.
     for octal in (True, False) if any(part.startswith("0") for part in parts) else (True,):
         address = _ipv4(parts, octal=octal)
         if address or octal:
@@ -80,7 +83,7 @@ def _named(name: str) -> Iterator[str]:
 
 
 def _ipv4(parts: list[str], *, octal: bool) -> str:
-    """Read an IPv4 address of one to four numbers, as `inet_aton` does."""
+    """Return the IPv4 address of one to four numbers, read like `inet_aton`; empty if malformed."""
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 64 for part in parts):
         return ""
     try:
@@ -101,7 +104,8 @@ def _number(text: str, *, octal: bool) -> int:
 
 
 def _ipv6_forms(text: str) -> tuple[str, ...] | None:
-    from ipaddress import IPv6Address  # few URIs need it
+    # Imported here, because few URIs need it.
+    from ipaddress import IPv6Address
 
     try:
         address = IPv6Address(text.partition("%")[0])
@@ -115,7 +119,7 @@ def _ipv6_forms(text: str) -> tuple[str, ...] | None:
 
 
 def _label_forms(label: str) -> tuple[str, ...]:
-    """Return a label of a name in ASCII and Unicode, by IDNA 2003 first; nothing if malformed."""
+    """Return a label in ASCII and Unicode, by IDNA 2003 first; empty if malformed."""
     if label.isascii() and not label.startswith("xn--"):
         return (label,)
     if len(label) > _LABEL:

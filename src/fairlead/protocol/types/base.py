@@ -1,7 +1,7 @@
-"""What the shapes of all features share, and how they are read.
+"""Types that all features share, and decoding of values from peers.
 
-A value that a peer sent is read with `decode`, a list of them with `decode_items`: decoders are
-built when a type is first read, and one bad item never loses the others.
+`decode` reads a value of a peer and `decode_items` a list of them. Decoders are built on first use,
+and one invalid item does not affect the others.
 """
 
 import types
@@ -27,23 +27,23 @@ __all__ = [
     "encode",
 ]
 
-# In the schema of a tool's argument: the HTTP header that repeats its value.
+# Member in the schema of a tool's argument that names the HTTP header for its value.
 HEADER_ANNOTATION: Final = "x-mcp-header"
 
 T = TypeVar("T")
 
 
 class Icon(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A picture that a host may show next to a name."""
+    """Picture that a host may display next to a name."""
 
     src: str
     mime_type: str | UnsetType = UNSET
     sizes: list[str] | UnsetType = UNSET  # "48x48", or "any"
-    theme: str | UnsetType = UNSET  # "light" or "dark"; a hint, so other words are let through
+    theme: str | UnsetType = UNSET  # "light" or "dark"; a hint, so other values are accepted
 
 
 class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Hints on whom a piece of content is for, and how much it matters."""
+    """Hints on the audience of a piece of content, and on its importance."""
 
     audience: list[str] | UnsetType = UNSET  # of "user" and "assistant"
     priority: int | float | UnsetType = UNSET  # from 0 to 1
@@ -51,16 +51,16 @@ class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CacheableResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A result that, in the stateless revisions, says how long and for whom it may be kept."""
+    """Result with a time to live and a cache scope, in the stateless revisions."""
 
     ttl_ms: int | UnsetType = UNSET
-    cache_scope: str | UnsetType = UNSET  # "public" or "private"; read anything else as private
+    cache_scope: str | UnsetType = UNSET  # "public" or "private"; treat other values as private
     result_type: str | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
 class BadItem(Struct, frozen=True):
-    """An item of a list that could not be read, and why."""
+    """Item of a list that could not be decoded, with the reason."""
 
     index: int
     reason: str
@@ -68,31 +68,32 @@ class BadItem(Struct, frozen=True):
 
 
 def decoder(type_: type[T]) -> Decoder[T]:
-    """The decoder for a type, built on first use."""
-    key: Any = type_  # mypy does not believe that a `type[T]` can be hashed
+    """Return the decoder for a type, built on first use."""
+    key: Any = type_  # mypy does not accept a `type[T]` as hashable
     return _decoder(key)
 
 
 def decode(raw: Raw | bytes, type_: type[T]) -> T:
-    """Read a value that a peer sent.
+    """Decode a value from a peer.
 
-    Many peers write `null` for an optional member that they should leave out; where the member
-    could not be null, that is read as absent. Only values that do not fit at first pay for this.
+    Many peers write `null` for an optional member that they should leave out. If the member cannot
+    be null, this is read as absent. Only values that fail to decode at first are examined for it.
 
     Raises:
-        msgspec.DecodeError: the bytes are no JSON, or (`ValidationError`) not of that type.
+        msgspec.DecodeError: The bytes are not JSON, or (`ValidationError`) not of that type.
     """
     try:
         try:
             return decoder(type_).decode(raw)
         except msgspec.ValidationError as misfit:
             return _mend(raw, type_, misfit)
-    except (UnicodeDecodeError, RecursionError) as exc:  # both can hide in what came as `Raw`
+    # Invalid UTF-8 and too deep nesting inside a `Raw` are found only when it is decoded.
+    except (UnicodeDecodeError, RecursionError) as exc:
         raise msgspec.DecodeError(str(exc)) from exc
 
 
 def decode_items(items: Iterable[Raw], type_: type[T]) -> tuple[list[T], list[BadItem]]:
-    """Read a peer's list item by item: those that could be read, and those that could not."""
+    """Decode a list of a peer item by item, and return the valid and the invalid items."""
     good: list[T] = []
     bad: list[BadItem] = []
     for index, item in enumerate(items):
@@ -104,7 +105,7 @@ def decode_items(items: Iterable[Raw], type_: type[T]) -> tuple[list[T], list[Ba
 
 
 def encode(value: Any) -> Raw:
-    """A value as bytes, for the members that are kept as `Raw`."""
+    """Encode a value for a member that is kept as `Raw`."""
     return Raw(to_json(value))
 
 
@@ -120,11 +121,13 @@ def _mend(raw: Raw | bytes, type_: type[T], misfit: msgspec.ValidationError) -> 
     try:
         return decoder(type_).decode(mended)
     except msgspec.ValidationError:
-        raise misfit from None  # it speaks of what the peer wrote, not of what we made of it
+        # The first error describes the text of the peer; the second one would describe the changed
+        # text.
+        raise misfit from None
 
 
 def _without_nulls(raw: Raw | bytes, type_: Any) -> Raw | bytes:
-    """The same JSON without nulls where an optional member cannot be null; `raw` if it has none."""
+    """Return the JSON without nulls of members that cannot be null; `raw` if it has none."""
     options = get_args(type_) if isinstance(type_, types.UnionType) else (type_,)
     structs = [
         option for option in options if isinstance(option, type) and issubclass(option, Struct)

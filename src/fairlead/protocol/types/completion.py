@@ -19,7 +19,7 @@ __all__ = [
 class PromptReference(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="ref/prompt"
 ):
-    """Names the prompt whose argument is being filled in."""
+    """Reference to the prompt whose argument is being completed."""
 
     name: str
     title: str | UnsetType = UNSET
@@ -28,7 +28,7 @@ class PromptReference(
 class ResourceReference(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="ref/resource"
 ):
-    """Names the URI template whose blank is being filled in."""
+    """Reference to the URI template whose variable is being completed."""
 
     uri: str
 
@@ -37,20 +37,20 @@ Reference: TypeAlias = PromptReference | ResourceReference
 
 
 class CompletionArgument(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The argument at the cursor, and what has been typed so far."""
+    """Argument at the cursor, with the text typed so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The arguments that are already filled in (from 2025-06-18)."""
+    """Arguments that are already filled in (from 2025-06-18)."""
 
     arguments: dict[str, str] | UnsetType = UNSET
 
 
 class CompleteParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Asks for suggestions for one argument."""
+    """Params of a request for suggestions for one argument."""
 
     ref: Reference
     argument: CompletionArgument
@@ -67,7 +67,7 @@ class Completion(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CompleteResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a server suggests."""
+    """Result with the suggestions of a server."""
 
     completion: Completion
     result_type: str | UnsetType = UNSET

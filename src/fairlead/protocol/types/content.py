@@ -1,7 +1,7 @@
-"""The blocks that messages and tool results are made of.
+"""Content blocks of messages and tool results.
 
-Lists of blocks are carried as `list[Raw]` and read one at a time with `decode_content`, so that a
-kind of block from a later revision passes through instead of spoiling its neighbours.
+Lists of blocks are kept as `list[Raw]` and decoded one at a time with `decode_content`, so that a
+type of a later revision is preserved and does not affect other blocks.
 """
 
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class TextContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="text"):
-    """Text."""
+    """Text block."""
 
     text: str
     annotations: Annotations | UnsetType = UNSET
@@ -38,7 +38,7 @@ class TextContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="
 class ImageContent(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="image"
 ):
-    """A picture; `data` is base64."""
+    """Image block; `data` is base64."""
 
     data: str
     mime_type: str
@@ -49,7 +49,7 @@ class ImageContent(
 class AudioContent(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="audio"
 ):
-    """Sound (from 2025-03-26); `data` is base64."""
+    """Audio block (from 2025-03-26); `data` is base64."""
 
     data: str
     mime_type: str
@@ -60,7 +60,7 @@ class AudioContent(
 class ResourceLink(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="resource_link"
 ):
-    """Points to a resource that can be read later (from 2025-06-18); it need not be in any list."""
+    """Link to a resource that can be read later (from 2025-06-18), listed or not."""
 
     uri: str
     name: str
@@ -74,7 +74,7 @@ class ResourceLink(
 
 
 class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a resource holds: `text`, or `blob` in base64, never both."""
+    """Contents of a resource: `text`, or `blob` in base64, never both."""
 
     uri: str
     mime_type: str | UnsetType = UNSET
@@ -86,7 +86,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
 class EmbeddedResource(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="resource"
 ):
-    """A resource with its contents, inline."""
+    """Resource with its contents inline."""
 
     resource: ResourceContents
     annotations: Annotations | UnsetType = UNSET
@@ -96,7 +96,7 @@ class EmbeddedResource(
 class ToolUseContent(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_use"
 ):
-    """A model's wish to call a tool, in sampling (from 2025-11-25)."""
+    """Call of a tool that a model requests, in sampling (from 2025-11-25)."""
 
     id: str
     name: str
@@ -107,7 +107,7 @@ class ToolUseContent(
 class ToolResultContent(
     Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_result"
 ):
-    """What came of a tool that a model wished to call, in sampling (from 2025-11-25)."""
+    """Result of a tool that a model called, in sampling (from 2025-11-25)."""
 
     tool_use_id: str
     content: list[Raw]
@@ -117,7 +117,7 @@ class ToolResultContent(
 
 
 class UnknownContent(Struct, frozen=True, kw_only=True):
-    """A block we cannot read, and why. To pass it on, send `raw`."""
+    """Block that cannot be decoded, with the reason. To forward it, send `raw`."""
 
     raw: Raw
     type: str | None
@@ -136,7 +136,7 @@ ContentBlock: TypeAlias = (
 
 
 def decode_content(raw: Raw) -> ContentBlock | UnknownContent:
-    """Read one block; of an unknown kind, or broken, it comes back as it is."""
+    """Decode one block; an unknown type or an invalid block is returned as `UnknownContent`."""
     try:
         block: ContentBlock = decode(raw, _CONTENT_BLOCK)
     except msgspec.DecodeError as exc:
@@ -148,4 +148,4 @@ class _Typed(Struct):
     type: str | None = None
 
 
-_CONTENT_BLOCK: Any = ContentBlock  # a union is no `type[T]` to a type checker
+_CONTENT_BLOCK: Any = ContentBlock  # type checkers do not accept a union as `type[T]`

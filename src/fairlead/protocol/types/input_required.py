@@ -1,4 +1,4 @@
-"""Input: how a stateless server asks back before it can finish a request."""
+"""Input requests of a stateless server, sent before it can complete a request."""
 
 from typing import Literal, TypeAlias
 
@@ -6,21 +6,21 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 __all__ = ["InputRequest", "InputRequests", "InputRequiredResult"]
 
-# Keyed by names that the server chose; answers come back under the same ones.
+# Keyed by names that the server chose; the client returns its responses under the same names.
 InputRequests: TypeAlias = dict[str, Raw]  # each an InputRequest
 
 
 class InputRequest(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One question: sampling, elicitation or roots, as the request would be but without an id."""
+    """One request for sampling, elicitation or roots, in the form of the request without an id."""
 
     method: str
     params: Raw | UnsetType = UNSET
 
 
 class InputRequiredResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Asks the client to answer and to send the request again, with the state exactly as given.
+    """Result that asks the client for input and for a retry with the unchanged state.
 
-    At least one of `input_requests` and `request_state` is there; state alone means: try again.
+    At least one of `input_requests` and `request_state` is present; state alone means: retry.
     """
 
     result_type: Literal["input_required"] = "input_required"

@@ -1,4 +1,4 @@
-"""Prompts: messages that a server prepares and a user picks."""
+"""Prompts: messages that a server prepares and a user selects."""
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -8,7 +8,7 @@ __all__ = ["Prompt", "PromptArgument"]
 
 
 class PromptArgument(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A blank that a prompt wants filled in."""
+    """Argument of a prompt."""
 
     name: str
     title: str | UnsetType = UNSET
@@ -17,7 +17,7 @@ class PromptArgument(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Prompt(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A prompt that a server offers."""
+    """Prompt that a server offers."""
 
     name: str
     title: str | UnsetType = UNSET

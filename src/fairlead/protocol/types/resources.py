@@ -1,4 +1,4 @@
-"""Resources: what a server lets a host read."""
+"""Resources: data of a server that a host can read."""
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -8,21 +8,21 @@ __all__ = ["Resource", "ResourceTemplate"]
 
 
 class Resource(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something that can be read by its URI."""
+    """Resource that can be read by its URI."""
 
     uri: str
     name: str
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
     mime_type: str | UnsetType = UNSET
-    size: int | UnsetType = UNSET  # in bytes, before any encoding
+    size: int | UnsetType = UNSET  # bytes, before any encoding
     annotations: Annotations | UnsetType = UNSET
     icons: list[Icon] | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
 class ResourceTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A family of resources, by a URI with blanks (RFC 6570)."""
+    """Family of resources, described by a URI template (RFC 6570)."""
 
     uri_template: str
     name: str

@@ -1,4 +1,4 @@
-"""Tools: what a server can do for a model."""
+"""Tools: functions of a server that a model can call."""
 
 from typing import Literal, TypeAlias
 
@@ -12,26 +12,26 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 
 class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a server claims about a tool (from 2025-03-26): trust it as you trust the server."""
+    """Claims of a server about a tool (from 2025-03-26); trust them as you trust the server."""
 
     title: str | UnsetType = UNSET
-    read_only_hint: bool | UnsetType = UNSET  # absent: may change things
-    destructive_hint: bool | UnsetType = UNSET  # absent: may destroy things
-    idempotent_hint: bool | UnsetType = UNSET  # absent: calling it twice may matter
-    open_world_hint: bool | UnsetType = UNSET  # absent: may reach beyond the server
+    read_only_hint: bool | UnsetType = UNSET  # absent: the tool may change data
+    destructive_hint: bool | UnsetType = UNSET  # absent: the tool may destroy data
+    idempotent_hint: bool | UnsetType = UNSET  # absent: a second call may have another effect
+    open_world_hint: bool | UnsetType = UNSET  # absent: the tool may reach other systems
 
 
 class ToolExecution(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a tool may be called (2025-11-25); without `task_support` it is not run as a task."""
+    """Ways to call a tool (2025-11-25); without `task_support` it does not run as a task."""
 
     task_support: TaskSupport | UnsetType = UNSET
 
 
 class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something a server can do for a model."""
+    """Function of a server that a model can call."""
 
     name: str
-    input_schema: Raw  # JSON Schema; carried as bytes, so that no keyword is lost
+    input_schema: Raw  # JSON Schema; kept as bytes, so that no keyword is lost
     title: str | UnsetType = UNSET
     description: str | UnsetType = UNSET
     output_schema: Raw | UnsetType = UNSET
@@ -42,10 +42,10 @@ class Tool(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CallToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a tool returned; a tool that failed says so with `is_error`."""
+    """Result of a tool; `is_error` is set if the tool failed."""
 
     content: list[Raw]
-    structured_content: Raw | UnsetType = UNSET  # `null` is a value of its own since 2026-07-28
+    structured_content: Raw | UnsetType = UNSET  # since 2026-07-28 `null` is a value of its own
     is_error: bool | UnsetType = UNSET
     result_type: str | UnsetType = UNSET
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")

@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570, levels 1 to 3): read the values of the variables out of a URI."""
+"""URI templates (RFC 6570, levels 1 to 3), which extract the values of variables from a URI."""
 
 import re
 from functools import lru_cache
@@ -13,19 +13,19 @@ __all__ = ["UriTemplate"]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
-_ENDS = "/?#"  # never in the value of a simple variable: those are escaped
-_JOINTS = 3  # variables without a delimiter behind them: too many to have one meaning
+_ENDS = "/?#"  # never in the value of a simple variable, where they are escaped
+_JOINTS = 3  # variables without a delimiter after them, from which on a template is too ambiguous
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URIS = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 
 
 class _Operator(Struct, frozen=True):
-    """What the first character of an expression means (RFC 6570, appendix A)."""
+    """Meaning of the first character of an expression (RFC 6570, appendix A)."""
 
     first: str
     separator: str
     named: bool = False
-    reserved: bool = False  # reserved characters stay as they are
+    reserved: bool = False  # reserved characters are not escaped
 
 
 _OPERATORS = {
@@ -43,8 +43,8 @@ _OPERATORS = {
 class UriTemplate:
     """One template.
 
-    Raises:
-        ValueError: when built, for a template that is none, or that needs level 4.
+    Raises (when created):
+        ValueError: The text is not a template, or needs level 4.
     """
 
     def __init__(self, text: str) -> None:
@@ -64,7 +64,7 @@ class UriTemplate:
             TEMPLATE_VARIABLES.hit()
             raise ValueError(f"{quoted(text)} has more than {TEMPLATE_VARIABLES.value} variables")
         if len(set(names)) != len(names):
-            raise ValueError(f"{text!r} names a variable twice; it could not be read back")
+            raise ValueError(f"{text!r} must not name a variable twice")
         self.variables = tuple(names)
         self.optional = frozenset(
             name
@@ -74,31 +74,32 @@ class UriTemplate:
         )
         self._query_names = {_normalized(name): name for name in self.optional}
         literals = [part for part in self._parts if isinstance(part, str)]
-        # Most templates have only one spelling, and URIs are compared with them as they are.
+        # Most templates have a single spelling, so URIs are compared with them unchanged.
         self._has_spellings = any(
             "%" in text or _NOT_IN_URIS.search(text) for text in (*literals, *self.optional)
         )
         literal = sum(len(part) for part in self._parts if isinstance(part, str))
         wild = sum(part[0].reserved for part in self._parts if not isinstance(part, str))
-        # The more a template says itself, the more specific it is; compare as it stands.
+        # A template with more literal text is more specific. Compare the tuples as they are.
         self.specificity = (literal, -wild, -len(names))
         if self._joints() >= _JOINTS:
-            raise ValueError(f"{text!r} leaves open where its variables end")
+            raise ValueError(f"{text!r} must separate its variables by delimiters")
         self._steps = [step for at, part in enumerate(self._parts) for step in _steps(at, part)]
         first, last = (self._steps[0], self._steps[-1]) if self._steps else ("", "")
         self._start = first if isinstance(first, str) else ""
         self._end = last if isinstance(last, str) else ""
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values from which the template makes this URI, or None if there are none.
+        """Return the values of the variables in this URI, or None if it does not match.
 
-        Parameters of a query may come in any order, and be missing. Characters of the template that
-        a URI cannot have, such as `ü`, match as they are and as escapes.
+        Parameters of a query may be in any order and may be missing. Characters of the template
+        that a URI cannot contain, such as `ü`, match unchanged and as escapes.
         """
         if self._has_spellings:
             if not _fits(uri):
                 return None
             uri = _normalized_uri(uri)
+        # A cheap test that rejects most URIs.
         if not (uri.startswith(self._start) and uri.endswith(self._end)):
             return None
         if not self._has_spellings and not _fits(uri):
@@ -106,7 +107,8 @@ class UriTemplate:
         found = match_steps(self._steps, uri)
         if found is None:
             return None
-        from urllib.parse import unquote  # slow to load, and servers without templates need none
+        # Imported here: the module is slow to load, and servers without templates do not need it.
+        from urllib.parse import unquote
 
         values = {name: unquote(found[name]) for name in self.variables if name in found}
         for index, part in enumerate(self._parts):
@@ -122,12 +124,12 @@ class UriTemplate:
 
     def _add_literal(self, text: str) -> None:
         if "{" in text or "}" in text:
-            raise ValueError(f"{self.text!r} has a brace without its partner")
+            raise ValueError(f"{self.text!r} has an unmatched brace")
         if text:
             self._parts.append(text)
 
     def _joints(self) -> int:
-        """Return how many variables have no delimiter behind them: where they end is ambiguous."""
+        """Return the number of variables without a delimiter after them, whose end is ambiguous."""
         joints = 0
         for part, following in zip(self._parts, [*self._parts[1:], ""], strict=True):
             if isinstance(part, str) or part[0].named:
@@ -139,7 +141,7 @@ class UriTemplate:
 
 
 def _steps(index: int, part: str | tuple[_Operator, tuple[str, ...]]) -> list[TemplateStep]:
-    """Return how one part of a template is matched."""
+    """Return the steps that match one part of a template."""
     if isinstance(part, str):
         return [_normalized(part)]
     operator, names = part
@@ -161,9 +163,9 @@ def _fits(uri: str) -> bool:
 
 
 def _normalized(text: str) -> str:
-    """Return the spelling of a text that has only characters of URIs, with escapes in capitals.
+    """Return the spelling of a text with only characters of URIs and upper-case escapes.
 
-    Escapes of such characters stay: `%2F` is not the same as `/` (RFC 3986, section 6.2.2).
+    Escapes of characters of URIs stay: `%2F` is not the same as `/` (RFC 3986, section 6.2.2).
     """
     if "%" in text:
         text = _ESCAPED.sub(lambda escape: escape[0].upper(), text)
@@ -174,11 +176,12 @@ def _normalized(text: str) -> str:
     return _NOT_IN_URIS.sub(lambda run: quote(run[0], safe="", errors="surrogatepass"), text)
 
 
-_normalized_uri = lru_cache(maxsize=4)(_normalized)  # one URI is compared with many templates
+# Cached, because one URI is compared with many templates.
+_normalized_uri = lru_cache(maxsize=4)(_normalized)
 
 
 def _query(index: int) -> str:
-    """Return what the pairs of a part are called; no variable has such a name."""
+    """Return the key of the query of a part, which cannot be the name of a variable."""
     return f"{{{index}}}"
 
 
@@ -188,7 +191,7 @@ def _parse(text: str, expression: str) -> tuple[_Operator, tuple[str, ...]]:
     for name in names:
         if not _NAME.fullmatch(name):
             hint = " (prefixes and explode are not supported)" if name[-1:] == "*" else ""
-            raise ValueError(f"{text!r}: {{{expression}}} is no expression of RFC 6570{hint}")
+            raise ValueError(f"{text!r}: {{{expression}}} is not an expression of RFC 6570{hint}")
     return _OPERATORS[symbol], tuple(names)
 
 

@@ -1,10 +1,10 @@
 """Matching of URIs against the parts of a template in linear time.
 
-Adjacent variables leave open where one ends and the next begins, and a regular expression tries
-all ways. Here the positions at which the rest of the template can match are computed first, from
-the end to the start, as the bits of one integer for each part. Each variable then takes as much as
-it can in a single pass. The cost is the length of the template times that of the URI divided by
-the bits of a machine word, whatever either contains.
+For adjacent variables the end of one and the start of the next are ambiguous, and a regular
+expression tries all combinations. This module first computes the positions at which the rest of the
+template can match, from the end to the start, as the bits of one integer for each part. Each
+variable then takes as much as it can in a single pass. The cost is the length of the template times
+that of the URI divided by the bits of a machine word, whatever either contains.
 """
 
 from collections.abc import Sequence
@@ -24,20 +24,20 @@ class TemplateVariable(Struct, frozen=True):
 
 
 class OptionalVariable(Struct, frozen=True):
-    """Nothing, or `first` and any number of characters that are not among `without`."""
+    """Empty text, or `first` and any number of characters that are not among `without`."""
 
     name: str
     first: str
     without: str
 
 
-_FEW = 8  # places, which are faster to look at one by one
+_FEW = 8  # positions, up to which a search one by one is faster
 
-TemplateStep: TypeAlias = str | TemplateVariable | OptionalVariable  # a string stands for itself
+TemplateStep: TypeAlias = str | TemplateVariable | OptionalVariable  # a string matches itself
 
 
 def match_steps(steps: Sequence[TemplateStep], uri: str) -> dict[str, str] | None:
-    """Return the text of each variable, the first ones as long as possible; None: no match."""
+    """Return the text of each variable, the first ones as long as possible; None for no match."""
     text = _text(uri)
     # Bit q of rests[i]: the steps from i on can match the last q characters.
     rests = [1]
@@ -62,14 +62,14 @@ def match_steps(steps: Sequence[TemplateStep], uri: str) -> dict[str, str] | Non
 
 @lru_cache(maxsize=4)
 def _text(uri: str) -> "_Text":
-    """Return the same object for each template that one URI is compared with."""
+    """Return the same object for all templates that one URI is compared with."""
     return _Text(uri)
 
 
 class _Text:
-    """A URI read from its end, and where which characters are in it, as the bits of integers.
+    """URI with the positions of its characters, counted from the end, as the bits of integers.
 
-    Bit q of a set of characters stands for the one that has q characters behind it.
+    Bit q of a set of characters means the character that has q characters after it.
     """
 
     def __init__(self, text: str) -> None:
@@ -79,7 +79,9 @@ class _Text:
         self._all = (1 << len(text)) - 1
 
     def before(self, step: TemplateStep, rests: int) -> int:
-        """Return how many characters may be left where a step begins, if `rests` may behind it."""
+        """Return how many characters may be left before a step, given those that may be left after
+        it.
+        """
         if isinstance(step, str):
             return (rests & self._find(step)) << len(step)
         several = self._run(step.without, rests)
@@ -88,7 +90,7 @@ class _Text:
         return rests | (((rests | several) & self._place(step.first)) << 1)
 
     def end(self, step: TemplateVariable | OptionalVariable, at: int, rests: int) -> int:
-        """Return where a step that begins at `at` ends: as far away as `rests` allows."""
+        """Return the end of a step that starts at `at`: the last one that `rests` allows."""
         text, begin = self._text, at
         if isinstance(step, OptionalVariable):
             if not text.startswith(step.first, at):
@@ -100,14 +102,14 @@ class _Text:
         if not nearest:
             return at
         end = limit - ((nearest & -nearest).bit_length() - 1)
-        # An optional step takes nothing if there is no other way to go on.
+        # An optional step matches the empty text if the rest cannot match otherwise.
         return end if end >= begin else at
 
     def _run(self, without: str, rests: int) -> int:
         """Return the ends of runs of allowed characters that lead to one of `rests`.
 
-        Adding the first characters of runs to all allowed ones carries to the ends of the runs
-        (as in Myers' algorithm for approximate matching).
+        Adding the first characters of runs to all allowed ones carries to the ends of the runs (as
+        in Myers' algorithm for approximate matching).
         """
         allowed = self._all & ~self._barred(without)
         first = rests & allowed
@@ -124,12 +126,14 @@ class _Text:
         return bits
 
     def _find(self, literal: str) -> int:
-        """Return where a literal ends."""
+        """Return the positions at which a literal ends."""
         text, bits, places = self._text, 0, 0
         at = text.find(literal)
         while at >= 0 and places < _FEW:
             bits |= 1 << (len(text) - at - len(literal))
             at, places = text.find(literal, at + 1), places + 1
+        # More than a few occurrences: intersecting the positions of the characters takes linear
+        # time.
         if at < 0:
             return bits
         bits = self._all
@@ -149,6 +153,8 @@ class _Text:
                     left -= len(part) + 1
                     bits |= 1 << left
             else:
+                # Parsing a text of bits is faster than setting many bits of a long integer one by
+                # one.
                 marks = "1".join("0" * len(part) for part in self._text.split(character))
                 bits = int(marks or "0", 2)
             self._places[character] = bits
