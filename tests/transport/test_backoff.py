@@ -1,4 +1,4 @@
-"""Delays between attempts."""
+"""Tests of the delays between attempts."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ def test_a_delay_that_was_cut_short_does_not_count() -> None:
     assert backoff.next() == 0.5
 
 
-def test_delays_start_again_when_something_lasted_longer_than_the_last_one() -> None:
+def test_delays_start_again_after_an_attempt_that_lasted_longer_than_the_last_delay() -> None:
     backoff = Backoff(1.0, 30.0, uniform=longest)
     assert [backoff.after(0.0) for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0]
     assert backoff.after(29.9) == 30.0
@@ -45,13 +45,13 @@ def test_jitter_shortens_a_delay(jitter: float) -> None:
 
 
 @given(st.floats(0.001, 100), st.integers(0, 100_000), st.floats(0.001, 100))
-def test_no_delay_is_over_the_maximum(initial: float, attempt: int, maximum: float) -> None:
+def test_no_delay_exceeds_the_maximum(initial: float, attempt: int, maximum: float) -> None:
     delay = exponential(initial, attempt, maximum)
     assert 0 < delay <= maximum
     assert delay <= exponential(initial, attempt + 1, maximum)
 
 
-def test_a_delay_is_shortened_by_a_quarter_at_most_unless_told_otherwise() -> None:
+def test_default_jitter_is_a_quarter() -> None:
     ranges: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:

@@ -1,4 +1,4 @@
-"""Queues with limits, and the task that empties one."""
+"""Tests of queues with limits, and of the task that empties one."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ def test_the_oldest_items_are_dropped_over_a_limit() -> None:
     assert (list(queue.items), queue.bytes, queue.dropped) == (["f" * 11], 11, 5)
 
 
-def test_items_of_no_bytes_are_counted() -> None:
+def test_items_of_zero_bytes_are_counted() -> None:
     queue = queue_of("", "", "", "")
     assert (queue.count, queue.dropped) == (3, 1)
 
@@ -40,7 +40,7 @@ def test_markers_are_neither_counted_nor_dropped() -> None:
     assert (queue.count, queue.bytes, queue.dropped) == (3, 3, 1)
 
 
-def test_items_leave_in_order_and_their_bytes_with_them() -> None:
+def test_removed_items_reduce_the_number_of_bytes() -> None:
     queue = queue_of("a", "bb", "-", "ccc")
     assert not queue.fits("")
     queue.remove("bb")
@@ -54,7 +54,7 @@ def test_items_leave_in_order_and_their_bytes_with_them() -> None:
 
 
 @given(st.lists(st.text("-a", max_size=8)), st.integers(1, 5), st.integers(0, 20))
-def test_the_limits_hold_unless_one_item_alone_is_over_them(
+def test_limits_hold_unless_a_single_item_exceeds_them(
     items: list[str], most: int, bytes_: int
 ) -> None:
     queue = queue_of(most=most, bytes_=bytes_)
@@ -79,7 +79,7 @@ class Sender(WorkQueue[str]):
         self.sent.append(item)
 
 
-async def test_a_task_handles_one_item_after_the_other() -> None:
+async def test_a_task_handles_one_item_at_a_time() -> None:
     queue = Sender()
     for item in ("a", "b", "c"):
         queue.enqueue(item)
@@ -107,7 +107,7 @@ async def test_a_paused_queue_keeps_its_items_until_it_is_started() -> None:
 async def test_a_closed_queue_ends_its_task_and_can_be_used_again() -> None:
     queue = Sender()
     queue.enqueue("a")
-    queue.close()  # before the task has begun
+    queue.close()  # before the first step of the task
     queue.go_on.set()
     queue.enqueue("b")
     async with asyncio.timeout(5):
@@ -127,7 +127,7 @@ async def test_a_closed_queue_ends_its_task_and_can_be_used_again() -> None:
         (["xxxxx"], "", True),
     ],
 )
-def test_an_item_fits_below_both_limits(items: list[str], item: str, fits: bool) -> None:
+def test_an_item_fits_if_both_limits_allow_it(items: list[str], item: str, fits: bool) -> None:
     queue: BoundedQueue[str] = BoundedQueue(len, 3, 5)
     for one in items:
         queue.enqueue(one)
@@ -143,7 +143,7 @@ def test_a_marker_has_no_size() -> None:
     assert (queue.count, queue.bytes, list(queue.items)) == (0, 0, [])
 
 
-async def test_a_closed_queue_cancels_the_item_under_way() -> None:
+async def test_closing_a_queue_cancels_the_item_in_progress() -> None:
     queue = Sender()
     queue.enqueue("a")
     async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""What every channel of lines must do: over memory, unix sockets and TCP, on both loops."""
+"""Tests of all line channels: over memory, unix sockets and TCP, on both event loops."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 
 class Reader:
-    """Runs a channel and keeps what arrives."""
+    """Runs a channel and keeps the delivered items."""
 
     def __init__(self, channel: LineChannel) -> None:
         self.got: asyncio.Queue[Incoming] = asyncio.Queue()
@@ -65,7 +65,7 @@ async def close_all(*channels: LineChannel) -> None:
 
 
 @pytest.mark.covers("TRN-14", "TRN-18")
-async def test_messages_arrive_in_order_both_ways(pair: Pair, loop_kind: str) -> None:
+async def test_messages_arrive_in_order_in_both_directions(pair: Pair, loop_kind: str) -> None:
     async with pair() as (left, right):
         here, there = Reader(left), Reader(right)
         for i in range(100):
@@ -78,7 +78,7 @@ async def test_messages_arrive_in_order_both_ways(pair: Pair, loop_kind: str) ->
         await asyncio.gather(here.task, there.task)
 
 
-async def test_what_was_sent_before_closing_still_arrives(pair: Pair) -> None:
+async def test_messages_sent_before_closing_are_delivered(pair: Pair) -> None:
     async with pair() as (left, right):
         left.send(Notification("last words", Raw(b'{"x":"' + b"y" * 300_000 + b'"}')))
         closing = asyncio.create_task(left.close())
@@ -86,7 +86,7 @@ async def test_what_was_sent_before_closing_still_arrives(pair: Pair) -> None:
         message = await there.next()
         assert isinstance(message, Notification)
         assert message.method == "last words"
-        await there.task  # ends without an error: the peer ended its side
+        await there.task  # no error: the peer ended its side
         await close_all(right)
         await closing
 
@@ -102,7 +102,7 @@ async def test_a_closed_channel_refuses_to_send(pair: Pair) -> None:
         await right.close()
 
 
-async def test_one_bad_line_does_not_end_a_connection(pair: Pair) -> None:
+async def test_an_invalid_line_does_not_end_a_connection(pair: Pair) -> None:
     async with pair() as (left, right):
         there = Reader(right)
         left.write(b"this is no json\n\n  \n")
@@ -144,12 +144,12 @@ async def test_back_pressure_reaches_the_sender(pair: Pair) -> None:
         await there.task
 
 
-async def test_nobody_reads_and_answers_pile_up_so_we_stop_reading() -> None:
+async def test_reading_stops_if_responses_accumulate_for_a_peer_that_does_not_read() -> None:
     left, right = memory_pair()
     there = Reader(right)
     payload = Raw(b'{"x":"' + b"y" * (1 << 20) + b'"}')
     for i in range(HARD_LIMIT // (1 << 20) + 2):
-        right.send_success(i, payload)  # the left end is not run: nobody reads
+        right.send_success(i, payload)  # the left end is not run, so it does not read
     left.send(Notification("ignored for now"))
     await asyncio.sleep(0.01)
     assert there.got.empty()
@@ -169,7 +169,7 @@ async def test_close_does_not_wait_for_a_peer_that_does_not_read(pair: Pair) -> 
         await right.close()
 
 
-async def test_connecting_to_nobody_names_the_address(tmp_path: Path) -> None:
+async def test_error_of_a_failed_connection_contains_the_address(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match="nobody.sock"):
         await connect_unix(str(tmp_path / "nobody.sock"))
     with pytest.raises(ConnectFailed, match="127.0.0.1:1"):
@@ -177,7 +177,7 @@ async def test_connecting_to_nobody_names_the_address(tmp_path: Path) -> None:
 
 
 class OwnChannel:
-    """A channel of a program: of what is optional, it has nothing."""
+    """A channel without any optional members, as a user may write it."""
 
     def __init__(self, inner: LineChannel) -> None:
         self._inner = inner
@@ -205,7 +205,7 @@ class OwnChannel:
         await self._inner.close()
 
 
-async def test_a_channel_without_hooks_gets_those_that_do_nothing() -> None:
+async def test_a_channel_without_optional_members_gets_the_defaults() -> None:
     channel: Any = OwnChannel(memory_pair()[0])
     assert complete_channel(channel) is channel
     hooks = [name for name in vars(SharedStream) if not name.startswith("_")]
@@ -217,7 +217,7 @@ async def test_a_channel_without_hooks_gets_those_that_do_nothing() -> None:
     assert channel.sent == [Request(7, "tools/call", Raw(b"{}"))]
 
 
-async def test_hooks_of_a_channel_stay() -> None:
+async def test_optional_members_of_a_channel_are_kept() -> None:
     class WithStreams(OwnChannel):
         correlates_calls = True
 
@@ -228,7 +228,7 @@ async def test_hooks_of_a_channel_stay() -> None:
     assert (channel.correlates_calls, channel.waits_for_events(1)) == (True, True)
 
 
-def test_a_channel_that_cannot_be_completed_is_refused() -> None:
+def test_a_channel_with_slots_and_missing_members_is_refused() -> None:
     class Closed:
         __slots__ = ()
 
@@ -236,7 +236,7 @@ def test_a_channel_that_cannot_be_completed_is_refused() -> None:
         complete_channel(Closed())  # type: ignore[arg-type]
 
 
-async def test_a_client_uses_a_channel_of_its_program() -> None:
+async def test_a_client_can_use_a_custom_channel() -> None:
     server = MCPServer("calculator")
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""Fair shares of a limited number of things among clients."""
+"""Tests of fair shares of a limited number of items among clients."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from fairlead.transport.client_shares import ClientShares, NoShareLeft
 
 
 class Shares(ClientShares[str]):
-    """Shares of texts; those in `busy` are in use, `times` says when others were used."""
+    """Shares of strings; those in `busy` are in use, `times` has the last use of the others."""
 
     def __init__(self, total: int, per_client: int) -> None:
         self.busy: set[str] = set()
@@ -34,7 +34,7 @@ def test_there_is_room_below_both_limits() -> None:
     assert (len(shares), shares.count("a"), shares.count("c")) == (2, 1, 0)
 
 
-def test_a_client_at_its_own_limit_gives_up_its_least_recently_used() -> None:
+def test_a_client_at_its_own_limit_loses_its_least_recently_used_item() -> None:
     shares = Shares(9, 2).give("a", "a1", "a2").give("b", "b1")
     assert shares.make_room("a") == "a1"
     shares.touch("a1")
@@ -43,7 +43,7 @@ def test_a_client_at_its_own_limit_gives_up_its_least_recently_used() -> None:
     assert shares.make_room("b") is None
 
 
-def test_what_is_in_use_is_not_given_up_at_the_own_limit() -> None:
+def test_items_in_use_are_not_evicted_at_the_limit_of_a_client() -> None:
     shares = Shares(9, 2).give("a", "a1", "a2")
     shares.busy = {"a1"}
     assert shares.make_room("a") == "a2"
@@ -52,14 +52,14 @@ def test_what_is_in_use_is_not_given_up_at_the_own_limit() -> None:
         shares.make_room("a")
 
 
-def test_the_client_that_holds_most_gives_one_up_when_all_is_in_use() -> None:
+def test_the_client_with_the_most_items_loses_one_at_the_total_limit() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2", "a3").give("b", "b1")
     assert shares.make_room("c") == "a1"
     assert shares.make_room("b") == "a1"
-    assert shares.make_room("a") == "a1", "it holds most itself"
+    assert shares.make_room("a") == "a1", "the client has the most items"
 
 
-def test_a_busy_item_of_a_client_above_the_fair_share_is_given_up_for_one_below() -> None:
+def test_a_busy_item_of_a_client_above_the_fair_share_is_evicted_for_one_below() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2", "a3").give("b", "b1")
     shares.busy = {"a1", "a2", "a3", "b1"}
     assert shares.make_room("c") == "a1", "three of four is more than a third"
@@ -67,7 +67,7 @@ def test_a_busy_item_of_a_client_above_the_fair_share_is_given_up_for_one_below(
         shares.make_room("a")
 
 
-def test_a_client_with_its_fair_share_keeps_what_it_uses() -> None:
+def test_a_client_with_its_fair_share_keeps_its_busy_items() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2").give("b", "b1", "b2")
     shares.busy = {"a1", "a2", "b1", "b2"}
     assert shares.make_room("c") in ("a1", "b1"), "two are above the share of three clients"
@@ -77,7 +77,7 @@ def test_a_client_with_its_fair_share_keeps_what_it_uses() -> None:
         shares.make_room("c")
 
 
-def test_of_several_that_hold_most_the_longest_idle_gives_up() -> None:
+def test_among_clients_with_equally_many_items_the_longest_idle_one_is_evicted() -> None:
     shares = Shares(4, 9).give("a", "a1", "a2").give("b", "b1", "b2")
     shares.times = {"a1": 5.0, "b1": 3.0}
     assert shares.make_room("c") == "b1"
@@ -85,21 +85,21 @@ def test_of_several_that_hold_most_the_longest_idle_gives_up() -> None:
     assert shares.make_room("c") == "a1"
 
 
-def test_one_who_would_hold_as_many_gives_up_its_own() -> None:
+def test_a_client_that_would_reach_the_largest_share_loses_its_own_item() -> None:
     shares = Shares(3, 9).give("a", "a1", "a2").give("b", "b1")
     assert shares.make_room("b") == "b1"
     shares = Shares(4, 9).give("a", "a1", "a2", "a3").give("b", "b1")
     assert shares.make_room("b") == "a1"
 
 
-def test_nobody_holds_anything_of_nothing() -> None:
+def test_no_share_is_available_with_a_total_of_zero() -> None:
     shares = Shares(0, 9)
     assert shares.largest() is None
     with pytest.raises(NoShareLeft):
         shares.make_room("a")
 
 
-def test_what_is_taken_back_is_forgotten() -> None:
+def test_a_discarded_item_is_no_longer_counted() -> None:
     shares = Shares(3, 9).give("a", "a1", "a2").give("b", "b1")
     shares.discard("a1")
     shares.discard("a1")
@@ -114,7 +114,7 @@ def test_what_is_taken_back_is_forgotten() -> None:
     assert shares.give("a", "a3").largest() == "a3"
 
 
-def test_the_largest_follows_what_clients_hold() -> None:
+def test_the_largest_holder_is_updated_when_items_are_discarded() -> None:
     shares = Shares(9, 9).give("a", "a1", "a2", "a3").give("b", "b1", "b2")
     assert shares.largest() == "a1"
     shares.discard("a1")
@@ -123,7 +123,7 @@ def test_the_largest_follows_what_clients_hold() -> None:
 
 
 @pytest.mark.parametrize(("busy", "found"), [(31, "a31"), (32, None)])
-def test_a_search_looks_at_32_and_the_next_goes_on_behind_them(
+def test_a_search_examines_32_items_and_the_next_one_continues_after_them(
     busy: int, found: str | None
 ) -> None:
     items = [f"a{number:02}" for number in range(40)]
@@ -137,7 +137,7 @@ def test_a_search_looks_at_32_and_the_next_goes_on_behind_them(
         assert shares.make_room("a") == "a32"
 
 
-def test_without_a_test_nothing_is_idle() -> None:
+def test_by_default_no_item_is_idle() -> None:
     limit = Limit("test", 1, "items", "client", "refused")
     shares = ClientShares[str](1, 1, limit)
     shares.add("a", "a1")

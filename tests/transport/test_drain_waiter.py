@@ -1,4 +1,4 @@
-"""Senders that wait until a channel takes more again."""
+"""Tests of senders that wait until a channel accepts more data."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ async def test_a_cancelled_task_leaves_the_others_waiting() -> None:
         await second
 
 
-async def test_an_event_before_the_wait_does_not_count() -> None:
+async def test_an_event_before_the_wait_is_ignored() -> None:
     waiter = DrainWaiter()
     waiter.wake()
     task = asyncio.create_task(waiter.wait())

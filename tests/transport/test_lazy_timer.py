@@ -1,4 +1,4 @@
-"""A timer that is set often and seldom goes off."""
+"""Tests of the timer that is set often and rarely expires."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ LIMIT = 10.0
 
 
 class Bell:
-    """Tells when it rang."""
+    """Counts calls and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -29,7 +29,7 @@ class Bell:
         return self.at
 
 
-async def test_it_goes_off_once_after_the_last_time_it_was_set() -> None:
+async def test_a_timer_expires_once_after_it_was_last_set() -> None:
     bell = Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     timer.set(0.05)
@@ -40,7 +40,7 @@ async def test_it_goes_off_once_after_the_last_time_it_was_set() -> None:
     assert not timer.is_set
 
 
-async def test_a_shorter_time_is_kept_too() -> None:
+async def test_a_shorter_time_replaces_a_longer_one() -> None:
     bell = Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     start = bell.loop.time()
@@ -49,7 +49,7 @@ async def test_a_shorter_time_is_kept_too() -> None:
     assert await bell.wait() - start < 5
 
 
-async def test_what_was_cleared_does_not_go_off_and_can_be_set_again() -> None:
+async def test_a_cleared_timer_does_not_expire_and_can_be_set_again() -> None:
     bell, other = Bell(), Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     timer.set(0.02)
@@ -62,7 +62,7 @@ async def test_what_was_cleared_does_not_go_off_and_can_be_set_again() -> None:
     await bell.wait()
 
 
-async def test_after_its_owner_has_gone_nothing_is_left() -> None:
+async def test_a_stopped_timer_does_not_expire() -> None:
     bell, other = Bell(), Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     timer.set(0.02)
@@ -72,7 +72,7 @@ async def test_after_its_owner_has_gone_nothing_is_left() -> None:
     assert bell.times == 0
 
 
-async def test_the_last_time_counts_whether_it_is_sooner_or_later(
+async def test_the_last_setting_applies_whether_it_is_earlier_or_later(
     virtual_time: VirtualTime,
 ) -> None:
     bell = Bell()
@@ -90,7 +90,7 @@ async def test_the_last_time_counts_whether_it_is_sooner_or_later(
     assert bell.times == 2
 
 
-async def test_a_cleared_timer_goes_off_at_the_time_it_is_set_to_again(
+async def test_a_cleared_timer_that_is_set_again_expires_at_the_new_time(
     virtual_time: VirtualTime,
 ) -> None:
     bell = Bell()
@@ -106,7 +106,7 @@ async def test_a_cleared_timer_goes_off_at_the_time_it_is_set_to_again(
     assert (bell.at, timer.is_set) == (due, False)
 
 
-async def test_a_stopped_timer_lets_go_of_the_loop(virtual_time: VirtualTime) -> None:
+async def test_a_stopped_timer_is_not_referenced_by_the_loop(virtual_time: VirtualTime) -> None:
     bell = Bell()
     timer = LazyTimer(bell.loop, bell.ring)
     timer.stop()

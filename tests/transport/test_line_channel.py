@@ -1,4 +1,4 @@
-"""A channel of lines between a source and a sink."""
+"""Tests of the channel of lines between a source and a sink."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Ends:
-    """A source and a sink in one, which note what they are told."""
+    """A source and a sink that record the calls of the channel."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -57,7 +57,7 @@ class Ends:
 async def channel_with(fd: int | None = None) -> tuple[LineChannel, Ends]:
     channel, ends = LineChannel(TransportContext(transport_type="memory")), Ends()
     channel.attach(ends, ends, fd)
-    assert ends.told == ["pause"]  # until somebody listens
+    assert ends.told == ["pause"]  # until the channel is run
     ends.told.clear()
     return channel, ends
 
@@ -76,7 +76,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(ours)
 
 
-async def test_what_arrives_before_anybody_listens_is_delivered_first() -> None:
+async def test_bytes_that_arrive_before_run_are_delivered_first() -> None:
     channel, ends = await channel_with()
     channel.received(LINE[:10])
     channel.received(LINE[10:] + LINE[:5])
@@ -91,10 +91,10 @@ async def test_what_arrives_before_anybody_listens_is_delivered_first() -> None:
     channel.read_ended(None)
     channel.read_ended(OSError("too late to matter"))
     await running
-    assert len(got) == 3  # the last line needs no end
+    assert len(got) == 3  # the last line needs no line end
 
 
-async def test_a_source_that_breaks_is_named() -> None:
+async def test_error_of_a_broken_source_is_reported() -> None:
     channel, _ = await channel_with()
     running = asyncio.create_task(channel.run(lambda message: None))
     channel.read_ended(OSError("broken"))
@@ -102,7 +102,7 @@ async def test_a_source_that_breaks_is_named() -> None:
         await running
 
 
-async def test_nothing_is_sent_before_it_is_attached_or_after_the_end() -> None:
+async def test_sending_fails_before_attach_and_after_the_end() -> None:
     channel = LineChannel(TransportContext(transport_type="memory"))
     with pytest.raises(ChannelClosed, match="not open") as closed:
         channel.send(NOTE)
@@ -119,7 +119,7 @@ async def test_nothing_is_sent_before_it_is_attached_or_after_the_end() -> None:
     assert ends.written == [LINE]
 
 
-async def test_writes_of_one_turn_are_joined() -> None:
+async def test_writes_of_one_turn_of_the_loop_are_joined() -> None:
     channel, ends = await channel_with()
     channel.join_writes()
     channel.join_writes()
@@ -133,7 +133,7 @@ async def test_writes_of_one_turn_are_joined() -> None:
     assert ends.written[1:] == [answer]
 
 
-async def test_many_joined_writes_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_joined_writes_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "JOIN", 3)
     channel, ends = await channel_with()
     channel.join_writes()
@@ -154,7 +154,7 @@ async def test_joined_writes_bypass_an_empty_transport(pipe: tuple[int, int]) ->
     channel.send(NOTE)
     await asyncio.sleep(0)
     assert (os.read(theirs, 100), ends.written) == (LINE, [])
-    ends.queued = 1  # what is queued comes first
+    ends.queued = 1  # queued bytes come first
     channel.join_writes()
     channel.send(NOTE)
     await asyncio.sleep(0)
@@ -162,7 +162,9 @@ async def test_joined_writes_bypass_an_empty_transport(pipe: tuple[int, int]) ->
     channel.write_ended(None)
 
 
-async def test_what_does_not_fit_into_a_pipe_goes_to_the_transport(pipe: tuple[int, int]) -> None:
+async def test_the_rest_of_a_write_that_does_not_fit_into_a_pipe_goes_to_the_transport(
+    pipe: tuple[int, int],
+) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
     channel.join_writes()
@@ -174,10 +176,10 @@ async def test_what_does_not_fit_into_a_pipe_goes_to_the_transport(pipe: tuple[i
     channel.write_ended(None)
 
 
-async def test_an_untouched_pipe_is_known(pipe: tuple[int, int]) -> None:
+async def test_unread_pipe_is_detected(pipe: tuple[int, int]) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
-    assert not channel.never_read()  # nothing was written
+    assert not channel.never_read()  # no byte written yet
     channel.join_writes()
     channel.send(NOTE)
     await asyncio.sleep(0)
@@ -191,7 +193,7 @@ async def test_an_untouched_pipe_is_known(pipe: tuple[int, int]) -> None:
     assert not channel.never_read()
 
 
-async def test_it_is_remembered_that_a_pipe_was_untouched(pipe: tuple[int, int]) -> None:
+async def test_unread_pipe_is_remembered_after_the_end(pipe: tuple[int, int]) -> None:
     channel, _ = await channel_with(pipe[1])
     channel.join_writes()
     channel.send(NOTE)
@@ -218,7 +220,7 @@ async def test_senders_wait_until_a_sink_has_room() -> None:
     assert not channel.congested
 
 
-async def test_reading_stops_while_too_much_waits_to_be_written() -> None:
+async def test_reading_stops_while_the_write_queue_is_too_long() -> None:
     channel, ends = await channel_with()
     channel.pause_writing()
     ends.queued = lines.HARD_LIMIT
@@ -230,7 +232,7 @@ async def test_reading_stops_while_too_much_waits_to_be_written() -> None:
     assert ends.told == ["pause"]
     running = asyncio.create_task(channel.run(lambda message: None))
     await asyncio.sleep(0)
-    assert ends.told == ["pause"]  # not resumed by running
+    assert ends.told == ["pause"]  # `run` does not resume it
     channel.resume_writing()
     channel.resume_writing()
     assert ends.told == ["pause", "resume"]
@@ -238,7 +240,7 @@ async def test_reading_stops_while_too_much_waits_to_be_written() -> None:
     await running
 
 
-async def test_closing_waits_for_what_is_queued_and_then_gives_up() -> None:
+async def test_closing_waits_a_limited_time_for_queued_bytes() -> None:
     channel, ends = await channel_with()
     channel.send(NOTE)
     closing = [asyncio.create_task(channel.close()) for _ in range(2)]
@@ -255,7 +257,7 @@ async def test_closing_waits_for_what_is_queued_and_then_gives_up() -> None:
         stuck.send(NOTE)
 
 
-async def test_closing_writes_what_was_joined() -> None:
+async def test_closing_writes_joined_messages() -> None:
     channel, ends = await channel_with()
     channel.join_writes()
     channel.send(NOTE)
@@ -263,7 +265,7 @@ async def test_closing_writes_what_was_joined() -> None:
     assert ends.written == [LINE]
 
 
-async def test_a_peer_that_does_not_read_any_more_has_gone() -> None:
+async def test_a_failed_write_ends_the_run() -> None:
     channel, _ = await channel_with()
     running = asyncio.create_task(channel.run(lambda message: None))
     await asyncio.sleep(0)
@@ -286,7 +288,7 @@ class Transport(asyncio.ReadTransport, asyncio.WriteTransport):
         self.told.append(high)
 
 
-async def test_the_sides_of_a_pipe_report_to_their_channel() -> None:
+async def test_pipe_protocols_report_to_their_channel() -> None:
     transport = Transport()
     channel, _ = await channel_with()
     reader = ReadPipeProtocol(channel)
@@ -326,7 +328,7 @@ async def test_the_sides_of_a_pipe_report_to_their_channel() -> None:
 async def test_the_end_of_a_sink_has_a_reason(exc: Exception | None, reason: str) -> None:
     channel, _ = await channel_with()
     channel.write_ended(exc)
-    channel.write_ended(OSError("another"))  # the first reason stays
+    channel.write_ended(OSError("another"))  # the first reason is kept
     with pytest.raises(ChannelClosed) as closed:
         channel.send(NOTE)
     assert (closed.value.reason, closed.value.delivered) == (reason, False)
@@ -336,7 +338,7 @@ async def test_the_end_of_a_sink_has_a_reason(exc: Exception | None, reason: str
     assert again.value is not closed.value
 
 
-async def test_a_source_that_breaks_without_a_text_is_named_by_its_kind() -> None:
+async def test_a_source_that_breaks_without_a_text_is_reported_by_the_exception_type() -> None:
     channel, _ = await channel_with()
     channel.read_ended(ConnectionResetError())
     with pytest.raises(ChannelClosed) as closed:
@@ -344,7 +346,7 @@ async def test_a_source_that_breaks_without_a_text_is_named_by_its_kind() -> Non
     assert closed.value.reason == "ConnectionResetError"
 
 
-async def test_senders_that_wait_are_told_why_it_ended() -> None:
+async def test_waiting_senders_get_the_reason_of_the_end() -> None:
     channel, _ = await channel_with()
     channel.pause_writing()
     waiting = asyncio.create_task(channel.drain())
@@ -363,13 +365,13 @@ async def test_senders_that_wait_are_told_why_it_ended() -> None:
     channel.write_ended(OSError("boom"))
     del channel
     gc.collect()
-    assert problems == [], "nobody was there to be told"
+    assert problems == [], "the exception is marked as retrieved"
 
 
 # Lines
 
 
-async def test_what_is_no_message_is_delivered_as_an_error() -> None:
+async def test_invalid_lines_are_delivered_as_errors() -> None:
     channel = LineChannel(TransportContext(transport_type="memory"), limit=300)
     ends = Ends()
     channel.attach(ends, ends)
@@ -392,7 +394,7 @@ async def test_what_is_no_message_is_delivered_as_an_error() -> None:
     await running
 
 
-async def test_lines_wait_while_too_much_waits_to_be_written() -> None:
+async def test_lines_are_held_back_while_the_write_queue_is_too_long() -> None:
     channel, ends = await channel_with()
     hits = WRITE_QUEUE.hits
     got: list[Any] = []
@@ -409,7 +411,7 @@ async def test_lines_wait_while_too_much_waits_to_be_written() -> None:
     channel.received(LINE * 3)
     assert (len(got), ends.told, WRITE_QUEUE.hits) == (1, ["pause"], hits + 1)
     channel.received(LINE * 2)
-    assert len(got) == 1, "lines behind those that wait do so too"
+    assert len(got) == 1, "later lines wait too"
     channel.resume_writing()
     assert (len(got), ends.told) == (5, ["pause", "resume"])
     channel.pause_writing()
@@ -418,10 +420,10 @@ async def test_lines_wait_while_too_much_waits_to_be_written() -> None:
     ends.queued = 0
     channel.read_ended(None)
     await running
-    assert len(got) == 8, "nothing more comes, so the rest is delivered"
+    assert len(got) == 8, "the source has ended, so all lines are delivered"
 
 
-async def test_lines_that_wait_may_have_to_wait_again() -> None:
+async def test_held_lines_may_have_to_wait_again() -> None:
     channel, ends = await channel_with()
     got: list[Any] = []
 
@@ -443,7 +445,7 @@ async def test_lines_that_wait_may_have_to_wait_again() -> None:
     await running
 
 
-async def test_a_source_that_has_ended_is_not_read_on() -> None:
+async def test_a_source_that_has_ended_is_not_resumed() -> None:
     channel, ends = await channel_with()
     channel.pause_writing()
     ends.queued = lines.HARD_LIMIT + 1
@@ -454,7 +456,7 @@ async def test_a_source_that_has_ended_is_not_read_on() -> None:
     assert ends.told == ["pause"]
 
 
-async def test_early_bytes_stop_a_source_until_it_is_run() -> None:
+async def test_early_bytes_pause_a_source_until_the_channel_is_run() -> None:
     channel, ends = await channel_with()
     channel.received(LINE)
     assert ends.told == ["pause"]
@@ -469,7 +471,7 @@ def descriptors() -> int:
 
 
 @pytest.mark.parametrize("how", ["write_ended", "close"])
-async def test_a_channel_has_a_descriptor_of_its_own_and_drops_it(
+async def test_a_channel_duplicates_its_descriptor_and_closes_the_duplicate(
     pipe: tuple[int, int], how: str
 ) -> None:
     before = descriptors()
@@ -483,13 +485,13 @@ async def test_a_channel_has_a_descriptor_of_its_own_and_drops_it(
     assert descriptors() == before
 
 
-async def test_a_descriptor_that_cannot_be_duplicated_is_done_without() -> None:
+async def test_a_channel_works_without_a_duplicate_of_its_descriptor() -> None:
     channel, ends = await channel_with(987654)
     channel.send(NOTE)
     assert ends.written == [LINE]
 
 
-async def test_the_first_message_is_written_past_the_transport(pipe: tuple[int, int]) -> None:
+async def test_the_first_message_bypasses_the_transport(pipe: tuple[int, int]) -> None:
     theirs, ours = pipe
     channel, ends = await channel_with(ours)
     channel.send(NOTE)
@@ -525,7 +527,7 @@ async def test_a_first_message_into_a_full_pipe_goes_to_the_transport(
     channel.write_ended(None)
 
 
-async def test_a_broken_pipe_is_left_to_the_transport_when_writes_are_joined() -> None:
+async def test_joined_writes_leave_a_broken_pipe_to_the_transport() -> None:
     theirs, ours = os.pipe()
     os.set_blocking(ours, False)
     channel, ends = await channel_with(ours)
@@ -567,7 +569,7 @@ async def test_joined_writes_are_dropped_with_their_sink() -> None:
     assert ends.written == []
 
 
-async def test_joined_writes_count_towards_the_limit() -> None:
+async def test_joined_writes_count_towards_the_hard_limit() -> None:
     channel, ends = await channel_with()
     channel.pause_writing()
     ends.queued = lines.HARD_LIMIT + 1
@@ -578,7 +580,7 @@ async def test_joined_writes_count_towards_the_limit() -> None:
     assert ends.told == ["pause"]
 
 
-async def test_a_request_that_is_passed_on_is_one_line() -> None:
+async def test_a_forwarded_request_is_one_line() -> None:
     channel, ends = await channel_with()
     channel.send_request(3, "m", Raw(b'{"a":1}'))
     assert ends.written == [b'{"jsonrpc":"2.0","id":3,"method":"m","params":{"a":1}}\n']
@@ -601,7 +603,7 @@ async def test_closing_ends_the_run_and_both_ends() -> None:
     assert ends.told == ["close", "close"]
 
 
-async def test_closing_what_was_never_attached_or_has_ended_does_nothing() -> None:
+async def test_closing_does_nothing_before_attach_or_after_the_end() -> None:
     channel = LineChannel(TransportContext(transport_type="memory"))
     await channel.close()
     await channel.run(lambda message: None)
@@ -611,7 +613,7 @@ async def test_closing_what_was_never_attached_or_has_ended_does_nothing() -> No
     assert ends.told == []
 
 
-async def test_a_sink_that_cannot_be_aborted_is_let_go() -> None:
+async def test_an_exception_of_abort_is_ignored() -> None:
     channel, ends = await channel_with()
 
     def fails() -> None:
@@ -629,7 +631,7 @@ async def test_closing_waits_two_seconds(virtual_time: VirtualTime) -> None:
     assert ends.told == ["close", "abort", "close"]
 
 
-async def test_a_socket_reports_both_sides_to_its_channel() -> None:
+async def test_a_socket_protocol_reports_both_directions_to_its_channel() -> None:
     channel, _ = await channel_with()
     both = SocketProtocol(channel)
     both.connection_made(transport := Transport())

@@ -1,4 +1,4 @@
-"""Which failures are the server's, and which are a shortage of this machine."""
+"""Tests of the distinction between failures of a server and exhausted resources of this machine."""
 
 import errno
 import resource
@@ -34,7 +34,7 @@ from fairlead.transport.stdio.child_process import spawn
         (ValueError("embedded null byte"), True, None),
     ],
 )
-def test_a_shortage_is_told_from_a_failure(
+def test_exhausted_resources_are_distinguished_from_failures(
     cause: BaseException, spawning: bool, missing: str | None
 ) -> None:
     assert exhausted_resource(cause, spawning=spawning) == missing
@@ -49,7 +49,7 @@ def test_a_shortage_is_told_from_a_failure(
         assert error.public == "is away"
 
 
-async def test_a_process_that_gets_no_descriptors_is_not_to_blame(tmp_path: Path) -> None:
+async def test_a_process_that_gets_no_descriptors_is_a_local_failure(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     try:

@@ -1,4 +1,4 @@
-"""Two ends of a conversation in one process."""
+"""Tests of channel pairs in memory."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from fairlead.wire import Notification
 
 
 class End:
-    """One end, run until it is closed."""
+    """One end of a pair, run until it is closed."""
 
     def __init__(self, channel: LineChannel) -> None:
         self.channel = channel
@@ -27,7 +27,7 @@ class End:
 
 
 async def turns() -> None:
-    """Let what is due happen."""
+    """Run all callbacks that are due."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -40,7 +40,7 @@ async def closed(*ends: End) -> None:
             await asyncio.gather(end.running, return_exceptions=True)
 
 
-async def test_what_is_sent_at_one_end_arrives_at_the_other_in_order() -> None:
+async def test_messages_are_delivered_to_the_other_end_in_order() -> None:
     left, right = map(End, memory_pair())
     left.channel.send(Notification("a"))
     left.channel.send(Notification("b"))
@@ -54,7 +54,7 @@ async def test_what_is_sent_at_one_end_arrives_at_the_other_in_order() -> None:
     await closed(left, right)
 
 
-async def test_what_was_sent_before_the_end_arrives() -> None:
+async def test_messages_sent_before_the_end_are_delivered() -> None:
     left, right = map(End, memory_pair())
     left.run()
     right.run()
@@ -85,7 +85,7 @@ async def test_an_end_that_is_not_read_congests_the_other() -> None:
     await closed(left, right)
 
 
-async def test_a_message_over_the_limit_is_told_as_too_long() -> None:
+async def test_a_message_over_the_limit_is_reported_as_too_long() -> None:
     left, right = map(End, memory_pair(limit=100))
     right.run()
     left.channel.send(Notification("y" * 200))
@@ -96,7 +96,7 @@ async def test_a_message_over_the_limit_is_told_as_too_long() -> None:
     await closed(left, right)
 
 
-async def test_an_aborted_end_drops_what_is_queued() -> None:
+async def test_aborting_drops_queued_messages() -> None:
     left, right = map(End, memory_pair())
     left.run()
     await turns()
@@ -114,7 +114,7 @@ async def test_an_aborted_end_drops_what_is_queued() -> None:
     await closed(left, right)
 
 
-async def test_the_size_of_what_is_queued_is_known() -> None:
+async def test_the_size_of_the_queue_is_known() -> None:
     left, right = map(End, memory_pair())
     sink = left.channel._sink
     assert sink is not None

@@ -1,4 +1,4 @@
-"""Connecting that is broken off leaves no descriptors."""
+"""Tests of connections to unix domain sockets and TCP ports."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,9 @@ async def cancelled_after(turns: int, work: "asyncio.Task[None]") -> bool:
     return work.cancelled()
 
 
-async def test_connecting_may_be_cancelled_at_any_step(tmp_path: Path, loop_kind: str) -> None:
+async def test_connecting_can_be_cancelled_at_any_step_without_leaking_descriptors(
+    tmp_path: Path, loop_kind: str
+) -> None:
     path = str(tmp_path / "socket")
     accepted: list[LineChannel] = []
 
@@ -49,7 +51,7 @@ async def test_connecting_may_be_cancelled_at_any_step(tmp_path: Path, loop_kind
         finished = 0
         for turns in range(1, 12):
             finished += not await cancelled_after(turns, asyncio.create_task(connect()))
-            for _ in range(3):  # the listener hears of it in its own time
+            for _ in range(3):  # the listener notices the end later
                 await asyncio.sleep(0.001)
             for channel in accepted:
                 await channel.close()
@@ -66,7 +68,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-async def test_a_place_where_nobody_listens_is_named(tmp_path: Path) -> None:
+async def test_an_address_without_a_listener_is_in_the_error(tmp_path: Path) -> None:
     path, port = str(tmp_path / "none"), free_port()
     with pytest.raises(ConnectFailed, match=f"Could not connect to the unix socket {path}: ") as no:
         await connect_unix(path)
@@ -75,7 +77,7 @@ async def test_a_place_where_nobody_listens_is_named(tmp_path: Path) -> None:
         await connect_tcp("127.0.0.1", port)
 
 
-async def test_connecting_takes_thirty_seconds_at_most(
+async def test_connecting_takes_at_most_thirty_seconds(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*args: object) -> None:
@@ -88,7 +90,7 @@ async def test_connecting_takes_thirty_seconds_at_most(
     assert virtual_time.now - begun == 30.0
 
 
-async def test_a_connection_carries_lines_and_says_where_it_leads() -> None:
+async def test_a_connection_carries_lines_and_has_its_address_as_context() -> None:
     got: asyncio.Queue[Any] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

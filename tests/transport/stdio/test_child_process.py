@@ -1,4 +1,4 @@
-"""Servers as child processes: how they start, how they die, and what they leave behind."""
+"""Tests of servers as child processes: start, exit and clean-up."""
 
 import asyncio
 import errno
@@ -28,14 +28,14 @@ from tests.support.stdio_programs import program
 
 
 async def running(channel: ProcessChannel, got: "asyncio.Queue[Incoming]") -> ChannelClosed:
-    """Run a channel to its end and return what ended it."""
+    """Run a channel to its end and return the error that ended it."""
     with pytest.raises(ChannelClosed) as ended:
         await channel.run(got.put_nowait)
     return ended.value
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Return True if a process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
@@ -44,14 +44,14 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition, seconds: float = 5.0) -> None:  # type: ignore[no-untyped-def]
-    """Wait for something that gives no event: the end of a process that is not our child."""
+    """Poll for a condition without an event: the end of a process that is not a child."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.covers("STD-01", "STD-02", "STD-04", "STD-05")
-async def test_frames_go_in_and_come_out(tmp_path: Path, loop_kind: str) -> None:
+async def test_frames_are_exchanged_with_a_process(tmp_path: Path, loop_kind: str) -> None:
     command = program(
         tmp_path,
         """
@@ -77,19 +77,19 @@ async def test_frames_go_in_and_come_out(tmp_path: Path, loop_kind: str) -> None
 
 
 @pytest.mark.covers("STD-10")
-async def test_a_command_that_does_not_exist_is_named() -> None:
+async def test_error_for_a_missing_command_contains_its_name() -> None:
     with pytest.raises(ConnectFailed, match="no program 'no-such-program-anywhere'"):
         await spawn(["no-such-program-anywhere", "--flag"])
 
 
 @pytest.mark.covers("STD-10")
-async def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+async def test_error_for_a_missing_folder_contains_its_path(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match="the working directory .*/nowhere does not exist"):
         await spawn([sys.executable], cwd=str(tmp_path / "nowhere"))
 
 
 @pytest.mark.covers("STD-10")
-async def test_a_file_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
+async def test_error_for_a_file_that_is_not_executable_contains_its_name(tmp_path: Path) -> None:
     file = tmp_path / "plain.txt"
     file.write_text("hello")
     with pytest.raises(ConnectFailed, match="may not be executed"):
@@ -102,7 +102,9 @@ async def test_an_empty_command_is_refused() -> None:
 
 
 @pytest.mark.covers("STD-06", "STD-07")
-async def test_a_death_comes_with_exit_code_and_last_words(tmp_path: Path, loop_kind: str) -> None:
+async def test_error_of_an_exited_process_has_its_exit_code_and_stderr(
+    tmp_path: Path, loop_kind: str
+) -> None:
     command = program(
         tmp_path,
         """
@@ -120,7 +122,7 @@ async def test_a_death_comes_with_exit_code_and_last_words(tmp_path: Path, loop_
     assert "exited with code 3" in str(end)
     assert end.stderr == ("loading", "API_KEY=[REDACTED] is wrong")
     assert heard == list(end.stderr)
-    assert got.get_nowait() == Notification("farewell")  # said before it died, and not lost
+    assert got.get_nowait() == Notification("farewell")  # written before the exit, and delivered
     with pytest.raises(ChannelClosed):
         channel.send(Notification("too late"))
         await channel.drain()
@@ -129,7 +131,7 @@ async def test_a_death_comes_with_exit_code_and_last_words(tmp_path: Path, loop_
 
 
 @pytest.mark.covers("STD-07")
-async def test_a_signal_is_named(tmp_path: Path) -> None:
+async def test_error_of_a_killed_process_contains_the_signal(tmp_path: Path) -> None:
     channel = await spawn(program(tmp_path, "os.kill(os.getpid(), signal.SIGSEGV)"))
     end = await running(channel, asyncio.Queue())
     assert end.exit_code == -signal.SIGSEGV
@@ -138,7 +140,7 @@ async def test_a_signal_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("STD-08")
-async def test_a_polite_server_leaves_when_its_stdin_ends(tmp_path: Path) -> None:
+async def test_a_server_that_exits_at_the_end_of_its_stdin_is_not_signalled(tmp_path: Path) -> None:
     note = tmp_path / "note"
     command = program(
         tmp_path,
@@ -160,7 +162,7 @@ async def test_a_polite_server_leaves_when_its_stdin_ends(tmp_path: Path) -> Non
 
 
 @pytest.mark.covers("STD-08", "STD-09")
-async def test_a_stubborn_server_and_its_children_are_ended(tmp_path: Path) -> None:
+async def test_a_server_that_ignores_signals_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     command = program(
         tmp_path,
@@ -180,16 +182,17 @@ async def test_a_stubborn_server_and_its_children_are_ended(tmp_path: Path) -> N
     task = asyncio.create_task(running(channel, got))
     await got.get()
     server, child = map(int, pids.read_text().split())
-    assert os.getsid(server) == server  # a session of its own: Ctrl-C in our terminal is ours
+    # its own session: Ctrl-C in the terminal reaches only this process
+    assert os.getsid(server) == server
     async with asyncio.timeout(6):
-        await asyncio.gather(channel.close(), channel.close())  # also twice at once
+        await asyncio.gather(channel.close(), channel.close())  # also twice at the same time
     assert not alive(server)
     await until(lambda: not alive(child))
     await task
 
 
 @pytest.mark.covers("STD-08")
-async def test_children_of_a_server_that_crashed_are_ended_too(tmp_path: Path) -> None:
+async def test_children_of_a_crashed_server_are_killed_too(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -210,8 +213,8 @@ async def test_children_of_a_server_that_crashed_are_ended_too(tmp_path: Path) -
 
 
 @pytest.mark.covers("STD-08")
-async def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
-    """`kill -9` of us: the reaper ends what we started, children of servers included."""
+async def test_no_process_is_left_when_the_host_is_killed(tmp_path: Path) -> None:
+    """The reaper ends all processes after `kill -9`, including children of servers."""
     pids = tmp_path / "pids"
     command = program(
         tmp_path,
@@ -247,7 +250,7 @@ asyncio.run(main())
 
 
 @pytest.mark.covers("STD-06")
-async def test_a_flood_on_stderr_blocks_nobody_and_stays_small(tmp_path: Path) -> None:
+async def test_a_flood_on_stderr_blocks_nothing_and_is_limited_in_memory(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -270,7 +273,7 @@ async def test_a_flood_on_stderr_blocks_nobody_and_stays_small(tmp_path: Path) -
 
 
 @pytest.mark.covers("STD-03", "STD-05", "QUA-03")
-async def test_stray_output_is_skipped_and_the_stream_goes_on(tmp_path: Path) -> None:
+async def test_stray_output_is_skipped(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -292,7 +295,9 @@ async def test_stray_output_is_skipped_and_the_stream_goes_on(tmp_path: Path) ->
     await channel.close()
 
 
-async def test_ten_megabytes_both_ways(tmp_path: Path, loop_kind: str) -> None:
+async def test_messages_of_ten_megabytes_pass_in_both_directions(
+    tmp_path: Path, loop_kind: str
+) -> None:
     command = program(tmp_path, "for line in sys.stdin: sys.stdout.write(line); sys.stdout.flush()")
     channel = await spawn(command)
     got: asyncio.Queue[Incoming] = asyncio.Queue()
@@ -345,7 +350,7 @@ async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("DEC-17")
-def test_what_a_child_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_a_child_process(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         monkeypatch.delenv(name)
     for name in ("PATH", "LC_ALL", "MY_TOKEN", "FAIRLEAD_STATE_KEYS", "OTEL_EXPORTER"):
@@ -364,7 +369,7 @@ def test_what_a_child_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-# Small programs of the shell
+# Small shell programs
 
 
 def shell(script: str) -> list[str]:
@@ -397,7 +402,7 @@ UP = 'echo \'{"jsonrpc":"2.0","method":"up"}\'; '
         ("zero byte", "embedded null byte", "could not be started"),
     ],
 )
-async def test_what_cannot_be_started_is_told_to_us_and_in_part_to_others(
+async def test_start_errors_have_a_full_and_a_public_text(
     tmp_path: Path, what: str, text: str, public: str
 ) -> None:
     script = tmp_path / "script"
@@ -422,7 +427,7 @@ async def test_what_cannot_be_started_is_told_to_us_and_in_part_to_others(
 @pytest.mark.parametrize(
     ("number", "resource"), [(errno.EAGAIN, "processes"), (errno.EMFILE, "file descriptors")]
 )
-async def test_a_machine_that_has_no_more_to_give_is_named(
+async def test_an_exhausted_resource_of_the_machine_is_in_the_error(
     monkeypatch: pytest.MonkeyPatch, number: int, resource: str
 ) -> None:
     def refuse(*args: object, **settings: object) -> None:
@@ -434,7 +439,7 @@ async def test_a_machine_that_has_no_more_to_give_is_named(
     assert failed.value.resource == resource
 
 
-async def test_a_server_that_closes_its_input_may_still_answer(
+async def test_a_server_that_closes_its_stdin_may_still_respond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child_process, "LAST_ANSWERS", 0.01)
@@ -458,7 +463,7 @@ async def test_a_server_that_closes_its_input_may_still_answer(
     await channel.close()
 
 
-async def test_a_server_that_closes_its_output_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_closes_its_stdout_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_process, "STDIN_GRACE", 0.02)
     channel = await spawn(shell("exec 1>&-; exec sleep 60"))
     end = await running(channel, asyncio.Queue())
@@ -493,7 +498,7 @@ async def test_a_request_that_was_never_read_was_not_delivered() -> None:
     ],
     ids=["stays", "leaves"],
 )
-async def test_a_server_is_asked_to_leave_before_it_is_killed(
+async def test_a_server_gets_grace_periods_before_it_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, note: str
 ) -> None:
     if note == "term\n":
@@ -513,7 +518,7 @@ def descriptors() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
 
 
-async def test_a_server_that_was_closed_leaves_no_descriptors(loop_kind: str) -> None:
+async def test_a_closed_server_leaves_no_descriptors(loop_kind: str) -> None:
     first = await spawn(["/bin/cat"])
     await first.close()
     before = descriptors()
@@ -525,7 +530,7 @@ async def test_a_server_that_was_closed_leaves_no_descriptors(loop_kind: str) ->
     await until(lambda: len(descriptors()) <= len(before))
 
 
-async def test_the_pipes_of_a_server_are_wide() -> None:
+async def test_pipes_of_a_server_are_enlarged() -> None:
     channel = await spawn(shell(f"{UP} exec cat"))
     got: asyncio.Queue[Incoming] = asyncio.Queue()
     task = asyncio.create_task(running(channel, got))
@@ -544,8 +549,10 @@ async def test_the_pipes_of_a_server_are_wide() -> None:
     await task
 
 
-async def test_a_forked_process_lets_go_of_the_input_of_a_server() -> None:
-    """Called here instead of there: then nobody holds its input, and it leaves."""
+async def test_a_forked_process_releases_the_stdin_of_a_server() -> None:
+    """Called in this process instead of a fork: the server then sees the end of its stdin and
+    exits.
+    """
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     channel.send(Notification("x"))
@@ -555,7 +562,7 @@ async def test_a_forked_process_lets_go_of_the_input_of_a_server() -> None:
     await channel.close()
 
 
-async def test_closing_twice_and_cancelled_closes_once() -> None:
+async def test_concurrent_and_cancelled_closes_close_once() -> None:
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     first = asyncio.create_task(channel.close())
@@ -567,10 +574,10 @@ async def test_closing_twice_and_cancelled_closes_once() -> None:
     assert first.cancelled()
 
 
-# Starts that come to nothing
+# Failed starts
 
 
-async def test_a_process_that_cannot_be_watched_over_is_ended(
+async def test_a_process_that_cannot_be_watched_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[int] = []
@@ -584,18 +591,16 @@ async def test_a_process_that_cannot_be_watched_over_is_ended(
     with pytest.raises(LocalResourceError, match="out of file descriptors"):
         await spawn(["/bin/sleep", "60"])
     (pid,) = started
-    assert not Path(f"/proc/{pid}").exists(), "killed, and its end was taken note of"
-    assert len(descriptors()) <= before + 1  # those of the thread that starts processes
+    assert not Path(f"/proc/{pid}").exists(), "killed and reaped"
+    assert len(descriptors()) <= before + 1  # threads of the spawner
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile", "after"])
-def test_a_start_that_is_abandoned_leaves_no_process(
-    monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_an_abandoned_start_leaves_no_process(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     start = child_process._Start(["/bin/sleep", "60"], dict(os.environ), None)
     if when == "before":
         start.abandon()
-        with pytest.raises(OSError, match="nobody waits for it any more"):
+        with pytest.raises(OSError, match="the start was cancelled"):
             start.run()
         return
     if when == "meanwhile":
@@ -610,7 +615,9 @@ def test_a_start_that_is_abandoned_leaves_no_process(
 
 
 async def test_a_forked_process_forgets_the_servers_of_its_parent() -> None:
-    """Called here instead of there: then nobody holds the input of the server, and it leaves."""
+    """Called in this process instead of a fork: the server then sees the end of its stdin and
+    exits.
+    """
     channel = await spawn(["/bin/cat"])
     task = asyncio.create_task(running(channel, asyncio.Queue()))
     assert channel in child_process._open
@@ -624,7 +631,7 @@ async def test_a_forked_process_forgets_the_servers_of_its_parent() -> None:
     assert other not in child_process._open
 
 
-async def test_a_process_is_watched_by_a_thread_where_nothing_else_will_do(
+async def test_a_thread_watches_a_process_if_pidfds_are_not_available(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(pid: int) -> int:

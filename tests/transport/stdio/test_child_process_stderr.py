@@ -1,4 +1,4 @@
-"""What a child process writes to stderr: kept, handed on, and limited."""
+"""Tests of the stderr of child processes: kept, passed on and limited."""
 
 import logging
 from typing import Any
@@ -20,7 +20,7 @@ def texts(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-async def test_lines_are_handed_on_whole() -> None:
+async def test_lines_are_passed_on_whole() -> None:
     heard: list[str] = []
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(b"one\ntw")
@@ -35,14 +35,14 @@ async def test_lines_are_handed_on_whole() -> None:
     assert heard == ["one", "two", "three"]
 
 
-async def test_the_last_lines_are_kept_and_shown() -> None:
+async def test_the_last_lines_are_kept() -> None:
     stderr = _Stderr(None, "test")
     stderr.data_received(lines(1, 100))
     assert list(stderr._lines) == texts(61, 100)
     assert stderr.tail() == tuple(texts(81, 100))
 
 
-async def test_a_line_has_a_limited_length() -> None:
+async def test_the_length_of_a_line_is_limited() -> None:
     heard: list[str] = []
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(b"x" * 2001 + b"\n")
@@ -53,14 +53,14 @@ async def test_a_line_has_a_limited_length() -> None:
 
 
 @pytest.mark.parametrize("count", [MOST, MOST + 1, MOST + 100])
-async def test_a_flood_is_kept_but_not_handed_on(virtual_time: VirtualTime, count: int) -> None:
+async def test_a_flood_is_kept_but_not_passed_on(virtual_time: VirtualTime, count: int) -> None:
     heard: list[str] = []
     hits = STDERR_LINES.hits
     stderr = _Stderr(heard.append, "test")
     stderr.data_received(lines(1, count))
     assert heard == texts(1, MOST)
     assert STDERR_LINES.hits == hits + (count > MOST)
-    # What is handed on comes last, and forty lines are kept.
+    # Lines that were passed on come last, and forty lines are kept.
     assert len(stderr._lines) == 40
     virtual_time.now += 0.999
     stderr.data_received(b"more\n")
@@ -82,7 +82,7 @@ async def test_lines_are_logged_without_secrets(caplog: pytest.LogCaptureFixture
     assert "hunter22" not in str(stderr.tail())
 
 
-async def test_a_listener_that_fails_hears_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_listener_gets_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
 
     def listen(line: str) -> Any:
@@ -94,7 +94,7 @@ async def test_a_listener_that_fails_hears_the_next_line(caplog: pytest.LogCaptu
     assert caplog.text.count("on_stderr failed") == 2
 
 
-async def test_a_flood_is_logged_whole_if_somebody_wants_it(
+async def test_a_flood_is_logged_completely_at_debug_level(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.DEBUG, "fairlead.server.a"):

@@ -1,4 +1,4 @@
-"""When a server cannot be started, connected or ended as usual, nothing of it is left."""
+"""Tests that no process or descriptor is left after failed starts, connections and shutdowns."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ CAT = ["cat"]
 
 @contextlib.contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """Only so many files may be opened meanwhile."""
+    """Limit the number of open files in the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 40, hard))
@@ -43,15 +43,15 @@ def descriptors_left(count: int) -> Iterator[None]:
 
 
 def descriptors() -> set[str]:
-    """What we have open; without the one that looks."""
+    """Return the open descriptors, without the one used to list them."""
     return {fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
 
 
 def children() -> set[str]:
-    """Processes of ours, those that nobody has collected included; without reapers."""
+    """Return the child processes, including zombies, without reapers."""
     found: set[str] = set()
     for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             found.update(Path(f"/proc/self/task/{task}/children").read_text().split())
     for pid in found:
         with contextlib.suppress(FileNotFoundError):
@@ -60,11 +60,11 @@ def children() -> set[str]:
     return found - reapers
 
 
-reapers: set[str] = set()  # nobody collects them
+reapers: set[str] = set()  # never reaped
 
 
 class Left:
-    """What there was before, and whether that is all there is again."""
+    """Descriptors and children at a point in time, and a check that nothing was added."""
 
     def __init__(self) -> None:
         gc.collect()
@@ -81,7 +81,7 @@ async def works() -> None:
     await channel.close()
 
 
-async def test_without_descriptors_a_start_fails_clearly_and_the_next_one_works(
+async def test_without_descriptors_a_start_fails_and_the_next_one_works(
     loop_kind: str,
 ) -> None:
     await works()
@@ -96,7 +96,7 @@ async def test_without_descriptors_a_start_fails_clearly_and_the_next_one_works(
                 outcomes.append(str(exc))
         await left.nothing()
         await works()
-    assert outcomes == sorted(outcomes)  # first it failed, then it worked
+    assert outcomes == sorted(outcomes)  # failed at first, then succeeded
     shortage = "[Errno 24] Too many open files (out of file descriptors on this machine)"
     assert set(outcomes) == {f"Could not start `cat`: {shortage}", "worked"}
 
@@ -154,10 +154,12 @@ async def test_a_connection_may_be_cancelled_at_any_step(loop_kind: str) -> None
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_a_loop_that_ends_breaks_off_no_end(
+async def test_the_end_of_the_loop_does_not_interrupt_the_shutdown_of_a_server(
     tmp_path: Path, loop_kind: str, turns: int
 ) -> None:
-    """All tasks are cancelled, also the one that ends the server, perhaps before its first step."""
+    """All tasks are cancelled, including the one that ends the server, perhaps before its first
+    step.
+    """
     await works()
     left = Left()
     note = tmp_path / "note"
@@ -172,14 +174,14 @@ async def test_a_loop_that_ends_breaks_off_no_end(
     await asyncio.wait(everybody)
     assert closing.cancelled()
     await left.nothing()
-    assert note.exists() == (turns > 0)  # it had begun: then it is still polite
+    assert note.exists() == (turns > 0)  # a shutdown that has begun still grants the grace period
 
 
 @pytest.mark.parametrize("error", [PermissionError, ProcessLookupError, AttributeError])
-async def test_where_a_process_cannot_be_watched_a_thread_waits_for_it(
+async def test_a_thread_waits_for_a_process_if_pidfds_are_not_available(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
-    """Sandboxes refuse it, and other systems do not have it."""
+    """Sandboxes refuse pidfds, and other systems do not have them."""
 
     def refuse(pid: int) -> int:
         raise error
@@ -195,8 +197,8 @@ async def test_where_a_process_cannot_be_watched_a_thread_waits_for_it(
     await left.nothing()
 
 
-async def test_a_client_that_gets_no_answer_ends_its_server(loop_kind: str) -> None:
-    """`async with` does not come to its end if it fails at its beginning."""
+async def test_a_client_that_gets_no_response_ends_its_server(loop_kind: str) -> None:
+    """`__aexit__` is not called if `__aenter__` fails."""
     await works()
     left = Left()
     silent = StdioTransport({"command": "sh", "args": ["-c", "cat > /dev/null"]})
@@ -207,7 +209,7 @@ async def test_a_client_that_gets_no_answer_ends_its_server(loop_kind: str) -> N
 
 
 def test_a_start_without_threads_fails_and_does_not_happen_later(tmp_path: Path) -> None:
-    """An executor that can start no thread keeps the work, and does it when it can."""
+    """An executor that cannot start a thread keeps the work item and runs it when it can."""
     note = tmp_path / "note"
     run(
         f"""
@@ -235,8 +237,8 @@ def test_a_start_without_threads_fails_and_does_not_happen_later(tmp_path: Path)
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("end", ["connected", "closing", "starting"])
-def test_a_program_that_fails_leaves_nothing_and_says_nothing(loop: str, end: str) -> None:
-    """Neither warnings nor processes, whatever was under way."""
+def test_a_failing_program_leaves_no_process_and_prints_nothing(loop: str, end: str) -> None:
+    """Neither warnings nor processes are left, whatever was in progress."""
     run(
         f"""
         import {loop}, os, threading
@@ -279,7 +281,7 @@ def test_a_program_that_fails_leaves_nothing_and_says_nothing(loop: str, end: st
     )
 
 
-def test_a_forked_process_keeps_no_server_and_can_start_its_own() -> None:
+def test_a_forked_process_has_no_servers_and_can_start_its_own() -> None:
     run(
         """
         import multiprocessing
@@ -297,7 +299,7 @@ def test_a_forked_process_keeps_no_server_and_can_start_its_own() -> None:
             other = fork.Process(target=child, args=(done, enough))
             other.start()
             assert await asyncio.to_thread(done.wait, 10)
-            async with asyncio.timeout(1.5):  # before anybody is told to end by a signal
+            async with asyncio.timeout(1.5):  # less than the grace period before a signal
                 await channel.close()
             enough.set()
             await asyncio.to_thread(other.join)
@@ -307,7 +309,7 @@ def test_a_forked_process_keeps_no_server_and_can_start_its_own() -> None:
     )
 
 
-def test_a_fork_of_a_program_that_has_closed_everything_can_start_servers() -> None:
+def test_a_fork_of_a_program_that_closed_all_descriptors_can_start_servers() -> None:
     run(
         """
         import os
@@ -328,7 +330,7 @@ def test_a_fork_of_a_program_that_has_closed_everything_can_start_servers() -> N
     )
 
 
-async def test_a_reaper_that_was_killed_is_replaced_by_one_that_knows_all(tmp_path: Path) -> None:
+async def test_a_killed_reaper_is_replaced_by_one_with_all_groups(tmp_path: Path) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", PRELUDE + REPLACED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -368,7 +370,7 @@ from fairlead.transport.stdio.child_process import spawn
 
 
 def run(source: str) -> None:
-    """Run a program that must end well, with nothing to say."""
+    """Run a program that must succeed without output."""
     command = [sys.executable, "-W", "always", "-c", PRELUDE + dedent(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -391,7 +393,7 @@ def popen() -> "subprocess.Popen[bytes]":
 def test_a_group_that_could_not_be_registered_is_not_ended_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its number may belong to another program by the time the reaper is started again."""
+    """Its number may belong to another program when the reaper is started again."""
     monkeypatch.setattr(reaper, "_groups", set())
     monkeypatch.setattr(reaper, "_pipe", None)
 
@@ -405,7 +407,7 @@ def test_a_group_that_could_not_be_registered_is_not_ended_later(
     monkeypatch.setattr(reaper, "_start", lambda: ours)
     try:
         reaper.register(222)
-        reaper.unregister(111)  # whoever failed to register cleans up all the same
+        reaper.unregister(111)  # the caller that failed to register cleans up
         reaper.unregister(222)
         assert os.read(theirs, 100) == b"+ 222\n- 222\n"
     finally:
@@ -413,7 +415,7 @@ def test_a_group_that_could_not_be_registered_is_not_ended_later(
         os.close(theirs)
 
 
-def test_a_reaper_that_is_started_again_learns_of_all_groups_that_are_left(
+def test_a_restarted_reaper_receives_all_remaining_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reaper, "_groups", set())
@@ -424,7 +426,7 @@ def test_a_reaper_that_is_started_again_learns_of_all_groups_that_are_left(
     reaper.register(111)
     reaper.register(333)
     reaper.unregister(333)
-    os.close(pipes[0][0])  # it was killed
+    os.close(pipes[0][0])  # killed
     try:
         reaper.register(222)
         told = os.read(pipes[1][0], 100).splitlines()

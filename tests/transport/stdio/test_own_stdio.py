@@ -1,4 +1,4 @@
-"""Our own stdin and stdout: whatever they are, and whatever handlers do to them."""
+"""Tests of a server on its own stdin and stdout, of any kind and with interfering handlers."""
 
 import fcntl
 import json
@@ -69,7 +69,7 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def texts(output: bytes) -> dict[int, str]:
-    """The text of each answer; fails if there is anything on stdout that is no answer."""
+    """Return the text of each response; fail if stdout has anything else."""
     answers = [json.loads(line) for line in output.splitlines()]
     return {a["id"]: a["result"]["content"][0]["text"] for a in answers}
 
@@ -86,14 +86,14 @@ def test_stray_output_cannot_reach_the_protocol(script: str) -> None:
 
 
 @pytest.mark.covers("STD-12")
-def test_children_of_handlers_cannot_read_the_protocol(script: str) -> None:
+def test_children_of_handlers_cannot_read_protocol_messages(script: str) -> None:
     lines = call(1, "read_input") + call(2, "print_things")
     done = subprocess.run([sys.executable, script], input=lines, capture_output=True, timeout=20)
     assert texts(done.stdout) == {1: "''b''", 2: "ok"}
 
 
 @pytest.mark.covers("STD-12")
-def test_an_unparsable_line_is_answered_and_the_rest_served(script: str) -> None:
+def test_an_invalid_line_is_answered_and_the_next_ones_are_served(script: str) -> None:
     done = subprocess.run(
         [sys.executable, script],
         input=b"what?\n" + call(1, "slow"),
@@ -115,7 +115,7 @@ def test_input_from_a_file_and_output_to_a_file(script: str, tmp_path: Path) -> 
 
 
 @pytest.mark.covers("STD-13")
-def test_dev_null_on_both_sides_ends_at_once(script: str) -> None:
+def test_dev_null_on_both_sides_ends_the_server_at_once(script: str) -> None:
     subprocess.run(
         [sys.executable, script],
         stdin=subprocess.DEVNULL,
@@ -126,7 +126,7 @@ def test_dev_null_on_both_sides_ends_at_once(script: str) -> None:
 
 
 @pytest.mark.covers("STD-13")
-def test_a_socket_for_both_directions_as_node_does_it(script: str) -> None:
+def test_one_socket_for_both_directions_as_in_node(script: str) -> None:
     ours, theirs = socket.socketpair()
     flags = fcntl.fcntl(theirs, fcntl.F_GETFL)
     process = subprocess.Popen([sys.executable, script], stdin=theirs, stdout=theirs)
@@ -135,7 +135,7 @@ def test_a_socket_for_both_directions_as_node_does_it(script: str) -> None:
     assert texts(ours.makefile("rb").readline()) == {1: "finished"}
     ours.shutdown(socket.SHUT_WR)
     assert process.wait(20) == 0
-    assert fcntl.fcntl(theirs, fcntl.F_GETFL) == flags  # as they were found
+    assert fcntl.fcntl(theirs, fcntl.F_GETFL) == flags  # as before
     ours.close()
     theirs.close()
 
@@ -157,7 +157,7 @@ def test_the_flags_of_a_shared_pipe_are_left_alone(script: str) -> None:
 
 
 @pytest.mark.covers("STD-13")
-def test_on_a_terminal_it_says_what_it_is_and_how_to_stop_it(tmp_path: Path) -> None:
+def test_a_server_on_a_terminal_prints_how_to_stop_it(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(SERVER.replace("LOOP", UVLOOP))
     ours, theirs = pty.openpty()
@@ -180,7 +180,7 @@ def test_on_a_terminal_it_says_what_it_is_and_how_to_stop_it(tmp_path: Path) -> 
 
 
 @pytest.mark.covers("STD-11")
-def test_the_server_leaves_promptly_when_its_input_ends(script: str) -> None:
+def test_a_server_exits_promptly_when_its_stdin_ends(script: str) -> None:
     process = subprocess.Popen(
         [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -188,7 +188,7 @@ def test_the_server_leaves_promptly_when_its_input_ends(script: str) -> None:
     assert process.stdout is not None
     process.stdin.write(call(1, "endless") + call(2, "slow"))
     process.stdin.close()
-    assert texts(process.stdout.read()) == {2: "finished"}  # what could finish did
+    assert texts(process.stdout.read()) == {2: "finished"}  # calls that could finish did
     started = time.monotonic()
     assert process.wait(20) == 0
     assert time.monotonic() - started < 5
@@ -198,7 +198,7 @@ def test_the_server_leaves_promptly_when_its_input_ends(script: str) -> None:
 @pytest.mark.covers("SRV-10")
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("tool", [None, "endless", "stuck", "stuck_in_executor"])
-def test_a_signal_ends_it_in_time_whatever_is_running(
+def test_a_signal_ends_a_server_in_time_whatever_is_running(
     signal_name: str, tool: str | None, tmp_path: Path
 ) -> None:
     import signal
@@ -235,7 +235,8 @@ server.run()
     assert process.stderr is not None
     process.stdin.write((call(1, tool) if tool else b"") + call(2, "print_things"))
     process.stdin.flush()
-    assert texts(process.stdout.readline()) == {2: "ok"}  # it is up, and the call is under way
+    # the server is up, and the call is in progress
+    assert texts(process.stdout.readline()) == {2: "ok"}
     started = time.monotonic()
     process.send_signal(getattr(signal, signal_name))
     process.wait(20)

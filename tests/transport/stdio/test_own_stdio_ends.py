@@ -1,4 +1,4 @@
-"""Our own stdin and stdout in this process: pipes, sockets and files put in their place."""
+"""Tests of stdio channels in this process, with pipes, sockets and files as descriptors 0 and 1."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ LINE = b'{"jsonrpc":"2.0","method":"n"}\n'
 
 
 class Ends:
-    """What is put in the place of 0 and 1, and the other ends of it."""
+    """Replacements for the descriptors 0 and 1, and their other ends."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self._open: list[int] = []
@@ -66,7 +66,7 @@ class Ends:
 
 @contextlib.contextmanager
 def standing_in(kind: str, folder: Path) -> Iterator[Ends]:
-    """Have other descriptors as 0 and 1 while the block runs."""
+    """Replace the descriptors 0 and 1 in the block."""
     ends = Ends(kind, folder)
     saved = os.dup(0), os.dup(1)
     os.dup2(ends.stdin, 0)
@@ -81,7 +81,7 @@ def standing_in(kind: str, folder: Path) -> Iterator[Ends]:
 
 
 def descriptors() -> int:
-    """How many are open, without the one to nowhere that uvloop keeps."""
+    """Return the number of open descriptors, without the `/dev/null` that uvloop keeps."""
     found = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -97,7 +97,7 @@ KINDS = ["pipes", "one socket", "two sockets", "files"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_messages_go_through_whatever_stdio_is(
+async def test_messages_pass_through_every_kind_of_stdio(
     kind: str, tmp_path: Path, loop_kind: str
 ) -> None:
     got: asyncio.Queue[Any] = asyncio.Queue()
@@ -123,14 +123,16 @@ async def test_messages_go_through_whatever_stdio_is(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_meanwhile_the_usual_numbers_are_harmless(kind: str, tmp_path: Path) -> None:
+async def test_descriptors_0_and_1_are_harmless_while_the_channel_is_open(
+    kind: str, tmp_path: Path
+) -> None:
     with standing_in(kind, tmp_path) as ends:
         blocking = os.get_blocking(0), os.get_blocking(1)
         async with asyncio.timeout(5), open_stdio() as channel:
             assert os.read(0, 10) == b""
             assert stat.S_ISCHR(os.fstat(0).st_mode)
             assert same(1, 2)
-            if kind == "pipes":  # shared with whoever started us
+            if kind == "pipes":  # shared with the parent process
                 assert (os.get_blocking(ends.stdin), os.get_blocking(ends.stdout)) == blocking
             running = asyncio.create_task(channel.run(lambda item: None))
             await asyncio.sleep(0)
@@ -138,7 +140,7 @@ async def test_meanwhile_the_usual_numbers_are_harmless(kind: str, tmp_path: Pat
         assert (os.get_blocking(0), os.get_blocking(1)) == blocking == (True, True)
 
 
-async def test_pipes_are_widened(tmp_path: Path) -> None:
+async def test_pipes_are_enlarged(tmp_path: Path) -> None:
     with standing_in("pipes", tmp_path) as ends:
         async with asyncio.timeout(5), open_stdio() as channel:
             for fd in (ends.stdin, ends.stdout):
@@ -159,7 +161,7 @@ async def test_a_message_over_the_limit_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipes", "one socket", "two sockets"])
-async def test_the_end_of_stdin_is_the_end(kind: str, tmp_path: Path, loop_kind: str) -> None:
+async def test_the_end_of_stdin_ends_the_run(kind: str, tmp_path: Path, loop_kind: str) -> None:
     with standing_in(kind, tmp_path) as ends:
         async with asyncio.timeout(5), open_stdio() as channel:
             running = asyncio.create_task(channel.run(lambda item: None))
@@ -170,11 +172,11 @@ async def test_the_end_of_stdin_is_the_end(kind: str, tmp_path: Path, loop_kind:
                 with socket.socket(fileno=os.dup(ends.write_to)) as theirs:
                     theirs.shutdown(socket.SHUT_WR)
             await running
-            channel.send(Notification("n"))  # answers may still leave
+            channel.send(Notification("n"))  # responses may still be written
             assert await asyncio.to_thread(os.read, ends.read_from, 100) == LINE
 
 
-async def test_a_failure_puts_everything_back(
+async def test_a_failure_restores_stdin_and_stdout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(fd: int, channel: LineChannel) -> Any:
@@ -193,7 +195,7 @@ async def test_a_failure_puts_everything_back(
                 await asyncio.sleep(0)
 
 
-async def test_a_pipe_that_cannot_be_opened_again_is_shared(
+async def test_a_pipe_that_cannot_be_reopened_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = os.open
@@ -212,11 +214,11 @@ async def test_a_pipe_that_cannot_be_opened_again_is_shared(
             assert await got.get() == Notification("n")
             assert not os.get_blocking(ends.stdin)
         await running
-        assert (os.get_blocking(0), os.get_blocking(1)) == (True, True), "put back"
+        assert (os.get_blocking(0), os.get_blocking(1)) == (True, True), "restored"
 
 
 async def test_a_sink_in_a_thread_has_no_descriptor_of_its_own(tmp_path: Path) -> None:
-    """Writing to it directly could block the loop."""
+    """A direct write could block the loop."""
     with standing_in("files", tmp_path):
         async with asyncio.timeout(5), open_stdio() as channel:
             assert isinstance(channel._sink, ThreadSink)
@@ -232,7 +234,7 @@ async def test_a_sink_in_a_thread_has_no_descriptor_of_its_own(tmp_path: Path) -
         await running
 
 
-async def test_what_is_printed_is_no_message(
+async def test_printed_text_does_not_reach_the_channel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with standing_in("pipes", tmp_path) as ends:
@@ -250,7 +252,7 @@ async def test_what_is_printed_is_no_message(
             os.read(ends.read_from, 100)
 
 
-async def test_nothing_is_left_open(tmp_path: Path, loop_kind: str) -> None:
+async def test_no_descriptor_is_left_open(tmp_path: Path, loop_kind: str) -> None:
     counts: list[int] = []
     for _ in range(3):
         with standing_in("pipes", tmp_path):

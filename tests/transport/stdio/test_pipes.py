@@ -1,4 +1,4 @@
-"""Pipes that a loop owns are closed once: nobody else's descriptor is closed with them."""
+"""Tests that pipes owned by a loop are closed exactly once."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ ROUNDS = 4000
 
 
 class Neighbour(threading.Thread):
-    """Somebody who opens and closes descriptors all the time, and notices a lost one."""
+    """A thread that opens and closes descriptors continuously and notices a lost one."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -68,7 +68,7 @@ async def test_no_descriptor_of_another_thread_is_closed(loop_kind: str) -> None
     assert neighbour.lost is None
 
 
-async def test_what_was_handed_over_is_closed_by_the_loop(loop_kind: str) -> None:
+async def test_a_pipe_connected_to_the_loop_is_closed_by_the_loop(loop_kind: str) -> None:
     theirs, ours = os.pipe()
     ended = Ended()
     sink = await connect_writing(ours, lambda: ended)

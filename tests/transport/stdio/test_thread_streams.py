@@ -1,4 +1,4 @@
-"""Threads that read and write what a loop cannot watch, each on a descriptor of its own."""
+"""Tests of threads that read and write streams which an event loop cannot watch."""
 
 import asyncio
 import os
@@ -18,15 +18,18 @@ def named(name: str) -> threading.Thread:
     return next(thread for thread in threading.enumerate() if thread.name == name)
 
 
-async def test_what_a_stuck_thread_still_has_goes_nowhere_else(tmp_path: Path) -> None:
-    """A terminal may be stopped for long, and the descriptor closed and given to another file."""
+async def test_a_blocked_thread_does_not_write_to_a_reused_descriptor(tmp_path: Path) -> None:
+    """A terminal may be stopped for long, while the descriptor is closed and reused for another
+    file.
+    """
     theirs, ours = os.pipe()
     channel = LineChannel(TransportContext(transport_type="stdio"))
     sink = ThreadSink(ours, channel)
     thread = named("fairlead-stdout")
     for _ in range(16):
         sink.write(b"x" * (SIZE // 16))
-    start = os.read(theirs, 1)  # it has begun, and cannot go on: no pipe has that much room
+    # The thread has started and is blocked: no pipe has that much room.
+    start = os.read(theirs, 1)
     other = os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
     os.dup2(other, ours)
     sink.close()
@@ -39,8 +42,8 @@ async def test_what_a_stuck_thread_still_has_goes_nowhere_else(tmp_path: Path) -
         os.close(fd)
 
 
-async def test_a_source_that_is_closed_lets_go_of_everything() -> None:
-    """Also one that has read as far ahead as it may."""
+async def test_a_closed_source_releases_everything() -> None:
+    """Also if it has read ahead up to its limit."""
     channel = LineChannel(TransportContext(transport_type="stdio"))
     theirs, ours = os.pipe()
     before = set(os.listdir("/proc/self/fd"))
@@ -49,7 +52,7 @@ async def test_a_source_that_is_closed_lets_go_of_everything() -> None:
     source.resume_reading()
     for _ in range(8):
         os.write(ours, b"x" * 1000)
-    while source._ahead.acquire(blocking=False):  # as if the loop came to nothing of that
+    while source._ahead.acquire(blocking=False):  # as if the loop had not processed any chunk
         pass
     source.close()
     os.write(ours, b"x")
@@ -68,7 +71,7 @@ def read_all(fd: int) -> bytes:
 
 
 class Told(LineChannel):
-    """A channel that notes what its ends report."""
+    """A channel that records the calls of its source and sink."""
 
     def __init__(self) -> None:
         super().__init__(TransportContext(transport_type="stdio"))
@@ -96,7 +99,7 @@ class Told(LineChannel):
             return await self.events.get()
 
 
-async def test_a_sink_asks_senders_to_wait_while_much_is_queued() -> None:
+async def test_a_sink_pauses_senders_while_much_is_queued() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     sink = ThreadSink(ours, channel)
@@ -114,7 +117,7 @@ async def test_a_sink_asks_senders_to_wait_while_much_is_queued() -> None:
     os.close(theirs)
 
 
-async def test_an_aborted_sink_writes_nothing_more() -> None:
+async def test_an_aborted_sink_stops_writing() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     thread_names = {thread.name for thread in threading.enumerate()}
@@ -132,7 +135,7 @@ async def test_an_aborted_sink_writes_nothing_more() -> None:
     os.close(theirs)
 
 
-async def test_a_sink_reports_that_no_reader_is_left() -> None:
+async def test_a_sink_reports_a_missing_reader() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     sink = ThreadSink(ours, channel)
@@ -176,7 +179,7 @@ def test_a_thread_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.Mon
 # Reading ahead
 
 
-async def test_a_source_reads_on_as_long_as_its_chunks_are_taken() -> None:
+async def test_a_source_continues_while_its_chunks_are_taken() -> None:
     theirs, ours = os.pipe()
     channel = Told()
     source = ThreadSource(theirs, channel)
@@ -189,7 +192,7 @@ async def test_a_source_reads_on_as_long_as_its_chunks_are_taken() -> None:
     os.close(theirs)
 
 
-async def test_a_source_that_is_paused_reads_nothing_and_may_be_closed() -> None:
+async def test_a_paused_source_does_not_read_and_may_be_closed() -> None:
     theirs, ours = os.pipe()
     os.write(ours, b"x")
     channel = Told()

@@ -202,7 +202,7 @@ async def test_a_refusal_has_the_headers_that_fit() -> None:
         client = Client(app)
         start, body = await client.next(), await client.next()
         names = [name for name, _ in start["headers"]]
-        assert names == [b"content-type", b"www-authenticate"], "closing is for the server to say"
+        assert names == [b"content-type", b"www-authenticate"], "the ASGI server sets the others"
         assert start["headers"][0][1] == b"text/plain; charset=utf-8"
         assert body["body"].startswith(b"401 Unauthorized: A valid bearer token")
         await client.task

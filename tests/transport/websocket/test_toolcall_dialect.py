@@ -165,7 +165,7 @@ async def test_a_server_that_asks_back_is_told_that_it_cannot() -> None:
     served = await Served().start()
     served.channel.send(Request("q", "sampling/createMessage"))
     served.channel.send(Notification("notifications/progress"))
-    assert len(served.heard) == 2, "not before the sender is done"
+    assert len(served.heard) == 2, "not before `send` returns"
     await turns()
     assert served.socket.sent == []
     refused = served.heard[2]
@@ -287,7 +287,7 @@ async def test_an_answer_that_is_malformed_fails_its_call() -> None:
     assert isinstance(unreadable, RemoteProtocolError)
     assert (malformed.request_id, unreadable.request_id) == ("a", None)
     client.channel.take(b'{"id": 1, "result": {}}')
-    assert len(client.heard) == 2, "it has had its answer"
+    assert len(client.heard) == 2, "the request is settled"
     await client.close()
 
 

@@ -218,7 +218,9 @@ async def test_a_frame_that_cannot_be_sent_ends_the_channel(problem: Exception) 
     with pytest.raises(ChannelClosed, match=reason) as refused:
         channel.write(b"{}")
     assert refused.value.delivered is False
-    assert running.done() == isinstance(problem, ValueError), "else the reader learns more"
+    assert running.done() == isinstance(problem, ValueError), (
+        "otherwise the reader reports the cause"
+    )
     await channel.close()
     await asyncio.wait((running,))
     running.exception()

@@ -573,7 +573,7 @@ async def test_the_end_of_an_asgi_socket(event: dict[str, Any], code: int, reaso
     assert (gone.value.code, gone.value.reason) == (code, reason)
     assert not events.socket.open
     await events.socket.close(1000, "")
-    assert events.sent == [], "there is nobody to say goodbye to"
+    assert events.sent == [], "the peer is gone"
 
 
 async def test_an_asgi_socket_is_closed_once_with_a_reason_that_fits() -> None:
