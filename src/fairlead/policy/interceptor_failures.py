@@ -172,7 +172,7 @@ class _Behind:
             self._asked.message
         )
         if not same_kind:
-            raise _Nonsense("it called proceed with a message of another kind")
+            raise _Nonsense("proceed was called with a message of another kind")
         self._stop_clock()
         try:
             self.answer, self.failure = await self.proceed(exchange), None

@@ -121,4 +121,4 @@ def test_links_stay_links_and_pipes_are_written_to(folder: Path) -> None:
     shown = fairlead(*EXPORT, "/dev/stdout", cwd=folder)
     assert json.loads(shown.stdout)["log"]["version"] == "1.2", shown.stderr
     refused = fairlead(*EXPORT, ".", "--force", cwd=folder)
-    assert (refused.returncode, "it is a folder" in refused.stderr) == (1, True), refused.stderr
+    assert (refused.returncode, "the path is a directory" in refused.stderr) == (1, True), refused.stderr

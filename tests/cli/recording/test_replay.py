@@ -41,9 +41,9 @@ def test_a_tape_is_served_on_stdio(tape: Path, version: str) -> None:
 
 def test_strict_matching_wants_the_order_of_the_tape(tape: Path) -> None:
     said = visit("replay", str(tape), "--match", "strict", texts=["bye", "hello", "hello"])
-    assert "is not on the tape; next on it is tools/call" in said[0]
+    assert "is not on the tape; expected tools/call" in said[0]
     assert said[1] == "HELLO"
-    assert "next on it is nothing more" in said[2]
+    assert "expected the end of the tape" in said[2]
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])

@@ -102,7 +102,7 @@ def test_two_tapes_are_compared(home: dict[str, str], file: Path) -> None:
     assert "They are the same" in run(home, "tape", "diff", "one", "two", *ignored)
     shown = run(home, "tape", "diff", "one", "three", code=1).splitlines()
     assert shown == ["- 8 tools/call shout", "- 9 result"]
-    assert "no path" in run(home, "tape", "diff", "one", "two", "--ignore", "a..b", code=2)
+    assert "invalid path" in run(home, "tape", "diff", "one", "two", "--ignore", "a..b", code=2)
 
 
 def test_a_tape_is_trimmed_and_deleted(tmp_path: Path, home: dict[str, str], file: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_tape_is_trimmed_and_deleted(tmp_path: Path, home: dict[str, str], fil
     lines = run(home, "tape", "show", "short").splitlines()
     assert [line.split()[0] for line in lines] == ["1", "2", "3", "8", "9"]
     assert len(run(home, "tape", "show", "one").splitlines()) == 9
-    assert "Nothing on" in run(home, "tape", "trim", "one", "--session", "s9", code=1)
+    assert "no entry of" in run(home, "tape", "trim", "one", "--session", "s9", code=1)
     assert len(run(home, "tape", "show", "one").splitlines()) == 9
     assert "There is no folder" in run(home, "tape", "list", str(tmp_path / "none"), code=1)
     assert run(home, "tape", "delete", "one", "short").count("deleted") == 4

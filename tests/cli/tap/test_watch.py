@@ -115,7 +115,7 @@ def test_each_exchange_is_a_line(person: Person) -> None:
     assert lines[3].endswith(" ms refused -32602 no such")
     assert "←  notifications/message" in lines[5]
     assert "→  ping  " in lines[6]
-    assert "lost the conversation ended before an answer" in lines[6]
+    assert "lost the conversation ended before a response" in lines[6]
     assert SECRET not in watching.said
     assert "\x1b" not in watching.said
     assert "watching: notes (tap" in err

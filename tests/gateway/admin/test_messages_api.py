@@ -132,7 +132,7 @@ async def test_entries_come_in_pages(tmp_path: Path, query: str, count: int) -> 
 
 async def test_what_is_no_place_is_refused(tmp_path: Path) -> None:
     tapes: Any = FakeTapes(tmp_path)
-    with pytest.raises(BadRequest, match="is no place on a tape"):
+    with pytest.raises(BadRequest, match="invalid tape position"):
         await messages_api.read_entries(tapes, request("from=x", "t"))
     with pytest.raises(BadRequest, match="^t is not being recorded here$"):
         messages_api.stop(tapes, request("", "t"))

@@ -67,7 +67,7 @@ def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
     tapes.stop()
     tapes.delete("one")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigError, match="There is no tape"):
+    with pytest.raises(ConfigError, match="tape .* does not exist"):
         tapes.delete("one")
 
 

@@ -46,7 +46,7 @@ def test_places_that_may_differ_do() -> None:
     assert found(one, two, "content", "at") == []
     assert found(one, two, "**") == []
     for wrong in ("", "a..b", "."):
-        with pytest.raises(ValueError, match="empty part"):
+        with pytest.raises(ValueError, match="a segment is empty"):
             read_path(wrong)
 
 
@@ -66,6 +66,6 @@ def test_very_deep_values_are_compared_as_a_whole() -> None:
     assert list(json_differences(deep(250, 1), deep(250, 1))) == []
     (one,) = json_differences(deep(250, 1), deep(250, 2))
     assert one.path == ".".join(["0"] * 200)
-    assert (one.recorded, one.given) == ("(something deep)", "(something deep)")
+    assert (one.recorded, one.given) == ("(nested too deeply)", "(nested too deeply)")
     (one,) = json_differences(deep(199, 1), deep(199, 2))
     assert (one.path, one.recorded, one.given) == (".".join(["0"] * 199), 1, 2)

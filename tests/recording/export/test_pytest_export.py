@@ -16,7 +16,7 @@ def test_a_written_test_is_named_after_its_tape(name: str, word: str, tmp_path: 
     info = TapeInfo(name=name, about={"command": ["python", "s.py"]})
     text = text_of_test(info, tmp_path / "t.tape", None)
     compile(text, "test", "exec")
-    assert f"def test_{word}_answers_as_it_did()" in text
+    assert f"def test_{word}_gives_the_recorded_responses()" in text
     assert f"TAPE = Path({str(tmp_path / 't.tape')!r})" in text
     assert "SERVER = {'command': 'python', 'args': ['s.py']}" in text
 

@@ -130,7 +130,7 @@ def test_names_and_ids_are_shown_up_to_a_length() -> None:
 async def test_readers_are_bounded_and_end_when_they_are_closed() -> None:
     journal = Journal()
     readers = []
-    with pytest.raises(RuntimeError, match=r"there are \d+ readers already"):
+    with pytest.raises(RuntimeError, match=r"too many readers: the limit is \d+"):
         while True:
             readers.append(journal.follow())
     reader = readers.pop()

@@ -42,7 +42,7 @@ GONE = "notifications/cancelled"
         (DOWN, {"id": 1, "result": {}}, "ok", None, None),
         (DOWN, {"id": 1, "error": {"code": 5, "message": "no"}}, "refused", 5, "no"),
         (DOWN, {"id": 1, "error": {"message": "no"}}, "refused", None, "no"),
-        (DOWN, {"id": 1, "error": 7}, "refused", None, "an error that cannot be read"),
+        (DOWN, {"id": 1, "error": 7}, "refused", None, "an error that cannot be decoded"),
         (DOWN, {"id": 1, "result": {"isError": True}}, "failed", None, None),
         (UP, {"method": GONE, "params": {"requestId": 1}}, "cancelled", None, None),
         (UP, {"method": GONE, "params": {"requestId": 2}}, "pending", None, None),
@@ -138,7 +138,7 @@ def test_what_is_left_at_the_end_is_lost_once() -> None:
     observer.receive_bytes(b'{"id":1,"method":"b"}', DOWN)
     observer.ended()
     assert [(one.state, one.error) for one in journal.records()] == [
-        ("lost", "the conversation ended before an answer")
+        ("lost", "the conversation ended before a response")
     ] * 2
     observer.receive_bytes(b'{"id":1,"result":{}}', DOWN)
     assert journal.records()[-1].flags == (NOBODY_ASKED,)

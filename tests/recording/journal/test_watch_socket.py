@@ -68,7 +68,7 @@ def test_nobody_else_may_look_into_it(short: Path) -> None:
 def test_a_link_to_somewhere_else_is_refused(short: Path) -> None:
     (short / "other").mkdir()
     (short / "run").symlink_to(short / "other")
-    with pytest.raises(ConfigError, match=r"run belongs to somebody else"):
+    with pytest.raises(ConfigError, match=r"run must belong to the current user"):
         watch_folder(machine(short, FAIRLEAD_HOME=str(short)))
 
 

@@ -148,7 +148,7 @@ def test_a_strict_player_wants_the_order_and_the_params_of_the_tape(tmp_path: Pa
     assert found(matcher, *call("login", arguments={"password": 1}, more=1)) is None
     assert found(matcher, *call("login", arguments={"password": 1})) == 3
     assert found(matcher, *call("b")) == 4
-    assert matcher.expected() == "nothing more"
+    assert matcher.expected() == "the end of the tape"
     assert found(matcher, *call("b")) is None
     assert found(matcher, "ping", {}) is None
     assert [cue.used for cue in cues] == [True] * 4
@@ -156,7 +156,7 @@ def test_a_strict_player_wants_the_order_and_the_params_of_the_tape(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("seq", "expected"),
-    [(0, "tools/call a"), (1, "tools/call a"), (2, "tools/call b"), (3, "nothing more")],
+    [(0, "tools/call a"), (1, "tools/call a"), (2, "tools/call b"), (3, "the end of the tape")],
 )
 def test_a_strict_player_goes_on_from_an_entry(tmp_path: Path, seq: int, expected: str) -> None:
     matcher = StrictMatcher(script(tmp_path, call("a"), call("b")))

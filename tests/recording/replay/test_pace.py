@@ -28,7 +28,7 @@ async def test_time_goes_by_at_a_speed(
 
 @pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan")])
 def test_a_speed_is_above_zero(speed: float) -> None:
-    with pytest.raises(ValueError, match="^a speed is above 0: "):
+    with pytest.raises(ValueError, match="^`speed` must be a finite number greater than 0, not "):
         Pace(speed)
 
 

@@ -10,7 +10,7 @@ from fairlead.recording.replay.script import read_refusal
 def test_an_error_that_cannot_be_read_is_an_internal_error(raw: Raw | None) -> None:
     assert read_refusal(raw) == (
         -32603,
-        "What was answered cannot be read from the tape",
+        "The recorded response cannot be decoded",
         None,
     )
 

@@ -63,7 +63,7 @@ async def test_the_same_server_answers_the_same_but_for_what_may_differ(
         # It says its process id, which is another one.
         assert set(wrong(report)) <= {"tools/call who", "tools/call ask"}
         assert wrong(report)["tools/call who"][0] == "result.content.0.text"
-        assert "tools/call who: another answer" in str(report)
+        assert "tools/call who: different response" in str(report)
         ignore = ["result.content.*.text", "**.structuredContent"]
         report = await replay_tape(tmp_path / "one", program, ignore=ignore)
     assert wrong(report) == {}
@@ -96,7 +96,7 @@ async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> N
         other.tool(name="speak")(_plainly)
         report = await replay_tape(tmp_path / "one", other, notifications=True, timeout=0.3)
     assert [e.error for e in report.compared if e.what == "notifications/message"] == [
-        "it was not told"
+        "the notification was not received"
     ]
 
 
@@ -130,7 +130,7 @@ async def test_a_server_that_dies_later_is_in_the_report_and_why_only_once(tmp_p
     assert answered.differences
     assert "exited with code 3" in str(others[0].error)
     assert len(others) > 1
-    assert {each.error for each in others[1:]} == {"the server had gone"}
+    assert {each.error for each in others[1:]} == {"the server had disconnected"}
 
 
 async def test_somebody_who_does_not_let_us_in_is_no_server(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ async def test_an_answer_that_differs_is_told_with_its_places(tmp_path: Path) ->
     assert (found.path, found.recorded, found.given) == ("result.n", 1, 5)
     assert str(report).splitlines() == [
         "1 compared, 1 differ",
-        "1 a: another answer",
+        "1 a: different response",
         "    result.n: 1 -> 5",
     ]
     assert (await replay(place, FakeServer(a={"n": 5, "m": 2}), ignore=["result.n"])).same
@@ -142,7 +142,7 @@ async def test_an_answer_that_does_not_come_is_given_up(
     began = virtual_time.now
     report = await replay(place, server, timeout=7.0)
     assert virtual_time.now == began + 7.0
-    assert [one.error for one in report.compared] == ["no answer within 7 s", None]
+    assert [one.error for one in report.compared] == ["no response within 7 s", None]
 
 
 async def test_what_had_its_answer_before_has_it_now_too(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_notifications_are_compared_in_any_order(
     report = await replay(place, FakeServer(a=said), notifications=True, timeout=4.0)
     assert virtual_time.now == began + 4.0  # one does not come
     assert [(one.seq, one.error) for one in report.compared] == [
-        *((1, None), (2, None), (3, None), (4, "it was not told")),
+        *((1, None), (2, None), (3, None), (4, "the notification was not received")),
     ]
     assert (await replay(place, FakeServer(a=said), timeout=4.0)).same
 
@@ -265,8 +265,8 @@ async def test_a_server_that_goes_is_told_of_once(tmp_path: Path) -> None:
     errors = [one.error for one in report.compared]
     assert errors[0] is None
     assert errors[1] is not None
-    assert errors[1] != "the server had gone"
-    assert errors[2] == "the server had gone"
+    assert errors[1] != "the server had disconnected"
+    assert errors[2] == "the server had disconnected"
     assert not report.same
 
 

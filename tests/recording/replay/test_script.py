@@ -211,7 +211,7 @@ def test_a_tape_may_have_so_many_messages_and_not_one_more(
 
 
 def test_there_must_be_something_on_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"There is nothing on .*one\.tape\.jsonl that could be"):
+    with pytest.raises(ConfigError, match=r"one\.tape\.jsonl has no messages that can be replayed"):
         cues(tmp_path, down(method="notifications/message"))
 
 
@@ -233,8 +233,8 @@ def test_progress_of_what_waits_is_followed_and_of_what_was_answered_for_a_while
     ("raw", "code", "message", "whole"),
     [
         (b'{"code":-1,"message":"no","data":1}', -1, "no", True),
-        (b'{"code":"x"}', INTERNAL_ERROR, "What was answered cannot be read from the tape", False),
-        (None, INTERNAL_ERROR, "What was answered cannot be read from the tape", False),
+        (b'{"code":"x"}', INTERNAL_ERROR, "The recorded response cannot be decoded", False),
+        (None, INTERNAL_ERROR, "The recorded response cannot be decoded", False),
     ],
 )
 def test_an_error_is_read_from_a_tape(

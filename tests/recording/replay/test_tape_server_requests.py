@@ -58,8 +58,8 @@ async def refusal(server: TapeServer, method: str, params: Any = None, **about: 
     [
         ({"result": {"n": 1}}, {"n": 1}),
         ({"error": {"code": 7, "message": "no"}}, (7, "no")),
-        ({"error": 5}, (-32603, "What was answered cannot be read from the tape")),
-        (None, (-32601, "a was not answered on the tape")),
+        ({"error": 5}, (-32603, "The recorded response cannot be decoded")),
+        (None, (-32601, "the tape has no response to a")),
     ],
     ids=["result", "error", "odd", "nothing"],
 )
@@ -131,7 +131,7 @@ async def test_strict_sessions_are_played_in_the_order_in_which_they_began(
     for edge, who, answer in zip(edges, ("s1", "s2"), ("one", "two"), strict=False):
         assert await ask(server, "initialize", edge=edge) == {"who": who}
         code, why = await refusal(server, "b", edge=edge)
-        assert (code, why) == (-32602, "b is not on the tape; next on it is a")
+        assert (code, why) == (-32602, "b is not on the tape; expected a")
         assert await ask(server, "a", edge=edge) == {"n": answer}
     code, why = await refusal(server, "initialize", edge=edges[2])
     assert code == -32601

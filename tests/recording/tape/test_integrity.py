@@ -39,30 +39,30 @@ def warnings(reader: TapeReader) -> list[str]:
         ([line(1), "odd\n"], {}, ["1 line could not be read"]),
         ([line(1), "odd\n", "{}\n"], {}, ["2 lines could not be read"]),
         ([line(1), line(2)[:-1]], {}, ["1 line could not be read"]),
-        ([line(1), line(1)], {}, ["the same number twice in a row, 1 time"]),
-        ([line(1), line(1), line(1)], {}, ["the same number twice in a row, 2 times"]),
+        ([line(1), line(1)], {}, ["1 duplicate sequence number"]),
+        ([line(1), line(1), line(1)], {}, ["2 duplicate sequence numbers"]),
         (
             [line(2), line(1)],
             {},
-            ["its numbers go back in 1 place: it is taken in the order of its lines"],
+            ["the sequence numbers decrease in 1 place: the order of the lines is used"],
         ),
-        ([line(1)], {"lost": 1, "entries": 2}, ["1 message was lost while it was recorded"]),
-        ([line(1)], {"lost": 2, "entries": 1}, ["2 messages were lost while it was recorded"]),
+        ([line(1)], {"lost": 1, "entries": 2}, ["1 message was lost during the recording"]),
+        ([line(1)], {"lost": 2, "entries": 1}, ["2 messages were lost during the recording"]),
         (
             [line(1)],
             {"entries": 3},
-            ["t.tape.json speaks of 3 messages, and there are 1"],
+            ["t.tape.json lists 3 messages, but the tape has 1"],
         ),
         ([line(1)], {"entries": 3, "status": "cut"}, []),
         (
             [line(1)],
             {"parts": 2},
-            ["t.tape.json speaks of 2 parts, and t.2.tape.jsonl is missing"],
+            ["t.tape.json lists 2 parts, but t.2.tape.jsonl is missing"],
         ),
         (
             [line(1)],
             {"began": -1, "parts": 0},
-            ["what t.tape.json says of began, parts is not true"],
+            ["t.tape.json has invalid values for began, parts"],
         ),
     ],
 )
@@ -74,16 +74,16 @@ def test_what_is_wrong_with_a_tape(
 
 def test_a_companion_that_is_missing_or_cannot_be_read(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1), about="")
-    assert reader.troubles == ["there is no t.tape.json: how it was recorded is not known"]
+    assert reader.troubles == ["t.tape.json is missing: details of the recording are unknown"]
     assert reader.info.status == "cut"
     (reader,) = [tape(tmp_path, line(1), about="{")]
     assert reader.troubles[0].startswith("t.tape.json cannot be read: ")
 
 
 def test_a_tape_of_another_version_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a tape of version 2; this Fairlead reads 1$"):
+    with pytest.raises(ConfigError, match="has tape version 2; this Fairlead reads 1$"):
         tape(tmp_path, line(1), version=2)
-    with pytest.raises(ConfigError, match="^There is no tape "):
+    with pytest.raises(ConfigError, match="^tape .* does not exist$"):
         TapeReader(tmp_path / "none")
 
 
@@ -136,7 +136,7 @@ def test_entries_are_read_in_pages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["x", "1", "1-x", "-1", "1-", "1-" + "9" * 19, "١-0"])
 def test_what_is_no_place_on_a_tape(tmp_path: Path, place: str) -> None:
-    with pytest.raises(ValueError, match="is no place on a tape$"):
+    with pytest.raises(ValueError, match="invalid tape position .*: expected PART-OFFSET$"):
         read_page(tape(tmp_path, line(1)), place)
 
 

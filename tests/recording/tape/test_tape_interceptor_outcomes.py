@@ -236,12 +236,12 @@ def test_what_is_there_is_written_over_only_if_that_is_wanted(
         assert place.read_bytes() == b"new"
     else:
         began = False
-        with pytest.raises(FileExistsError, match="it is there already"):
+        with pytest.raises(FileExistsError, match="the file already exists"):
             with output_file.open_output(place, overwrite=False):
                 began = True
         assert (began, place.read_bytes()) == (False, b"old")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError, match="it is a folder"):
+    with pytest.raises(IsADirectoryError, match="the path is a directory"):
         output_file.check_not_existing(tmp_path / "folder", overwrite=overwrite)
 
 

@@ -125,16 +125,16 @@ def write_numbers(base: Path, *numbers: int) -> TapeReader:
     ("numbers", "warnings"),
     [
         ((1, 2, 5), []),
-        ((1, 2, 2, 2, 3), ["the same number twice in a row, 2 times"]),
+        ((1, 2, 2, 2, 3), ["2 duplicate sequence numbers"]),
         (
             (1, 3, 2, 4),
-            ["its numbers go back in 1 place: it is taken in the order of its lines"],
+            ["the sequence numbers decrease in 1 place: the order of the lines is used"],
         ),
         (
             (4, 4, 1, 3, 2),
             [
-                "the same number twice in a row, 1 time",
-                "its numbers go back in 2 places: it is taken in the order of its lines",
+                "1 duplicate sequence number",
+                "the sequence numbers decrease in 2 places: the order of the lines is used",
             ],
         ),
     ],

@@ -120,7 +120,7 @@ def test_a_tape_is_trimmed_in_place_with_its_parts(tapes: Tapes) -> None:
 
 def test_a_selection_of_nothing_writes_nothing(tapes: Tapes) -> None:
     reader = tapes.write("long", [1])
-    with pytest.raises(ConfigError, match="is meant by that: nothing was written$"):
+    with pytest.raises(ConfigError, match="matches: nothing was written$"):
         trim(reader, EntrySelection(first=9), tapes.folder / "short")
     assert not (tapes.folder / "short.tape.jsonl").exists()
 

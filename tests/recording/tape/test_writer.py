@@ -108,16 +108,16 @@ def test_a_tape_of_another_version_is_named_as_such(tmp_path: Path) -> None:
     TapeWriter(tmp_path / "one").close()
     about: dict[str, Any] = json.loads((tmp_path / "one.tape.json").read_text())
     (tmp_path / "one.tape.json").write_text(json.dumps({**about, "version": 9, "parts": "many"}))
-    with pytest.raises(ConfigError, match="of version 9; this Fairlead reads 1"):
+    with pytest.raises(ConfigError, match="has tape version 9; this Fairlead reads 1"):
         TapeReader(tmp_path / "one")
-    with pytest.raises(ConfigError, match="There is no tape"):
+    with pytest.raises(ConfigError, match="tape .* does not exist"):
         TapeReader(tmp_path / "two")
 
 
 def test_two_recorders_do_not_share_a_tape(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         tape.write(note(1), UP)
-        with pytest.raises(OSError, match="somebody else is recording it"):
+        with pytest.raises(OSError, match="another process is recording this tape"):
             TapeWriter(tmp_path / "one")
         tape.write(note(2), UP)
     assert numbers(tmp_path / "one") == [1, 2]
@@ -246,7 +246,7 @@ def test_half_a_line_is_taken_back_and_the_loss_is_reported(
     reader = TapeReader(tmp_path / "one")
     assert (reader.info.lost, reader.info.entries) == (2, 4)
     assert caplog.messages == [
-        f"{tmp_path / 'one.tape.jsonl'}: a message could not be recorded: there is no room for it"
+        f"{tmp_path / 'one.tape.jsonl'}: a message could not be recorded: no space left on the disk"
     ]
 
 

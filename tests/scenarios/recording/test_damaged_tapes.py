@@ -105,16 +105,16 @@ READ = ("show", "full", "json", "diff", "trim", "har")
 @pytest.mark.parametrize(
     ("tape", "says"),
     [
-        (lines(entries()[::-1]), "its numbers go back in 4 places"),
-        (changed(lambda some: some.insert(2, some.pop(3))), "go back in 1 place"),
-        (changed(lambda some: some[1].update(seq=1)), "the same number twice in a row, 1 time"),
-        (lines(entries()) * 2, "odd.tape.json speaks of 5 messages, and there are 10"),
+        (lines(entries()[::-1]), "the sequence numbers decrease in 4 places"),
+        (changed(lambda some: some.insert(2, some.pop(3))), "decrease in 1 place"),
+        (changed(lambda some: some[1].update(seq=1)), "1 duplicate sequence number"),
+        (lines(entries()) * 2, "odd.tape.json lists 5 messages, but the tape has 10"),
         (changed(lambda some: some[3].update(dir="sideways")), "1 line could not be read"),
-        (changed(lambda some: some[3].update(seq=2**70)), "go back in 1 place"),
+        (changed(lambda some: some[3].update(seq=2**70)), "decrease in 1 place"),
         (lines(entries())[:-9], "1 line could not be read"),
         (lines(entries()).replace(b'"add"', b'"\xff\xfe"'), "1 line could not be read"),
         (b"\xef\xbb\xbf" + lines(entries()), "1 line could not be read"),
-        (b"", "speaks of 5 messages, and there are 0"),
+        (b"", "lists 5 messages, but the tape has 0"),
         (b"\0" * 5000 + b"\n", "1 line could not be read"),
     ],
 )
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_the_lines_is_said(shelf: Shelf, tape: bytes, says: s
 @pytest.mark.parametrize(
     ("about", "says"),
     [
-        (None, "there is no odd.tape.json"),
+        (None, "odd.tape.json is missing"),
         (b"", "odd.tape.json cannot be read"),
         (b"[]", "odd.tape.json cannot be read"),
         (b'{"name":"\xff"}', "odd.tape.json cannot be read"),
@@ -138,8 +138,8 @@ def test_what_is_wrong_with_the_lines_is_said(shelf: Shelf, tape: bytes, says: s
         ({"version": "2"}, "odd.tape.json cannot be read"),
         ({"entries": "many"}, "odd.tape.json cannot be read"),
         ({"status": "fine"}, "odd.tape.json cannot be read"),
-        ({"began": 1e300}, "what odd.tape.json says of began is not true"),
-        ({"began": -1e12, "lost": -3, "parts": 0}, "says of began, lost, parts is not true"),
+        ({"began": 1e300}, "odd.tape.json has invalid values for began"),
+        ({"began": -1e12, "lost": -3, "parts": 0}, "has invalid values for began, lost, parts"),
     ],
 )
 def test_what_is_wrong_with_the_companion_is_said(shelf: Shelf, about: Any, says: str) -> None:
@@ -155,8 +155,8 @@ def test_what_is_wrong_with_the_companion_is_said(shelf: Shelf, about: Any, says
 
 def test_a_companion_that_lies_about_its_tape_is_found_out(shelf: Shelf) -> None:
     for told, says in (
-        ({"entries": 5000}, "odd.tape.json speaks of 5000 messages, and there are 5"),
-        ({"parts": 3}, "odd.tape.json speaks of 3 parts, and odd.3.tape.jsonl is missing"),
+        ({"entries": 5000}, "odd.tape.json lists 5000 messages, but the tape has 5"),
+        ({"parts": 3}, "odd.tape.json lists 3 parts, but odd.3.tape.jsonl is missing"),
     ):
         shelf.put("odd", lines(entries()), json.dumps({**ABOUT, **told}).encode())
         done = shelf.uses("odd")
@@ -171,7 +171,7 @@ def test_a_tape_of_a_newer_version_is_refused(shelf: Shelf) -> None:
     done = shelf.uses("odd")
     for what in (*READ, "self", "test"):
         assert done[what][0] == 1
-        assert "is a tape of version 2; this Fairlead reads 1" in done[what][2]
+        assert "has tape version 2; this Fairlead reads 1" in done[what][2]
     assert "left out: " in done["list"][2]
     refused = shelf.person.runs("replay", "odd")
     assert (refused.code, refused.out) == (1, "")
@@ -268,5 +268,5 @@ def test_a_tape_that_is_odd_is_played_as_it_stands(shelf: Shelf) -> None:
     )
     assert against.code == 1  # nobody is greeted twice
     assert against.out.endswith("4 compared, 1 differ\n"), against.out
-    for said in ("its numbers go back in 1 place", "there is no odd.tape.json"):
+    for said in ("the sequence numbers decrease in 1 place", "odd.tape.json is missing"):
         assert said in against.err

@@ -197,7 +197,7 @@ def test_a_tape_that_is_written_anew_while_it_is_played_is_noticed(tmp_path: Pat
     [cue] = load_script(write)
     assert cue.params["protocolVersion"] == "2025-11-25"
     os.truncate(write, 20)
-    with pytest.raises(ConfigError, match="written anew"):
+    with pytest.raises(ConfigError, match="was overwritten while it was read"):
         cue.read()
 
 

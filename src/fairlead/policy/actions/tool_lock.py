@@ -91,7 +91,7 @@ class ToolLock(InterceptorBase):
         when its file changes.
 
         Raises:
-            ValueError: The policy is `ask` and there is no desk, or the server is ambiguous.
+            ValueError: The policy is `ask` without a desk, or the server is ambiguous.
         """
         if policy == "ask" and desk is None:
             raise ValueError("policy 'ask' requires a desk")

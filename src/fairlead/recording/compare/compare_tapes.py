@@ -1,4 +1,4 @@
-"""Two tapes side by side: the same conversation, whatever its ids were and how long it took."""
+"""Comparison of two tapes of the same conversation, independent of ids and times."""
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,18 +17,19 @@ from .json_diff import JsonDifference, JsonPath, aligned, json_differences, same
 
 __all__ = ["StableIds", "TapeDifference", "iter_differences", "summary", "with_stable_ids"]
 
-INDEXED: Final = 1_000_000  # entries whose places are kept, to be compared later
-ALIGNED: Final = 20_000  # entries up to which what was added is told from what was changed
-EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; it takes some 10 s
-SHOWN: Final = 1000  # changes
-PLACES: Final = 1000  # where one message differs
+INDEXED: Final = 1_000_000  # entries whose positions are kept in memory
+ALIGNED: Final = 20_000  # entries up to which added and changed ones are distinguished
+EFFORT: Final = 50_000_000  # pairs of equal entries times stretches; takes about 10 s
+SHOWN: Final = 1000  # differences between tapes
+PLACES: Final = 1000  # differences within one message
 
-Named = tuple[TapeEntry, dict[str, Any]]  # its message, in which ids say what they are of
+# an entry and its message, in which ids are replaced by descriptions
+Named = tuple[TapeEntry, dict[str, Any]]
 Pairs = Iterable[tuple[Named | None, Named | None]]
 
 
 class TapeDifference(Struct, frozen=True):
-    """One place where two tapes differ."""
+    """One difference between two tapes."""
 
     first: TapeEntry | None
     second: TapeEntry | None
@@ -38,12 +39,12 @@ class TapeDifference(Struct, frozen=True):
 def iter_differences(
     first: TapeReader, second: TapeReader, ignore: Iterable[JsonPath] = ()
 ) -> Iterator[TapeDifference]:
-    """What differs, in order, at most as much as a person reads. Time and ids do not count.
+    """Yield the differences in order, up to the limit `SHOWN`. Times and ids are ignored.
 
     The tapes may be larger than memory.
     """
     pairs = _beside(first, second)
-    if pairs is None:  # too long to look for what belongs together: line by line
+    if pairs is None:  # Too long for an alignment: compare line by line.
         pairs = zip_longest(with_stable_ids(first), with_stable_ids(second))
     return islice(_changes(pairs, tuple(ignore)), SHOWN)
 
@@ -55,20 +56,21 @@ def _beside(first: TapeReader, second: TapeReader) -> Pairs | None:
 
 
 def summary(entry: TapeEntry) -> str:
-    """A message in a few words."""
+    """Describe a message in a few words."""
     return summary_of(message_heading(entry))
 
 
 class _Index:
-    """Where the entries of a tape are, and what tells them apart.
+    """Positions of the entries of a tape, and hashes to compare them.
 
-    In columns of plain numbers: a million objects would take ten times as much memory.
+    Stored in arrays of numbers: a million objects would take ten times as much memory.
     """
 
     def __init__(self, reader: TapeReader) -> None:
         self._lines = LineIndex(reader.parts)
         self.keys, self.contents, self._ofs = array("q"), array("q"), array("I")
-        self._texts: dict[str | None, int] = {}  # what is answered or cancelled, each text once
+        # descriptions of answered or cancelled requests, each stored once
+        self._texts: dict[str | None, int] = {}
         self.whole = self._read(reader)
         self._of = list(self._texts)
 
@@ -90,7 +92,7 @@ class _Index:
         return len(self.keys)
 
     def read(self, place: int | None) -> Named | None:
-        """The entry with this number, from disk."""
+        """Read the entry at a position from disk."""
         if place is None:
             return None
         entry = self._lines.read(place)
@@ -98,7 +100,7 @@ class _Index:
 
 
 def _of_places(one: _Index, two: _Index) -> Pairs:
-    """Messages that may differ, beside each other. Most are the same, and not read again."""
+    """Yield pairs of messages that may differ. Equal ones are not read again."""
 
     def same(left: int, right: int) -> bool:
         return one.keys[left] == two.keys[right] and one.contents[left] == two.contents[right]
@@ -112,9 +114,10 @@ def _of_places(one: _Index, two: _Index) -> Pairs:
 
 
 def _aligned(first: Sequence[Any], second: Sequence[Any]) -> list[tuple[int, int, int, int]]:
-    """Which stretches belong together."""
+    """Return the ranges that correspond to each other."""
     whole = [(0, len(first), 0, len(second))]
-    # The usual case: the same was said, and answered otherwise. Or too long to look for more.
+    # In the usual case only the contents of responses differ. Above the limit, aligning costs too
+    # much.
     if first == second or max(len(first), len(second)) >= ALIGNED:
         return whole
     found = aligned(first, second, EFFORT)
@@ -136,7 +139,7 @@ def _facts(entry: TapeEntry, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_stable_ids(entries: Iterable[TapeEntry]) -> Iterator[Named]:
-    """Entries with their messages, in which every id says what it is of."""
+    """Yield entries with their messages, in which ids are replaced by descriptions."""
     namer = StableIds()
     for entry in entries:
         of = namer.of(entry, message_heading(entry))
@@ -144,13 +147,13 @@ def with_stable_ids(entries: Iterable[TapeEntry]) -> Iterator[Named]:
 
 
 class StableIds:
-    """Remembers what was asked, in the order of a tape."""
+    """Descriptions for request ids, from the requests seen so far on a tape."""
 
     def __init__(self) -> None:
         self._asked: dict[tuple[str | None, str, Any], str] = {}
 
     def of(self, entry: TapeEntry, heading: MessageHeading) -> str | None:
-        """What a message answers or cancels; None for one that says itself what it is."""
+        """Return a description of the request that a message answers or cancels, else None."""
         asked, session = self._asked, entry.session
         if heading.method is None:
             way = entry.dir.reverse().value
@@ -165,7 +168,7 @@ class StableIds:
 
     @staticmethod
     def named(entry: TapeEntry, of: str | None) -> dict[str, Any]:
-        """A message with its names; `of` is what was said of it."""
+        """Return the message with its ids and tokens replaced; `of` comes from the method `of`."""
         message = decode_entry(entry)
         params = message.get("params")
         if "method" not in message:
@@ -181,14 +184,14 @@ class StableIds:
 
     @staticmethod
     def content(entry: TapeEntry) -> int:
-        """The same number for messages that carry the same, whatever their names are.
+        """Return a hash of a message that does not depend on its ids and tokens.
 
-        Long results are not opened for that: should only names in them differ, so do the numbers,
-        and whoever looks closer will see.
+        Long results are not decoded for that. If only tokens inside of a result differ, so do the
+        hashes, and a later comparison of the messages finds them equal.
         """
         members = read_json(entry.message, dict[str, Raw], None)
         if members is None:
-            return 0  # no message
+            return 0  # not a message
         members.pop("id", None)
         carried = {name: bytes(raw) for name, raw in members.items()}
         cancels = carried.get("method") == b'"notifications/cancelled"'
@@ -206,7 +209,7 @@ def _without_names(params: Raw, *, cancels: bool) -> bytes:
     _untoken(held)
     try:
         return msgspec.json.encode(held)
-    except OverflowError:  # a number too long for the encoder
+    except OverflowError:  # integers beyond 64 bits
         return bytes(params)
 
 

@@ -1,4 +1,4 @@
-"""Where two values differ, by path; with places that may."""
+"""Differences between two JSON values by path, with paths to ignore."""
 
 import re
 from collections import Counter
@@ -15,14 +15,14 @@ from ...redaction.redact_text import REDACTED
 __all__ = ["ABSENT", "JsonDifference", "aligned", "json_differences", "read_path", "same_ends"]
 
 ABSENT: Final = "(absent)"
-DEEPEST: Final = 200  # levels that are looked at one by one
+DEEPEST: Final = 200  # nesting levels that are compared one by one
 
 JsonPath = tuple[str, ...]
 T = TypeVar("T")
 
 
 class JsonDifference(Struct, frozen=True):
-    """One place where something else stands."""
+    """One path at which two values differ."""
 
     path: str
     recorded: Any
@@ -30,26 +30,29 @@ class JsonDifference(Struct, frozen=True):
 
 
 def read_path(text: str) -> JsonPath:
-    """`result.content.*.text`: `*` is any one member or item, `**` any number of them.
+    """Parse a path such as `result.content.*.text`.
+
+    `*` matches one member or item, `**` any number of them.
 
     Raises:
-        ValueError: for an empty one.
+        ValueError: The path has an empty segment.
     """
     parts = tuple(text.replace("[", ".").replace("]", "").strip(".").split("."))
     if not all(parts):
-        raise ValueError(f"{text!r} is no path: it has an empty part")
+        raise ValueError(f"invalid path {text!r}: a segment is empty")
     return parts
 
 
 def json_differences(
     recorded: Any, given: Any, ignore: Iterable[JsonPath] = (), at: JsonPath = ()
 ) -> Iterator[JsonDifference]:
-    """All of them, outermost first; what was taken out of a tape may be anything."""
+    """Yield all differences, outermost first; a redacted value on a tape matches any value."""
     ignored = tuple(ignore)
     if any(_matches(path, at) for path in ignored):
         return
     if isinstance(recorded, str) and REDACTED in recorded and _is_redacted_form(recorded, given):
         return
+    # Deeper values are compared as a whole, so that this recursion stays within Python's limit.
     if len(at) >= DEEPEST:
         if not _same(recorded, given):
             yield JsonDifference(".".join(at), _DEEP, _DEEP)
@@ -62,6 +65,7 @@ def json_differences(
             one = recorded[n] if n < len(recorded) else _NOTHING
             other = given[n] if n < len(given) else _NOTHING
             yield from json_differences(one, other, ignored, (*at, str(n)))
+    # The types are compared because `1 == 1.0` and `1 == True` in Python.
     elif type(recorded) is not type(given) or recorded != given:
         yield JsonDifference(".".join(at), _shown(recorded), _shown(given))
 
@@ -69,7 +73,7 @@ def json_differences(
 def same_ends(
     first: Sequence[T], second: Sequence[T], same: Callable[[T, T], bool] = eq
 ) -> tuple[int, int]:
-    """Return how many items are the same from the beginning on, and how many before the end."""
+    """Return the number of equal items at the start, and at the end."""
     shorter = min(len(first), len(second))
     start = end = 0
     while start < shorter and same(first[start], second[start]):
@@ -82,10 +86,10 @@ def same_ends(
 def aligned(
     first: Sequence[Any], second: Sequence[Any], effort: int
 ) -> list[tuple[str, int, int, int, int]] | None:
-    """Return which stretches belong together, as `SequenceMatcher` does; None if it is too much.
+    """Return the opcodes of `SequenceMatcher`, or None if they are too expensive.
 
-    Matching looks at all pairs of equal items for each stretch that it finds, so it is only done if
-    there are few: others chose what they are.
+    The matcher looks at all pairs of equal items for each stretch that it finds. The items come
+    from peers, which could choose many equal ones, so the effort is estimated first.
     """
     counts = Counter(second)
     pairs = len(first) + sum(counts[item] for item in first)
@@ -101,7 +105,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-_DEEP: Final = "(something deep)"
+_DEEP: Final = "(nested too deeply)"
 
 
 def _same(recorded: Any, given: Any) -> bool:
@@ -124,7 +128,7 @@ def _matches(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 def _is_redacted_form(recorded: str, given: Any) -> bool:
-    """Whether a text of a tape may have been made from this value."""
+    """Return True if a redacted text of a tape may have been made from this value."""
     if recorded == REDACTED:
         return True
     return isinstance(given, str) and _pattern(recorded).fullmatch(given) is not None

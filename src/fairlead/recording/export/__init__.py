@@ -1,1 +1,1 @@
-"""Tapes as HAR files and as pytest tests."""
+"""Export of tapes to HAR files and pytest tests."""

@@ -1,4 +1,4 @@
-"""A tape as an HTTP archive (HAR 1.2), which browsers and many programs can show."""
+"""Export of a tape to an HTTP archive (HAR 1.2), which browsers and other programs can show."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -11,11 +11,11 @@ from ..tape.message_summary import message_heading
 
 __all__ = ["har_text"]
 
-SESSIONS: Final = 1000  # whose headers are known
+SESSIONS: Final = 1000  # sessions whose headers are remembered
 
 
 def har_text(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[bytes]:
-    """The file in pieces, because a tape may be larger than memory."""
+    """Yield the file in pieces, because a tape may be larger than memory."""
     creator = {"name": "fairlead", "version": info.fairlead or "0"}
     yield b'{"log":{"version":"1.2","creator":' + msgspec.json.encode(creator) + b',"entries":['
     for n, entry in enumerate(_entries(info, entries)):
@@ -24,7 +24,7 @@ def har_text(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[bytes]:
 
 
 def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str, Any]]:
-    """A request and its answer are one entry; so are a notification and nothing."""
+    """Yield one entry per request with its response, and one per notification."""
     url = str(info.about.get("url") or "http://localhost/mcp")
     open_: dict[tuple[str, str | None, Any], tuple[TapeEntry, str]] = {}
     headers: dict[str | None, dict[str, str]] = {}
@@ -34,7 +34,7 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
         if isinstance(known, dict):
             headers[entry.session] = known
             if len(headers) > SESSIONS:
-                del headers[next(iter(headers))]  # requests that stand alone are a session each
+                del headers[next(iter(headers))]  # each stateless request is a session of its own
         method = str(message.method)
         if message.method is None:
             asked = open_.pop((entry.dir.reverse().value, entry.session, message.name), None)
@@ -42,7 +42,8 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
                 yield _entry(info, url, headers.get(entry.session), *asked, entry)
         elif message.is_request:
             key = entry.dir.value, entry.session, message.name
-            if (before := open_.pop(key, None)) is not None:  # the same id again
+            # the id was used again before a response
+            if (before := open_.pop(key, None)) is not None:
                 yield _entry(info, url, headers.get(entry.session), *before, None)
             open_[key] = entry, method
         else:
@@ -103,5 +104,5 @@ def _entry(
 def _moment(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat()
-    except (OverflowError, ValueError, OSError):  # there is no such time
+    except (OverflowError, ValueError, OSError):  # outside of the range of dates
         return datetime.fromtimestamp(0, UTC).isoformat()

@@ -1,4 +1,4 @@
-"""A tape as a test: the server it was recorded from has to answer the same again."""
+"""Export of a tape to a test that the recorded server still gives the same responses."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from ..tape.format import TapeInfo, command_of
 __all__ = ["text_of_test"]
 
 _TEXT = '''\
-"""Made from the tape {name}: its server has to answer as it did."""
+"""Test generated from the tape {name}: its server must give the recorded responses."""
 
 import asyncio
 from pathlib import Path
@@ -22,16 +22,17 @@ SERVER = {server}
 IGNORE: list[str] = []  # paths that may differ, such as "result.content.*.text"
 
 
-def test_{word}_answers_as_it_did() -> None:
+def test_{word}_gives_the_recorded_responses() -> None:
     report = asyncio.run(replay_tape(TAPE, SERVER, ignore=IGNORE))
     assert report.same, str(report)
 '''
 
 
 def text_of_test(info: TapeInfo, tape: Path, folder: Path | None) -> str:
-    """The file; it finds its tape from its own folder, if that is known."""
+    """Return the source of the test; with `folder`, the path of the tape is relative to it."""
     word = re.sub(r"[^A-Za-z0-9]+", "_", info.name).strip("_").lower() or "tape"
-    name = re.sub(r"[^\w .:-]+", "_", info.name)[:100]  # a tape may come from a stranger
+    # A tape may come from another person, and its name is inserted into source code.
+    name = re.sub(r"[^\w .:-]+", "_", info.name)[:100]
     where = f"Path({str(tape)!r})"
     if folder is not None:
         where = f"Path(__file__).parent / {os.path.relpath(tape, folder)!r}"

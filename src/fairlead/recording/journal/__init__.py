@@ -1,4 +1,4 @@
-"""What has just passed: a bounded memory of exchanges, and a live feed of it."""
+"""Journal: the latest exchanges in bounded memory, and a live feed of them."""
 
 from .journal import Journal, JournalReader
 from .journal_record import JournalRecord

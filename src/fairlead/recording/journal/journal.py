@@ -1,7 +1,7 @@
-"""A bounded memory of exchanges, and readers that hear of each as it ends.
+"""Bounded memory of exchanges, and readers that receive each one when it ends.
 
-Most of what is remembered is never looked at. So secrets are taken out when somebody looks, and not
-before: nothing leaves here with them.
+Most entries are never read. Secrets are therefore removed when an entry is read, not when the
+message passes; no entry leaves the journal with secrets.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from .tool_error import is_tool_error
 __all__ = ["Journal", "JournalReader"]
 
 MAX_NAMES: Final = 1000
-SHOWN: Final = 500  # characters of a text, cut when nothing secret is in it any more
-LOOKED_AT: Final = 4096  # characters of it in which secrets are looked for, before that
+SHOWN: Final = 500  # characters of a text that are kept, counted after redaction
+LOOKED_AT: Final = 4096  # characters of a text that are searched for secrets
 MAX_READERS: Final = JOURNAL_READERS.value
-LOOK_EVERY: Final = 1.0  # seconds between looks for calls that hang, while somebody reads
+LOOK_EVERY: Final = 1.0  # seconds between two checks for hanging calls, while there are readers
 
 _TOOL: Final = "tools/call"
-_LASTING: Final = ("subscriptions/listen",)  # it is answered when it ends
+_LASTING: Final = ("subscriptions/listen",)  # answered only when the subscription ends
 
 
 class Journal:
-    """The last exchanges, at most so many and so large.
+    """The latest exchanges, limited in number and size.
 
     journal = Journal()
     relay = Relay(entry, interceptors=[Journaling(journal)])
@@ -51,25 +51,24 @@ class Journal:
         redactor: Redactor | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Params and results over `longest` bytes are not kept, only how long they were.
+        """Set the limits. Of params and results over `longest` bytes, only the size is kept.
 
-        A request without an answer after `hangs_after` seconds is flagged.
+        A request without a response after `hangs_after` seconds is flagged.
         """
-        self.dropped = 0  # records that made room for others
+        self.dropped = 0  # records that were evicted
         self._max_entries = max_entries = max(max_entries, 1)
         self._max_bytes = max_bytes
         self._longest = longest
-        self._unbounded = min(longest, SHOWN)  # bytes of params in which nothing is too long
+        self._unbounded = min(longest, SHOWN)  # params up to this size need no further check
         self._hangs_after = hangs_after
         self._redactor = redactor or Redactor()
         self.clock = clock
-        self._kept: deque[PendingEntry] = deque(
-            maxlen=max_entries
-        )  # their numbers follow each other
+        # The ids of the entries are consecutive, so `get` can compute a position.
+        self._kept: deque[PendingEntry] = deque(maxlen=max_entries)
         self._bytes = 0
         self._next = 1
-        self._open: dict[int, PendingEntry] = {}  # what is not answered yet
-        self._names: dict[str, str] = {}  # as they come, and as they are shown
+        self._open: dict[int, PendingEntry] = {}  # requests without a response
+        self._names: dict[str, str] = {}  # redacted names by the original ones
         self._readers: set[JournalReader] = set()
 
     # Filling it
@@ -87,8 +86,8 @@ class Journal:
         text: str | None = None,
         when: Timestamp | None = None,
     ) -> PendingEntry:
-        """Something has begun to pass, now or at a moment not before the last; `end` it."""
-        # Not a part of the message, which would hold on to all of it.
+        """Register an exchange that starts now or at `when`; call `end` with its outcome."""
+        # A copy: a slice of the message would keep all of it in memory.
         raw = b"" if params is None or params is UNSET else bytes(params)
         at = time.time() if when is None else when.wall
         since = self.clock() if when is None else when.steady
@@ -102,7 +101,7 @@ class Journal:
         return entry
 
     def keep(self, entry: PendingEntry) -> None:
-        """Take in something that has begun to pass; its target stands in its params."""
+        """Register an exchange whose target is part of its params."""
         size = len(entry.params)
         if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
             self._bound(entry)
@@ -111,7 +110,7 @@ class Journal:
         self._next = number + 1
         kept = self._kept
         if len(kept) == self._max_entries:
-            self._forget(kept[0])  # it goes with the next line
+            self._forget(kept[0])  # the deque evicts it in the next statement
         kept.append(entry)
         self._open[number] = entry
         self._bytes += OVERHEAD + size
@@ -129,10 +128,11 @@ class Journal:
         error: str | None = None,
         when: Timestamp | None = None,
     ) -> None:
-        """It has its outcome, now or since then. Only the first one counts.
+        """Set the outcome of an exchange; only the first one counts.
 
-        Whether a tool whose state is "ok" says itself that it failed is found out here.
+        A state "ok" becomes "failed" if the result of a tool reports an error.
         """
+        # Entries that were evicted or have ended are not in this dict.
         if self._open.pop(entry.id, None) is None:
             return
         entry.state = state
@@ -159,16 +159,17 @@ class Journal:
             self._publish(entry)
 
     def flag(self, entry: PendingEntry, what: str) -> None:
-        """Something is odd about it."""
+        """Add a flag to an exchange."""
         if what not in entry.flags:
             entry.flags = (*entry.flags, what)
 
     def flag_hanging(self) -> None:
-        """Flag what hangs, once, and tell readers."""
+        """Flag the requests that hang, each one once, and notify readers."""
         before = self.clock() - self._hangs_after
+        # A copy, because `_publish` may change the dict.
         for entry in list(self._open.values()):
             if entry.since > before:
-                break  # the others are younger
+                break  # entries are ordered by their start
             if entry.kind != "request" or entry.method in _LASTING:
                 continue
             if HANGS not in entry.flags:
@@ -179,19 +180,19 @@ class Journal:
 
     @property
     def pending(self) -> int:
-        """Requests that are not answered yet."""
+        """Number of requests without a response."""
         return sum(entry.kind == "request" for entry in self._open.values())
 
     @property
     def size(self) -> int:
-        """Bytes in memory, about."""
+        """Approximate size in memory, in bytes."""
         return self._bytes
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def records(self, after: int = 0) -> list[JournalRecord]:
-        """What is remembered, the oldest first; those with an id above `after`."""
+        """Return the records with an id above `after`, the oldest first."""
         return [self._shown(entry) for entry in self._kept if entry.id > after]
 
     def get(self, number: int) -> JournalRecord | None:
@@ -199,14 +200,15 @@ class Journal:
         return self._shown(self._kept[place]) if 0 <= place < len(self._kept) else None
 
     def follow(self, *, room: int = 1000) -> "JournalReader":
-        """What ends from now on, or hangs. Who reads slower than that loses the oldest.
+        """Return a reader for exchanges that end or hang from now on. A slow reader loses the
+        oldest.
 
         Raises:
-            RuntimeError: there are too many readers.
+            RuntimeError: There are too many readers.
         """
         if len(self._readers) >= MAX_READERS:
             JOURNAL_READERS.hit()
-            raise RuntimeError(f"there are {MAX_READERS} readers already")
+            raise RuntimeError(f"too many readers: the limit is {MAX_READERS}")
         reader = JournalReader(self, room)
         self._readers.add(reader)
         return reader
@@ -223,8 +225,9 @@ class Journal:
                 reader.put(now)
 
     def _shown(self, entry: PendingEntry) -> JournalRecord:
-        """For others to see."""
+        """Return a record without secrets. Redaction happens on the first call."""
         if not entry.clean:
+            # Set first: results of the redaction are stored in the entry, so it is done once.
             entry.clean = True
             entry.method = self._clean(entry.method)
             if entry.target is not None:
@@ -245,7 +248,7 @@ class Journal:
         return entry.record()
 
     def _clean(self, name: str) -> str:
-        """A name that somebody chose: the same few come again and again."""
+        """Redact a name. Names repeat, so the results are cached."""
         clean = self._names.get(name)
         if clean is None:
             if len(self._names) >= MAX_NAMES:
@@ -256,7 +259,7 @@ class Journal:
         return clean
 
     def _bound(self, entry: PendingEntry) -> None:
-        """What others chose may be of any length and, an id, of any type."""
+        """Limit the length of values from the peer, and the type of an id."""
         if len(entry.method) > SHOWN:
             entry.method = self._clean(entry.method)
         if entry.target is not None and len(entry.target) > SHOWN:
@@ -272,7 +275,7 @@ class Journal:
             return self._cut(request_id)
         if isinstance(request_id, int | None):
             return request_id
-        return self._cut(str(request_id))  # of no type that an id may have
+        return self._cut(str(request_id))  # not a valid type of an id
 
     def _cut(self, text: str) -> str:
         return self._redactor.text(text[:LOOKED_AT])[:SHOWN]
@@ -285,14 +288,14 @@ class Journal:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
-            del self._open[next(iter(self._open))]  # forgotten by whoever began it
+            del self._open[next(iter(self._open))]  # the caller of `begin` never called `end`
 
 
 class JournalReader:
-    """One who follows; an async iterator that ends with `close`."""
+    """Reader of a journal: an async iterator that ends with `close`."""
 
     def __init__(self, journal: Journal, room: int) -> None:
-        self.lost = 0  # records that came while we were too slow
+        self.lost = 0  # records that were dropped because this reader was too slow
         self._journal = journal
         self._queue: deque[JournalRecord] = deque(maxlen=room)
         self._news = asyncio.Event()
@@ -310,12 +313,13 @@ class JournalReader:
         self._news.set()
 
     async def wait(self, timeout: float) -> list[JournalRecord]:
-        """What has come; waits for something at most so long."""
+        """Return the queued records, after waiting at most `timeout` seconds for one."""
         limit = asyncio.get_running_loop().time() + timeout
         while not self._queue and not self.closed:
             left = limit - asyncio.get_running_loop().time()
             if left <= 0:
                 break
+            # Wakes up regularly, because hanging calls are detected by readers.
             await self._wait_for_news(min(left, LOOK_EVERY))
         found = list(self._queue)
         self._queue.clear()

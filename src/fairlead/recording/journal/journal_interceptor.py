@@ -1,4 +1,4 @@
-"""Everything that passes, into a journal."""
+"""Interceptor that records all exchanges in a journal."""
 
 import itertools
 from functools import partial
@@ -18,24 +18,26 @@ __all__ = ["Journaling"]
 
 
 class Journaling(SyncInterceptor):
-    """Writes down each exchange with its outcome. Put it first: it sees what the asker sees.
+    """Recorder of exchanges and outcomes. Put it first: it sees the response as the client does.
 
-    Connections are called s1, s2, ... in the order in which they come: their real ids are secret.
+    Connections are labelled s1, s2, ... in the order of their first message, because their real ids
+    are secret.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._clock = journal.clock
-        self._labels: dict[int, str] = {}  # by the id of the peer, for as long as there is one
+        self._labels: dict[int, str] = {}  # by the id of the peer, until the peer is collected
         self._numbers = itertools.count(1)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message, head, edge = exchange.message, exchange.head, exchange.edge
         did = exchange.did
         if did is None:
-            did = exchange.did = []  # so that copies of the exchange, made on the way, share it
+            # Copies of the exchange made by inner interceptors share this list.
+            did = exchange.did = []
         target = head.name if head.uri is UNSET else exchange.target
-        # Not a part of the message, which would hold on to all of it.
+        # A copy: a slice of the message would keep all of it in memory.
         raw = b"" if message.params is UNSET else bytes(message.params)
         entry = PendingEntry(
             0,
@@ -67,7 +69,7 @@ class Journaling(SyncInterceptor):
         return outcome
 
     def on_malformed(self, offence: MalformedFrame) -> None:
-        """A frame that is no good: what it was, without its secrets."""
+        """Record a malformed frame without its secrets."""
         journal = self._journal
         if offence.is_json:
             record = journal.begin(offence.direction, "stray", "", params=offence.frame)
@@ -80,9 +82,10 @@ class Journaling(SyncInterceptor):
 
     def _label(self, edge: object) -> str | None:
         if not isinstance(edge, Peer):
-            return None  # a request that stands alone
+            return None  # a stateless request
         label = self._labels.get(id(edge))
         if label is None:
             label = self._labels[id(edge)] = f"s{next(self._numbers)}"
+            # The label must not outlive the peer: Python may give its id to another object.
             finalize(edge, self._labels.pop, id(edge), None).atexit = False
         return label

@@ -1,4 +1,4 @@
-"""One exchange, as a journal remembers it: who asked what, and how it ended."""
+"""Record of one exchange in a journal: the request and its outcome."""
 
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,12 +16,12 @@ __all__ = [
     "JournalRecord",
 ]
 
-# What is flagged.
-NO_MESSAGE: Final = "no message"  # a line that is no JSON-RPC
-NOBODY_ASKED: Final = "nobody asked"  # an answer to an id that is not, or no longer, waited for
-IN_USE: Final = "id in use"  # a request under the id of one that is not answered yet
-HANGS: Final = "hangs"  # no answer for a long time
-TOO_LONG: Final = "too long"  # to be looked at
+# Flags of a record.
+NO_MESSAGE: Final = "no message"  # a line that is not JSON-RPC
+NOBODY_ASKED: Final = "nobody asked"  # a response to an unknown or answered id
+IN_USE: Final = "id in use"  # a request with the id of one that is still pending
+HANGS: Final = "hangs"  # no response for a long time
+TOO_LONG: Final = "too long"  # exceeds the size that is examined
 
 ExchangeKind: TypeAlias = Literal["request", "notification", "answer", "stray"]
 ExchangeState: TypeAlias = Literal[
@@ -30,7 +30,7 @@ ExchangeState: TypeAlias = Literal[
 
 
 class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
-    """What is kept of an exchange. Secrets were taken out before."""
+    """An exchange without secrets."""
 
     id: int
     at: float  # seconds since the epoch
@@ -38,15 +38,16 @@ class JournalRecord(Struct, omit_defaults=True, kw_only=True, gc=False):
     kind: ExchangeKind
     method: str = ""
     target: str | None = None  # the tool, prompt or resource
-    state: ExchangeState = "pending"  # `failed` is a tool that says so, `refused` an error
-    duration: float | None = None  # seconds to the answer
+    # `failed`: the result of a tool reports an error; `refused`: an error response
+    state: ExchangeState = "pending"
+    duration: float | None = None  # seconds until the response
     code: int | None = None
     error: str | None = None
     flags: tuple[str, ...] = ()
-    did: tuple[str, ...] = ()  # what interceptors did
+    did: tuple[str, ...] = ()  # notes of interceptors
     session: str | None = None
     request_id: Any = None
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
-    text: str | None = None  # of what is no message
-    size: int = 0  # bytes of params and result as they passed
+    text: str | None = None  # of a malformed message
+    size: int = 0  # bytes of params and result, before redaction

@@ -1,4 +1,4 @@
-"""A conversation that passes as lines: what belongs together, and what is odd about it."""
+"""Observer of a conversation in lines, which matches requests with responses."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -17,9 +17,9 @@ from .pending_entry import PendingEntry
 
 __all__ = ["LOOKED_AT", "LineObserver"]
 
-MAX_ASKED: Final = 10_000  # requests of one side that are waited for
-MAX_SAME: Final = 100  # of them under one id
-LOOKED_AT: Final = 16 << 10  # bytes of a line that is no message
+MAX_ASKED: Final = 10_000  # pending requests of one side
+MAX_SAME: Final = 100  # pending requests with the same id
+LOOKED_AT: Final = 16 << 10  # bytes of a line that is not a message
 
 _UP, _DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
@@ -43,16 +43,16 @@ class _Gone(Struct):
     request_id: Any = msgspec.field(default=None, name="requestId")
 
 
-_ODD: Final = _Refusal(message="an error that cannot be read")
+_ODD: Final = _Refusal(message="an error that cannot be decoded")
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_many = msgspec.json.Decoder(list[Raw]).decode
 
 
 class LineObserver:
-    """Listens to both sides of one conversation and writes down what it hears in a journal."""
+    """Observer of both sides of one conversation, which records it in a journal."""
 
     def __init__(self, journal: Journal, session: str | None = None) -> None:
-        self.when: Timestamp | None = None  # when it was said what we hear now; None: just now
+        self.when: Timestamp | None = None  # time of the current line; None means now
         self._journal = journal
         self._session = session
         self._asked: dict[Direction, OrderedDict[Hashable, list[PendingEntry]]] = {
@@ -61,7 +61,7 @@ class LineObserver:
         }
 
     def receive_bytes(self, line: bytes, direction: Direction) -> bool:
-        """Somebody said this; whether it was a message at all."""
+        """Record a line; return False if it is not a message."""
         if line[:1] == b"[":
             return self._batch(line, direction)
         try:
@@ -74,7 +74,7 @@ class LineObserver:
     def stray(
         self, line: bytes, direction: Direction, size: int | None = None, why: str = NO_MESSAGE
     ) -> None:
-        """A line that cannot be looked at as a message."""
+        """Record a line that is not a message."""
         text = line[:LOOKED_AT].decode("utf-8", "replace")
         record = self._journal.begin(
             direction, "stray", "", session=self._session, text=text, when=self.when
@@ -84,17 +84,17 @@ class LineObserver:
         self._journal.end(record, "passed", when=self.when)
 
     def too_long(self, size: int, direction: Direction) -> None:
-        """A line that was longer than anybody looks at; it may be a message.
+        """Record a line that exceeds the size limit and may be a message.
 
-        Nothing of it is kept: cut off in the middle, a secret cannot be told from other text.
+        Nothing of the line is kept: redaction cannot recognise a secret that was cut in the middle.
         """
         self.stray(b"", direction, size, TOO_LONG)
 
     def ended(self) -> None:
-        """Nobody is left to answer."""
+        """Record all pending requests as lost, because the conversation has ended."""
         for asked in self._asked.values():
             for record in (one for several in asked.values() for one in several):
-                self._journal.end(record, "lost", error="the conversation ended before an answer")
+                self._journal.end(record, "lost", error="the conversation ended before a response")
             asked.clear()
 
     def _batch(self, line: bytes, direction: Direction) -> bool:
@@ -140,6 +140,7 @@ class LineObserver:
         if under_it:
             self._journal.flag(record, IN_USE)
         under_it.append(record)
+        # Ids come from the peer, so both the number of ids and the requests per id are limited.
         if len(asked) > MAX_ASKED or len(under_it) > MAX_SAME:
             first = key if len(under_it) > MAX_SAME else next(iter(asked))
             for one in asked.pop(first):
@@ -152,7 +153,9 @@ class LineObserver:
         self._journal.end(record, "passed", when=self.when)
 
     def _cancelled(self, params: Raw, direction: Direction) -> None:
-        """An answer may still come: it was under way. Then nobody wonders about it."""
+        """Record a cancellation. The request stays registered, because its response may be in
+        flight.
+        """
         gone = read_json(params, _Gone, None)
         for record in self._asked[direction].get(_key(gone.request_id), ()) if gone else ():
             self._journal.end(record, "cancelled", when=self.when)
@@ -187,7 +190,7 @@ class LineObserver:
         self._journal.end(record, "ok", result=result, when=self.when)
 
     def _take_asked(self, direction: Direction, key: Hashable) -> PendingEntry | None:
-        """What was asked under an id; the oldest, if there are several."""
+        """Remove and return the pending request with an id; the oldest if there are several."""
         under_it = self._asked[direction].get(key)
         if not under_it:
             return None
@@ -198,5 +201,5 @@ class LineObserver:
 
 
 def _key(request_id: Any) -> Hashable:
-    """Ids of any type: `1` and `"1"` are two, and what is neither number nor text is one too."""
+    """Return a dictionary key for an id: `1` and `"1"` differ, and invalid types are allowed."""
     return request_id if isinstance(request_id, str | int) else repr(request_id)

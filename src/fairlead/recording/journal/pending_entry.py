@@ -1,7 +1,7 @@
-"""One exchange in the memory of a journal, before it is read.
+"""Exchange in the memory of a journal, before it is read.
 
-Most exchanges are never read. Durations, the removal of secrets, and whether a kept result reports
-an error of a tool are therefore computed when an entry is read, not when the message passes.
+Most entries are never read. The duration, the redaction and the check whether a result reports an
+error of a tool are therefore done when an entry is read, not when the message passes.
 """
 
 from typing import Any, Final
@@ -13,23 +13,23 @@ from .journal_record import ExchangeKind, ExchangeState, JournalRecord
 
 __all__ = ["OVERHEAD", "PendingEntry"]
 
-OVERHEAD: Final = 600  # bytes that an entry costs beside its messages
+OVERHEAD: Final = 600  # bytes of an entry besides its messages
 
 
 class PendingEntry(Struct, gc=False):
-    """What a record is made of; secrets are in it until it is `clean`."""
+    """Data of a record; contains secrets until `clean` is set."""
 
     id: int
     at: float
-    since: float  # by the clock that never goes back
+    since: float  # by a monotonic clock
     dir: Direction
     kind: ExchangeKind
     method: str
     target: str | None
     session: str | None
     request_id: Any
-    params: bytes  # empty: none, or too long to be kept
-    size: int  # bytes of params and result as they passed
+    params: bytes  # empty if absent or too long
+    size: int  # bytes of params and result, before redaction
     result: bytes = b""
     state: ExchangeState = "pending"
     until: float | None = None
@@ -38,10 +38,10 @@ class PendingEntry(Struct, gc=False):
     text: str | None = None
     flags: tuple[str, ...] = ()
     did: tuple[str, ...] = ()
-    clean: bool = False  # nothing secret is in it any more
+    clean: bool = False  # secrets were removed
 
     def record(self) -> JournalRecord:
-        """As it is now; it may change, the record does not."""
+        """Return a record of the current state; later changes do not affect it."""
         took = None if self.until is None else int((self.until - self.since) * 1e6 + 0.5) / 1e6
         return JournalRecord(
             duration=took if self.kind == "request" else None,

@@ -1,4 +1,4 @@
-"""Whether a tool says that it failed, which is a result and no error."""
+"""Detection of results in which a tool reports an error."""
 
 import re
 from typing import Final
@@ -10,7 +10,8 @@ from ...wire.json import read_json
 
 __all__ = ["is_tool_error"]
 
-_says_so: Final = re.compile(rb'"isError"\s*:\s*true').search  # somewhere in it
+# Searched before decoding: most results do not contain it, and decoding is expensive.
+_says_so: Final = re.compile(rb'"isError"\s*:\s*true').search
 
 
 class _Flag(Struct):
@@ -18,7 +19,7 @@ class _Flag(Struct):
 
 
 def is_tool_error(result: Raw | bytes | UnsetType) -> bool:
-    """Whether the result of a tool says that the tool failed."""
+    """Return True if the result of a tool reports an error of the tool."""
     if isinstance(result, UnsetType) or _says_so(result) is None:
-        return False  # not anywhere in it
+        return False
     return read_json(result, _Flag, _Flag()).is_error

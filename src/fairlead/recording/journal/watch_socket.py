@@ -1,7 +1,7 @@
-"""A journal for whoever watches on this machine: a unix socket in a folder of the user's own.
+"""Live feed of a journal on a Unix socket in a directory of the user.
 
-Each connection hears, as one JSON object a line, who we are, what is remembered, and what happens
-from then on. Nothing is read from it.
+Each connection receives one JSON object per line: the identity of the process, the records in
+memory, and then each record as it ends. The server reads nothing from the connection.
 """
 
 import asyncio
@@ -34,33 +34,33 @@ __all__ = [
     "watch_folder",
 ]
 
-LONGEST: Final = 90  # bytes of a folder's name; the kernel takes some 104 of a whole socket
-BEAT: Final = 15.0  # seconds after which an empty line shows that we are still there
-_SHORT: Final = "fairlead-"  # how folders begin that stand in for one with too long a name
-LAST_WORDS: Final = 1.0  # seconds
+LONGEST: Final = 90  # bytes of the directory's path; the kernel limits a socket's path to about 104
+BEAT: Final = 15.0  # seconds after which an empty line shows that the process is alive
+_SHORT: Final = "fairlead-"  # prefix of directories that replace one with a path that is too long
+LAST_WORDS: Final = 1.0  # seconds for sending the last records
 LINE_LIMIT: Final = 4 << 20
 
 
 class WatchHello(Struct, omit_defaults=True):
-    """Who is there."""
+    """The identity of a process with a journal."""
 
-    hello: str  # its name
+    hello: str  # the name of the process
     kind: str  # tap, proxy, gateway
     pid: int
     about: str = ""
 
 
 class RecordsLost(Struct):
-    """Records that came faster than they were read."""
+    """The number of records that were dropped because the reader was too slow."""
 
     lost: int
 
 
 def watch_folder(machine: HostPaths | None = None, *, make: bool = True) -> Path:
-    """Where sockets are announced; made if it shall be, and nobody else may look into it.
+    """Return the directory of the sockets; with `make`, create it with access for this user only.
 
     Raises:
-        ConfigError: it belongs to somebody else.
+        ConfigError: The directory belongs to another user.
     """
     machine = machine or local_host_paths()
     runtime = machine.variable("XDG_RUNTIME_DIR")
@@ -77,9 +77,10 @@ def watch_folder(machine: HostPaths | None = None, *, make: bool = True) -> Path
     if not make and not place.exists():
         return place
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # In a shared directory such as /tmp, another user could have created it or put a link there.
     facts = place.lstat()
     if facts.st_uid != os.getuid() or place.is_symlink():
-        raise ConfigError(f"{place} belongs to somebody else")
+        raise ConfigError(f"{place} must belong to the current user and must not be a link")
     if facts.st_mode & 0o077:
         place.chmod(0o700)
     return place
@@ -95,10 +96,10 @@ async def announce_journal(
     pid: int | None = None,
     folder: Path | None = None,
 ) -> AsyncIterator[Path]:
-    """While this is open, `fairlead watch` finds the journal; `pid` if it is not our own.
+    """Serve a journal on a socket that `fairlead watch` finds; `pid` defaults to this process.
 
     Raises:
-        OSError, ConfigError: there is no place for the socket.
+        OSError, ConfigError: The socket cannot be created.
     """
     place, pid = folder or watch_folder(), pid or os.getpid()
     path = place / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:24] or 'x'}-{pid}.sock"
@@ -109,6 +110,7 @@ async def announce_journal(
         task = asyncio.current_task()
         assert task is not None
         try:
+            # Errors of one watcher, and too many of them, must not disturb the observed process.
             with contextlib.suppress(OSError, RuntimeError, asyncio.CancelledError):
                 reader = speaking[task] = journal.follow()
                 await _speak(journal, hello, reader, writer)
@@ -117,7 +119,8 @@ async def announce_journal(
                 speaking.pop(task).close()
             writer.close()
 
-    # The name appears once the socket accepts connections; `find_journals` removes others.
+    # The socket gets its name only once it accepts connections: `find_journals` removes sockets
+    # that refuse them.
     hidden = path.with_suffix(".new")
     hidden.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -131,11 +134,12 @@ async def announce_journal(
     finally:
         server.close()
         path.unlink(missing_ok=True)
-        if place.name.startswith(_SHORT):  # nobody would ever look for what is left there
+        # A replacement directory belongs to one path, so it would be left behind unused.
+        if place.name.startswith(_SHORT):
             with contextlib.suppress(OSError):
                 place.rmdir()
         for reader in speaking.values():
-            reader.close()  # the last words are still said
+            reader.close()  # the tasks still send the queued records
         if speaking:
             _, late = await asyncio.wait(list(speaking), timeout=LAST_WORDS)
             for task in late:
@@ -150,7 +154,8 @@ async def _speak(
     said: set[int] = set()
     for record in journal.records():
         if record.state != "pending":
-            said.add(record.id)  # it may have ended just now, and wait for us as news as well
+            # A record that ends now is also queued, and must not be sent twice.
+            said.add(record.id)
         writer.write(to_json(record) + b"\n")
         await writer.drain()
     while True:
@@ -172,7 +177,7 @@ async def _speak(
 
 
 def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello]]:
-    """Who is there now, the newest first; sockets of the dead are taken away."""
+    """Yield the running processes, the newest first; sockets of dead processes are removed."""
     place = folder or watch_folder(make=False)
     sockets = [(one.stat().st_mtime, one) for one in place.glob("*.sock")]
     for _, path in sorted(sockets, reverse=True):
@@ -189,7 +194,7 @@ def find_journals(folder: Path | None = None) -> Iterator[tuple[Path, WatchHello
 
 
 def receive_records(path: Path) -> Iterator[JournalRecord | RecordsLost | WatchHello | None]:
-    """What is said there, until it ends; None now and then, when there is nothing to say."""
+    """Yield the objects of a connection until it ends; None for an empty line."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.connect(str(path))
         with there.makefile("rb") as lines:

@@ -1,4 +1,4 @@
-"""Tapes played again: as a server, or to one."""
+"""Replay of tapes, as a server or against one."""
 
 from .pace import Pace
 from .replay_against import ComparedCall, ReplayReport, replay_tape

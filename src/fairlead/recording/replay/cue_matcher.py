@@ -1,4 +1,4 @@
-"""Which cue of a tape a message of a client is."""
+"""Matching of a client's messages with the recorded ones."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -10,23 +10,22 @@ from .script import LISTEN, ScriptedCall
 
 __all__ = ["INTRODUCTIONS", "StrictMatcher", "TolerantMatcher"]
 
-# What a client says about itself is its own business.
+# Clients describe themselves in these, so their params are not compared.
 INTRODUCTIONS: Final = ("initialize", "server/discover")
 
 
 class TolerantMatcher:
-    """By method, target and arguments; in any order, and again and again.
+    """Matcher by method, target and arguments, in any order and repeatedly.
 
-    The same thing asked several times gets the recorded answers in turn, then the last one.
+    Equal requests get the recorded responses in turn, then the last one again.
     """
 
     def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = cues
         self._said: dict[bytes, list[ScriptedCall]] = {}
-        self._aimed: dict[bytes, list[ScriptedCall]] | None = None  # made when it is first needed
-        self._loose: dict[
-            str, list[ScriptedCall]
-        ] = {}  # those that have to be looked at, by method
+        self._aimed: dict[bytes, list[ScriptedCall]] | None = None  # built on first use
+        # Redacted params have no digest, so these must be compared one by one.
+        self._loose: dict[str, list[ScriptedCall]] = {}  # by method
         for cue in cues:
             if cue.asked.said is None:
                 self._loose.setdefault(cue.method, []).append(cue)
@@ -34,7 +33,7 @@ class TolerantMatcher:
                 self._said.setdefault(cue.asked.said, []).append(cue)
 
     def find(self, method: str, params: dict[str, Any], *, request: bool) -> ScriptedCall | None:
-        """The cue that was meant, if it is on the tape."""
+        """Return the recorded call for a message, or None."""
         if method in INTRODUCTIONS:
             return _next([*self._known(method, request=request)])
         wanted = comparable_params(params)
@@ -42,6 +41,8 @@ class TolerantMatcher:
         exact = self._with_loose(known, method, wanted, request=request)
         if exact:
             return _next(exact)
+        # A client may subscribe to other notifications than the recorded one; any subscription will
+        # do.
         if method == LISTEN:
             return _next([*self._known(method, request=request)])
         aim = target_params(params)
@@ -52,7 +53,7 @@ class TolerantMatcher:
         return None
 
     def seek(self, seq: int) -> None:
-        """Go on from an entry: what stands before counts as played."""
+        """Continue at an entry; earlier calls count as used."""
         for cue in self._cues:
             cue.used = cue.seq < seq
 
@@ -68,7 +69,7 @@ class TolerantMatcher:
         request: bool,
         aimed: bool = False,
     ) -> list[ScriptedCall]:
-        """Those found by their digest, and those that only a look at them can find."""
+        """Add the calls without a digest that match to those found by their digest."""
         chosen = target_params if aimed else comparable_params
         loose = [
             cue
@@ -87,17 +88,17 @@ class TolerantMatcher:
 
 
 class StrictMatcher:
-    """In the order of the tape, with exactly its params."""
+    """Matcher in the order of the tape, with exactly the recorded params."""
 
     def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = list(cues)
         self._at = 0
 
     def find(self, method: str, params: dict[str, Any], *, request: bool) -> ScriptedCall | None:
-        """The next cue, if it is that one. Who is wrong once may try again."""
+        """Return the next recorded call if it matches, else None; the client may try again."""
         cue = self._next()
         if cue is None or cue.method != method or cue.is_request is not request:
-            # Relays introduce themselves too, and then pass on how clients do.
+            # A relay sends requests for the introduction of its own, besides those of its clients.
             known = (one for one in self._cues if one.method == method in INTRODUCTIONS)
             return next(known, None)
         if method not in INTRODUCTIONS and not _is(cue, comparable_params(params)):
@@ -107,9 +108,9 @@ class StrictMatcher:
         return cue
 
     def expected(self) -> str | None:
-        """What comes next, for whoever said something else."""
+        """Describe the next recorded message, for an error message."""
         cue = self._next()
-        return "nothing more" if cue is None else summary_of(message_heading(cue.read()))
+        return "the end of the tape" if cue is None else summary_of(message_heading(cue.read()))
 
     def seek(self, seq: int) -> None:
         later = (n for n, cue in enumerate(self._cues) if cue.seq >= seq)

@@ -1,4 +1,4 @@
-"""One cue being played: what the server tells and asks, in its order and its time."""
+"""Player for the server's messages during one recorded call, in their order and pace."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class CuePlayer:
-    """The steps of a cue, for one client."""
+    """The recorded steps of a call, played to one client."""
 
     def __init__(
         self,
@@ -33,8 +33,10 @@ class CuePlayer:
         peer: Peer | None,
         listening: Mapping[int, Exchange],
     ) -> None:
-        """`exchange` is the request that is answered, if it is one; `peer` the client, if it can
-        hear of something else too; `listening` are subscriptions that are open, by their cues.
+        """Set the call and its client.
+
+        `exchange` is the request to answer, if the call is one. `peer` is the client, if it can
+        receive unrelated messages. `listening` are the open subscriptions by their recorded calls.
         """
         self._cue = cue
         self._pace = pace
@@ -45,7 +47,7 @@ class CuePlayer:
         self._steps = iter(cue.steps)
 
     async def play_until_response(self) -> ScriptedStep:
-        """What comes before the answer, and the answer. One that never came is waited for."""
+        """Play the steps before the response, and return it. Wait forever if none was recorded."""
         try:
             for step in self._steps:
                 if step.kind == "answer":
@@ -59,14 +61,14 @@ class CuePlayer:
             raise
 
     def rest(self) -> Coroutine[Any, Any, None] | None:
-        """What comes behind the answer, if anything does."""
+        """Return a coroutine that plays the steps after the response; None if there are none."""
         if not self._cue.steps or self._cue.steps[-1].kind == "answer":
             return None
-        self._exchange = None  # it is over: what comes now belongs to nothing
+        self._exchange = None  # the request has ended: later messages are not related to it
         return self.all()
 
     async def all(self) -> None:
-        """The steps that are left."""
+        """Play the remaining steps."""
         try:
             for step in self._steps:
                 await self._do(step)
@@ -79,7 +81,8 @@ class CuePlayer:
             await self._pace.wait(step.after)
             await self._tell(step)
         elif stateless:
-            return  # nobody is asked there: the results say what is wanted
+            # The stateless era has no requests to clients: results contain the input requests.
+            return
         elif step.kind == "ask":
             await self._pace.wait(step.after)
             work = self._ask(step)
@@ -88,7 +91,8 @@ class CuePlayer:
             if step.kind == "withdraw":
                 task.cancel()
             await asyncio.wait((task,))
-            self._asked.pop(step.name, None)  # not before: a cancellation withdraws it
+            # not earlier: if this is cancelled, `_withdraw_all` must find the task
+            self._asked.pop(step.name, None)
 
     async def _tell(self, step: ScriptedStep) -> None:
         exchange, related = self._exchange, step.related
@@ -115,7 +119,7 @@ class CuePlayer:
         )
 
     async def _send_part(self, note: Notification) -> None:
-        """Where there are no parts nothing is lost: the answer has all of them."""
+        """Send a part of a result. Other clients lose nothing: the result contains all parts."""
         exchange, content = self._exchange, fragment_content(note)
         if (
             exchange is not None
@@ -133,7 +137,7 @@ class CuePlayer:
             elif self._peer is not None:
                 await self._peer.request(method, given, timeout=0)
         except FairleadError as exc:
-            log.debug("%s was not answered: %s", method, exc)
+            log.debug("no response to %s: %s", method, exc)
 
     def _withdraw_all(self) -> None:
         for task in self._asked.values():

@@ -1,4 +1,4 @@
-"""When a player goes on: as fast as it was, faster, at once, or when it is told to."""
+"""Pace of a replay: recorded, faster, immediate or step by step."""
 
 import asyncio
 from collections import deque
@@ -7,43 +7,44 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """The clock of a player. May be paused at any time."""
+    """Clock of a player, which can be paused at any time."""
 
     def __init__(self, speed: float | None = None, *, stepped: bool = False) -> None:
-        """`speed` 1 is the recorded one, 2 twice as fast; None: at once. `stepped`: each thing
-        that the server does waits for `step`.
+        """Set the speed: 1 is the recorded one, 2 is twice as fast, None does not wait.
+
+        With `stepped`, each message of the server waits for `step`.
 
         Raises:
-            ValueError: for a speed that is none.
+            ValueError: The speed is not a finite number greater than 0.
         """
         if speed is not None and not 0 < speed < float("inf"):
-            raise ValueError(f"a speed is above 0: {speed:g}")
+            raise ValueError(f"`speed` must be a finite number greater than 0, not {speed:g}")
         self._speed = speed
         self._stepped = stepped
-        self._steps = 0  # that may be taken
+        self._steps = 0  # steps that may be taken without waiting
         self._paused = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
     def waiting(self) -> int:
-        """How many things wait for their step, or for the end of a pause."""
+        """Number of messages that wait for a step or the end of a pause."""
         return sum(not each.done() for each in self._waiting)
 
     def pause(self) -> None:
         self._paused = True
 
     def resume(self) -> None:
-        """Go on; what is stepped waits for its step."""
+        """End a pause; with `stepped`, messages still wait for a step."""
         self._paused = False
         self._release()
 
     def step(self, count: int = 1) -> None:
-        """Let the server do the next things, also during a pause."""
+        """Let the server send the next messages, also during a pause."""
         self._steps += count
         self._release()
 
     async def wait(self, seconds: float) -> None:
-        """Wait as long as it took, in this pace."""
+        """Wait for a recorded duration at the pace of this clock."""
         if self._speed is not None and seconds > 0:
             await asyncio.sleep(seconds / self._speed)
         if not self._stepped and not self._paused:

@@ -1,4 +1,4 @@
-"""A tape played to a server: the same questions again, and whether its answers are the same."""
+"""Replay of a tape against a server, with a comparison of the responses."""
 
 import asyncio
 import os
@@ -25,20 +25,22 @@ from .script import LISTEN, ScriptedCall, ScriptedStep, load_script, read_refusa
 
 __all__ = ["ComparedCall", "ReplayReport", "replay_tape"]
 
-PLACES: Final = 100  # of one answer that are reported
-LONGEST: Final = 10_000  # characters of a value that are; a report has to fit into memory
-NOT_THERE: Final = (401, 403, 404, 405)  # of HTTP: whoever that is does not talk to us
-# What a server made for itself and gets back: another one each time, and not ours to compare.
+PLACES: Final = 100  # differences in one response that are reported
+LONGEST: Final = 10_000  # characters of a reported value; a report must fit into memory
+# HTTP statuses of an endpoint that does not serve this client
+NOT_THERE: Final = (401, 403, 404, 405)
+# Opaque values that the server creates and the client returns. They differ in each run, so they are
+# replaced and not compared.
 _OPAQUE: Final = {"requestState": "requestState", "nextCursor": "cursor"}
 
 
 class ComparedCall(Struct):
-    """One question of the tape, and what became of it."""
+    """A request of the tape, and the comparison of its response."""
 
     seq: int
     what: str
     differences: list[JsonDifference] = field(default_factory=list)
-    error: str | None = None  # there was no answer
+    error: str | None = None  # why there was no response
 
     @property
     def same(self) -> bool:
@@ -46,7 +48,7 @@ class ComparedCall(Struct):
 
 
 class ReplayReport(Struct):
-    """What came out."""
+    """The result of a replay."""
 
     compared: list[ComparedCall] = field(default_factory=list)
 
@@ -58,7 +60,7 @@ class ReplayReport(Struct):
         wrong = [each for each in self.compared if not each.same]
         lines = [f"{len(self.compared)} compared, {len(wrong)} differ"]
         for each in wrong:
-            lines.append(f"{each.seq} {each.what}: {each.error or 'another answer'}")
+            lines.append(f"{each.seq} {each.what}: {each.error or 'different response'}")
             lines += [
                 f"    {one.path}: {_short(one.recorded)} -> {_short(one.given)}"
                 for one in each.differences
@@ -75,16 +77,16 @@ async def replay_tape(
     timeout: float = 30.0,
     on_compared: Callable[[ComparedCall], None] | None = None,
 ) -> ReplayReport:
-    """Ask a server what was asked on a tape, and compare what it answers.
+    """Send the requests of a tape to a server and compare its responses.
 
-    `ignore` are paths in messages that may differ (`result.content.*.text`). Questions of the
-    server are answered as they were. With `notifications` they are compared too. Every answer has
-    to come within `timeout`.
+    `ignore` are paths in messages that may differ (`result.content.*.text`). Requests of the server
+    get the recorded responses. With `notifications`, notifications are compared too. Each response
+    must arrive within `timeout` seconds.
 
     Raises:
-        ConfigError: there is no such tape, or the target is wrong.
-        FairleadError: the server cannot be reached, or has gone before it answered anything.
-        ValueError: for a path that is none.
+        ConfigError: The tape does not exist, or the target is invalid.
+        FairleadError: The server cannot be reached, or disconnected before its first response.
+        ValueError: A path is invalid.
     """
     paths = [read_path(text) for text in ignore]
     way = target if isinstance(target, ServerTarget) else target_for(target)
@@ -102,7 +104,7 @@ async def replay_tape(
 
 
 def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
-    """A connection each; requests that stand alone share one."""
+    """Group the calls by session, each with a connection; stateless requests share one."""
     found: dict[str | None, list[ScriptedCall]] = {}
     for cue in cues:
         session = cue.session
@@ -112,7 +114,7 @@ def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
 
 
 class _Visit:
-    """One session of the tape, with the real server."""
+    """Replay of one session of the tape."""
 
     def __init__(
         self,
@@ -129,11 +131,11 @@ class _Visit:
         self._compared = compared
         self._notifications = notifications
         self._answers: dict[int, asyncio.Future[Success | Failure]] = {}
-        self._opaque: dict[str, str] = {}  # what it was on the tape, and is now
+        self._opaque: dict[str, str] = {}  # new values by the recorded ones
         self._told: list[Notification] = []
-        self._heard = asyncio.Event()  # something came
+        self._heard = asyncio.Event()  # a notification arrived
         self._has_answered = False
-        self._has_gone = False  # and why is in the report
+        self._has_gone = False  # a disconnection was reported
         self._end: ChannelClosed | None = None
         self._questions = [
             (step, _answer_of(cue, step))
@@ -155,19 +157,20 @@ class _Visit:
 
     async def _play(self) -> None:
         waiting: list[tuple[int, ScriptedCall]] = []
-        unwanted: list[tuple[int, ScriptedCall]] = []  # that are cancelled later
+        unwanted: list[tuple[int, ScriptedCall]] = []  # requests to cancel later
         for number, cue in enumerate(self._cues, 1):
             for asked, before in [(n, c) for n, c in unwanted if self._ends(c) < cue.seq]:
                 unwanted.remove((asked, before))
                 self._cancel(asked)
-            # What had its answer before this was said has it now too.
+            # Responses that were recorded before this message must arrive before it is sent.
             for asked, before in [(n, c) for n, c in waiting if _end(c) < cue.seq]:
                 waiting.remove((asked, before))
                 await self._compare(asked, before)
             if not cue.is_request:
                 self._send(Notification(cue.method, self._params(cue, None)))
                 continue
-            if cue.answer is not None:  # else cancelled, or a subscription: nothing to compare
+            # Without a recorded response (cancelled, or a subscription), the comparison is skipped.
+            if cue.answer is not None:
                 self._answers[number] = asyncio.get_running_loop().create_future()
                 waiting.append((number, cue))
             elif cue.cancelled is not None:
@@ -186,12 +189,12 @@ class _Visit:
             async with asyncio.timeout(self._timeout):
                 answer = await self._answers[number]
         except TimeoutError:
-            result.error = f"no answer within {self._timeout:g} s"
+            result.error = f"no response within {self._timeout:g} s"
         except FairleadError as exc:
             if not self._has_answered and _is_away(exc):
-                raise  # there is nobody to compare with
+                raise  # no server to compare with
             over = isinstance(exc, ChannelClosed)
-            result.error = "the server had gone" if over and self._has_gone else str(exc)
+            result.error = "the server had disconnected" if over and self._has_gone else str(exc)
             self._has_gone = self._has_gone or over
         else:
             recorded = {} if cue.answer is None else cue.answer.message
@@ -201,7 +204,7 @@ class _Visit:
             found = islice(json_differences(recorded, given, self._ignore), PLACES)
             result.differences = [_brief(one) for one in found]
         if not result.same and cue.asked.said is None:
-            result.what += " (sent without the secrets that were taken out of the tape)"
+            result.what += " (sent without the secrets, which are redacted on the tape)"
         del self._answers[number]
         self._compared(result)
 
@@ -213,9 +216,10 @@ class _Visit:
                     self._opaque[before] = recorded[name] = now
 
     async def _compare_told(self) -> None:
-        """In any order: when a server tells something is nobody's promise."""
+        """Compare notifications in any order: a server need not send them at the same time."""
         told = (s for cue in self._cues for s in cue.steps if s.kind == "tell")
-        wanted = [step for step in told if step.method != FRAGMENT]  # its answer has it anyway
+        # The parts of a result are also in its response.
+        wanted = [step for step in told if step.method != FRAGMENT]
         try:
             async with asyncio.timeout(self._timeout):
                 while len(self._told) < len(wanted):
@@ -232,11 +236,11 @@ class _Visit:
             if found is not None:
                 left.remove(found)
             one = ComparedCall(step.seq, summary(step.read()))
-            one.error = "it was not told" if found is None else None
+            one.error = "the notification was not received" if found is None else None
             self._compared(one)
 
     def _params(self, cue: ScriptedCall, number: int | None) -> Params:
-        """As they were, but for the token, which is the id of the request, and what is opaque."""
+        """Return the recorded params with the new progress token and the new opaque values."""
         message = cue.message
         if "params" not in message:
             return UNSET
@@ -268,7 +272,10 @@ class _Visit:
             asyncio.get_running_loop().call_later(wait, self._over, self._end or exc)
 
     def _ends(self, cue: ScriptedCall) -> float:
-        """The number at which a client cancelled it; if it may still tell something, later."""
+        """Return the entry at which the client cancelled a call, or infinity to cancel at the end.
+
+        A call that may still send notifications to compare is cancelled at the end.
+        """
         if cue.cancelled is None or cue.method == LISTEN or self._notifications:
             return float("inf")
         return cue.cancelled
@@ -282,7 +289,7 @@ class _Visit:
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(end)
-                future.exception()  # whoever waits for it hears of it; else nobody has to
+                future.exception()  # Marks the exception as retrieved: not every future is awaited.
 
     def _take(self, item: Incoming) -> None:
         match item:
@@ -304,7 +311,7 @@ class _Visit:
                 self._reply(item)
 
     def _reply(self, request: Request) -> None:
-        """As it was answered on the tape: the same question first, then one of its kind."""
+        """Send the recorded response to an equal request, or else to one of the same method."""
         params = msgspec.json.decode(request.params) if isinstance(request.params, Raw) else {}
         kind = [q for q in self._questions if q[0].method == request.method]
         same = [
@@ -360,7 +367,7 @@ def _brief(one: JsonDifference) -> JsonDifference:
 
 
 def _cut(value: Any) -> Any:
-    """A value, or the beginning of a long one."""
+    """Return a value, or the beginning of a long one."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     if len(text) <= LONGEST:
         return value

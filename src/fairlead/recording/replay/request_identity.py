@@ -1,4 +1,4 @@
-"""What a client asked for, in a few bytes: enough to find it again, however long it was."""
+"""Digests of requests, which identify a request of any length in a few bytes."""
 
 from hashlib import blake2b
 from typing import Any, Final
@@ -10,18 +10,18 @@ from ...redaction.redact_text import REDACTED
 
 __all__ = ["RequestIdentity", "comparable_params", "digest", "target_params"]
 
-# What makes a request another one, besides its method.
+# Params that distinguish requests of the same method.
 _TARGET: Final = ("name", "uri", "arguments", "ref", "argument", "cursor", "requestState", "level")
 _REDACTED: Final = REDACTED.encode()
-SHORT: Final = 2048  # bytes of params that are kept, where they have to be looked at each time
+SHORT: Final = 2048  # bytes of params without a digest that are kept in memory
 
 
 class RequestIdentity(Struct, frozen=True):
-    """A method and its params."""
+    """The identity of a method and its params."""
 
-    said: bytes | None  # None: not to be told by a digest, because secrets were taken out
+    said: bytes | None  # None if the params were redacted, so that their digest would not match
     target: bytes | None
-    params: dict[str, Any] | None = None  # if they are short, and there is no digest
+    params: dict[str, Any] | None = None  # if they are short and have no digest
 
     @classmethod
     def of(
@@ -41,17 +41,17 @@ class RequestIdentity(Struct, frozen=True):
 
 
 def comparable_params(params: dict[str, Any]) -> dict[str, Any]:
-    """What was meant: tokens, and what a client says about itself, are not compared."""
+    """Return the params without `_meta`: tokens and client information are not compared."""
     return {name: held for name, held in params.items() if name != "_meta"}
 
 
 def target_params(params: dict[str, Any]) -> dict[str, Any]:
-    """What it was aimed at."""
+    """Return the params that identify the target of a request."""
     return {name: params[name] for name in _TARGET if name in params}
 
 
 def digest(method: str, value: dict[str, Any], *, request: bool) -> bytes | None:
-    """The same for the same value; None if there is none."""
+    """Return a digest of a method and a value; None if the value cannot be encoded."""
     kind = "request" if request else "notification"
     try:
         text = msgspec.json.encode([method, kind, value], order="sorted")

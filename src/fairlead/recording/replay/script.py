@@ -1,7 +1,7 @@
-"""What is on a tape, the way a player needs it: what a client says, and what happens upon it.
+"""Index of a tape for a player: the messages of a client, and the server's steps after each.
 
-A tape may be larger than memory, so this is an index: what messages are, and where they stand. They
-are read when they are played.
+A tape may be larger than memory, so the index has only the kind and location of messages. Their
+content is read from disk when they are played.
 """
 
 import os
@@ -27,8 +27,8 @@ from .request_identity import RequestIdentity
 __all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal", "script_of"]
 
 LISTEN: Final = "subscriptions/listen"
-NEAR: Final = 100  # requests without an answer among which one is looked for
-TRACKED: Final = 5000  # requests whose progress may come behind their answers
+NEAR: Final = 100  # pending requests among which a related one is searched
+TRACKED: Final = 5000  # requests whose progress may follow their response
 MOST: Final = 2_000_000  # messages; their index takes about half a kilobyte each
 SHORTEST: Final = 50  # bytes of a line
 
@@ -41,64 +41,64 @@ class RecordedMessage(Struct):
     """A message of the tape."""
 
     lines: LineIndex
-    line: int  # its number among them
+    line: int  # the number of its line in `lines`
     seq: int
     at: float
 
     def read(self) -> TapeEntry:
-        """The entry, from disk.
+        """Read the entry from disk.
 
         Raises:
-            ConfigError: the tape has been written anew.
+            ConfigError: The tape was overwritten.
         """
         return self.lines.read(self.line)
 
     @property
     def message(self) -> dict[str, Any]:
-        """The message, from disk."""
+        """The decoded message, read from disk."""
         return decode_entry(self.read())
 
 
 class ScriptedStep(RecordedMessage):
-    """One thing that a server does, or waits for."""
+    """A message that the server sends, or one that it waits for."""
 
     kind: StepKind
     method: str | None = None
-    name: int | str | None = None  # of the question that it is, or is about
-    related: bool = False  # to a request
-    after: float = 0.0  # seconds since the step before
-    through: "ScriptedCall | None" = None  # the subscription that it is news of
+    name: int | str | None = None  # id of the server's request that the step is or concerns
+    related: bool = False  # belongs to the client's request
+    after: float = 0.0  # seconds since the previous step
+    through: "ScriptedCall | None" = None  # the subscription of a notification
 
     def member(self, name: str) -> Raw | None:
-        """A member of the message, as the text it was recorded as."""
+        """Read a member of the message from disk, not decoded."""
         return self.members().get(name)
 
     def members(self) -> dict[str, Raw]:
-        """All of them."""
+        """Read all members of the message from disk, not decoded."""
         return _members(self.read().message)
 
 
 class ScriptedCall(RecordedMessage):
-    """Something that a client says, and what the server does upon it."""
+    """A message of a client, and the server's steps after it."""
 
     session: str | None
     method: str
     is_request: bool
-    stateless: bool  # it stands without a handshake
+    stateless: bool  # sent without a handshake
     asked: RequestIdentity
     steps: list[ScriptedStep] = field(default_factory=list)
-    cancelled: int | None = None  # the number of the message with which the client did so
+    cancelled: int | None = None  # sequence number of the client's cancellation
     used: bool = False
 
     @property
     def params(self) -> dict[str, Any]:
-        """What it was said with, from disk."""
+        """The params, read from disk."""
         params = self.message.get("params")
         return params if isinstance(params, dict) else {}
 
     @property
     def answer(self) -> ScriptedStep | None:
-        """What answers it."""
+        """The step with the response."""
         return next((step for step in self.steps if step.kind == "answer"), None)
 
 
@@ -108,37 +108,37 @@ class _Error(Struct):
 
 
 def read_refusal(raw: Raw | None) -> tuple[int, str, Raw | None]:
-    """Return the code and the message of an error on a tape, and all of it; None for no error."""
+    """Return the code, the message and the raw form of an error; None for an invalid error."""
     error = read_json(raw, _Error, None)
     if error is None:
-        return INTERNAL_ERROR, "What was answered cannot be read from the tape", None
+        return INTERNAL_ERROR, "The recorded response cannot be decoded", None
     return error.code, error.message, raw
 
 
 def load_script(tape: str | os.PathLike[str] | TapeReader) -> list[ScriptedCall]:
-    """The cues of a tape.
+    """Read the calls of a tape.
 
     Raises:
-        ConfigError: there is no such tape, or nothing on it that could be played, or too much.
+        ConfigError: The tape does not exist, or has no or too many messages to replay.
     """
     reader = tape if isinstance(tape, TapeReader) else TapeReader(tape)
     name = reader.parts[0]
-    # A companion may lie, so it is believed only of a tape that is as long as it says.
+    # The companion may be wrong, so the size of the tape must agree with it.
     if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
-        raise _too_many(str(name))  # now, and not after a minute
+        raise _too_many(str(name))  # now, not after a minute of reading
     cues = script_of(LineIndex(reader.parts), reader.lines(), str(name))
     if not cues:
-        raise ConfigError(f"There is nothing on {name} that could be played")
+        raise ConfigError(f"{name} has no messages that can be replayed")
     return cues
 
 
 def script_of(
     lines: LineIndex, entries: Iterable[tuple[LineLocation, bytes, TapeEntry]], name: str = ""
 ) -> list[ScriptedCall]:
-    """In the order of the tape.
+    """Return the calls in the order of the tape.
 
     Raises:
-        ConfigError: there are too many.
+        ConfigError: The tape has too many messages.
     """
     reading = _ScriptReader(lines)
     for count, (spot, _, entry) in enumerate(entries):
@@ -156,8 +156,8 @@ def script_of(
 
 def _too_many(name: str) -> ConfigError:
     return ConfigError(
-        f"{name} has more than {MOST} messages, which is more than can be played: make a "
-        "shorter one with `fairlead tape trim`, by numbers, session or method"
+        f"{name} has more than {MOST} messages, the limit for a replay: shorten it with "
+        "`fairlead tape trim`, by numbers, session or method"
     )
 
 
@@ -166,14 +166,12 @@ class _ScriptReader:
         self.cues: list[ScriptedCall] = []
         self._lines = lines
         self._open: dict[str | None, dict[Any, ScriptedCall]] = {}  # requests, by session and id
-        self._asked: dict[
-            tuple[str | None, Any], ScriptedCall
-        ] = {}  # those of the server, by the same
-        self._tracked: dict[
-            tuple[str | None, Any], ScriptedCall
-        ] = {}  # requests by their progress token
+        # Requests of the server, by session and id.
+        self._asked: dict[tuple[str | None, Any], ScriptedCall] = {}
+        # Requests by session and progress token.
+        self._tracked: dict[tuple[str | None, Any], ScriptedCall] = {}
         self._most_tracked = 2 * TRACKED
-        self._last: dict[str | None, ScriptedCall] = {}  # what was said last in a session
+        self._last: dict[str | None, ScriptedCall] = {}  # last message of a client, by session
 
     def client(self, entry: TapeEntry, heading: MessageHeading, spot: LineLocation) -> None:
         session = entry.session
@@ -189,7 +187,8 @@ class _ScriptReader:
                 cue.cancelled = entry.seq
             return
         if method == "notifications/progress":
-            return  # of an answer that we do not wait for in a special way
+            # Progress of the client for a request of the server; players do not depend on it.
+            return
         cue = self._cue(entry, heading, spot, method)
         self.cues.append(cue)
         self._last[cue.session] = self._last[None] = cue
@@ -212,7 +211,7 @@ class _ScriptReader:
         )
         if cue.is_request:
             opened = self._open.setdefault(cue.session, {})
-            opened.pop(heading.name, None)  # an id that is used again belongs to the newest
+            opened.pop(heading.name, None)  # a reused id belongs to the latest request
             opened[heading.name] = cue
             token = meta.get("progressToken")
             if isinstance(token, int | str):
@@ -223,7 +222,7 @@ class _ScriptReader:
         self._tracked[token] = cue
         if len(self._tracked) <= self._most_tracked:
             return
-        # Progress of what was answered long ago does not come any more.
+        # Requests that were answered long ago receive no further progress.
         for old in list(islice(self._tracked, TRACKED)):
             if self._tracked[old].answer is not None:
                 del self._tracked[old]
@@ -243,7 +242,8 @@ class _ScriptReader:
         if cue is None:
             return
         if cue.method == LISTEN and heading.method != ACKNOWLEDGED:
-            # It goes on for ever; what makes the server tell news is what was said last.
+            # A subscription has no end; the last message of a client is the likely cause of a
+            # notification.
             self._add(self._last[None], "tell", entry, heading, spot, through=cue)
             return
         if heading.method == "notifications/cancelled":
@@ -256,7 +256,7 @@ class _ScriptReader:
         self._add(cue, "ask" if heading.is_request else "tell", entry, heading, spot)
 
     def _related(self, entry: TapeEntry, heading: MessageHeading) -> ScriptedCall | None:
-        """The request that a message belongs to, if it says so in any way."""
+        """Return the request that a message names by its id, subscription or token."""
         params = heading.read_params()
         named = entry.related
         if named is None:
@@ -268,10 +268,10 @@ class _ScriptReader:
         return self._tracked.get((entry.session, token)) if isinstance(token, int | str) else None
 
     def _meant(self, session: str | None, heading: MessageHeading) -> ScriptedCall | None:
-        """What a message is most likely about that does not say so: what was said last.
+        """Return the call that probably caused a message without a reference: the latest one.
 
-        If that is answered already, such as a ping in between, questions and log messages are of
-        the request before it. Changes are not: what was said last may have made them.
+        If that was answered already, such as a ping in between, requests and log messages belong to
+        the latest pending request. Changes do not: the latest message may have caused them.
         """
         last = self._last.get(session)
         of_work = heading.is_request or heading.method == "notifications/message"

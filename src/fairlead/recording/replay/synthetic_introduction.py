@@ -1,7 +1,7 @@
-"""What a server says of itself, for a tape on which nobody has asked it that.
+"""Result of `server/discover` for a tape on which no client requested it.
 
-Some clients start a server only to ask, and then another one to talk to. What they were told is not
-on the tape then, but most of it follows from what is.
+Some clients start one process to discover a server and another one to use it. The result of the
+first is then not on the tape, but most of it follows from the recorded messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,12 @@ _NEWS: Final = {
     "resourcesListChanged": "resources.listChanged",
     "resourceSubscriptions": "resources.subscribe",
 }
-LOOKED_AT: Final = 1000  # requests that are read from disk for it
+LOOKED_AT: Final = 1000  # requests that are read from disk to build the result
 _NOBODY: Final = b'{"name":"tape","version":"0"}'
 
 
 def synthetic_discover_result(cues: Sequence[ScriptedCall]) -> Raw | None:
-    """The answer to `server/discover`; None if nothing on the tape is of that era."""
+    """Return the result of `server/discover`; None if the tape has no stateless requests."""
     asked = [cue for cue in cues if cue.stateless and cue.is_request]
     first = asked[:LOOKED_AT]
     versions = dict.fromkeys(version for cue in first for version in _version(cue))
@@ -53,7 +53,7 @@ def _version(cue: ScriptedCall) -> list[str]:
 
 
 def _server(cue: ScriptedCall) -> Raw | None:
-    """Whoever answered it says so, mostly."""
+    """Return the server's information from a result; most results of the era contain it."""
     result = None if cue.answer is None else members_of(cue.answer.member("result"))
     return (members_of((result or {}).get("_meta")) or {}).get(SERVER_INFO_KEY)
 
@@ -69,7 +69,7 @@ def _capabilities(asked: Iterable[ScriptedCall]) -> dict[str, Any]:
 
 
 def _wanted(cue: ScriptedCall) -> Iterable[str]:
-    """What a subscription is about."""
+    """Return the notifications that a subscription requests."""
     news = cue.params.get("notifications") if cue.method == "subscriptions/listen" else None
     return [name for name, wanted in news.items() if wanted] if isinstance(news, dict) else []
 

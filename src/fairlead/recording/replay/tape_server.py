@@ -1,4 +1,4 @@
-"""A tape as a server: whoever talks to it hears what was said when it was recorded."""
+"""Server that answers clients with the recorded responses of a tape."""
 
 import asyncio
 import logging
@@ -39,13 +39,13 @@ __all__ = ["TapeServer"]
 
 Matching = Literal["tolerant", "strict"]
 
-MISSED: Final = 1000  # requests that are remembered because they are not on the tape
+MISSED: Final = 1000  # missed requests that are remembered
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class TapeServer(StandInServer):
-    """Serves what is on a tape, to clients of the era it was recorded in.
+    """Server for the recorded messages of a tape, for clients of the recorded era.
 
     server = TapeServer("weather.tape.jsonl")
     await server.for_both_eras().run_http(port=8080)
@@ -59,38 +59,40 @@ class TapeServer(StandInServer):
         pace: Pace | None = None,
         input_timeout: float = 600.0,
     ) -> None:
-        """`tolerant` matching is by method, target and arguments, in any order, also repeatedly;
-        `strict` is in the order of the tape and with its params.
+        """Set the tape and how requests are matched.
+
+        `tolerant` matching is by method, target and arguments, in any order and repeatedly.
+        `strict` matching requires the order and the params of the tape.
 
         Raises:
-            ConfigError: there is no such tape, or nothing on it, or more than can be played.
+            ConfigError: The tape does not exist, or has no or too many messages to replay.
         """
         cues = load_script(tape) if isinstance(tape, str | os.PathLike | TapeReader) else list(tape)
         self.cues: list[ScriptedCall] = _in_eras_that_were_used(cues)
         self.pace = pace or Pace()
-        self.missed: list[str] = []  # what clients said that is not on the tape
+        self.missed: list[str] = []  # requests of clients that are not on the tape
         self.handler: Handler = self._handle
         self._input_timeout = input_timeout
         self._matching: Matching = matching
         self._alone = self._matcher([cue for cue in self.cues if cue.stateless])
         self._sessions = _sessions(self.cues)
         self._has_listened = any(cue.method == LISTEN for cue in self.cues)
-        self._begun = 0  # sessions, of those
-        self._from = 0  # the entry where it goes on
+        self._begun = 0  # number of recorded sessions in use
+        self._from = 0  # entry from which to continue
         self._pool = TolerantMatcher([cue for cue in self.cues if not cue.stateless])
-        self._listening: dict[int, Exchange] = {}  # subscriptions that are open, by their cues
+        self._listening: dict[int, Exchange] = {}  # open subscriptions by their recorded calls
         self._peers: dict[object, StrictMatcher | TolerantMatcher] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def for_both_eras(self, name: str = "tape", **options: Any) -> "Relay":
-        """The same for clients of either era; options are those of `Relay`."""
+        """Return a relay that serves clients of either era; options are those of `Relay`."""
         from ...relay.relay import Relay
 
         return Relay(self, name, **options)
 
     def seek(self, seq: int) -> None:
-        """Go on from an entry of the tape: what stands before counts as played."""
+        """Continue at an entry of the tape; earlier entries count as played."""
         self._from = seq
         later = (n for n, cues in enumerate(self._sessions) if cues[-1].seq >= seq)
         self._begun = next(later, len(self._sessions))
@@ -98,7 +100,7 @@ class TapeServer(StandInServer):
             matcher.seek(seq)
 
     def soon(self, do: Callable[[], None]) -> None:
-        """Do something where clients are served; may be called by any thread."""
+        """Call a function in the event loop that serves clients. Thread-safe."""
         if self._loop is None:
             do()
         else:
@@ -136,13 +138,13 @@ class TapeServer(StandInServer):
                 await peer.close()
 
     async def close(self) -> None:
-        """Stop whatever is being played."""
+        """Stop all playback."""
         for task in list(self._background):
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
 
-    # What an HTTP endpoint asks of whoever it serves
+    # Interface of HTTP endpoints
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         return ()
@@ -150,7 +152,7 @@ class TapeServer(StandInServer):
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """Nothing happens upon it: there is nobody to tell."""
+        """Ignore the notification: a stateless client cannot receive the recorded steps."""
 
     async def end_streams(self) -> None:
         for task in list(self._background):
@@ -167,7 +169,7 @@ class TapeServer(StandInServer):
                 await _without_news(exchange)
             return self._not_there(exchange, matcher)
         if cue.answer is None and cue.cancelled is None and cue.method != LISTEN:
-            raise RpcError(METHOD_NOT_FOUND, f"{cue.method} was not answered on the tape")
+            raise RpcError(METHOD_NOT_FOUND, f"the tape has no response to {cue.method}")
         if cue.method == LISTEN:
             self._listening[id(cue)] = exchange
         playing = CuePlayer(cue, self.pace, exchange, _peer_of(exchange), self._listening)
@@ -199,6 +201,7 @@ class TapeServer(StandInServer):
 
     def _play(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(_quietly(work))
+        # The event loop keeps only a weak reference to tasks.
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -222,29 +225,33 @@ class TapeServer(StandInServer):
     def _not_there(self, exchange: Exchange, matcher: StrictMatcher | TolerantMatcher) -> Answer:
         method = exchange.method
         if method in ("ping", "logging/setLevel") and not exchange.caller.stateless:
-            return b"{}"  # clients and relays do that by themselves
+            return b"{}"  # Clients and relays send these on their own, recorded or not.
         if method == "server/discover" and (about := self._introduction) is not None:
             return about
         if method in INTRODUCTIONS:
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")  # the other era
+            # so that the client falls back to the other era
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {method}")
         what = method if exchange.target is None else f"{method} {exchange.target!r}"
         if len(self.missed) < MISSED:
             self.missed.append(what)
         expected = matcher.expected()
-        more = "" if expected is None else f"; next on it is {expected}"
+        more = "" if expected is None else f"; expected {expected}"
         log.warning("%s is not on the tape%s", what, more)
         raise RpcError(INVALID_PARAMS, f"{what} is not on the tape{more}")
 
 
 def _in_eras_that_were_used(cues: list[ScriptedCall]) -> list[ScriptedCall]:
-    """Clients may try both eras at once. The one that they did not go on with is not offered, or
-    others would choose it, and hear that nothing is on the tape."""
+    """Return the calls of the era that clients used.
+
+    A client may try both eras at once. The era that it did not continue with must not be offered,
+    because other clients would choose it and find no messages.
+    """
     used = {cue.stateless for cue in cues if cue.is_request and cue.method not in INTRODUCTIONS}
     return [cue for cue in cues if cue.stateless in used] if len(used) == 1 else cues
 
 
 def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
-    """Those with a handshake, in the order in which they began."""
+    """Return the calls of each handshake session, in the order of the sessions."""
     found: dict[str | None, list[ScriptedCall]] = {}
     for cue in cues:
         if not cue.stateless:
@@ -253,11 +260,14 @@ def _sessions(cues: list[ScriptedCall]) -> list[list[ScriptedCall]]:
 
 
 async def _without_news(exchange: Exchange) -> None:
-    """A subscription of a client or relay that has one always; on this tape nobody was told."""
+    """Acknowledge a subscription that is not on the tape, and keep it open.
+
+    Some clients and relays always subscribe; without this, they could not use the tape.
+    """
     params = {"notifications": {}, "_meta": {SUBSCRIPTION_KEY: exchange.request_id}}
     note = Notification(ACKNOWLEDGED, Raw(msgspec.json.encode(params)))
     await exchange.edge.notify_caller(exchange, note)
-    await asyncio.get_running_loop().create_future()  # until it is cancelled
+    await asyncio.get_running_loop().create_future()  # until the client cancels
 
 
 def _peer_of(exchange: Exchange) -> Peer | None:
@@ -268,4 +278,4 @@ async def _quietly(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except FairleadError as exc:
-        log.debug("%s", exc)  # the client has gone
+        log.debug("%s", exc)  # the client has disconnected

@@ -1,4 +1,4 @@
-"""Conversations on disk: written while they happen, read while they are written, played again."""
+"""Tapes: recorded conversations on disk, which can be read while they are written."""
 
 from .format import TapeEntry, TapeInfo
 from .tape_reader import TapeReader, decode_entry, read_tape

@@ -1,10 +1,10 @@
-"""What a tape is: one JSON object per line, each a message and how it came; and a file about it.
+"""Format of a tape: one JSON object per line, each with a message, and a companion file.
 
     {"seq":1,"at":0.0012,"dir":"client_to_server","session":"s1","message":{"jsonrpc":"2.0",...}}
 
-Lines are only ever added, so a tape can be read while it is written, and one that was cut off is
-good up to its last whole line. `NAME.tape.jsonl` has the lines, `NAME.tape.json` what they are.
-Messages carry the names that the client gave: progress has the client's token.
+Lines are only appended, so a tape can be read while it is written, and a truncated one is valid up
+to its last complete line. `NAME.tape.jsonl` contains the lines, `NAME.tape.json` the metadata.
+Messages contain the ids and tokens of the client: progress has the client's token.
 """
 
 import os
@@ -42,16 +42,16 @@ class TapeEntry(Struct, omit_defaults=True, kw_only=True):
     at: float  # seconds since the tape began
     dir: Direction
     message: Raw
-    session: str | None = None  # one client's connection; None: it is for all of them
-    related: RequestId | None = None  # the request of the client during which a server spoke
-    server: str | None = None  # which one, where several are behind one endpoint
+    session: str | None = None  # one client's connection; None if the message is for all of them
+    related: RequestId | None = None  # the client's request during which a server sent the message
+    server: str | None = None  # its name, where several servers share an endpoint
     transport: dict[str, Any] | None = None
-    did: list[str] | None = None  # what interceptors did to it
-    stopped: bool = False  # it was not passed on
+    did: list[str] | None = None  # notes of interceptors
+    stopped: bool = False  # the message was not forwarded
 
 
 class TapeInfo(Struct, omit_defaults=True, kw_only=True):
-    """The companion file: what is on a tape."""
+    """The content of the companion file."""
 
     version: int = VERSION
     name: str = ""
@@ -61,14 +61,14 @@ class TapeInfo(Struct, omit_defaults=True, kw_only=True):
     tags: list[str] = field(default_factory=list)
     entries: int = 0
     lost: int = 0  # messages that could not be written
-    parts: int = 1  # files, where it was rotated
+    parts: int = 1  # number of files, if the tape was rotated
     redacted: bool = True
     fairlead: str = ""
     about: dict[str, Any] = field(default_factory=dict)  # the command or URL that was recorded
 
 
 def about_entry(entry: "MCPServerEntry | None") -> dict[str, Any]:
-    """What a tape says of the server that an entry describes."""
+    """Return the description of a server for the companion file."""
     if entry is None:
         return {}
     if entry.type == "stdio":
@@ -77,16 +77,16 @@ def about_entry(entry: "MCPServerEntry | None") -> dict[str, Any]:
 
 
 def command_of(info: TapeInfo) -> list[str]:
-    """The command that was recorded, if it was one; it may be written as one text."""
+    """Return the recorded command, or an empty list; it may be stored as one string."""
     command = info.about.get("command")
     if isinstance(command, str):
         try:
             return shlex.split(command)
-        except ValueError:  # a quotation that does not end
+        except ValueError:  # unbalanced quotes
             return []
     return [str(word) for word in command] if isinstance(command, list) else []
 
 
 def base_of(path: str | os.PathLike[str]) -> str:
-    """The path of a tape without its ending."""
+    """Return the path of a tape without its suffix."""
     return os.fspath(path).removesuffix(LINES).removesuffix(ABOUT)

@@ -1,4 +1,4 @@
-"""What is wrong with a tape, in sentences: it may have been changed by hand, or cut, or made up."""
+"""Warnings about a tape that was edited, truncated or generated."""
 
 from pathlib import Path
 
@@ -10,28 +10,29 @@ __all__ = ["integrity_warnings"]
 
 
 def integrity_warnings(reader: TapeReader) -> list[str]:
-    """What was found when it was opened, and when it was read the last time."""
+    """Return the problems found when the tape was opened and when it was last read."""
     found = list(reader.troubles)
     if reader.skipped:
         found.append(f"{_counted(reader.skipped, 'line')} could not be read")
     if reader.repeated:
-        found.append(f"the same number twice in a row, {_counted(reader.repeated, 'time')}")
+        found.append(f"{_counted(reader.repeated, 'duplicate sequence number')}")
     if reader.disordered:
         places = _counted(reader.disordered, "place")
-        found.append(f"its numbers go back in {places}: it is taken in the order of its lines")
+        found.append(f"the sequence numbers decrease in {places}: the order of the lines is used")
     info, count = reader.info, reader.read + reader.skipped
     if info.lost:
         verb = "was" if info.lost == 1 else "were"
-        found.append(f"{_counted(info.lost, 'message')} {verb} lost while it was recorded")
+        found.append(f"{_counted(info.lost, 'message')} {verb} lost during the recording")
+    # The number of entries is known only after a complete recording and a complete read.
     if info.status != "complete" or not reader.whole:
         return found
     name = Path(reader.base).name
     if info.parts > 1:
         last = name_of_part(reader.base, info.parts)
         if not last.is_file():
-            found.append(f"{name}{ABOUT} speaks of {info.parts} parts, and {last.name} is missing")
+            found.append(f"{name}{ABOUT} lists {info.parts} parts, but {last.name} is missing")
     elif count not in (info.entries, info.entries - info.lost):
-        found.append(f"{name}{ABOUT} speaks of {info.entries} messages, and there are {count}")
+        found.append(f"{name}{ABOUT} lists {info.entries} messages, but the tape has {count}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a server is given to know and nobody else: it may say it again, in any of its answers."""
+"""Secrets in the configuration of a server, which the server may repeat in its responses."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +12,16 @@ from ...transport.stdio.child_process import child_environment
 
 __all__ = ["secrets_in", "secrets_of"]
 
-# What variables and headers with secrets are called besides; too common elsewhere.
+# Further names of variables and headers that hold secrets. These words are too common in messages
+# to be redacted there.
 _VARIABLE: Final = re.compile(r"(?i)(?:^|[_-])(?:key|pat|pass|auth|dsn|jwt|pin|signature|creds?)$")
 
 
 def secrets_of(entry: MCPServerEntry | dict[str, Any] | None) -> list[str]:
-    """What an entry names as secret, and what its command inherits under such a name.
+    """Return the secrets of an entry and of the environment that its command inherits.
 
     Raises:
-        ConfigError: it is a `dict`, and no entry.
+        ConfigError: The `dict` is not a valid entry.
     """
     if isinstance(entry, dict):
         entry = read_entry(entry)
@@ -33,14 +34,14 @@ def secrets_of(entry: MCPServerEntry | dict[str, Any] | None) -> list[str]:
 
 
 def secrets_in(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """What a command is given to know, in its options and its environment."""
+    """Return the secrets in the options and the environment of a command."""
     return [*_values(environment), *_options(command)]
 
 
 def _values(named: Mapping[str, str]) -> list[str]:
-    """Those with the name of a secret, also without the word before it (`Bearer ...`).
+    """Return the values with the name of a secret, with and without a prefix such as `Bearer`.
 
-    And the passwords of URLs, whatever these are called: a server may use them alone.
+    The passwords in URLs are included, whatever the name: a server may use them alone.
     """
     held = [value for name, value in named.items() if _is_secret_variable(name, value)]
     urls = [value for value in named.values() if "://" in value]
@@ -55,7 +56,7 @@ def _is_secret_variable(name: str, value: str) -> bool:
 
 
 def _options(command: Sequence[str]) -> Iterator[str]:
-    """`--api-key VALUE` and `--api-key=VALUE`."""
+    """Yield the values of options such as `--api-key VALUE` and `--api-key=VALUE`."""
     for option, value in pairwise(command):
         if _is_secret(option) and not value.startswith("--"):
             yield value
@@ -75,4 +76,5 @@ def _passwords(url: str | None) -> list[str]:
         password = urlsplit(url or "").password or ""
     except ValueError:
         return []
+    # A server may log the password in either form.
     return [password, unquote(password)]

@@ -1,4 +1,4 @@
-"""What a message on a tape is, without reading what it carries, which may be long."""
+"""Kind and target of a message on a tape, without decoding its content, which may be long."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ __all__ = ["MessageHeading", "message_heading", "summary_of"]
 
 
 class MessageHeading(Struct):
-    """The members of a message; the long ones as they stand on the tape."""
+    """The members of a message; params, result and error are not decoded."""
 
     method: Any = None
     id: Any = UNSET
@@ -26,15 +26,15 @@ class MessageHeading(Struct):
 
     @property
     def name(self) -> int | str | None:
-        """Its id, if it is one that can be looked up."""
+        """The id, if it has a valid type."""
         return self.id if isinstance(self.id, int | str) else None
 
     def read_params(self) -> dict[str, Any]:
-        """The params, decoded."""
+        """Decode the params."""
         return read_json(self.params, dict[str, Any], {})
 
     def read_error(self) -> dict[str, Any]:
-        """The error, decoded."""
+        """Decode the error."""
         return read_json(self.error, dict[str, Any], {})
 
 
@@ -43,7 +43,7 @@ _nothing = MessageHeading()
 
 
 def message_heading(entry: TapeEntry) -> MessageHeading:
-    """Of an entry; empty for what is no message."""
+    """Return the heading of an entry; an empty one if the entry is not a message."""
     try:
         return _decode(entry.message)
     except UNREADABLE:
@@ -51,7 +51,7 @@ def message_heading(entry: TapeEntry) -> MessageHeading:
 
 
 def summary_of(heading: MessageHeading) -> str:
-    """A message in a few words."""
+    """Describe a message in a few words."""
     if heading.method is not None:
         target = _target(heading.params)
         return f"{heading.method} {target}" if target is not None else str(heading.method)

@@ -1,4 +1,4 @@
-"""Files that a command writes: an existing one is replaced only if the user wants that."""
+"""Output files of commands, which replace an existing file only on request."""
 
 import errno
 from collections.abc import Iterator
@@ -13,26 +13,29 @@ __all__ = ["check_not_existing", "open_output"]
 
 @contextmanager
 def open_output(place: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of another when the block ends well; a link stays one.
+    """Open a new file that replaces `place` when the block ends without an exception.
+
+    A symbolic link is kept, and its target is replaced.
 
     Raises:
-        FileExistsError: something is there, and it is not to be written over.
-        OSError: it cannot be written.
+        FileExistsError: The file exists and `overwrite` is not set.
+        OSError: The file cannot be written.
     """
     check_not_existing(place, overwrite=overwrite)
     with replacing(place.resolve()) as stream:
         yield stream
-        check_not_existing(place, overwrite=overwrite)  # that may have taken minutes
+        # The block may have taken minutes, in which another process could create the file.
+        check_not_existing(place, overwrite=overwrite)
 
 
 def check_not_existing(place: Path, *, overwrite: bool) -> None:
-    """Look before hours of work.
+    """Check an output path before the work that produces its content.
 
     Raises:
-        FileExistsError: something is there, and it is not to be written over.
-        IsADirectoryError: a folder is.
+        FileExistsError: The file exists and `overwrite` is not set.
+        IsADirectoryError: The path is a directory.
     """
     if place.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(place))
+        raise IsADirectoryError(errno.EISDIR, "the path is a directory", str(place))
     if not overwrite and place.exists():
-        raise FileExistsError(errno.EEXIST, "it is there already", str(place))
+        raise FileExistsError(errno.EEXIST, "the file already exists", str(place))

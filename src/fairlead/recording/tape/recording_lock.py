@@ -1,35 +1,37 @@
-"""Who records a tape holds a lock on it, which ends with the process, however that ends."""
+"""Lock on a tape while it is recorded. The system releases it when the process ends."""
 
 import sys
 
 __all__ = ["held", "hold"]
 
-if sys.platform == "win32":  # two recorders of one name are not noticed there
+# Windows has no `flock`; two recorders of one tape are not detected there.
+if sys.platform == "win32":
 
     def hold(file: int) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def held(file: int) -> bool:
-        """Nobody can tell."""
+        """Return False: the lock is not supported."""
         return False
 
 else:
     import fcntl
 
     def hold(file: int) -> None:
-        """Take the lock of an open file.
+        """Lock an open file.
 
         Raises:
-            OSError: somebody else records it.
+            OSError: Another process is recording the tape.
         """
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
-            raise OSError(exc.errno, "somebody else is recording it") from None
+            raise OSError(exc.errno, "another process is recording this tape") from None
 
     def held(file: int) -> bool:
-        """Whether somebody holds it."""
+        """Return True if another process holds the lock."""
         try:
+            # A shared lock fails exactly if a recorder holds the exclusive one.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

@@ -1,4 +1,4 @@
-"""The files of one tape, in order."""
+"""Files of a tape and tapes of a directory."""
 
 from pathlib import Path
 
@@ -8,18 +8,18 @@ __all__ = ["files_of", "is_tape", "name_of_part", "number_of_part", "parts_of", 
 
 
 def name_of_part(base: str, part: int) -> Path:
-    """The first one is named after the tape, the others have a number."""
+    """Return the file of a part; the first one is named after the tape, others have a number."""
     return Path(f"{base}{LINES}" if part == 1 else f"{base}.{part}{LINES}")
 
 
 def number_of_part(place: Path) -> int:
-    """The number that a file of a tape has."""
+    """Return the number of a part from the name of its file."""
     number = place.name.removesuffix(LINES).rpartition(".")[2]
     return int(number) if number.isdigit() and number.isascii() else 1
 
 
 def parts_of(base: str) -> list[Path]:
-    """The first one, and those that are left of the others."""
+    """Return the first file and the remaining later parts, in order."""
     first = Path(f"{base}{LINES}")
     prefix = f"{Path(base).name}."
     rest = []
@@ -32,22 +32,22 @@ def parts_of(base: str) -> list[Path]:
 
 
 def files_of(base: str) -> list[Path]:
-    """Everything that belongs to a tape."""
+    """Return all existing files of a tape."""
     return [place for place in (*parts_of(base), Path(f"{base}{ABOUT}")) if place.exists()]
 
 
 def is_tape(place: Path) -> bool:
-    """Whether it has a companion, which further parts have not: `v1.2` is no part of `v1`."""
+    """Return True if a file has a companion, unlike later parts: `v1.2` is not a part of `v1`."""
     return place.with_name(f"{place.name.removesuffix(LINES)}{ABOUT}").exists()
 
 
 def tapes_in(folder: Path) -> list[Path]:
-    """The tapes of a folder, by the first file of each."""
+    """Return the tapes of a directory, by the first file of each."""
     found = []
     for place in sorted(folder.glob(f"*{LINES}")) if folder.is_dir() else ():
         head, dot, number = place.name.removesuffix(LINES).rpartition(".")
         numbered = dot and number.isdigit() and not is_tape(place)
         if numbered and (folder / f"{head}{LINES}").exists():
-            continue  # a further part of another one
+            continue  # a later part of another tape
         found.append(place)
     return found

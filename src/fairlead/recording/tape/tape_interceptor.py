@@ -1,4 +1,4 @@
-"""Record what passes: every message both ways, as the client sees it."""
+"""Interceptor that records all messages in both directions as the client sees them."""
 
 import asyncio
 import itertools
@@ -40,37 +40,41 @@ __all__ = ["Recorder"]
 
 _UP: Final = Direction.CLIENT_TO_SERVER
 _DOWN: Final = Direction.SERVER_TO_CLIENT
-_STOPPED: Final = ("blocked", "dropped", "fault: drop")  # notes of those who do not pass it on
+# prefixes of the notes of actions that do not forward a message
+_STOPPED: Final = ("blocked", "dropped", "fault: drop")
 
-_Key: TypeAlias = tuple[int, Direction, RequestId]  # the edge by its id, as long as it is asked
+# the id of the edge, valid while the request is pending
+_Key: TypeAlias = tuple[int, Direction, RequestId]
 _Place: TypeAlias = tuple[str | None, RequestId | None, str | None]  # session, request, server
 
 
 class Recorder(SyncInterceptor):
-    """Writes everything that passes to a tape. Stands first, where it sees all that comes.
+    """Recorder of messages to a tape. Put it first, where it sees every message of clients.
 
-    What others then do to messages of a server it only names; `around` them it sees these as
-    clients do.
+    Changes that later interceptors make to messages of a server are recorded only as notes; with
+    `around`, these messages are recorded as clients see them.
 
-    Sessions are called s1, s2, ... in the order in which they come: their real ids are secret. A
-    request that stands alone is a session of its own, r1, r2, ...: ids are unique in it only.
+    Sessions are labelled s1, s2, ... in the order of their first message, because their real ids
+    are secret. Each stateless request is a session of its own, r1, r2, ..., because ids are unique
+    only within a session.
     """
 
     def __init__(
         self, tape: TapeWriter, *, server_of: Callable[[Exchange], str | None] | None = None
     ) -> None:
-        """`server_of` says which server a message of a client is for, where there are several."""
+        """Set the tape; `server_of` returns the server of a client's message, if it is known."""
         self.tape = tape
         self._server_of = server_of
-        self._known: dict[int, _Session] = {}  # by the id of the peer, for as long as there is one
+        self._known: dict[int, _Session] = {}  # by the id of the peer, until the peer is collected
         self._sessions, self._requests = itertools.count(1), itertools.count(1)
         self._under_way: dict[_Key, _Asked] = {}
-        self._alone: dict[int, str] = {}  # requests under way that stand alone, by their edge
+        self._alone: dict[int, str] = {}  # labels of pending stateless requests by their edge
 
     def around(self, interceptors: Sequence[Interceptor]) -> list[Interceptor]:
-        """The same interceptors with this one at both of their ends, on the clients' side each.
+        """Return the interceptors with this one at both ends, on the client's side for each
+        direction.
 
-        What they keep from clients is then not on the tape.
+        Messages that the interceptors withhold from clients are then not on the tape.
         """
         return [
             _OneWay(self, Direction.CLIENT_TO_SERVER),
@@ -83,11 +87,12 @@ class Recorder(SyncInterceptor):
         if isinstance(message, Notification):
             return exchange, self._told(exchange, message)
         if exchange.did is None:
-            exchange.did = []  # those behind us may copy the exchange, and share it then
+            exchange.did = []  # Copies of the exchange made by inner interceptors share this list.
         key = id(exchange.edge), exchange.direction, message.id
         other = self._under_way.get(key)
         if other is not None and other.did is exchange.did:
-            return exchange, None  # a call that a call asked for; the client made only one
+            # An interceptor sent a request of its own; the client sent only one.
+            return exchange, None
         asked = self._begin(key, exchange, message)
         try:
             asked.place = self._place(exchange)
@@ -111,7 +116,7 @@ class Recorder(SyncInterceptor):
         return asked
 
     def _end(self, asked: "_Asked") -> None:
-        # After a cancellation the id may belong to another by now.
+        # After a cancellation, the client may have used the id again.
         if self._under_way.get(asked.key) is asked:
             del self._under_way[asked.key]
         if asked.alone:
@@ -130,7 +135,8 @@ class Recorder(SyncInterceptor):
         if not isinstance(outcome, BaseException):
             result = b"{}" if outcome is None else bytes(outcome)
             said = encode_success(message.id, result)
-            # Others have just looked at it; a number and the rest of the frame tell nothing.
+            # Redaction of the whole frame can be skipped: besides the result, only a string id
+            # could contain a secret.
             clean = type(message.id) is int and self.tape.is_harmless(result)
         elif isinstance(outcome, RpcError):
             said = encode(_refusal(message.id, outcome))
@@ -144,7 +150,7 @@ class Recorder(SyncInterceptor):
                 self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
             return
         back = _DOWN if exchange.direction is _UP else exchange.direction.reverse()
-        stopped = asked.withdrawn  # nobody waits for it then
+        stopped = asked.withdrawn  # the client has cancelled, so it gets no response
         self.tape.write(said, back, *asked.place, None, exchange.did, stopped, clean=clean)
 
     def _told(self, exchange: Exchange, note: Notification) -> After:
@@ -167,9 +173,9 @@ class Recorder(SyncInterceptor):
         return after
 
     def _withdraw(self, exchange: Exchange, note: Notification) -> "_Asked | None":
-        """Who cancels is on the tape as such, and the end of what is cancelled needs no entry.
+        """Mark the request that a notification cancels: its end then needs no entry of its own.
 
-        It may end while this is passed on, so it is told beforehand.
+        The request may end while the notification is forwarded, so this happens before.
         """
         if note.method != "notifications/cancelled" or not isinstance(note.params, Raw):
             return None
@@ -182,13 +188,13 @@ class Recorder(SyncInterceptor):
         return asked
 
     def _place(self, exchange: Exchange) -> "_Place":
-        """Whose conversation it belongs to, and to what there."""
+        """Return the session, the related request and the server of a message."""
         edge = exchange.edge
         if exchange.direction is _UP:
             server = None if self._server_of is None else self._server_of(exchange)
             return self._label(edge), None, server
         connection, call = _connection_of(exchange), _call_of(exchange)
-        if connection is None:  # the connection is the client's own
+        if connection is None:  # a direct connection of the client
             return self._label(edge), exchange.related, None
         if call is not None and _is_heard_by(call, connection, exchange):
             return self._label(call.exchange.edge), call.exchange.request_id, connection.name
@@ -200,19 +206,21 @@ class Recorder(SyncInterceptor):
         return self._alone.get(id(edge)) if session is None else session.label
 
     def _session(self, edge: object) -> "_Session | None":
-        """A connection that lasts."""
+        """Return the session of a lasting connection, else None."""
         known = self._known.get(id(edge))
         if known is None and isinstance(edge, Peer):
             known = self._known[id(edge)] = _Session(f"s{next(self._sessions)}")
+            # The entry must not outlive the peer: Python may give its id to another object.
             finalize(edge, self._known.pop, id(edge), None).atexit = False
         return known
 
     def _transport(self, exchange: Exchange) -> Mapping[str, Any] | None:
-        """How it came; of a connection that lasts, once."""
+        """Return the transport of a message; None if the tape already has it for the connection."""
         context, session = exchange.transport, self._session(exchange.edge)
         principal = exchange.caller.principal
         if session is not None:
-            if exchange.direction is _DOWN:  # whose caller is the server
+            # The caller is the server, but the tape names the client.
+            if exchange.direction is _DOWN:
                 principal = session.principal
             if session.written is context and session.principal == principal:
                 return None
@@ -221,18 +229,18 @@ class Recorder(SyncInterceptor):
 
 
 class _Session:
-    """A connection that lasts: its name, and how it was said to have come."""
+    """A lasting connection: its label, and the transport that was last recorded."""
 
     __slots__ = ("label", "principal", "written")
 
     def __init__(self, label: str) -> None:
         self.label = label
         self.written: TransportContext | None = None
-        self.principal: Principal = ANONYMOUS  # who it was for then
+        self.principal: Principal = ANONYMOUS  # as last recorded
 
 
 class _Asked:
-    """One request under way."""
+    """A pending request."""
 
     __slots__ = ("alone", "did", "exchange", "key", "message", "place", "withdrawn")
 
@@ -241,13 +249,13 @@ class _Asked:
         self.exchange = exchange
         self.message = message
         self.did = exchange.did
-        self.alone = alone  # it is a session of its own
+        self.alone = alone  # a stateless request
         self.place: _Place = (None, None, None)
-        self.withdrawn = False  # its cancellation passes, or has
+        self.withdrawn = False  # its cancellation is being forwarded, or was
 
 
 class _OneWay(SyncInterceptor):
-    """Records what goes one way, and what is answered to it."""
+    """Recorder of the messages in one direction and their responses."""
 
     def __init__(self, recorder: Recorder, direction: Direction) -> None:
         self._recorder = recorder
@@ -260,7 +268,7 @@ class _OneWay(SyncInterceptor):
 
 
 def _tells_itself(exchange: Exchange) -> bool:
-    """Whether it is a request of ours, so that what we say to cancel it comes by here as well."""
+    """Return True for a request of this process, whose cancellation is recorded as a message."""
     edge = exchange.edge
     return isinstance(edge, InterceptedPeer) and exchange.direction is edge.ours
 
@@ -271,7 +279,7 @@ def _connection_of(exchange: Exchange) -> UpstreamConnection | None:
 
 
 def _call_of(exchange: Exchange) -> RelayedCall | None:
-    """The client's request during which a server says something, as far as that is known."""
+    """Return the client's request during which a server sent a message, as far as known."""
     connection = _connection_of(exchange)
     if connection is None:
         return None
@@ -279,21 +287,22 @@ def _call_of(exchange: Exchange) -> RelayedCall | None:
     if isinstance(message, Notification):
         named = _subscription(message)
         if named is not None:
-            return connection.calls.get(named)  # or it is of a subscription of ours
+            return connection.calls.get(named)  # None for a subscription of this process
     if exchange.related is not None:
         return connection.calls.get(exchange.related)
     calls = list(connection.calls.values())
+    # Without correlation, a single pending request is the only candidate.
     return calls[0] if len(calls) == 1 and not connection.correlates_calls else None
 
 
 def _is_change(exchange: Exchange) -> bool:
-    """Whether it is news that whoever has lists or listeners of its own tells in its own words."""
+    """Return True for a change notification, which a session with lists of its own rewrites."""
     is_note = isinstance(exchange.message, Notification)
     return is_note and exchange.method.endswith(("/list_changed", "/updated"))
 
 
 def _is_heard_by(call: RelayedCall, connection: UpstreamConnection, exchange: Exchange) -> bool:
-    """Whether it gets to the client during whose request the server says it."""
+    """Return True if the message reaches the client whose request is pending."""
     if not _is_change(exchange) or connection.stateless:
         return True
     if call.exchange.caller.stateless:
@@ -302,7 +311,7 @@ def _is_heard_by(call: RelayedCall, connection: UpstreamConnection, exchange: Ex
 
 
 def _fronts(connection: UpstreamConnection, exchange: Exchange) -> list[EventReceiver]:
-    """The sessions that may hear of something that belongs to no request."""
+    """Return the sessions that may receive a message without a related request."""
     message = exchange.message
     return [
         f for f in connection.sessions if not isinstance(message, Notification) or f.takes(message)
@@ -310,7 +319,7 @@ def _fronts(connection: UpstreamConnection, exchange: Exchange) -> list[EventRec
 
 
 def _ends(exchange: Exchange) -> bool:
-    """Whether it ends with us: those who are told of the change hear that from ourselves."""
+    """Return True if a change notification ends here, because clients get one from this process."""
     connection = _connection_of(exchange)
     if connection is None or not _is_change(exchange) or _fronts(connection, exchange):
         return False
@@ -319,7 +328,7 @@ def _ends(exchange: Exchange) -> bool:
 
 
 def _subscription(note: Notification) -> RequestId | None:
-    """The subscription that it is news of."""
+    """Return the id of the subscription that a notification belongs to."""
     params = note.params
     if not isinstance(params, Raw) or SUBSCRIPTION_KEY.encode() not in bytes(params):
         return None
@@ -332,7 +341,7 @@ def _request_id(raw: Raw | None) -> RequestId | None:
 
 
 def _for_client(note: Notification, call: RelayedCall | None) -> Notification:
-    """Under the names that the client gave, which are not those that the server was given."""
+    """Replace the upstream's progress token or subscription id by the client's."""
     if call is None:
         return note
     token = call.exchange.progress_token
@@ -348,7 +357,7 @@ def _refusal(request_id: RequestId, error: RpcError) -> Failure:
 
 
 def _cancelled(request: Request, cause: asyncio.CancelledError) -> bytes:
-    """Somebody has gone without a word; on the tape, and to the other side, it is one."""
+    """Encode the cancellation that is sent upstream for a client that disconnected."""
     params: dict[str, Any] = {"requestId": request.id}
     if cause.args and isinstance(cause.args[0], str):
         params["reason"] = cause.args[0]

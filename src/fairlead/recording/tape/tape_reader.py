@@ -1,4 +1,4 @@
-"""Reading a tape, whole or cut off, line by line: it may be larger than memory."""
+"""Reader for tapes, which may be truncated and larger than memory."""
 
 import math
 import os
@@ -30,14 +30,14 @@ __all__ = [
 MAX_LINE: Final = 64 << 20
 MAX_ABOUT: Final = 1 << 20  # bytes of a companion file
 BUFFER: Final = 256 << 10
-MOST_BYTES: Final = 8 << 20  # of one page, unless a single entry has more
-LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, behind which there are no dates
+MOST_BYTES: Final = 8 << 20  # bytes of one page, unless a single entry is larger
+LATEST: Final = 253_000_000_000.0  # seconds; the year 9987, because dates end in the year 9999
 
 _decode = msgspec.json.Decoder(TapeEntry).decode
 
 
 class LineLocation(Struct, frozen=True, gc=False):
-    """One line: the part that it is in, where it begins there, and how long it is."""
+    """Location of a line: the part, the offset in it and the length."""
 
     part: int
     offset: int
@@ -45,38 +45,38 @@ class LineLocation(Struct, frozen=True, gc=False):
 
 
 class TapeReader:
-    """The entries of a tape, in order, over all of its parts. May be gone through many times."""
+    """The entries of a tape, in order, over all of its parts. Can be iterated many times."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """`path` is the tape with or without its ending, or any file with such lines.
+        """Open a tape, with or without its suffix, or any file with such lines.
 
         Raises:
-            ConfigError: there is no such tape, or it is of a version that we do not know.
+            ConfigError: The tape does not exist, or has an unknown version.
         """
-        self.skipped = 0  # lines that could not be read, the last time
-        self.read = 0  # those that could
-        self.repeated = 0  # entries that have the number of the one before
-        self.disordered = 0  # those that have a lower one
-        self.whole = False  # it was read up to its end
-        self.troubles: list[str] = []  # with what its companion says
-        self.on_read: Callable[[int], None] | None = None  # hears how many bytes were read
+        self.skipped = 0  # lines that could not be decoded in the last iteration
+        self.read = 0  # lines that could
+        self.repeated = 0  # entries with the number of the previous one
+        self.disordered = 0  # entries with a lower number than the previous one
+        self.whole = False  # the last iteration reached the end
+        self.troubles: list[str] = []  # problems with the companion file
+        self.on_read: Callable[[int], None] | None = None  # called with the number of bytes read
         self.base = base_of(path)
         self._alone: Path | None = None
         if not Path(f"{self.base}{LINES}").is_file():
             if not Path(path).is_file():
-                raise ConfigError(f"There is no tape {path}")
+                raise ConfigError(f"tape {path} does not exist")
             self._alone = Path(path)
         self.info = self._read_info()
         if self.info.version != VERSION:
             raise ConfigError(
-                f"{path} is a tape of version {self.info.version}; this Fairlead reads {VERSION}"
+                f"{path} has tape version {self.info.version}; this Fairlead reads {VERSION}"
             )
 
     def __iter__(self) -> Iterator[TapeEntry]:
         return (entry for _, _, entry in self.lines())
 
     def lines(self) -> Iterator[tuple[LineLocation, bytes, TapeEntry]]:
-        """Yield the entries with their place in `parts`, and the line as it was written."""
+        """Yield the entries with their location in `parts` and the line as written."""
         self.skipped = self.read = self.repeated = self.disordered = 0
         self.whole, before = False, None
         for number, part in enumerate(self.parts):
@@ -96,15 +96,15 @@ class TapeReader:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Size on disk in bytes."""
         return sum(part.stat().st_size for part in self.parts)
 
     def lines_of(
         self, place: Path, offset: int = 0, number: int = 0
     ) -> Iterator[tuple[LineLocation, bytes, TapeEntry]]:
-        """Yield the same for one part, from an offset on."""
+        """Yield the entries of one part from an offset on; see `lines`."""
         with place.open("rb", buffering=BUFFER) as file:
-            inside = False  # of a line that is too long
+            inside = False  # within a line that is too long
             file.seek(offset)
             while line := file.readline(MAX_LINE):
                 spot = LineLocation(number, offset, len(line))
@@ -121,7 +121,8 @@ class TapeReader:
                 try:
                     entry = _decode(line)
                     if not line.isascii():
-                        line.decode()  # what stays as it is was not looked at
+                        # `Raw` members are not checked for valid UTF-8 by the decoder
+                        line.decode()
                 except UNREADABLE:
                     self.skipped += 1
                 else:
@@ -136,15 +137,15 @@ class TapeReader:
             with open(f"{self.base}{ABOUT}", "rb") as file:
                 info, wrong = plausible_info(_info_of(file.read(MAX_ABOUT)))
             if wrong:
-                self.troubles.append(f"what {name}{ABOUT} says of {', '.join(wrong)} is not true")
+                self.troubles.append(f"{name}{ABOUT} has invalid values for {', '.join(wrong)}")
         except FileNotFoundError:
-            self.troubles.append(f"there is no {name}{ABOUT}: how it was recorded is not known")
+            self.troubles.append(f"{name}{ABOUT} is missing: details of the recording are unknown")
         except OSError as exc:
             self.troubles.append(f"{name}{ABOUT} cannot be read: {exc.strerror}")
         except UNREADABLE as exc:
             self.troubles.append(f"{name}{ABOUT} cannot be read: {exc}")
         if info.status == "recording" and not self._is_held():
-            info.status = "cut"  # whoever recorded it ended without a word
+            info.status = "cut"  # the recording process ended without closing the tape
         return info
 
     def _is_held(self) -> bool:
@@ -153,10 +154,10 @@ class TapeReader:
 
 
 class LineIndex:
-    """Lines of a tape by number: where they are is noted, so that they can be read again.
+    """Index of the lines of a tape by number, which can be read again.
 
-    The files are kept open: what is renamed or deleted meanwhile can still be read. And the notes
-    are columns of plain numbers, because a tape may have millions of lines.
+    The files stay open, so that they can be read after they were renamed or deleted. Locations are
+    stored in arrays of numbers, because a tape may have millions of lines.
     """
 
     def __init__(self, parts: Iterable[Path]) -> None:
@@ -166,17 +167,17 @@ class LineIndex:
             weakref.finalize(self, file.close)
 
     def note(self, spot: LineLocation) -> int:
-        """The number by which the line there can be read, counted from 0."""
+        """Add a line and return its number, counted from 0."""
         self._parts.append(spot.part)
         self._offsets.append(spot.offset)
         self._lengths.append(spot.length)
         return len(self._parts) - 1
 
     def read(self, number: int) -> TapeEntry:
-        """The entry on a line.
+        """Read the entry on a line.
 
         Raises:
-            ConfigError: another one is there now.
+            ConfigError: The file was overwritten since the line was added.
         """
         file, length = self._files[self._parts[number]], self._lengths[number]
         file.seek(self._offsets[number])
@@ -187,22 +188,22 @@ class LineIndex:
         try:
             return _decode(bytes(line) if count == length else b"")
         except UNREADABLE:
-            raise ConfigError(f"{file.name} has been written anew since it was read") from None
+            raise ConfigError(f"{file.name} was overwritten while it was read") from None
 
 
 class TapePage(Struct, frozen=True):
-    """Some entries."""
+    """A page of entries."""
 
     entries: list[TapeEntry]
-    next: str  # where the next page begins
-    more: bool  # whether something is there already
+    next: str  # start of the next page
+    more: bool  # True if that page already has entries
 
 
 def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage:
-    """Some entries from a place on, which is `next` of the page before.
+    """Return the entries after a position, which is `next` of the previous page.
 
     Raises:
-        ValueError: that is no place.
+        ValueError: The position is invalid.
     """
     part, offset = _place(since)
     entries: list[TapeEntry] = []
@@ -211,7 +212,7 @@ def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage
         number = number_of_part(place) if index else 1
         if number < part:
             continue
-        if number > part:  # that one has ended, or was dropped meanwhile
+        if number > part:  # the part is complete, or was dropped meanwhile
             part, offset = number, 0
         for spot, _, entry in reader.lines_of(place, offset):
             if len(entries) >= limit or (entries and count + spot.length > MOST_BYTES):
@@ -225,17 +226,17 @@ def read_page(reader: TapeReader, since: str = "", limit: int = 100) -> TapePage
 def _place(text: str) -> tuple[int, int]:
     part, _, offset = (text or "1-0").partition("-")
     if not all(one.isascii() and one.isdigit() and len(one) < 19 for one in (part, offset)):
-        raise ValueError(f"{text[:50]!r} is no place on a tape")
+        raise ValueError(f"invalid tape position {text[:50]!r}: expected PART-OFFSET")
     return int(part), int(offset)
 
 
 def read_tape(path: str | os.PathLike[str]) -> list[TapeEntry]:
-    """All entries at once, for tapes of a reasonable size."""
+    """Read all entries into memory."""
     return list(TapeReader(path))
 
 
 def decode_entry(entry: TapeEntry) -> dict[str, Any]:
-    """The message of an entry, decoded; one that is no object is empty."""
+    """Decode the message of an entry; return an empty dict if it is not an object."""
     return read_json(entry.message, dict[str, Any], {})
 
 
@@ -244,7 +245,7 @@ class _Versioned(msgspec.Struct):
 
 
 def _info_of(raw: bytes) -> TapeInfo:
-    """A version that we do not know may have other members; its number is enough."""
+    """Decode the companion file; of an unknown version, only the version number."""
     version = msgspec.json.decode(raw, type=_Versioned).version
     if version != VERSION:
         return TapeInfo(version=version)
@@ -252,7 +253,7 @@ def _info_of(raw: bytes) -> TapeInfo:
 
 
 def plausible_info(info: TapeInfo) -> tuple[TapeInfo, list[str]]:
-    """What a companion file says, as far as it may be true; and what is not."""
+    """Return the metadata without implausible values, and the names of these."""
     wrong = []
     for member in ("began", "ended"):
         value = getattr(info, member)

@@ -1,4 +1,4 @@
-"""A shorter tape out of a longer one."""
+"""Selection of entries of a tape, and a copy with only these."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from .tape_reader import TapeReader
 
 __all__ = ["EntrySelection", "select_entries", "trim"]
 
-# Without its opening a conversation cannot be played.
+# A conversation without its opening cannot be replayed.
 _OPENING: Final = ("initialize", "notifications/initialized", "server/discover")
 
 
@@ -25,25 +25,26 @@ _Asked: TypeAlias = tuple[str | None, str, object]  # session, direction, id
 
 
 class EntrySelection(Struct, kw_only=True):
-    """Entries by number, session and method; an answer goes with its request.
+    """Selection of entries by number, session and method; a response goes with its request.
 
-    One whose request is not on the tape has no method: it is wanted if all of them are.
+    A response without a request on the tape has no method: it is selected only if no method is
+    given.
     """
 
     first: int = 0
     last: int | None = None
     session: str | None = None
     method: Callable[[str], bool] | None = None
-    opening: bool = False  # the first words of a session are kept whatever their numbers are
-    _kept: set[_Asked] = field(default_factory=set)  # requests whose answers are wanted
-    _left: set[_Asked] = field(default_factory=set)  # and those whose are not
+    opening: bool = False  # keep the opening of a session whatever its numbers
+    _kept: set[_Asked] = field(default_factory=set)  # pending requests that were selected
+    _left: set[_Asked] = field(default_factory=set)  # pending requests that were not
 
     def is_over(self, entry: TapeEntry) -> bool:
-        """Whether nothing that is wanted comes any more; the rest may be long."""
+        """Return True if no further entry can match, so that the rest need not be read."""
         return self.last is not None and entry.seq > self.last and not self._kept
 
     def takes(self, entry: TapeEntry) -> bool:
-        """Whether it is one of them; each is asked for once, in the order of the tape."""
+        """Return True if an entry is selected. Call it once per entry, in the order of the tape."""
         if self.session is not None and entry.session != self.session:
             return False
         message = message_heading(entry)
@@ -65,7 +66,7 @@ class EntrySelection(Struct, kw_only=True):
 
 
 def select_entries(entries: Iterable[TapeEntry], choice: EntrySelection) -> Iterator[TapeEntry]:
-    """Those that are wanted."""
+    """Yield the selected entries."""
     for entry in entries:
         if choice.is_over(entry):
             return
@@ -80,29 +81,29 @@ def trim(
     *,
     overwrite: bool = True,
 ) -> int:
-    """Write entries of a tape to another one, or over it; how many they were.
+    """Write the selected entries to another tape, or replace the tape; return their number.
 
     Raises:
-        ConfigError: it is being recorded, or nothing of it is wanted.
-        FileExistsError: there is a tape already that is not to be written over.
-        OSError: it cannot be written.
+        ConfigError: The tape is being recorded, or no entry is selected.
+        FileExistsError: The target exists and `overwrite` is not set.
+        OSError: The target cannot be written.
     """
     if reader.info.status == "recording":
-        raise ConfigError(f"{reader.base} is being recorded: trim it when that has ended")
+        raise ConfigError(f"{reader.base} is being recorded: stop the recording first")
     base = base_of(target)
     place, about = Path(f"{base}{LINES}"), Path(f"{base}{ABOUT}")
     if place.is_file() and TapeReader(place).info.status == "recording":
-        raise ConfigError(f"{base} is being recorded: take another name")
+        raise ConfigError(f"{base} is being recorded: choose another name")
     check_not_existing(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Whatever there may be no room for is written before anything of an old tape is touched.
+    # Both files are complete on disk before an existing tape is replaced, in case the disk is full.
     with (
         open_output(about, overwrite=overwrite) as companion,
         open_output(place, overwrite=overwrite) as lines,
     ):
         count = _copy(reader, choice, lines)
         if not count and reader.read:
-            raise ConfigError(f"Nothing on {reader.base} is meant by that: nothing was written")
+            raise ConfigError(f"no entry of {reader.base} matches: nothing was written")
         info = msgspec.structs.replace(
             reader.info, name=Path(base).name, entries=count, parts=1, status="complete"
         )
@@ -114,7 +115,7 @@ def trim(
 
 
 def _copy(reader: TapeReader, choice: EntrySelection, stream: BinaryIO) -> int:
-    """As they stand there: whoever has written them may know more than we do."""
+    """Copy lines unchanged: a newer version may have written members unknown to this one."""
     count = 0
     for _, line, entry in reader.lines():
         if choice.is_over(entry):

@@ -1,4 +1,4 @@
-"""Writing a tape: a line for each message, secrets taken out before, bounded on disk."""
+"""Writer for tapes: one line per message, without secrets, with a limited size on disk."""
 
 import logging
 import os
@@ -22,10 +22,11 @@ from .tape_files import is_tape, name_of_part, parts_of
 
 __all__ = ["TapeWriter"]
 
-MAX_BYTES: Final = 256 << 20  # of one part
-MAX_PARTS: Final = 8  # the oldest parts are dropped, the first one never: it has the handshake
+MAX_BYTES: Final = 256 << 20  # bytes of one part
+# the oldest parts are dropped, but never the first one, which has the handshake
+MAX_PARTS: Final = 8
 MAX_QUOTED: Final = 1000
-COMPLAIN_AGAIN: Final = 60.0  # seconds
+COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost messages
 
 log = logging.getLogger("fairlead.gateway.tape")
 
@@ -38,9 +39,9 @@ _check = msgspec.json.Decoder(Raw).decode
 
 
 class TapeWriter:
-    """One conversation, or all of one gateway, on its way to disk.
+    """Tape of one conversation, or of all conversations of a gateway.
 
-    A disk that is full costs the messages that do not fit, which are counted; never the traffic.
+    If the disk is full, messages are counted as lost; the traffic is not affected.
     """
 
     def __init__(
@@ -55,17 +56,18 @@ class TapeWriter:
         max_parts: int = MAX_PARTS,
         began: Timestamp | None = None,
     ) -> None:
-        """`path` is the name of the tape, with or without `.tape.jsonl`; one that is there is
-        written anew. Without `redact` secrets stay in it. `began` if it was before now.
+        """Create a tape, or overwrite an existing one, at `path` with or without `.tape.jsonl`.
+
+        Without `redact`, secrets are recorded. `began` is the start of the tape, now by default.
 
         Raises:
-            OSError: it cannot be written there, or somebody else is recording it.
+            OSError: The tape cannot be written, or another process is recording it.
         """
         from ... import __version__
 
         self._base = base_of(path)
         self._redactor = (redactor or Redactor()) if redact else None
-        # Somebody may want nothing of any result on a tape.
+        # With some settings even an empty result is changed, so no result counts as clean.
         self._may_be_clean = self._redactor is None or self._redactor.message(_PLAIN) == _PLAIN
         self._max_bytes, self._max_parts = max_bytes, max(max_parts, 2)
         self._clock = time.monotonic() if began is None else began.steady
@@ -80,18 +82,18 @@ class TapeWriter:
         Path(self._base).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         first = _open(self.path)
         try:
-            hold(first)  # before anything of an older tape is lost
+            hold(first)  # before any part of an older tape is deleted
             for old in parts_of(self._base)[1:]:
                 old.unlink(missing_ok=True)
             os.ftruncate(first, 0)
         except OSError:
             os.close(first)
             raise
-        self._first = first  # stays open, for the lock
+        self._first = first  # kept open because closing it would release the lock
         self._file: int | None = first
         self._part, self._size = 1, 0
         self._complained = 0.0
-        self._quoted: dict[str | None, bytes] = {}  # names of sessions as JSON
+        self._quoted: dict[str | None, bytes] = {}  # labels of sessions as JSON
         self._write_info()
 
     @property
@@ -101,7 +103,7 @@ class TapeWriter:
 
     @property
     def info(self) -> TapeInfo:
-        """What is known about it so far."""
+        """The metadata so far."""
         return self._info
 
     def write(
@@ -118,13 +120,15 @@ class TapeWriter:
         clean: bool = False,
         when: Timestamp | None = None,
     ) -> None:
-        """Add a message, as it stands on the wire; `when` if it passed before now. Never raises.
+        """Append a message in its wire format. Never raises.
 
-        `clean`: it is known that nothing has to be taken out of it.
+        `clean` means that redaction would not change the message. `when` is the time of a message
+        that passed earlier.
         """
         if self._file is None:
             return
-        if not _is_json(message):  # chatter of a server; it must not spoil the line
+        # Output of a server that is not a message; stored as a string to keep the line valid JSON.
+        if not _is_json(message):
             message = _encode(message.decode("utf-8", "replace"))
         if self._redactor is not None and not clean:
             message = self._redactor.frame(message)
@@ -138,7 +142,9 @@ class TapeWriter:
             and micros >= 0
             and not did
             and not stopped
-        ):  # Nearly all are like this: the same as below, for a third of the time.
+            # Nearly all messages are like this; formatting takes a third of the time of the encoder
+            # below.
+        ):
             seconds, micros = divmod(micros, 1_000_000)
             self._append(
                 b'{"seq":%d,"at":%d.%06d,"dir":"%b","message":%b,"session":%b}\n'
@@ -163,7 +169,7 @@ class TapeWriter:
         self._append(_encode(entry) + b"\n")
 
     def is_harmless(self, result: bytes) -> bool:
-        """Whether nothing would be taken out of an answer with this result and a number as id."""
+        """Return True if redaction would not change a response with this result."""
         if self._redactor is None:
             return True
         return self._may_be_clean and self._redactor.message(result) is result
@@ -175,7 +181,7 @@ class TapeWriter:
         return quoted
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Finish the tape and release the lock."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -200,9 +206,9 @@ class TapeWriter:
             if self._size + len(line) > self._max_bytes and self._size:
                 self._rotate()
             written = os.write(self._file, line)
-            if written < len(line):  # half a line would spoil the next one
+            if written < len(line):  # a partial line would corrupt the next one
                 os.ftruncate(self._file, self._size)
-                raise OSError("there is no room for it")
+                raise OSError("no space left on the disk")
             self._size += written
         except OSError as exc:
             self._lose(exc)
@@ -218,7 +224,7 @@ class TapeWriter:
     def _rotate(self) -> None:
         assert self._file is not None
         part = self._part + 1
-        while is_tape(name_of_part(self._base, part)):  # another one is called like that
+        while is_tape(name_of_part(self._base, part)):  # the name belongs to another tape
             part += 1
         full, self._file = self._file, _open(name_of_part(self._base, part))
         self._size = 0
@@ -230,7 +236,7 @@ class TapeWriter:
         self._write_info()
 
     def _write_info(self) -> None:
-        """The companion is replaced as a whole; without it the lines still are what they are."""
+        """Replace the companion file atomically; a tape is readable without it."""
         place = Path(f"{self._base}{ABOUT}")
         try:
             write_atomically(place, msgspec.json.format(_encode(self._info), indent=2) + b"\n")
@@ -249,6 +255,6 @@ def _is_json(message: bytes) -> bool:
 def _open(place: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     file = os.open(place, flags, 0o600)
-    with suppress(OSError, AttributeError):  # a file that was there may be open to others
+    with suppress(OSError, AttributeError):  # an existing file may be readable for other users
         os.fchmod(file, 0o600)
     return file
