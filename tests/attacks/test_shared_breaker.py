@@ -7,7 +7,7 @@ import pytest
 from fairlead import MCPClient, MCPServer
 from fairlead.errors import FairleadError, HttpError, ServerBusy
 from fairlead.gateway import Gateway
-from fairlead.gateway.backends.replica_factory import _is_failure
+from fairlead.upstream.call_health import _is_failure
 
 
 @pytest.mark.attack(

@@ -129,6 +129,10 @@ class FakeBackend:
         self.name = name
         self.asked: list[tuple[str, str | None, Any]] = []
 
+    @property
+    def replicas(self) -> Any:
+        return self
+
     async def answer(self, asked: Exchange, client: Any) -> Answer:
         self.asked.append((asked.method, asked.alias, client))
         return b'{"by":"%b"}' % self.name.encode()

@@ -66,7 +66,11 @@ class Place:
     def answer_inline(self, asked: Exchange) -> Answer:
         return b'{"inline":1}'
 
-    def left(self, client: Any) -> None:
+    @property
+    def replicas(self) -> Any:
+        return self
+
+    def leave(self, client: Any) -> None:
         self.done.append(("left", client))
 
     def unwatch(self, client: Any, uri: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +45,11 @@ class FakeRelay:
         self.unwatched.append((session, [uri for uri in ("a:1", "b:1") if permits(uri)]))
 
 
+class FakeReplicas(list[Any]):
+    answer: Any
+    leave: Any
+
+
 class FakeMember:
     """The server `red`."""
 
@@ -63,16 +67,15 @@ class FakeMember:
         self.wait.set()
         self.relay = FakeRelay()
         self.ended = 0
-        self.replicas = [
-            SimpleNamespace(
-                hang_up=self.hung_up.append, relay=self.relay, end_streams=self._end_streams
-            )
-        ]
+        self.relay.hang_up = self.hung_up.append
+        self.relay.end_streams = self._end_streams
+        self.replicas = FakeReplicas([self.relay])
+        self.replicas.answer, self.replicas.leave = self._answer, self.left_by.append
 
     async def _end_streams(self) -> None:
         self.ended += 1
 
-    async def answer(self, asked: Exchange, client: Any) -> Answer:
+    async def _answer(self, asked: Exchange, client: Any) -> Answer:
         self.asked.append(asked)
         if client is not None:
             client.session_with(self.relay)
@@ -82,9 +85,6 @@ class FakeMember:
     async def introduction(self) -> RpcError | None:
         self.introduced.set()
         return self.refusal
-
-    def left(self, client: Any) -> None:
-        self.left_by.append(client)
 
 
 class Place:

@@ -36,7 +36,7 @@ from .backends.backend import Member
 from .backends.connector import BackendConnector, ServerEntry
 from .backends.gateway_servers import GatewayServers, ServerSource
 from .backends.registry import BackendRegistry
-from .backends.replica_factory import ReplicaFactory
+from .backends.relay_factory import RelayFactory
 from .backends.upstream_events import LIST_CHANGED, UpstreamEvents
 from .background_tasks import BackgroundTasks
 from .catalog.list_comparison import ListComparison
@@ -277,7 +277,7 @@ class Gateway(HttpRunnable):
         )
         connector = BackendConnector(
             *(self._servers, self.catalog, self._registry),
-            replicas=ReplicaFactory(self.settings, self.parked, self.quota, self.interceptors),
+            relays=RelayFactory(self.settings, self.parked, self.quota, self.interceptors),
             new_endpoint=self._server_endpoint,
             added=self._serve_endpoint,
             removed=self._end_endpoint,
@@ -331,10 +331,8 @@ class Gateway(HttpRunnable):
         """Use other settings for connections that are opened from now on; nothing is restarted."""
         for name, specs in servers.items():
             member = self.members.get(name)
-            for replica, spec in zip(member.replicas if member else (), specs, strict=False):
-                replica.upstream.update_settings(
-                    structs.replace(self.upstreams.settings, **spec.settings)
-                )
+            for upstream, spec in zip(member.upstreams if member else (), specs, strict=False):
+                upstream.update_settings(structs.replace(self.upstreams.settings, **spec.settings))
 
     def arrange(self, names: Iterable[str]) -> None:
         """Set the order of the servers: the first one owns what several of them list."""

@@ -122,11 +122,11 @@ class MergedDispatcher:
 
     async def _read_resource(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         member = await self._router.resource(exchange)
-        return await member.answer(exchange, client)
+        return await member.replicas.answer(exchange, client)
 
     async def _complete(self, exchange: Exchange, client: ConnectedClient | None) -> Answer:
         member, request = await self._router.completing(exchange)
-        return await member.answer(request, client)
+        return await member.replicas.answer(request, client)
 
     def _forward(
         self, target: Target, exchange: Exchange, client: ConnectedClient | None
@@ -135,7 +135,7 @@ class MergedDispatcher:
         if member is None:
             raise own_error(INVALID_PARAMS, f"The server {target.server!r} has gone")
         exchange.alias = target.own
-        return member.answer(exchange, client)
+        return member.replicas.answer(exchange, client)
 
     # Search
 

@@ -107,7 +107,7 @@ class MergedEndpoint(EndpointHooks):
         self._clients.merged.pop(client.peer, None)
         client.close()
         for member in self._registry.members.values():
-            member.left(client)
+            member.replicas.leave(client)
         for uri in list(client.uris):
             self._subscriptions.unwatch(client, uri)
         self._changes.forget(client.peer)

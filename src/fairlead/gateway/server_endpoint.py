@@ -168,7 +168,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         """Forward a notification of a stateless client over HTTP."""
         view = self._views.view_of(caller)
         if view.includes(self._member.name) and not self._restricts(view):
-            relay = self._member.replicas[0].relay
+            relay = self._member.replicas[0]
             self._stateless_notifications.put_stateless(
                 note,
                 caller,
@@ -183,8 +183,8 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
 
     async def end_streams(self) -> None:
         """End the listen streams of all clients."""
-        for replica in self._member.replicas:
-            await replica.end_streams()
+        for relay in self._member.replicas:
+            await relay.end_streams()
 
     # Clients
 
@@ -192,8 +192,8 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         """End the listen streams of these principals; they may open others."""
         for edge, name in self.listeners.values():
             if name in principals:
-                for replica in self._member.replicas:
-                    replica.hang_up(edge)
+                for relay in self._member.replicas:
+                    relay.hang_up(edge)
 
     def views_changed(self, principals: Container[Principal]) -> None:
         """Apply the changed views of these principals."""
@@ -207,12 +207,12 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
     def _narrow(self, client: SingleServerClient) -> None:
         view = self._views.view_for(client.principal)
         if not view.includes(self._member.name):
-            self._member.left(client)
+            self._member.replicas.leave(client)
             return
-        for replica in self._member.replicas:
-            session = client.sessions.get(replica.relay)
+        for relay in self._member.replicas:
+            session = client.sessions.get(relay)
             if session is not None:
-                replica.relay.unwatch(session, view.permits_uri)
+                relay.unwatch(session, view.permits_uri)
 
     async def close(self) -> None:
         """Close the connections of all clients."""
@@ -221,15 +221,15 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
             await client.peer.close()
 
     def _forward_notification(self, client: SingleServerClient, note: Notification) -> None:
-        for replica in self._member.replicas:
-            session = client.sessions.get(replica.relay)
+        for relay in self._member.replicas:
+            session = client.sessions.get(relay)
             if session is not None:
-                replica.relay.told(session, note)
+                relay.told(session, note)
 
     def _disconnected(self, client: SingleServerClient) -> None:
         self.clients.pop(client.peer, None)
         client.close()
-        self._member.left(client)
+        self._member.replicas.leave(client)
         client.watched.clear()
 
     # Requests
@@ -293,17 +293,17 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         return self._handlers.get(exchange.method, self._forward)(exchange)
 
     def _forward(self, exchange: Exchange) -> Awaitable[Answer]:
-        return self._member.answer(exchange, self.clients.get(exchange.edge))
+        return self._member.replicas.answer(exchange, self.clients.get(exchange.edge))
 
     async def _initialize(self, exchange: Exchange) -> Answer:
         client, params = self.clients.get(exchange.edge), exchange.message.params
         if client is not None:
             client.introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
-        return await self._member.answer(exchange, client)
+        return await self._member.replicas.answer(exchange, client)
 
     async def _set_level(self, exchange: Exchange) -> Answer:
         client = self.clients.get(exchange.edge)
-        answer = await self._member.answer(exchange, client)
+        answer = await self._member.replicas.answer(exchange, client)
         if client is not None:
             level = level_of(exchange)
             client.level = level if level in LEVELS else client.level
@@ -328,7 +328,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         view = self._views.view_of(exchange.caller)  # it may be another by now
         self._check_included(view)
         check(exchange, self._for_this_server(view))
-        return await self._member.answer(exchange, client)
+        return await self._member.replicas.answer(exchange, client)
 
     def _answer_unknown(self, exchange: Exchange, view: View) -> Awaitable[Answer]:
         return self._answer_checked(_reject_method, exchange, view)

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -45,11 +46,29 @@ from .relay_settings import RelaySettings
 from .same_era import SameEraForwarder, stop_watching
 from .upstream_session_restore import UpstreamSessionRestorer
 
-__all__ = ["Relay"]
+__all__ = ["LISTEN", "Rank", "Relay"]
+
+LISTEN: Final = "subscriptions/listen"
 
 RECONNECT_DELAY = 0.5  # seconds until a session that only listens is connected again
 
 log = logging.getLogger("fairlead.gateway")
+
+
+class Rank(IntEnum):
+    """How good the chances of a call to a server are; the lowest is best."""
+
+    CONNECTED = 0
+    STARTING = 1
+    UNAVAILABLE = 2
+    CIRCUIT_OPEN = 3
+
+
+_RANKS: Final = {
+    "connected": Rank.CONNECTED,
+    "connecting": Rank.STARTING,
+    "reconnecting": Rank.STARTING,
+}
 
 
 class Relay(StandInServer):
@@ -78,7 +97,7 @@ class Relay(StandInServer):
         `Upstream`, whose owner closes it. Options are fields of `RelaySettings`.
         """
         self.settings = settings if settings is not None else RelaySettings(**options)
-        self._owns_pool = not isinstance(target, Upstream)
+        self.upstream = target if isinstance(target, Upstream) else None
         if isinstance(target, Upstream):
             self.pool = target.pool
         else:
@@ -170,7 +189,7 @@ class Relay(StandInServer):
         )
         for bridge in list(self._bridges.values()):
             await bridge.close()
-        if self._owns_pool:
+        if self.upstream is None:
             await self.pool.close()
         if self._ending:
             await asyncio.wait(self._ending, timeout=5.0)
@@ -181,6 +200,16 @@ class Relay(StandInServer):
         default = self.pool.default
         current = None if default is None else default.current
         return self.pool.connections if current is None else [current, *self.pool.connections]
+
+    @property
+    def rank(self) -> Rank:
+        """The chances of a call now; for choosing one of several equal servers."""
+        upstream = self.upstream
+        if upstream is None:
+            return Rank.CONNECTED
+        if upstream.health is not None and upstream.health.breaker.state == "open":
+            return Rank.CIRCUIT_OPEN
+        return _RANKS.get(upstream.status, Rank.UNAVAILABLE)
 
     # What an HTTP endpoint asks of whoever it serves
 
@@ -243,12 +272,30 @@ class Relay(StandInServer):
             raise unreachable_error(self.name, exc) from None
 
     async def answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
-        """The same for those who can do something else if the server cannot be reached.
+        """Do the same for a caller that can try another server.
 
         Raises:
-            RpcError: the server said no.
-            FairleadError: it could not be asked, or went away.
+            RpcError: The server refused the request.
+            CircuitOpenError: The server failed too often recently.
+            FairleadError: The server could not be reached, or the connection was lost.
         """
+        health = None if self.upstream is None else self.upstream.health
+        # A subscription lasts as long as the client likes, so its duration means nothing.
+        if health is None or exchange.method == LISTEN:
+            return await self._answer(exchange, session)
+        with health.call():
+            return await self._answer(exchange, session)
+
+    async def default_connection(self) -> UpstreamConnection:
+        """Return the default connection of the upstream; wait while it is being opened.
+
+        Raises:
+            FairleadError: There is none now.
+        """
+        assert self.upstream is not None
+        return await self.upstream.default_connection()
+
+    async def _answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
@@ -402,7 +449,7 @@ class Relay(StandInServer):
 
     def _listens_now(self, session: ClientSession) -> bool:
         """Whether a client of a gateway waits for news; a proxy waits for requests."""
-        return not self._owns_pool and session.listens and session.peer.channel.has_stream
+        return self.upstream is not None and session.listens and session.peer.channel.has_stream
 
     async def _reconnect_later(self, session: ClientSession) -> None:
         """Reconnect a session that only waits for news of resources."""

@@ -6,9 +6,11 @@ cannot be completed later, so it waits as long as a start may take.
 
 from math import inf
 
-from ..errors import ConnectFailed
+from ..errors import ConnectFailed, RpcError
+from ..protocol.own_errors import own_error
+from ..wire.error_codes import INTERNAL_ERROR
 
-__all__ = ["StartupWait", "StillStarting"]
+__all__ = ["StartupWait", "StillStarting", "still_starting_error"]
 
 
 class StartupWait:
@@ -35,3 +37,8 @@ class StillStarting(ConnectFailed):
             f"takes so long, raise {wait.setting}"
         )
         super().__init__(f"it {why}", public=why)
+
+
+def still_starting_error(server: str, error: StillStarting) -> RpcError:
+    """Return the error for a client whose call has waited too long for a start."""
+    return own_error(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)

@@ -23,6 +23,7 @@ from ..protocol.identity.principal import principal_name
 from ..protocol.revisions import NEWEST
 from ..protocol.targets.list_kind import ListKind
 from ..wire import Notification
+from .call_health import CallHealth
 from .connection.connection_pool import UpstreamPool
 from .connection.upstream_connection import UpstreamConnection
 from .connection_keeper import ConnectionKeeper, State
@@ -88,6 +89,7 @@ class Upstream(ConnectionKeeper):
         self._told = told
         self._on_resolved = resolved
         self._tasks: ConnectionTasks | None = None
+        self.health: CallHealth | None = None  # of the calls of clients
         self._serves_clients = False
         self._call_timeout = 0.0
         self._default: UpstreamConnection | None = None
@@ -173,12 +175,18 @@ class Upstream(ConnectionKeeper):
 
     # Requests of clients
 
-    def serve_clients(self, interceptors: Sequence[Interceptor], call_timeout: float) -> None:
+    def serve_clients(
+        self,
+        interceptors: Sequence[Interceptor],
+        call_timeout: float,
+        health: CallHealth | None = None,
+    ) -> None:
         """Let clients use the default connection, and others from the pool.
 
-        `interceptors` are around what the server asks and tells. A call waits for a start no longer
-        than `call_timeout`.
+        `interceptors` see the requests and notifications of the server. A call waits for a start no
+        longer than `call_timeout`. `health` counts the calls of clients.
         """
+        self.health = health
         self._serves_clients = True
         self._call_timeout = call_timeout
         self.pool.opener.interceptors = interceptors

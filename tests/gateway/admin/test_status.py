@@ -73,18 +73,13 @@ class Registry:
         self.members = [self._member("red", "red", "red#2"), self._member("blue", "blue")]
 
     def _member(self, name: str, *names: str) -> Any:
-        replicas = [
-            SimpleNamespace(
-                name=own,
-                upstream=self._upstreams[own],
-                latency=0.5,
-                calls=7,
-                errors=2,
-                breaker=SimpleNamespace(state="closed"),
+        upstreams = [self._upstreams[own] for own in names]
+        for own, upstream in zip(names, upstreams, strict=True):
+            upstream.name = own
+            upstream.health = SimpleNamespace(
+                latency=0.5, calls=7, errors=2, breaker=SimpleNamespace(state="closed")
             )
-            for own in names
-        ]
-        return SimpleNamespace(name=name, names=list(names), replicas=replicas, error=None)
+        return SimpleNamespace(name=name, names=list(names), upstreams=upstreams, error=None)
 
     def within(self, view: View) -> list[Any]:
         return [one for one in self.members if view.includes(one.name)]

@@ -17,6 +17,7 @@ from fairlead.gateway import Gateway, RelaySettings
 from fairlead.gateway.backends.backend import Member
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.relay.replicas import Replicas
 from fairlead.upstream.server_lists import ServerLists
 from tests.support.gateway_servers import (
     BOTH,
@@ -105,12 +106,16 @@ async def test_a_call_that_may_have_been_heard_is_not_made_again(version: str) -
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": three()})
         await until(lambda: all_there(gateway))
-        before = {r.name: r.calls for r in gateway.members["red"].replicas}
+        before = {
+            one.name: one.health.calls for one in gateway.members["red"].upstreams if one.health
+        }
         async with joining(gateway, version) as client:
             with pytest.raises(RpcError) as caught:
                 await client.call_tool("red_die", {})
             assert caught.value.data["source"] == "proxy"
-            after = {r.name: r.calls for r in gateway.members["red"].replicas}
+            after = {
+                one.name: one.health.calls for one in gateway.members["red"].upstreams if one.health
+            }
             assert sum(after.values()) - sum(before.values()) == 1
             assert (await client.call("red_who")).text.startswith("red")
 
@@ -141,10 +146,11 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> No
         async with serving(make("red"), port=port):
             await gateway.connect({"red": {"url": f"http://127.0.0.1:{port}/mcp"}})
             await until(lambda: gateway.is_ready)
-        replica = gateway.members["red"].replicas[0]
+        health = gateway.members["red"].upstreams[0].health
+        assert health is not None
         async with joining(gateway) as client:
             refusals = []
-            while replica.breaker.state != "open":
+            while health.breaker.state != "open":
                 with pytest.raises(RpcError) as caught:
                     await client.call_tool("red_who", {})
                 refusals.append(caught.value)
@@ -152,11 +158,11 @@ async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> No
             with pytest.raises(RpcError) as caught:
                 await client.call_tool("red_who", {})
             assert caught.value.data["retryAfter"] <= 0.3
-            assert replica.calls == 5
+            assert health.calls == 5
             async with serving(make("red"), port=port):
-                await until(lambda: replica.breaker.state != "open")
+                await until(lambda: health.breaker.state != "open")
                 answer = None
-                while answer is None or replica.breaker.state != "closed":
+                while answer is None or health.breaker.state != "closed":
                     try:
                         answer = await client.call_tool("red_who", {})
                     except RpcError:
@@ -172,7 +178,7 @@ async def test_refusals_and_cancelled_calls_do_not_open_the_circuit() -> None:
             for _ in range(8):
                 with pytest.raises(RpcError):
                     await client.get_prompt("red_hello", {})
-            assert gateway.members["red"].replicas[0].breaker.state == "closed"
+            assert gateway.members["red"].upstreams[0].health.breaker.state == "closed"
             assert (await client.call("red_who")).text.startswith("red")
 
 
@@ -205,7 +211,8 @@ async def test_a_list_that_failed_is_tried_with_the_next_request_also_after_a_bo
     """The clock starts when the machine does, and so may a gateway."""
     virtual_time.now = 5.0
     upstream = FakeUpstream(virtual_time)
-    replicas: Any = [SimpleNamespace(upstream=upstream, name="red", rank=0)]
+    relay: Any = SimpleNamespace(upstream=upstream, name="red", rank=0)
+    replicas = Replicas("red", [relay])
     member = Member("red", replicas, MergedCatalog(), lambda kind: None)
     member.refresh_if_older(60)
     upstream.lists.fail(ListKind.TOOLS, ConnectFailed("no network yet"))

@@ -14,15 +14,15 @@ from fairlead.config.upstream_settings import UpstreamSettings
 from fairlead.errors import RequestTimeout, RpcError
 from fairlead.gateway.admin.http_pages import render
 from fairlead.gateway.backends.backend import Member
-from fairlead.gateway.backends.replica import Replica
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
 from fairlead.gateway.handshake_results import CAPABILITIES, HandshakeResults
-from fairlead.interceptor.circuit_breaker import CircuitBreaker
 from fairlead.limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.relay.relay import Relay
+from fairlead.relay.replicas import Replicas
 from fairlead.server.results.result_envelope import ResultEnvelope
 from fairlead.upstream.starts.start_limiter import StartLimiter
 from fairlead.upstream.upstream import Upstream
@@ -45,8 +45,7 @@ class Server:
         settings = UpstreamSettings()
         self.upstream = Upstream(name, given, settings, starts=StartLimiter(), kinds=ListKind)
         self.upstream.state = "connected"
-        relay: Any = None
-        self.replica = Replica(self.upstream, relay, CircuitBreaker())
+        self.relay = Relay(self.upstream)
 
     def put(self, *kinds: ListKind) -> None:
         for kind in kinds or ListKind:
@@ -60,7 +59,7 @@ class Place:
         self.servers = servers or (Server(),)
         self.catalog = MergedCatalog(**catalog)
         self.changed: list[ListKind] = []
-        replicas = [server.replica for server in self.servers]
+        replicas = Replicas("red", [server.relay for server in self.servers])
         self.member = Member("red", replicas, self.catalog, self.changed.append)
 
     def update(self, number: int = 0) -> None:

@@ -278,7 +278,7 @@ async def test_calls_that_come_too_early_do_not_make_a_server_a_bad_one() -> Non
         for _ in range(3):
             with pytest.raises(RpcError, match="still starting"):
                 await call_at(f"{url}/slow", ERAS[1], "secret")
-        assert gateway.members["slow"].replicas[0].breaker.state == "closed"
+        assert gateway.members["slow"].upstreams[0].health.breaker.state == "closed"
 
 
 @pytest.mark.parametrize("version", ERAS)

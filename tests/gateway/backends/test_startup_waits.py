@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from fairlead.errors import RpcError
-from fairlead.gateway.backends.startup_calls import still_starting_error, wait_until_found
-from fairlead.upstream.startup_wait import StartupWait, StillStarting
+from fairlead.gateway.backends.startup_calls import wait_until_found
+from fairlead.upstream.startup_wait import StartupWait, StillStarting, still_starting_error
 
 ENTRY = "`timeout` (milliseconds) in its entry"
 

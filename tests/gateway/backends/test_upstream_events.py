@@ -22,7 +22,6 @@ TOOLS = "notifications/tools/list_changed"
 class FakeReplica:
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self._said = name, said
-        self.relay = self
         self.error: Exception | None = None
 
     async def readopt_sessions(self) -> None:
@@ -31,12 +30,21 @@ class FakeReplica:
             raise self.error
 
 
+class FakeReplicas(list[FakeReplica]):
+    def __init__(self, said: list[str]) -> None:
+        super().__init__([FakeReplica("red", said), FakeReplica("red#2", said)])
+        self._said = said
+
+    def connected(self) -> None:
+        self._said.append("connected")
+
+
 class Place:
     """A member with two servers, and everybody who hears of them."""
 
     def __init__(self, audience: set[object] | None = None) -> None:
         self.said: list[str] = []
-        self.replicas = [FakeReplica("red", self.said), FakeReplica("red#2", self.said)]
+        self.replicas = FakeReplicas(self.said)
         self.tasks, self.log = BackgroundTasks(), NotificationLog()
         parts: Any = self
         self.events = UpstreamEvents(

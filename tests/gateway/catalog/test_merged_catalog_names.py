@@ -261,10 +261,11 @@ def compared(
     """Return the lists of the servers `git` and `time`."""
     members: Any = {}
     for name in ("git", "time"):
-        replica = SimpleNamespace(upstream=name, relay=f"relay of {name}")
         listed = asyncio.Event()
         listed.set()
-        members[name] = SimpleNamespace(name=name, replicas=[replica], listed=listed)
+        members[name] = SimpleNamespace(
+            name=name, replicas=[f"relay of {name}"], upstreams=[name], listed=listed
+        )
     given: Any = comparison
     about = {"deadline": 1.0, "fresh": 0.0, "search": False, **settings}
     return MergedLists(catalog, members, ClientViews({}, view), given, **about)

@@ -191,7 +191,10 @@ class Place:
         return SimpleNamespace(edge=edge, principal=principal, uris=list(uris))
 
     def _member(self, name: str) -> Any:
-        return SimpleNamespace(name=name, left=lambda client: self.left.append((name, client.peer)))
+        def leave(client: Any) -> None:
+            self.left.append((name, client.peer))
+
+        return SimpleNamespace(name=name, replicas=SimpleNamespace(leave=leave))
 
     def narrow(self, client: Any, permits: Callable[[str, str], bool]) -> None:
         asked = [("red", "a:1"), ("red", "b:1"), ("blue", "a:1")]

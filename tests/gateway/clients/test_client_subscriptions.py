@@ -110,7 +110,7 @@ class Parts:
     def __init__(self, **views: View) -> None:
         self.relays = {name: FakeRelay() for name in ("red", "blue")}
         self.members: dict[str, Any] = {
-            name: SimpleNamespace(name=name, replicas=[SimpleNamespace(relay=relay)])
+            name: SimpleNamespace(name=name, replicas=[relay])
             for name, relay in self.relays.items()
         }
         self.owners = {"red:1": "red", "red:2": "red", "blue:1": "blue", "gone:1": "gone"}

@@ -33,13 +33,13 @@ class FakeServer:
 class Named:
     def __init__(self, name: str, *replicas: str) -> None:
         self.name = name
-        self.replicas = [Named(one) for one in replicas]
+        self.names = list(replicas)
 
 
 class Place:
     def __init__(self, *replicas: str) -> None:
         self.member: Any = Named("red", *(replicas or ("red",)))
-        self.servers = {one.name: FakeServer() for one in self.member.replicas}
+        self.servers = {one: FakeServer() for one in self.member.names}
         self.tasks = BackgroundTasks()
         upstreams: Any = self.servers
         self.shared = UpstreamSubscriptions(upstreams, {"red": self.member}, self.tasks)

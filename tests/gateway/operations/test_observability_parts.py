@@ -142,17 +142,18 @@ def test_counters_follow_all_connections_to_servers() -> None:
         def __init__(self, number: int) -> None:
             self.malformed, self.unmatched_count = number, number * 10
 
-    def upstream(current: Counting | None, *others: Counting) -> Any:
+    def upstream(name: str, current: Counting | None, *others: Counting) -> Any:
         default = None if current is None else SimpleNamespace(peer=current)
         connections = [SimpleNamespace(peer=one) for one in others]
-        return SimpleNamespace(current=default, pool=SimpleNamespace(connections=connections))
+        pool = SimpleNamespace(connections=connections)
+        return SimpleNamespace(name=name, current=default, pool=pool)
 
-    replicas = [
-        SimpleNamespace(name="red", upstream=upstream(Counting(1), Counting(2), Counting(3))),
-        SimpleNamespace(name="red#2", upstream=upstream(None)),
-        SimpleNamespace(name="red#3", upstream=upstream(None, Counting(4))),
+    upstreams = [
+        upstream("red", Counting(1), Counting(2), Counting(3)),
+        upstream("red#2", None),
+        upstream("red#3", None, Counting(4)),
     ]
-    members = {"red": SimpleNamespace(replicas=replicas)}
+    members = {"red": SimpleNamespace(upstreams=upstreams)}
     parts, given = Observability(metrics=Metrics()), SimpleNamespace(members=members)
     assert parts._peers() == []
     looks: Any = {"server_of": lambda asked: None, "tools": None}

@@ -487,7 +487,7 @@ async def test_sessions_leave_nothing_behind(front: str) -> None:
         assert not member._sticky
         assert not gateway._clients.merged
         assert not len(gateway.upstream_subscriptions)
-        pools = [replica.relay.pool for replica in member.replicas]
+        pools = [relay.pool for relay in member.replicas]
         assert not any(one.sessions for pool in pools for one in pool.connections)
 
 

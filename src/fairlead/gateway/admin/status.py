@@ -9,10 +9,10 @@ from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
 from ...relay.bridge.parked_calls import ParkedCalls
+from ...upstream.upstream import Upstream
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.backend import Member
 from ..backends.registry import BackendRegistry
-from ..backends.replica import Replica
 from ..catalog.merged_catalog import MergedCatalog
 from ..catalog.views import View
 from ..clients.client_registry import ClientRegistry
@@ -101,9 +101,9 @@ class GatewayStatus:
             "shortage": None if (lack := self._shortage) is None else lack.resource,
             "counts": {kind.value: len(self._catalog.names(kind, view)) for kind in ListKind},
             "servers": [
-                self._server(member, replica, public)
+                self._server(member, upstream, public)
                 for member in members
-                for replica in member.replicas
+                for upstream in member.upstreams
             ],
         }
 
@@ -111,8 +111,9 @@ class GatewayStatus:
     def _shortage(self) -> LocalResourceError | None:
         return self._upstreams.starts.shortage.error
 
-    def _server(self, member: Member, replica: Replica, public: bool) -> dict[str, Any]:
-        upstream = replica.upstream
+    def _server(self, member: Member, upstream: Upstream, public: bool) -> dict[str, Any]:
+        health = upstream.health
+        assert health is not None  # a gateway gives one to each of its upstreams
         source = upstream.spec.source
         current = upstream.client
         revision = None if current is None else current.protocol_version
@@ -120,18 +121,18 @@ class GatewayStatus:
         if error is None and current is not None:
             error = member.error  # it is connected, but could not be listed
         return {
-            "name": replica.name,
+            "name": upstream.name,
             "server": member.name,
             "status": upstream.status,
             "transport": upstream.spec.entry.type,
             "revision": revision,
             "era": _era(revision),
             "tools": len(self._catalog.own_names(ListKind.TOOLS, member.name)),
-            "latency_ms": _milliseconds(replica.latency),
+            "latency_ms": _milliseconds(health.latency),
             "connect_ms": _milliseconds(upstream.latency),
-            "calls": replica.calls,
-            "errors": replica.errors,
-            "breaker": str(replica.breaker.state),
+            "calls": health.calls,
+            "errors": health.errors,
+            "breaker": str(health.breaker.state),
             "connections": [] if public else upstream.describe_connections(),
             "source": source.provider_name,
             "path": None if public else source.path,

@@ -1,5 +1,5 @@
-"""The servers of a gateway: `backend.py` is one name with its lists, `replica.py` one server.
+"""The servers of a gateway: `backend.py` has one server name with its lists.
 
-`connector.py` adds and removes them, `upstream_events.py` applies what their owners report, and
+`connector.py` adds and removes them, `upstream_events.py` applies what their upstreams report, and
 `gateway_servers.py` owns the servers of a gateway without a manager.
 """

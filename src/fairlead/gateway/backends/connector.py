@@ -8,6 +8,8 @@ from typing import Any, Final, TypeAlias
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...config.server_spec import ServerSpec
 from ...errors import ConfigError
+from ...relay.replicas import Replicas
+from ...relay.round_state import RoundStates
 from ..background_tasks import BackgroundTasks
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_registry import ClientRegistry
@@ -17,8 +19,7 @@ from ..server_endpoint import SingleServerEndpoint
 from .backend import Member
 from .gateway_servers import ServerSource
 from .registry import BackendRegistry
-from .replica_factory import ReplicaFactory
-from .round_state import RoundStates
+from .relay_factory import RelayFactory
 from .upstream_events import UpstreamEvents
 
 __all__ = ["BackendConnector", "ServerEntry"]
@@ -37,7 +38,7 @@ class BackendConnector:
         catalog: MergedCatalog,
         registry: BackendRegistry,
         *,
-        replicas: ReplicaFactory,
+        relays: RelayFactory,
         new_endpoint: Callable[[Member], SingleServerEndpoint],
         added: Callable[[str], None],
         removed: Callable[[str], Awaitable[None]],
@@ -52,7 +53,7 @@ class BackendConnector:
         self._servers = servers
         self._catalog = catalog
         self._registry = registry
-        self._replicas = replicas
+        self._relays = relays
         self._states = RoundStates()
         self._new_endpoint = new_endpoint
         self._added = added
@@ -105,12 +106,11 @@ class BackendConnector:
         """Add a member whose servers have just been added, and what is known of them."""
         upstreams = [self._servers.upstreams[own] for own in servers]
         changed = partial(self._events.list_changed, server=name)
-        replicas = [self._replicas.create(upstream) for upstream in upstreams]
-        for upstream in upstreams:
+        relays = [self._relays.create(upstream) for upstream in upstreams]
+        for upstream, relay in zip(upstreams, relays, strict=True):
             upstream.pool.on_connection = partial(self._events.connection_opened, upstream)
-        for replica in replicas:
-            replica.relay.sees_default = partial(self._events.sees_default, replica.upstream)
-        member = Member(name, replicas, self._catalog, changed, self._states)
+            relay.sees_default = partial(self._events.sees_default, upstream)
+        member = Member(name, Replicas(name, relays, self._states), self._catalog, changed)
         self._catalog.expect(name)
         self._registry.add(member, self._new_endpoint(member))
         self._added(name)
@@ -144,11 +144,11 @@ class BackendConnector:
             self._events.list_changed(kind, name)
         self._subscriptions.forget(member)
         for client in list(self._clients.merged.values()):
-            member.left(client)
+            member.replicas.leave(client)
         # Pending requests are answered first; only then do the connections of clients end.
         await endpoint.end_streams()
         await member.close()
-        ends = [self._servers.disconnect_server(replica.name) for replica in member.replicas]
+        ends = [self._servers.disconnect_server(own) for own in member.names]
         await asyncio.gather(*ends)
         await endpoint.wait_until_idle()
         await self._removed(name)

@@ -39,15 +39,15 @@ class BackendRegistry:
         """Register a member and its endpoint."""
         self.members[member.name] = member
         self.endpoints[member.name] = endpoint
-        self._owners.update((replica.name, member) for replica in member.replicas)
+        self._owners.update((name, member) for name in member.names)
 
     def remove(self, name: str) -> tuple[Member, SingleServerEndpoint] | None:
         """Remove a member and its endpoint, and return them; None if there is no such member."""
         member = self.members.pop(name, None)
         if member is None:
             return None
-        for replica in member.replicas:
-            self._owners.pop(replica.name, None)
+        for own in member.names:
+            self._owners.pop(own, None)
         return member, self.endpoints.pop(name)
 
     def arrange(self, names: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""Calls to servers that are still starting: they wait, and hear so if it takes too long.
+"""Lookups of names that a server which is still starting may have.
 
-A list shows what is there after a moment, because the rest can be told as a change. A call has
-nobody else to go to, so it waits as long as a start may take.
+A list shows what is known after a moment, because the rest can be announced as a change. A call
+cannot be completed later, so it waits as long as a start may take.
 """
 
 import asyncio
@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from ...errors import RpcError
-from ...protocol.own_errors import own_error
-from ...upstream.startup_wait import StillStarting
-from ...wire.error_codes import INTERNAL_ERROR
 
-__all__ = ["still_starting_error", "wait_until_found"]
+__all__ = ["wait_until_found"]
 
 T = TypeVar("T")
 
@@ -27,18 +24,13 @@ class StartingServer(Protocol):
         """Wait until it has; return an error if that takes too long."""
 
 
-def still_starting_error(server: str, error: StillStarting) -> RpcError:
-    """What a client hears then."""
-    return own_error(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)
-
-
 async def wait_until_found(
     look: Callable[[], T | None], members: Iterable[StartingServer]
 ) -> T | None:
-    """What is looked for; if it is not there, it may be of one of these, as far as they start.
+    """Return what `look` finds; if that is None, look again as each of the members has listed.
 
     Raises:
-        RpcError: it was not found, and some of them have not said yet what they offer.
+        RpcError: It was not found, and some of the members are still starting.
     """
     if (found := look()) is not None:
         return found

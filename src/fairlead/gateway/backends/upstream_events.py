@@ -55,13 +55,13 @@ class UpstreamEvents:
             member = self._registry.owner(name)
             if member is None:
                 continue
-            for replica in member.replicas:
-                if event.kind == "connected" and replica.name == name:
-                    self._tasks.start(log_failure(replica.relay.readopt_sessions()))
+            for relay in member.replicas:
+                if event.kind == "connected" and relay.name == name:
+                    self._tasks.start(log_failure(relay.readopt_sessions()))
             if event.kind == "connecting":
                 member.begins()
             elif event.kind == "connected":
-                member.connected()
+                member.replicas.connected()
                 self._subscriptions.connected(member, name)
                 for uri in self._subscriptions.uris(member):  # it may have changed meanwhile
                     self._changes.changed(UPDATED, uri)

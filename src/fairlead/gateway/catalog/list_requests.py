@@ -89,7 +89,7 @@ class MergedLists:
         found = []
         for member in self._members.values():
             if view.includes(member.name):
-                upstream = member.replicas[0].upstream
+                upstream = member.upstreams[0]
                 task = self._comparison.request(upstream, caller, introduction)
                 found += [] if task is None else [task]
         return found
@@ -102,9 +102,8 @@ class MergedLists:
         )
 
     def _variant(self, member: Member, caller: Caller, client: ConnectedClient | None) -> int:
-        replica = member.replicas[0]
-        session = None if client is None else client.sessions.get(replica.relay)
-        return self._comparison.variant(replica.upstream, caller, session)
+        session = None if client is None else client.sessions.get(member.replicas[0])
+        return self._comparison.variant(member.upstreams[0], caller, session)
 
     def selection(self, caller: Caller, client: ConnectedClient | None) -> Selection:
         """Return the variants of lists that a client sees."""

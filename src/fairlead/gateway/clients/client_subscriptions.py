@@ -93,12 +93,12 @@ class ClientSubscriptions:
 
     async def _subscribe_at(self, member: Member, uri: str, client: ConnectedClient) -> bool:
         """Subscribe where the client's calls go: on its own connection, if it has one."""
-        for replica in member.replicas:
-            session = client.sessions.get(replica.relay)
+        for relay in member.replicas:
+            session = client.sessions.get(relay)
             if session is not None and _has_own_connection(session):
                 return await _subscribe_in_session(session, uri)
-        for replica in member.replicas:
-            client.session_with(replica.relay).uris.add(uri)  # for a connection of its own, later
+        for relay in member.replicas:
+            client.session_with(relay).uris.add(uri)  # for a connection of its own, later
         return await self._upstream.add(member, uri, client, self._deadline)
 
     def session_attached(self, client: ConnectedClient, session: ClientSession) -> None:
@@ -129,10 +129,10 @@ class ClientSubscriptions:
         if client is not None and (owner := client.uris.pop(uri, None)) is not None:
             self._upstream.remove(owner, uri, client)
             member = self._registry.members.get(owner)
-            for replica in () if member is None else member.replicas:
-                session = client.sessions.get(replica.relay)
+            for relay in () if member is None else member.replicas:
+                session = client.sessions.get(relay)
                 if session is not None and uri in session.uris:
-                    replica.relay.unwatch(session, lambda other: other != uri)
+                    relay.unwatch(session, lambda other: other != uri)
 
     def narrow(self, client: ConnectedClient, permits: Callable[[str, str], bool]) -> None:
         """End the subscriptions of a client for which `permits(server, uri)` is False."""

@@ -114,16 +114,15 @@ class UpstreamSubscriptions:
             if not watched:
                 del self._by_member[name]
         member = self._members.get(name)
-        for replica in () if member is None else member.replicas:
-            self._asked.discard((replica.name, uri))
-            upstream = self._upstreams.get(replica.name)
+        for own in () if member is None else member.names:
+            self._asked.discard((own, uri))
+            upstream = self._upstreams.get(own)
             if upstream is not None and key not in self._asking:  # which checks for watchers then
                 self._tasks.start(log_failure(upstream.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
         """Forget what a removed server was asked; watchers stay for another of its name."""
-        names = {replica.name for replica in member.replicas}
-        self._asked = {pair for pair in self._asked if pair[0] not in names}
+        self._asked = {pair for pair in self._asked if pair[0] not in member.names}
 
     def connected(self, member: Member, replica: str) -> None:
         """Subscribe at a server that is connected to what it was not asked for yet."""
@@ -132,9 +131,9 @@ class UpstreamSubscriptions:
                 self._tasks.start(self._ask(member, replica, uri))
 
     async def _ask_all(self, member: Member, uri: str) -> bool:
-        if len(member.replicas) == 1:
-            return await self._ask(member, member.replicas[0].name, uri)
-        asked = (self._ask(member, replica.name, uri) for replica in member.replicas)
+        if len(member.names) == 1:
+            return await self._ask(member, member.names[0], uri)
+        asked = (self._ask(member, own, uri) for own in member.names)
         return any(await asyncio.gather(*asked))
 
     async def _ask(self, member: Member, replica: str, uri: str) -> bool:

@@ -93,4 +93,4 @@ class ViewUpdater:
         )
         for member in self._registry.members.values():
             if not view.includes(member.name):
-                member.left(client)
+                member.replicas.leave(client)

@@ -125,10 +125,9 @@ class Observability:
         """Return the connections to servers, each under a name that stays after a reconnect."""
         found: list[tuple[str, Peer]] = []
         for member in () if self._registry is None else self._registry.members.values():
-            for replica in member.replicas:
-                upstream = replica.upstream
+            for upstream in member.upstreams:
                 if upstream.current is not None:
-                    found.append((replica.name, upstream.current.peer))
+                    found.append((upstream.name, upstream.current.peer))
                 others = enumerate(upstream.pool.connections)
-                found += [(f"{replica.name}/{n}", one.peer) for n, one in others]
+                found += [(f"{upstream.name}/{n}", one.peer) for n, one in others]
         return found

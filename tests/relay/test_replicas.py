@@ -15,13 +15,14 @@ from fairlead.errors import (
     LocalProtocolError,
     RpcError,
 )
-from fairlead.gateway.backends.backend import Member, unavailable_error
+from fairlead.gateway.backends.backend import Member
 from fairlead.gateway.backends.registry import BackendRegistry
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.protocol.caller import SUBSCRIPTION_KEY
 from fairlead.protocol.downgrade.downgrade_error import DowngradeError
 from fairlead.protocol.targets.list_kind import ListKind
+from fairlead.relay.replicas import Replicas, unavailable_error
 from fairlead.upstream.server_lists import ServerLists
 from fairlead.upstream.startup_wait import StartupWait, StillStarting
 from tests.support.single_exchange import exchange
@@ -43,7 +44,7 @@ class FakeReplica:
         self.refreshed = 0
         self.startup_wait = StartupWait(5.0, 0.0)
         self.lists = ServerLists(ListKind, for_client=False)
-        self.relay = self.upstream = self
+        self.upstream = self
         self.left: list[object] = []
         self.connecting: asyncio.Future[None] | None = None
 
@@ -80,10 +81,13 @@ class FakeClient:
         self.gone = False
         self.sessions: dict[object, object] = {}
 
+    def session_with(self, relay: object) -> object:
+        return self.sessions.get(relay)
+
 
 def member(*replicas: FakeReplica, changed: Callable[[ListKind], None] = lambda _: None) -> Member:
     given: Any = list(replicas)
-    return Member("red", given, MergedCatalog(), changed)
+    return Member("red", Replicas("red", given), MergedCatalog(), changed)
 
 
 def lost(*, delivered: bool) -> ChannelClosed:
@@ -140,10 +144,10 @@ async def test_another_is_asked_if_the_first_certainly_was_not(
     both = member(one, other)
     if refused:
         with pytest.raises(RpcError) as error:
-            await both.answer(exchange(), None)
+            await both.replicas.answer(exchange(), None)
         assert (error.value.message == "its own") is isinstance(first, RpcError)
     else:
-        assert await both.answer(exchange(), None) in (b"{}", b"other")
+        assert await both.replicas.answer(exchange(), None) in (b"{}", b"other")
     assert (one.asked, other.asked) == asked
 
 
@@ -151,7 +155,7 @@ async def test_if_none_could_be_asked_the_last_reason_counts_but_for_open_circui
     one = FakeReplica("one", lost(delivered=False))
     other = FakeReplica("other", CircuitOpenError(5.0, "red"), rank=3)
     with pytest.raises(RpcError) as refused:
-        await member(one, other).answer(exchange(), None)
+        await member(one, other).replicas.answer(exchange(), None)
     assert isinstance(refused.value.data, dict)
     assert "retryAfter" not in refused.value.data
 
@@ -159,11 +163,11 @@ async def test_if_none_could_be_asked_the_last_reason_counts_but_for_open_circui
 async def test_requests_take_turns_among_the_best() -> None:
     replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c", rank=2)]
     several = member(*replicas)
-    found = [await several.answer(exchange(), None) for _ in range(6)]
+    found = [await several.replicas.answer(exchange(), None) for _ in range(6)]
     assert {b"a", b"b"} == set(found)
     assert [one.asked for one in replicas][2] == 0
     alone = FakeReplica("x", rank=3)
-    assert await member(alone).answer(exchange(), None) == b"x"
+    assert await member(alone).replicas.answer(exchange(), None) == b"x"
 
 
 async def test_a_session_stays_where_it_is_until_that_server_is_worse() -> None:
@@ -171,18 +175,23 @@ async def test_a_session_stays_where_it_is_until_that_server_is_worse() -> None:
     both, client = member(one, other), FakeClient()
     visitor: Any = client
     asked = exchange(stateless=False)
-    first = await both.answer(asked, visitor)
-    assert {await both.answer(asked, visitor) for _ in range(4)} == {first}
-    assert list(both._sticky) == [visitor]
+    first = await both.replicas.answer(asked, visitor)
+    assert {await both.replicas.answer(asked, visitor) for _ in range(4)} == {first}
+    assert list(both.replicas._sticky) == [visitor]
     mine = one if first == b"one" else other
     mine.rank = 1
-    assert await both.answer(asked, visitor) != first
+    assert await both.replicas.answer(asked, visitor) != first
     client.sessions = {one: "session"}
-    both.left(visitor)
-    assert (both._sticky, one.left, other.left, client.sessions) == ({}, ["session"], [], {})
+    both.replicas.leave(visitor)
+    assert (both.replicas._sticky, one.left, other.left, client.sessions) == (
+        {},
+        ["session"],
+        [],
+        {},
+    )
     client.gone = True
-    await both.answer(asked, visitor)
-    assert both._sticky == {}
+    await both.replicas.answer(asked, visitor)
+    assert both.replicas._sticky == {}
 
 
 def round_of(state: str) -> bytes:
@@ -195,25 +204,27 @@ async def test_the_state_of_a_round_leads_to_the_server_that_gave_it() -> None:
     for _ in range(4):
         one.outcomes = other.outcomes = [round_of("a")]
         before = one.asked
-        question = json.loads(bytes(await both.answer(exchange(params={}), None) or b""))
+        question = json.loads(bytes(await both.replicas.answer(exchange(params={}), None) or b""))
         whose = b"one" if one.asked > before else b"other"
         for _ in range(3):
             again = exchange(params={"requestState": question["requestState"]})
-            assert await both.answer(again, None) == whose
+            assert await both.replicas.answer(again, None) == whose
     with pytest.raises(RpcError, match="requestState is not valid"):
-        await both.answer(exchange(params={"requestState": "a"}), None)
+        await both.replicas.answer(exchange(params={"requestState": "a"}), None)
     unaffected = exchange("tools/list", {"requestState": "a"})
-    assert await both.answer(unaffected, None) in (b"one", b"other")
+    assert await both.replicas.answer(unaffected, None) in (b"one", b"other")
 
 
 async def test_who_listens_waits_for_a_server_to_come_back_or_to_be_taken_away() -> None:
     one = FakeReplica("one", lost(delivered=False), lost(delivered=False))
     alone = member(one)
-    listening = asyncio.create_task(alone.answer(exchange("subscriptions/listen", {}), None))
+    listening = asyncio.create_task(
+        alone.replicas.answer(exchange("subscriptions/listen", {}), None)
+    )
     for _ in range(5):
         await asyncio.sleep(0)
     assert (one.asked, listening.done()) == (1, False)
-    alone.connected()
+    alone.replicas.connected()
     for _ in range(5):
         await asyncio.sleep(0)
     assert (one.asked, listening.done()) == (2, False)
@@ -226,7 +237,7 @@ async def test_who_listens_waits_for_a_server_to_come_back_or_to_be_taken_away()
 
 async def test_a_subscription_ends_with_its_server() -> None:
     one = FakeReplica("one", lost(delivered=True))
-    answer = await member(one).answer(exchange("subscriptions/listen", {}), None)
+    answer = await member(one).replicas.answer(exchange("subscriptions/listen", {}), None)
     assert json.loads(bytes(answer or b""))["resultType"] == "complete"
 
 
@@ -234,12 +245,12 @@ async def test_of_several_that_start_the_first_is_asked(virtual_time: VirtualTim
     slow, fast = FakeReplica("slow", rank=1), FakeReplica("fast", rank=1)
     loop = asyncio.get_running_loop()
     slow.connecting, fast.connecting = loop.create_future(), loop.create_future()
-    waiting = asyncio.create_task(member(slow, fast)._first_there())
+    waiting = asyncio.create_task(member(slow, fast).replicas._wait_for_first())
     await asyncio.sleep(1)
     assert not waiting.done()
     fast.connecting.set_result(None)
     assert await waiting is None
-    assert slow.connecting.cancelled()  # nobody waits for it any more
+    assert slow.connecting.cancelled()
 
 
 @pytest.mark.parametrize(
@@ -249,7 +260,7 @@ async def test_only_those_that_start_are_waited_for(
     ranks: tuple[int, int], awaited: tuple[int, int]
 ) -> None:
     replicas = [FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)]
-    assert await member(*replicas)._first_there() is None
+    assert await member(*replicas).replicas._wait_for_first() is None
     assert tuple(one.awaited for one in replicas) == awaited
 
 
@@ -259,12 +270,12 @@ async def test_if_all_start_too_slowly_that_is_said() -> None:
         FakeReplica("b", ConnectFailed("no"), rank=1),
     ]
     both = member(*replicas)
-    assert await both._first_there() is STARTING
+    assert await both.replicas._wait_for_first() is STARTING
     with pytest.raises(RpcError, match="is still starting"):
-        await both.answer(exchange(), None)
+        await both.replicas.answer(exchange(), None)
     assert [one.asked for one in replicas] == [0, 0]
     failed = member(*[FakeReplica(name, ConnectFailed("no"), rank=1) for name in "ab"])
-    assert await failed._first_there() is None
+    assert await failed.replicas._wait_for_first() is None
 
 
 @pytest.mark.parametrize(
@@ -354,7 +365,7 @@ def registered(*names: str) -> tuple[BackendRegistry, list[Member]]:
     registry, members = BackendRegistry(), []
     for name in names:
         replicas: Any = [FakeReplica(name), FakeReplica(f"{name}#2")]
-        one = Member(name, replicas, MergedCatalog(), lambda _: None)
+        one = Member(name, Replicas(name, replicas), MergedCatalog(), lambda _: None)
         endpoint: Any = f"endpoint of {name}"
         registry.add(one, endpoint)
         members.append(one)

@@ -7,10 +7,10 @@ import pytest
 from msgspec import Raw
 
 from fairlead.errors import RpcError
-from fairlead.gateway.backends.round_state import RoundStates
 from fairlead.protocol import sealed_state
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.sealed_state import KeyRing
+from fairlead.relay.round_state import RoundStates
 from tests.support.single_exchange import exchange
 
 QUESTION = {"resultType": "input_required", "requestState": "s1", "inputRequests": {"a": 1}}

@@ -11,14 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, UnsetType
 
-from ...errors import RpcError
-from ...interceptor import Answer, Exchange
-from ...protocol.identity.principal import Principal, principal_name
-from ...protocol.json_edit import encoded, members_of
-from ...protocol.own_errors import own_error
-from ...protocol.sealed_state import BadSeal, KeyRing
-from ...relay.request_params import with_members
-from ...wire.error_codes import INVALID_PARAMS
+from ..errors import RpcError
+from ..interceptor import Answer, Exchange
+from ..protocol.identity.principal import Principal, principal_name
+from ..protocol.json_edit import encoded, members_of
+from ..protocol.own_errors import own_error
+from ..protocol.sealed_state import BadSeal, KeyRing
+from ..wire.error_codes import INVALID_PARAMS
+from .request_params import with_members
 
 __all__ = ["RoundStates"]
 

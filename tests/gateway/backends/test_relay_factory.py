@@ -1,4 +1,4 @@
-"""Replicas as the settings of a gateway describe them, and what counts against a server."""
+"""Relays as the settings of a gateway describe them."""
 
 from typing import Any
 
@@ -7,15 +7,8 @@ from msgspec.structs import replace
 
 from fairlead.client.server_entry import read_entry
 from fairlead.config.server_spec import ServerSpec
-from fairlead.errors import (
-    ChannelClosed,
-    ConnectFailed,
-    HttpError,
-    LocalResourceError,
-    RpcError,
-    ServerBusy,
-)
-from fairlead.gateway.backends.replica_factory import ReplicaFactory, _is_failure
+from fairlead.errors import ChannelClosed, RpcError
+from fairlead.gateway.backends.relay_factory import RelayFactory
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.targets.list_kind import ListKind
@@ -23,7 +16,6 @@ from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.upstream.starts.start_limiter import StartLimiter
-from fairlead.upstream.startup_wait import StartupWait, StillStarting
 from fairlead.upstream.upstream import Upstream
 
 RELAY = RelaySettings(call_timeout=7.0, connect_timeout=9.0)
@@ -34,7 +26,7 @@ async def passing(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 class Place:
-    """A factory, and the upstream of the replica that it made."""
+    """A factory, and the upstream of the relay that it made."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **spec: Any) -> None:
         entry = read_entry({"type": "http", "url": "http://127.0.0.1:1/mcp"})
@@ -42,17 +34,16 @@ class Place:
         self.upstream = Upstream("red", given, RELAY, starts=StartLimiter())
         self.parked, self.quota = ParkedCalls(RELAY), SubscriptionQuota()
         gateway = GatewaySettings(relay=RELAY, failure_threshold=2, reset_timeout=30.0)
-        factory = ReplicaFactory(gateway, self.parked, self.quota, [passing])
-        self.replica = factory.create(self.upstream)
+        factory = RelayFactory(gateway, self.parked, self.quota, [passing])
+        self.relay = factory.create(self.upstream)
 
 
-async def test_a_replica_forwards_on_the_connections_of_its_upstream() -> None:
+async def test_a_relay_forwards_on_the_connections_of_its_upstream() -> None:
     place = Place()
-    replica, pool = place.replica, place.upstream.pool
-    assert (replica.name, replica.upstream, replica.relay.name) == ("red", place.upstream, "red")
-    assert replica.relay.pool is pool
+    relay, pool = place.relay, place.upstream.pool
+    assert (relay.name, relay.upstream, relay.pool) == ("red", place.upstream, pool)
     assert (pool.default, pool.opener.interceptors) == (place.upstream, [passing])
-    assert (replica.relay.parked, replica.relay.quota) == (place.parked, place.quota)
+    assert (relay.parked, relay.quota) == (place.parked, place.quota)
 
 
 async def test_all_lists_of_a_server_are_kept() -> None:
@@ -67,7 +58,7 @@ async def test_all_lists_of_a_server_are_kept() -> None:
 async def test_settings_of_a_server_override_those_of_the_gateway(
     own: dict[str, Any], settings: RelaySettings
 ) -> None:
-    assert Place(own).replica.relay.settings == settings
+    assert Place(own).relay.settings == settings
 
 
 @pytest.mark.parametrize(("timeout", "limit"), [(None, 7.0), (5000, 5.0), (60000, 7.0), (0, 7.0)])
@@ -78,30 +69,12 @@ async def test_a_call_waits_for_a_start_no_longer_than_the_call_timeout(
 
 
 async def test_a_breaker_opens_after_as_many_failures_as_the_settings_say() -> None:
-    breaker = Place().replica.breaker
+    health = Place().upstream.health
+    assert health is not None
+    breaker = health.breaker
     for error in (ChannelClosed("x"), RpcError(5, "no"), ChannelClosed("x")):
         breaker.admit().ended(error)
     assert (breaker.name, breaker.state) == ("red", "closed")  # an answer came between them
     breaker.admit().ended(ChannelClosed("x"))
     assert breaker.state == "open"
     assert 29.0 < breaker.remaining <= 30.0
-
-
-@pytest.mark.parametrize(
-    ("error", "counts"),
-    [
-        (ChannelClosed("x"), True),
-        (ConnectFailed("x"), True),
-        (HttpError(500), True),
-        (HttpError(404), True),
-        *((HttpError(status), False) for status in (400, 405, 406, 411, 413, 414, 415)),
-        *((HttpError(status), False) for status in (417, 422, 431)),
-        (StillStarting(StartupWait(1.0, 0.0)), False),
-        (ServerBusy("x", public="x"), False),
-        (LocalResourceError("x", "memory"), False),
-        (RpcError(5, "no"), False),
-        (ZeroDivisionError(), False),
-    ],
-)
-def test_only_failures_of_a_server_itself_count_against_it(error: Exception, counts: bool) -> None:
-    assert _is_failure(error) is counts

@@ -1,4 +1,4 @@
-"""One of the equal servers behind a name: what is counted of its calls, and how it does."""
+"""Counts, latency and circuit breaker of the calls to one server."""
 
 import asyncio
 from typing import Any, get_args
@@ -13,17 +13,17 @@ from fairlead.errors import (
     CircuitOpenError,
     ConnectFailed,
     HttpError,
+    LocalResourceError,
     RequestTimeout,
     RpcError,
+    ServerBusy,
 )
-from fairlead.gateway.backends.replica import Replica
-from fairlead.gateway.clients.client_sessions import ConnectedClient
-from fairlead.interceptor.circuit_breaker import CircuitBreaker
-from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.relay.client_session import ClientSession
 from fairlead.relay.relay import Relay
+from fairlead.upstream.call_health import CallHealth, _is_failure
 from fairlead.upstream.connection_keeper import State
 from fairlead.upstream.starts.start_limiter import StartLimiter
+from fairlead.upstream.startup_wait import StartupWait, StillStarting
 from fairlead.upstream.upstream import Upstream
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -39,40 +39,29 @@ class FakeRelay(Relay):
 
     def __init__(self, upstream: Upstream) -> None:
         super().__init__(upstream)
-        self.sessions: list[ClientSession | None] = []
-        self.ended: list[Any] = []
+        self.forwarded = 0
 
-    async def answer(self, exchange: Any, session: ClientSession | None) -> Any:
-        self.sessions.append(session)
+    async def _answer(self, exchange: Any, session: ClientSession | None) -> Any:
+        self.forwarded += 1
         await asyncio.sleep(2)
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
 
-    def hang_up(self, edge: object | None = None) -> None:
-        self.ended.append(edge)
-
-    async def end_streams(self) -> None:
-        self.ended.append("all")
-
-    async def close(self) -> None:
-        self.ended.append("relay")
-
 
 class Place:
-    """A replica whose upstream is never started."""
+    """A relay to an upstream that is never started."""
 
     def __init__(self, entry: dict[str, Any] | None = None) -> None:
         spec, settings = ServerSpec(entry=read_entry(entry or HTTP)), UpstreamSettings()
         self.upstream = Upstream("red", spec, settings, starts=StartLimiter())
+        self.health = self.upstream.health = CallHealth(
+            "red", is_process=self.upstream.is_process, failure_threshold=2, reset_timeout=30
+        )
         self.relay = FakeRelay(self.upstream)
-        breaker = CircuitBreaker(failure_threshold=2, reset_timeout=30, name="red")
-        self.replica = Replica(self.upstream, self.relay, breaker)
 
-    async def ask(
-        self, method: str = "tools/call", client: ConnectedClient | None = None
-    ) -> object:
-        return await self.replica.answer(exchange(method, {}), client)
+    async def ask(self, method: str = "tools/call") -> object:
+        return await self.relay.answer(exchange(method, {}), None)
 
     async def fail(self, error: BaseException) -> None:
         self.relay.outcome = error
@@ -82,8 +71,8 @@ class Place:
 
 async def test_calls_are_counted_and_timed(virtual_time: VirtualTime) -> None:
     place = Place()
-    one = place.replica
-    assert (one.name, one.calls, one.errors, one.latency) == ("red", 0, 0, None)
+    one = place.health
+    assert (one.breaker.name, one.calls, one.errors, one.latency) == ("red", 0, 0, None)
     assert await place.ask() == b"{}"
     assert (one.calls, one.errors, one.latency) == (1, 0, 2.0)
     one.latency = 12.0
@@ -103,8 +92,8 @@ async def test_a_cancelled_call_is_not_an_error(
 ) -> None:
     place = Place(entry)
     await place.fail(outcome)
-    assert (place.replica.calls, place.replica.errors) == (1, errors)
-    assert place.replica.latency == 2.0
+    assert (place.health.calls, place.health.errors) == (1, errors)
+    assert place.health.latency == 2.0
 
 
 async def test_a_server_that_fails_too_often_gets_no_calls(virtual_time: VirtualTime) -> None:
@@ -112,13 +101,13 @@ async def test_a_server_that_fails_too_often_gets_no_calls(virtual_time: Virtual
     place.upstream.state = "connected"
     for _ in range(2):
         await place.fail(ChannelClosed("x"))
-    assert place.replica.rank == 3
+    assert place.relay.rank == 3
     with pytest.raises(CircuitOpenError):
         await place.ask()
-    assert (len(place.relay.sessions), place.replica.calls) == (2, 2)
+    assert (place.relay.forwarded, place.health.calls) == (2, 2)
     place.relay.outcome = b"{}"
     assert await place.ask("subscriptions/listen") == b"{}"  # takes as long as the client likes
-    assert (place.replica.calls, place.replica.rank) == (2, 3)
+    assert (place.health.calls, place.relay.rank) == (2, 3)
 
 
 async def test_a_failed_stream_is_not_counted(virtual_time: VirtualTime) -> None:
@@ -127,7 +116,7 @@ async def test_a_failed_stream_is_not_counted(virtual_time: VirtualTime) -> None
     for _ in range(3):
         with pytest.raises(ChannelClosed):
             await place.ask("subscriptions/listen")
-    one = place.replica
+    one = place.health
     assert (one.calls, one.errors, one.latency, one.breaker.state) == (0, 0, None, "closed")
 
 
@@ -136,7 +125,7 @@ async def test_a_failed_stream_is_not_counted(virtual_time: VirtualTime) -> None
     [
         (PROCESS, ChannelClosed("x"), False),
         (PROCESS, ConnectFailed("x"), False),
-        (PROCESS, ZeroDivisionError("x"), True),
+        (PROCESS, RequestTimeout(5.0, "tools/call"), True),
         (HTTP, ChannelClosed("x"), True),
         (HTTP, ConnectFailed("x"), True),
         (HTTP, HttpError(500), True),
@@ -150,7 +139,7 @@ async def test_the_process_of_one_client_does_not_keep_others_from_a_server(
     place = Place(entry)
     for _ in range(2):
         await place.fail(error)
-    assert place.replica.breaker.state == ("open" if counted else "closed")
+    assert place.health.breaker.state == ("open" if counted else "closed")
 
 
 RANKS = {"connected": 0, "connecting": 1, "reconnecting": 1}
@@ -160,31 +149,30 @@ RANKS = {"connected": 0, "connecting": 1, "reconnecting": 1}
 async def test_the_chances_of_a_call_depend_on_the_state_of_the_server(state: State) -> None:
     place = Place()
     place.upstream.state = state
-    assert place.replica.rank == RANKS.get(state, 2)
-
-
-async def test_a_call_has_the_session_of_its_client_with_this_server(
-    virtual_time: VirtualTime,
-) -> None:
-    place, client = Place(), ConnectedClient(ANONYMOUS, 1.0)
-    client.peer = client._outbox = None  # type: ignore[assignment]
-    await place.ask(client=client)
-    await place.ask("subscriptions/listen", client)
-    await place.ask()
-    session = client.sessions[place.relay]
-    assert place.relay.sessions == [session, session, None]
-
-
-async def test_streams_end_where_the_server_is_relayed() -> None:
-    place = Place()
-    place.replica.hang_up("edge")
-    await place.replica.end_streams()
-    await place.replica.close()
-    assert place.relay.ended == ["edge", "all", "relay"]
+    assert place.relay.rank == RANKS.get(state, 2)
 
 
 async def test_the_owner_of_a_server_closes_its_connections() -> None:
     place = Place()
-    replica = Replica(place.upstream, Relay(place.upstream), place.replica.breaker)
-    await replica.close()
+    await Relay(place.upstream).close()
     assert (place.upstream.state, place.upstream.pool.opener.closed) == ("idle", False)
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (ChannelClosed("x"), True),
+        (ConnectFailed("x"), True),
+        (HttpError(500), True),
+        (HttpError(404), True),
+        *((HttpError(status), False) for status in (400, 405, 406, 411, 413, 414, 415)),
+        *((HttpError(status), False) for status in (417, 422, 431)),
+        (StillStarting(StartupWait(1.0, 0.0)), False),
+        (ServerBusy("x", public="x"), False),
+        (LocalResourceError("x", "memory"), False),
+        (RpcError(5, "no"), False),
+        (ZeroDivisionError(), False),
+    ],
+)
+def test_only_failures_of_a_server_itself_count_against_it(error: Exception, counts: bool) -> None:
+    assert _is_failure(error) is counts

@@ -1,0 +1,235 @@
+"""Equal servers behind one name: which of them gets a request, and what happens if it fails."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Protocol, overload
+
+from ..errors import (
+    CircuitOpenError,
+    FairleadError,
+    LocalProtocolError,
+    RpcError,
+    TransportError,
+)
+from ..interceptor import Answer, Exchange
+from ..protocol.caller import SUBSCRIPTION_KEY
+from ..protocol.downgrade.downgrade_error import DowngradeError
+from ..protocol.identity.principal import ANONYMOUS
+from ..protocol.own_errors import own_error, unreachable_error
+from ..upstream.connection.relayed_call import ASKING
+from ..upstream.startup_wait import StillStarting, still_starting_error
+from ..wire import to_json
+from ..wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from .client_session import ClientSession
+from .relay import LISTEN, Rank, Relay
+from .round_state import RoundStates
+
+__all__ = ["Replicas", "SessionHolder", "unavailable_error"]
+
+_rank = attrgetter("rank")
+
+log = logging.getLogger("fairlead.gateway")
+
+
+class SessionHolder(Protocol):
+    """A connected client, which has a session with every server that it uses."""
+
+    sessions: dict[object, ClientSession]
+    gone: bool
+
+    def session_with(self, relay: object) -> ClientSession:
+        """Return the session with the server of a relay."""
+
+
+class Replicas(Sequence[Relay]):
+    """The relays to one server, or to several equal ones, in the order in which they were added."""
+
+    def __init__(
+        self, name: str, relays: Sequence[Relay], states: RoundStates | None = None
+    ) -> None:
+        """`states` seals what stateless servers send to named clients between rounds."""
+        self.name = name
+        self._relays = tuple(relays)
+        self._states = states or RoundStates()
+        self._next = 0
+        self._sticky: dict[SessionHolder, Relay] = {}
+        self._connected = asyncio.Event()  # replaced after each arrival
+        self._retired = False
+
+    @overload
+    def __getitem__(self, index: int) -> Relay: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Relay]: ...
+    def __getitem__(self, index: int | slice) -> Relay | Sequence[Relay]:
+        return self._relays[index]
+
+    def __len__(self) -> int:
+        return len(self._relays)
+
+    def __iter__(self) -> Iterator[Relay]:
+        return iter(self._relays)
+
+    async def answer(self, exchange: Exchange, client: SessionHolder | None) -> Answer:
+        """Have one of the servers answer; another one if the first certainly got no request.
+
+        Raises:
+            RpcError: The server refused the request, or none could be reached.
+        """
+        sealed, asked_by = self._seals_states(exchange), None
+        if sealed:
+            exchange, asked_by = self._states.open(exchange, self.name)
+        while True:
+            failure: Exception | None = None
+            if len(self._relays) > 1:  # a single one is waited for where its connection is needed
+                failure = await self._wait_for_first()
+            for relay in self._order(client, asked_by) if failure is None else ():
+                try:
+                    session = None if client is None else client.session_with(relay)
+                    answer = await relay.answer(exchange, session)
+                except RpcError:
+                    raise
+                except StillStarting as exc:
+                    failure = exc
+                    break  # the others are not faster, and would be waited for as long again
+                except CircuitOpenError as exc:
+                    failure = failure or exc
+                except TransportError as exc:
+                    failure = exc
+                    if exc.delivered and exchange.method == LISTEN:
+                        return _ended_subscription(exchange)
+                    if exc.delivered:
+                        break
+                except FairleadError as exc:
+                    failure = exc
+                    break
+                else:
+                    if len(self._relays) > 1:
+                        self._remember_session(exchange, client, relay)
+                    if sealed:
+                        answer = self._states.seal(
+                            answer,
+                            server=self.name,
+                            replica=relay.name,
+                            principal=exchange.caller.principal,
+                        )
+                    return answer
+            assert failure is not None
+            if exchange.method != LISTEN or not isinstance(failure, TransportError):
+                log.warning("%s: %s: %s", self.name, exchange.method, failure)
+                raise unavailable_error(self.name, failure) from None
+            # A listener has nothing to receive until one of the servers is connected again.
+            await self._connected.wait()
+            if self._retired:
+                return _ended_subscription(exchange)
+
+    async def _wait_for_first(self) -> StillStarting | None:
+        """Wait until one of several starting servers is connected; return an error if none is."""
+        starting = [relay for relay in self._relays if relay.rank == Rank.STARTING]
+        if not starting or any(relay.rank == Rank.CONNECTED for relay in self._relays):
+            return None
+        loop = asyncio.get_running_loop()
+        pending = {loop.create_task(one.default_connection()) for one in starting}
+        late: StillStarting | None = None
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                errors = [one.exception() for one in done]
+                if None in errors:
+                    return None
+                late = next((one for one in errors if isinstance(one, StillStarting)), late)
+            return late
+        finally:
+            for one in pending:
+                one.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+
+    def _seals_states(self, exchange: Exchange) -> bool:
+        """Return True if the state of a round is for one client, or from one of several servers."""
+        if not exchange.caller.stateless or exchange.method not in ASKING:
+            return False
+        return exchange.caller.principal is not ANONYMOUS or len(self._relays) > 1
+
+    def _order(self, client: SessionHolder | None, asked_by: str | None) -> Sequence[Relay]:
+        """Return the relays in the order in which they are tried.
+
+        A session stays with its server, and answers go to the server that asked; all other
+        requests take turns.
+        """
+        if len(self._relays) == 1:
+            return self._relays
+        self._next = (self._next + 1) % len(self._relays)
+        order = [*self._relays[self._next :], *self._relays[: self._next]]
+        order.sort(key=_rank)
+        preferred = next((one for one in order if one.name == asked_by), None)
+        if preferred is None and client is not None:
+            preferred = self._sticky.get(client)
+        if preferred is not None and preferred.rank <= order[0].rank:
+            order.remove(preferred)
+            order.insert(0, preferred)
+        return order
+
+    def _remember_session(
+        self, exchange: Exchange, client: SessionHolder | None, relay: Relay
+    ) -> None:
+        if not exchange.caller.stateless and client is not None and not client.gone:
+            self._sticky[client] = relay
+
+    def leave(self, client: SessionHolder) -> None:
+        """End the sessions of a client that has disconnected."""
+        self._sticky.pop(client, None)
+        for relay in self._relays:
+            session = client.sessions.pop(relay, None)
+            if session is not None:
+                relay.leave(session)
+
+    def connected(self) -> None:
+        """Wake the listeners that wait until one of the servers is connected."""
+        event, self._connected = self._connected, asyncio.Event()
+        event.set()
+
+    @property
+    def all_unavailable(self) -> bool:
+        """True if no server is connected or about to be."""
+        return all(relay.rank > Rank.STARTING for relay in self._relays)
+
+    @property
+    def none_connected(self) -> bool:
+        """True if every server would have to be waited for."""
+        return all(relay.rank > Rank.CONNECTED for relay in self._relays)
+
+    @property
+    def best(self) -> Relay:
+        """The first of the servers with the best chances."""
+        return min(self._relays, key=_rank)
+
+    def retire(self) -> None:
+        """End the waiting of listeners: the servers are removed."""
+        self._retired = True
+        self._connected.set()
+
+    async def close(self) -> None:
+        """Close all relays."""
+        self.retire()
+        await asyncio.gather(*(relay.close() for relay in self._relays))
+
+
+def unavailable_error(server: str, error: Exception) -> RpcError:
+    """Return the error for a client whose request could not be sent to a server."""
+    if isinstance(error, CircuitOpenError):
+        return own_error(INTERNAL_ERROR, str(error), server=server, retryAfter=error.remaining)
+    if isinstance(error, StillStarting):
+        return still_starting_error(server, error)
+    if isinstance(error, DowngradeError):
+        return own_error(METHOD_NOT_FOUND, str(error))
+    if isinstance(error, LocalProtocolError):
+        return own_error(error.code, str(error))
+    assert isinstance(error, FairleadError)
+    return unreachable_error(server, error)
+
+
+def _ended_subscription(exchange: Exchange) -> bytes:
+    """Return the result that ends a subscription whose server has gone."""
+    tag = {SUBSCRIPTION_KEY: exchange.request_id}
+    return to_json({"resultType": "complete", "_meta": tag})

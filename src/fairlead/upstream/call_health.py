@@ -1,0 +1,90 @@
+"""How the calls of clients to one server went: counts, latency and a circuit breaker."""
+
+import asyncio
+import time
+from types import TracebackType
+
+from ..errors import (
+    ChannelClosed,
+    ConnectFailed,
+    HttpError,
+    LocalResourceError,
+    ServerBusy,
+    TransportError,
+)
+from ..interceptor.circuit_breaker import BreakerPermit, CircuitBreaker
+from .startup_wait import StillStarting
+
+__all__ = ["CallHealth"]
+
+# Statuses with which a server rejects what one client sent. Counted as failures of the server, they
+# would let that client open the circuit breaker for all others.
+_REJECTED = frozenset({400, 405, 406, 411, 413, 414, 415, 417, 422, 431})
+
+
+class CallHealth:
+    """Counts the calls to a server, and rejects them for a while if too many have failed."""
+
+    def __init__(
+        self, name: str, *, is_process: bool, failure_threshold: int, reset_timeout: float
+    ) -> None:
+        self.breaker = CircuitBreaker(
+            failure_threshold=failure_threshold,
+            reset_timeout=reset_timeout,
+            name=name,
+            counts=_is_failure,
+        )
+        self.calls = 0
+        self.errors = 0
+        self.latency: float | None = None  # seconds, a moving average of recent calls
+        self._is_process = is_process
+
+    def call(self) -> "_Call":
+        """Return a context manager around one call; leaving it counts the outcome.
+
+        Raises:
+            CircuitOpenError: Too many calls have failed recently.
+        """
+        permit = self.breaker.admit()
+        self.calls += 1
+        return _Call(self, permit)
+
+    def ended(self, permit: BreakerPermit, began: float, error: BaseException | None) -> None:
+        """Count the outcome of a call."""
+        # A cancellation is not an error.
+        self.errors += isinstance(error, Exception)
+        # A lost process is counted per connection key: a client that crashes its own process must
+        # not keep others from a server that works. The breaker ignores cancellations.
+        lost = isinstance(error, ChannelClosed | ConnectFailed) and self._is_process
+        permit.ended(asyncio.CancelledError() if lost else error)
+        took = time.monotonic() - began
+        self.latency = took if self.latency is None else 0.9 * self.latency + 0.1 * took
+
+
+class _Call:
+    __slots__ = ("_began", "_health", "_permit")
+
+    def __init__(self, health: CallHealth, permit: BreakerPermit) -> None:
+        self._health = health
+        self._permit = permit
+        self._began = time.monotonic()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._health.ended(self._permit, self._began, error)
+
+
+def _is_failure(exc: BaseException) -> bool:
+    """Return True for errors that count against a server: not for its refusals or a slow start."""
+    if isinstance(exc, HttpError) and exc.status in _REJECTED:
+        return False
+    return isinstance(exc, TransportError) and not isinstance(
+        exc, StillStarting | ServerBusy | LocalResourceError
+    )
