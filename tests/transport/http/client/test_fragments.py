@@ -38,7 +38,7 @@ def assembled(*events: Event) -> Any:
         ([event("complete", answer({"content": [A]}))], [A]),
         ([event("complete", {"content": [A]})], [A]),
         ([event("result", {"content": [A]}), event("complete", answer({"content": [B]}))], [A, B]),
-        # Whether the end repeats the parts or only ends them, each stands there once.
+        # Whether the final event repeats the parts or not, each occurs once.
         (
             [event("result", {"content": [A]}), event("complete", answer({"content": [A, B]}))],
             [A, B],
@@ -54,11 +54,11 @@ def assembled(*events: Event) -> Any:
         ),
     ],
 )
-def test_one_result_of_all_parts(events: list[Event], content: list[Any]) -> None:
+def test_fragments_are_joined_into_one_result(events: list[Event], content: list[Any]) -> None:
     assert assembled(*events)["content"] == content
 
 
-def test_nothing_else_is_lost() -> None:
+def test_other_members_of_the_final_event_are_kept() -> None:
     end = Event(b'{"content":[{"type":"text","text":"b"}],"structuredContent":{"n":1.00},"x":1}')
     fragments = FragmentAssembler("s")
     fragments.take(event("result", {"content": [A]}))
@@ -68,7 +68,7 @@ def test_nothing_else_is_lost() -> None:
     assert json.loads(bytes(done.result))["x"] == 1
 
 
-def test_an_error_is_a_refusal() -> None:
+def test_an_error_event_is_the_error_response() -> None:
     error = {"code": 7, "message": "no", "data": {"x": 1}}
     for payload in (error, {"error": error}, {"jsonrpc": "2.0", "id": 3, "error": error}):
         refused = FragmentAssembler(1).take(event("error", payload))
@@ -93,12 +93,12 @@ def test_an_error_is_a_refusal() -> None:
         event("error", {}),
     ],
 )
-def test_events_that_do_not_hold_what_they_say(broken: Event) -> None:
+def test_invalid_fragments_are_refused(broken: Event) -> None:
     with pytest.raises(RemoteProtocolError):
         FragmentAssembler(1).take(broken)
 
 
-def test_parts_are_told_as_they_come() -> None:
+def test_fragments_are_reported_as_they_arrive() -> None:
     told: list[Any] = []
     fragments = FragmentAssembler(1)
     for part in ([A], [B, A]):
@@ -107,7 +107,7 @@ def test_parts_are_told_as_they_come() -> None:
     assert fragments.parts == [A, B, A]
 
 
-def test_parts_are_bounded_together() -> None:
+def test_the_limit_applies_to_all_fragments_together() -> None:
     fragments = FragmentAssembler(1, 100)
     fragments.take(event("result", {"content": [A, A]}))
     with pytest.raises(RemoteProtocolError, match="over the limit of 100 bytes"):
@@ -115,7 +115,7 @@ def test_parts_are_bounded_together() -> None:
 
 
 @pytest.mark.parametrize(("less", "fits"), [(0, True), (1, False)])
-def test_parts_may_be_as_long_as_the_limit(less: int, fits: bool) -> None:
+def test_fragments_may_reach_the_limit(less: int, fits: bool) -> None:
     assembler = FragmentAssembler(1, limit=2 * len(json.dumps(A)) - less)
     part = event("result", {"content": [A]})
     assembler.take(part)

@@ -1,4 +1,4 @@
-"""The client's end of Streamable HTTP, against servers that behave in every way but well."""
+"""The client channel of Streamable HTTP, with correct and misbehaving servers."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ from tests.support.scripted_http_server import (
 from tests.support.virtual_time import VirtualTime
 
 
-async def test_a_body_of_several_megabytes_arrives() -> None:
+async def test_a_body_of_several_megabytes_is_delivered() -> None:
     async with (
         raw_server(handshake_server(echo)) as server,
         connected(server.url) as (peer, _),
@@ -49,7 +49,7 @@ async def test_a_unix_socket_is_reached(tmp_path: Any) -> None:
         assert {call.path for call in server.calls} == {"/there"}
 
 
-async def test_a_path_is_sent_as_it_is_written() -> None:
+async def test_the_path_of_the_url_is_sent_unchanged() -> None:
     async with raw_server(handshake_server(echo)) as server:
         url = f"http://ada:p%40ss@127.0.0.1:{server.port}/a%2Fb/../c?x=%7E"
         async with connected(url) as (peer, _):
@@ -91,7 +91,7 @@ async def test_a_connection_that_breaks_loses_one_request() -> None:
         assert peer.connected
 
 
-async def test_nobody_there_means_nothing_was_sent() -> None:
+async def test_a_failed_connection_means_that_nothing_was_sent() -> None:
     async with raw_server(echo) as server:
         url = server.url
     async with peer_over(HttpChannel(url)) as peer:
@@ -100,7 +100,7 @@ async def test_nobody_there_means_nothing_was_sent() -> None:
         assert not failed.value.delivered
 
 
-async def test_what_is_no_http_is_an_error() -> None:
+async def test_an_invalid_http_response_is_an_error() -> None:
     async def rest(call: Call) -> None:
         await call.raw(b"220 mail.example.com ESMTP\r\n")
 
@@ -111,7 +111,7 @@ async def test_what_is_no_http_is_an_error() -> None:
 
 @pytest.mark.covers("HTT-18")
 @pytest.mark.parametrize("status", [307, 308])
-async def test_redirects_that_keep_the_method_are_followed_at_home(status: int) -> None:
+async def test_redirects_that_keep_method_and_origin_are_followed(status: int) -> None:
     async def rest(call: Call) -> None:
         if call.path == "/mcp":
             await call.answer(status, Location="/there?x=1")
@@ -125,12 +125,12 @@ async def test_redirects_that_keep_the_method_are_followed_at_home(status: int) 
         assert server.calls[1].headers["authorization"] == "Bearer s"
         assert server.calls[1].message["method"] == "initialize"
         detours = sum(call.path == "/mcp" for call in server.calls)
-        assert detours == (1 if status == 308 else 5)  # a permanent one is remembered
+        assert detours == (1 if status == 308 else 5)  # a permanent redirect is remembered
 
 
 @pytest.mark.covers("HTT-18")
 @pytest.mark.parametrize("status", [301, 302, 303])
-async def test_a_post_is_never_made_a_get(status: int) -> None:
+async def test_a_redirect_never_turns_a_post_into_a_get(status: int) -> None:
     async def rest(call: Call) -> None:
         await call.answer(status, Location="/there")
 
@@ -143,7 +143,7 @@ async def test_a_post_is_never_made_a_get(status: int) -> None:
 
 @pytest.mark.covers("HTT-18")
 @pytest.mark.parametrize("status", [301, 307, 308])
-async def test_nothing_is_carried_to_another_origin(status: int) -> None:
+async def test_a_redirect_to_another_origin_is_not_followed(status: int) -> None:
     async with raw_server(echo) as other:
 
         async def rest(call: Call) -> None:
@@ -155,7 +155,7 @@ async def test_nothing_is_carried_to_another_origin(status: int) -> None:
         assert other.calls == []
 
 
-async def test_circles_of_redirects_end() -> None:
+async def test_redirect_loops_end() -> None:
     async def rest(call: Call) -> None:
         await call.answer(307, Location="/mcp")
 
@@ -168,7 +168,7 @@ async def test_circles_of_redirects_end() -> None:
 async def test_closing_ends_streams_and_the_session() -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "DELETE":
-            await call.gone()  # a server that never answers does not hold us
+            await call.gone()  # a server that never responds does not delay closing
         await call.begin_events()
         await call.gone()
 
@@ -196,14 +196,14 @@ async def test_closing_ends_streams_and_the_session() -> None:
         assert len(host.ends) == 1
 
 
-async def test_notifications_still_leave_when_we_close() -> None:
+async def test_notifications_are_sent_before_the_channel_closes() -> None:
     async with raw_server(handshake_server(Call.accept)) as server:
         async with connected(server.url) as (peer, _):
             await peer.notify("notifications/last")
         assert len(server.of("notifications/last")) == 1
 
 
-async def test_it_works_on_the_plain_loop_too(loop_kind: str) -> None:
+async def test_the_channel_works_on_every_event_loop(loop_kind: str) -> None:
     async with (
         raw_server(stateless_server(echo)) as server,
         connected(server.url, "stateless") as (peer, _),
@@ -264,7 +264,7 @@ async def test_headers_may_be_changed_for_all_requests_or_for_one() -> None:
         assert seen == [("1", "2"), ("4", None)]
 
 
-async def test_arguments_travel_in_headers_if_somebody_says_which() -> None:
+async def test_arguments_are_mirrored_in_headers_if_the_hook_names_them() -> None:
     async with ScriptedChannel.over(answering) as one:
         assert one.channel.param_headers_of is None
 
@@ -296,7 +296,7 @@ async def test_a_request_waits_for_events_once_its_stream_has_begun() -> None:
         assert not one.channel.waits_for_events(1)
 
 
-async def test_parts_of_a_result_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+async def test_fragments_of_a_result_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     made = stream()
     part = {"type": "text", "text": "a"}
 
@@ -320,7 +320,7 @@ async def test_parts_of_a_result_are_reported(caplog: pytest.LogCaptureFixture) 
         assert "on_fragment failed" in caplog.text
 
 
-async def test_a_hook_that_fails_keeps_nothing_from_going_on(
+async def test_a_failing_hook_does_not_affect_the_channel(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def refuse(asked: Asked) -> HttpResponse:
@@ -341,7 +341,7 @@ async def test_a_hook_that_fails_keeps_nothing_from_going_on(
 
 
 @pytest.mark.parametrize("hook", [True, False])
-async def test_a_listening_stream_that_is_refused_gets_other_credentials(hook: bool) -> None:
+async def test_a_refused_listening_stream_is_retried_with_new_credentials(hook: bool) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         if asked.method == "GET" and "x-new" not in asked.headers:
             return reply(401)
@@ -357,7 +357,7 @@ async def test_a_listening_stream_that_is_refused_gets_other_credentials(hook: b
         assert one.errors == []
 
 
-async def test_a_listening_stream_of_a_forgotten_session_renews_it() -> None:
+async def test_a_listening_stream_of_an_unknown_session_renews_it() -> None:
     sessions: list[str] = []
 
     async def answer(asked: Asked) -> HttpResponse:
@@ -379,7 +379,7 @@ async def test_a_listening_stream_of_a_forgotten_session_renews_it() -> None:
         assert one.channel.session_id == "s1"
 
 
-async def test_nobody_waits_for_room_in_a_channel_that_was_closed() -> None:
+async def test_drain_does_not_wait_on_a_closed_channel() -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -415,12 +415,12 @@ async def test_closing_ends_the_run_and_all_tasks() -> None:
 
 
 async def silent(asked: Asked) -> HttpResponse:
-    """Answer nothing."""
+    """Send no response."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
-async def test_ten_calls_are_made_at_once() -> None:
+async def test_at_most_ten_calls_are_concurrent() -> None:
     async with ScriptedChannel.over(silent) as one:
         for number in range(12):
             one.channel.send(Request(number, "tools/call"))
@@ -449,7 +449,7 @@ async def test_the_first_requests_wait_a_second_for_the_listening_stream(
     [(Notification("n"), 1.0), (Success(1, Raw(b"{}")), 1.0), (Request(1, "tools/list"), 0.0)],
     ids=["notification", "response", "request"],
 )
-async def test_how_long_closing_waits_for_a_message(
+async def test_closing_waits_one_second_for_queued_messages(
     virtual_time: VirtualTime, message: Any, seconds: float
 ) -> None:
     async with ScriptedChannel.over(silent) as one:

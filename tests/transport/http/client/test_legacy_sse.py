@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05 with servers that do not keep to it."""
+"""HTTP+SSE of 2024-11-05 with servers that violate it."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class LegacyServer:
-    """One stream, and a place to POST to; says what it is told to."""
+    """A server with one stream and an endpoint for POSTs, which sends what the test sets."""
 
     def __init__(self, endpoint: str = "/post?session=1") -> None:
         self.endpoint = endpoint
@@ -65,7 +65,7 @@ class LegacyServer:
 
 
 @pytest.mark.covers("SSE-03")
-async def test_messages_go_to_the_endpoint_and_answers_come_as_events() -> None:
+async def test_messages_are_posted_to_the_endpoint_and_responses_arrive_as_events() -> None:
     legacy = LegacyServer()
     async with raw_server(legacy) as server:
         headers = {"X-A": "1"}
@@ -83,7 +83,7 @@ async def test_messages_go_to_the_endpoint_and_answers_come_as_events() -> None:
 @pytest.mark.parametrize(
     "endpoint", ["http://example.com/post", "//example.com/post", "https://127.0.0.1/", "http://["]
 )
-async def test_an_endpoint_at_another_origin_is_refused(endpoint: str) -> None:
+async def test_an_endpoint_of_another_origin_is_refused(endpoint: str) -> None:
     async with raw_server(LegacyServer(endpoint)) as server:
         with pytest.raises(ConnectFailed, match="another origin"):
             await open_legacy_sse(server.url)
@@ -92,7 +92,7 @@ async def test_an_endpoint_at_another_origin_is_refused(endpoint: str) -> None:
 
 @pytest.mark.covers("SSE-03")
 @pytest.mark.parametrize("how", ["end", "cut"])
-async def test_the_end_of_the_stream_is_the_end_of_everything(how: str) -> None:
+async def test_the_end_of_the_stream_closes_the_channel(how: str) -> None:
     class Leaving(LegacyServer):
         async def answer(self, message: dict[str, Any]) -> None:
             if message["method"] == "initialize":
@@ -132,7 +132,7 @@ async def test_a_refused_post_loses_one_request() -> None:
         assert bytes(await peer.request("prompts/list")) == b'{"said": null}'
 
 
-async def test_events_that_are_no_messages_are_reported() -> None:
+async def test_invalid_messages_in_events_are_reported() -> None:
     class Chatty(LegacyServer):
         async def answer(self, message: dict[str, Any]) -> None:
             assert self.stream is not None
@@ -148,7 +148,7 @@ async def test_events_that_are_no_messages_are_reported() -> None:
 
 
 @pytest.mark.parametrize("stream", [b"data: hello\n\n", b": nothing\n\n", b"event: x\ndata: y\n\n"])
-async def test_a_stream_without_an_endpoint_is_none(stream: bytes) -> None:
+async def test_a_stream_without_an_endpoint_is_refused(stream: bytes) -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         await call.chunk(stream)
@@ -159,7 +159,7 @@ async def test_a_stream_without_an_endpoint_is_none(stream: bytes) -> None:
             await open_legacy_sse(server.url)
 
 
-async def test_a_silent_stream_is_given_up() -> None:
+async def test_waiting_for_the_endpoint_times_out() -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         await call.gone()
@@ -182,7 +182,7 @@ async def test_mode_sse_falls_back_when_the_stream_is_refused(status: int) -> No
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
-async def test_mode_sse_does_not_hide_other_refusals(status: int) -> None:
+async def test_mode_sse_does_not_fall_back_after_other_errors(status: int) -> None:
     async def handle(call: Call) -> None:
         await call.answer(status, "no")
 
@@ -191,14 +191,14 @@ async def test_mode_sse_does_not_hide_other_refusals(status: int) -> None:
             await open_http(server.url, mode="sse")
 
 
-async def test_mode_sse_with_nobody_there() -> None:
+async def test_mode_sse_reports_an_unreachable_server() -> None:
     async with raw_server(LegacyServer()) as server:
         url = server.url
     with pytest.raises(ConnectFailed, match="Could not connect"):
         await open_http(url, mode="sse")
 
 
-async def test_mode_sse_takes_an_offered_stream() -> None:
+async def test_mode_sse_uses_an_offered_stream() -> None:
     async with raw_server(LegacyServer()) as server:
         channel = await open_http(server.url, mode="sse", pool_size=3, listen=True)
         assert isinstance(channel, LegacySseChannel)
@@ -206,7 +206,7 @@ async def test_mode_sse_takes_an_offered_stream() -> None:
 
 
 class Old(LegacyServer):
-    """Knows nothing but GET at its address."""
+    """A server that accepts only GET at its URL."""
 
     status = 405
 
@@ -219,7 +219,7 @@ class Old(LegacyServer):
 
 @pytest.mark.covers("HTT-21", "DEC-09")
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_refused_initialize_leads_to_the_old_handshake(status: int) -> None:
+async def test_a_refused_initialize_falls_back_to_http_sse(status: int) -> None:
     old = Old()
     old.status = status
     async with raw_server(old) as server:
@@ -240,7 +240,7 @@ async def test_a_refused_initialize_leads_to_the_old_handshake(status: int) -> N
 
 @pytest.mark.covers("HTT-21")
 @pytest.mark.parametrize("status", [400, 401, 404, 500])
-async def test_a_refusal_is_told_as_it_was_if_there_is_no_old_handshake(status: int) -> None:
+async def test_the_original_refusal_is_reported_if_http_sse_fails_too(status: int) -> None:
     async def handle(call: Call) -> None:
         await call.answer(status, f"refused a {call.method}")
 
@@ -251,7 +251,7 @@ async def test_a_refusal_is_told_as_it_was_if_there_is_no_old_handshake(status: 
         assert peer.connected
 
 
-async def test_an_error_of_the_protocol_is_no_reason_to_try_older_ways() -> None:
+async def test_a_json_rpc_error_does_not_cause_a_fallback() -> None:
     async def handle(call: Call) -> None:
         error = {"code": -32602, "message": "no"}
         await call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 400)
@@ -262,7 +262,7 @@ async def test_an_error_of_the_protocol_is_no_reason_to_try_older_ways() -> None
         assert len(server.calls) == 1
 
 
-async def test_closing_while_the_old_handshake_is_tried() -> None:
+async def test_the_channel_can_be_closed_during_the_fallback() -> None:
     async def handle(call: Call) -> None:
         await (call.answer(405) if call.method == "POST" else call.gone())
 
@@ -275,7 +275,7 @@ async def test_closing_while_the_old_handshake_is_tried() -> None:
                 await asking
 
 
-async def test_when_the_new_way_works_the_old_one_is_not_tried() -> None:
+async def test_http_sse_is_not_tried_if_streamable_http_works() -> None:
     async with raw_server(handshake_server(LegacyServer())) as server:
         async with peer_over(await open_http(server.url, listen=False)) as peer:
             await shake_hands(peer)
@@ -311,7 +311,7 @@ async def test_closing_waits_until_messages_that_were_sent_are_accepted() -> Non
         reading.exception()
 
 
-async def test_senders_wait_while_much_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_senders_wait_above_the_high_water_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 100)
     release = asyncio.Event()
 
@@ -380,7 +380,7 @@ async def test_an_event_over_the_limit_is_reported() -> None:
 # The stream
 
 
-async def test_a_stream_that_is_no_stream_is_refused() -> None:
+async def test_a_response_of_another_content_type_is_refused() -> None:
     async def handle(call: Call) -> None:
         await call.json({})
 
@@ -391,7 +391,7 @@ async def test_a_stream_that_is_no_stream_is_refused() -> None:
 
 
 async def hung_up(server: RawServer) -> None:
-    """Wait until no connection is left."""
+    """Wait until no connection is open."""
     async with asyncio.timeout(5):
         while server.open:
             await asyncio.sleep(0)
@@ -429,7 +429,7 @@ async def test_a_stream_that_does_not_begin_with_the_endpoint_is_closed(
         await hung_up(server)
 
 
-async def test_what_comes_before_the_endpoint_without_data_is_passed_over() -> None:
+async def test_events_without_data_before_the_endpoint_are_ignored() -> None:
     async def handle(call: Call) -> None:
         if call.method == "POST":
             await call.accept()
@@ -479,7 +479,7 @@ async def test_events_in_the_same_chunk_as_the_endpoint_are_delivered_in_order()
         await channel.close()
 
 
-async def test_a_stream_that_breaks_says_so() -> None:
+async def test_a_broken_stream_is_reported() -> None:
     legacy = LegacyServer()
     async with raw_server(legacy) as server, asyncio.timeout(5):
         channel = await open_legacy_sse(server.url)
@@ -491,7 +491,7 @@ async def test_a_stream_that_breaks_says_so() -> None:
         await channel.close()
 
 
-async def test_a_stream_that_we_close_is_no_problem() -> None:
+async def test_closing_the_channel_ends_run_without_an_error() -> None:
     async with raw_server(LegacyServer()) as server, asyncio.timeout(5):
         channel = await open_legacy_sse(server.url)
         running = asyncio.create_task(channel.run(lambda message: None))
@@ -501,11 +501,11 @@ async def test_a_stream_that_we_close_is_no_problem() -> None:
         await hung_up(server)
 
 
-# Posts
+# POSTs
 
 
 class HeldPosts(LegacyServer):
-    """Answers POSTs when it is told to, one by one."""
+    """A server that answers POSTs one by one when the test allows it."""
 
     def __init__(self, status: int = 202) -> None:
         super().__init__()
@@ -522,7 +522,7 @@ class HeldPosts(LegacyServer):
             await super().__call__(call)
 
     async def until(self, count: int) -> list[Any]:
-        """Wait for as many POSTs, and for those that would come besides them."""
+        """Wait for `count` POSTs, and check that no others follow."""
         async with asyncio.timeout(5):
             while len(self.posts) < count:
                 await asyncio.sleep(0)
@@ -531,7 +531,7 @@ class HeldPosts(LegacyServer):
         return self.posts
 
 
-async def test_what_follows_a_notification_waits_until_that_was_accepted() -> None:
+async def test_messages_wait_until_an_earlier_notification_was_accepted() -> None:
     held = HeldPosts()
     async with raw_server(held) as server, asyncio.timeout(10):
         channel = await open_legacy_sse(server.url)
@@ -570,7 +570,7 @@ async def test_a_request_after_an_accepted_notification_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-async def test_a_post_that_is_refused_is_told_where_it_can_be(runs: bool) -> None:
+async def test_a_refused_post_is_delivered_or_reported_to_on_error(runs: bool) -> None:
     held = HeldPosts(413)
     got: list[Any] = []
     errors: list[Any] = []
@@ -598,7 +598,7 @@ async def test_a_post_that_is_refused_is_told_where_it_can_be(runs: bool) -> Non
             await running
 
 
-async def test_senders_wait_above_the_mark_and_no_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_high_water_mark_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(encode(Notification("x")))
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.HIGH_WATER", 2 * size)
     held = HeldPosts()
@@ -636,7 +636,7 @@ async def test_senders_wait_above_the_mark_and_no_lower(monkeypatch: pytest.Monk
         await closing
 
 
-async def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.transport.http.client.legacy_sse.LINGER", 0.02)
     held = HeldPosts()
     errors: list[Exception] = []
@@ -699,7 +699,7 @@ async def never(asked: Asked) -> HttpResponse:
     raise AssertionError
 
 
-async def test_a_message_has_half_a_minute_to_be_accepted(virtual_time: VirtualTime) -> None:
+async def test_a_post_times_out_after_30_seconds(virtual_time: VirtualTime) -> None:
     channel, _ = quiet_channel(ScriptedDoor(never))
     errors: list[Exception] = []
     channel.on_error = errors.append
@@ -713,7 +713,7 @@ async def test_a_message_has_half_a_minute_to_be_accepted(virtual_time: VirtualT
     await channel.close()
 
 
-async def test_closing_waits_a_second_for_what_is_queued(virtual_time: VirtualTime) -> None:
+async def test_closing_waits_one_second_for_queued_messages(virtual_time: VirtualTime) -> None:
     door = ScriptedDoor(never)
     channel, heard = quiet_channel(door)
     channel.send(Notification("x"))
@@ -723,7 +723,7 @@ async def test_closing_waits_a_second_for_what_is_queued(virtual_time: VirtualTi
     assert (heard.dropped, door.closed) == (True, True)
 
 
-async def test_a_mebibyte_may_wait_to_be_sent() -> None:
+async def test_the_high_water_mark_is_one_mebibyte() -> None:
     channel, _ = quiet_channel(ScriptedDoor(never))
     empty = len(encode(Notification("")))
     channel.send(Notification("x" * ((1 << 20) - empty)))
@@ -735,7 +735,7 @@ async def test_a_mebibyte_may_wait_to_be_sent() -> None:
     await channel.close()
 
 
-async def test_a_stream_has_ten_seconds_to_name_its_endpoint(
+async def test_waiting_for_the_endpoint_takes_ten_seconds_at_most(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HttpClient, "open", lambda self, *args: never(args[0]))
@@ -752,6 +752,6 @@ async def test_a_refused_stream_leaves_no_connection() -> None:
     async with raw_server(handle) as server:
         with pytest.raises(HttpError):
             await open_legacy_sse(server.url)
-        async with asyncio.timeout(2):  # a kept one would be closed after four seconds
+        async with asyncio.timeout(2):  # a kept connection would be closed after four seconds
             while server.open:
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The stream on which a server of the handshake era sends by itself."""
+"""The listening stream of a session: opening, reconnecting and refusals."""
 
 import asyncio
 import json
@@ -40,7 +40,9 @@ from tests.support.virtual_time import VirtualTime
 
 
 @given(st.integers(0, 2000), st.none() | st.integers(0, 10_000))
-def test_waits_respect_the_server_and_grow_with_failures(failures: int, retry: int | None) -> None:
+def test_backoff_respects_the_server_and_grows_with_failures(
+    failures: int, retry: int | None
+) -> None:
     waited = backoff(failures, retry)
     asked = SHORTEST if retry is None else max(retry / 1000, LEAST)
     assert waited >= asked
@@ -78,7 +80,7 @@ async def test_the_listening_stream_is_restored() -> None:
 
 @pytest.mark.covers("HTT-13")
 @pytest.mark.parametrize("status", [405, 400, 500])
-async def test_a_refused_listening_stream_is_not_asked_for_again(status: int) -> None:
+async def test_a_refused_listening_stream_is_not_requested_again(status: int) -> None:
     async def rest(call: Call) -> None:
         await (call.answer(status) if call.rpc == "GET" else call.result({}))
 
@@ -96,7 +98,7 @@ async def test_a_refused_listening_stream_is_not_asked_for_again(status: int) ->
 
 
 @pytest.mark.covers("HTT-13")
-async def test_listening_can_be_turned_off() -> None:
+async def test_listening_can_be_disabled() -> None:
     async with raw_server(handshake_server(echo)) as server:
         async with connected(server.url, listen=False) as (peer, _):
             await peer.request("tools/list")
@@ -144,8 +146,8 @@ async def test_an_unreadable_event_on_the_listening_stream_is_reported() -> None
         assert [type(error) for error in host.errors] == [RemoteProtocolError]
 
 
-async def test_answers_may_come_on_the_listening_stream() -> None:
-    """Some servers take every POST with a 202."""
+async def test_responses_may_arrive_on_the_listening_stream() -> None:
+    """Some servers respond to every POST with 202."""
     listening: list[Call] = []
 
     async def rest(call: Call) -> None:
@@ -165,7 +167,7 @@ async def test_answers_may_come_on_the_listening_stream() -> None:
 
 
 class FakeDoor:
-    """Opens as many streams as it is told, of some seconds each, and then none."""
+    """A client that opens the given number of streams, each lasting some seconds, and then none."""
 
     def __init__(self, clock: VirtualTime, *lasting: float) -> None:
         self.opened: list[float] = []
@@ -213,7 +215,9 @@ async def test_a_stream_that_was_open_is_given_up_after_nine_failures(
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_one_that_never_was_is_not_missed(virtual_time: VirtualTime) -> None:
+async def test_a_stream_that_never_opened_is_given_up_without_an_error(
+    virtual_time: VirtualTime,
+) -> None:
     door = FakeDoor(virtual_time)
     await listener(door).run()
     assert len(door.opened) == 9
@@ -221,7 +225,7 @@ async def test_one_that_never_was_is_not_missed(virtual_time: VirtualTime) -> No
 
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize(("seconds", "pause"), [(5.1, 0.5), (4.9, 1.0)])
-async def test_a_stream_that_lasted_five_seconds_is_opened_again_soon(
+async def test_a_stream_that_lasted_five_seconds_is_reopened_without_backoff(
     virtual_time: VirtualTime, seconds: float, pause: float
 ) -> None:
     door = FakeDoor(virtual_time, 0.0, seconds)
@@ -232,15 +236,15 @@ async def test_a_stream_that_lasted_five_seconds_is_opened_again_soon(
 
 
 @pytest.mark.usefixtures("no_jitter")
-def test_a_server_may_ask_for_less_time_but_not_for_none() -> None:
+def test_the_retry_field_may_shorten_the_delay_to_a_minimum() -> None:
     assert [backoff(1, retry) for retry in (None, 0, 49, 51, 2000)] == [0.5, 0.05, 0.05, 0.051, 2.0]
 
 
-# One stream, without a network
+# A stream without a network
 
 
 class Listening:
-    """A `ListenStream` that gets the replies it is given, one after the other."""
+    """A `ListenStream` that receives the given responses in order."""
 
     def __init__(self, *replies: Any, mends: bool | Exception = False) -> None:
         self.replies = list(replies)
@@ -287,14 +291,14 @@ def ended(*events: Any, **fields: str) -> Any:
 
 
 @pytest.mark.parametrize("status", [400, 405, 500])
-async def test_a_server_without_a_stream_is_asked_once(status: int) -> None:
+async def test_a_server_without_a_stream_gets_one_request(status: int) -> None:
     one = Listening(reply(status))
     await one.stream.run()
     assert one.stream.settled.is_set()
     assert (len(one.door.asked), one.errors, one.refused) == (1, [], [])
 
 
-async def test_a_reply_that_is_no_stream_is_none() -> None:
+async def test_a_response_of_another_content_type_means_no_stream() -> None:
     one = Listening(reply(200, {}))
     await one.stream.run()
     assert (len(one.door.asked), one.errors) == (1, [])
@@ -302,7 +306,7 @@ async def test_a_reply_that_is_no_stream_is_none() -> None:
 
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize(("status", "errors"), [(405, 0), (500, 8), (400, 8)])
-async def test_a_stream_that_was_open_may_be_refused_later(
+async def test_a_refused_reconnection_counts_as_a_failure(
     virtual_time: VirtualTime, status: int, errors: int
 ) -> None:
     one = Listening(ended({"n": 1}), *(reply(status) for _ in range(20)))
@@ -315,7 +319,7 @@ async def test_a_stream_that_was_open_may_be_refused_later(
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_refusal_that_is_mended_is_followed_by_another_request(
+async def test_a_stream_is_requested_again_if_the_refusal_was_resolved(
     virtual_time: VirtualTime, status: int
 ) -> None:
     first = ended({"n": 1}, id="a", retry="10")
@@ -326,13 +330,13 @@ async def test_a_refusal_that_is_mended_is_followed_by_another_request(
     assert (len(one.events), one.errors, one.stream.mending) == (2, [], False)
 
 
-async def test_a_refusal_that_is_not_mended_means_that_there_is_no_stream() -> None:
+async def test_an_unresolved_refusal_means_no_stream() -> None:
     one = Listening(reply(403))
     await one.stream.run()
     assert (one.refused, len(one.door.asked), one.errors) == ([403], 1, [])
 
 
-async def test_a_refusal_that_is_not_mended_is_an_error_of_a_stream_that_was_open(
+async def test_an_unresolved_refusal_is_an_error_if_the_stream_was_open(
     virtual_time: VirtualTime,
 ) -> None:
     one = Listening(ended({"n": 1}), reply(403), reply(405))
@@ -342,7 +346,7 @@ async def test_a_refusal_that_is_not_mended_is_an_error_of_a_stream_that_was_ope
     assert (error.status, one.refused, len(one.door.asked)) == (403, [403], 3)
 
 
-async def test_mending_that_fails_leaves_no_trace() -> None:
+async def test_a_failing_refusal_handler_leaves_a_clean_state() -> None:
     one = Listening(reply(401), mends=ValueError("boom"))
     with pytest.raises(ValueError, match="boom"):
         await one.stream.run()
@@ -351,7 +355,7 @@ async def test_mending_that_fails_leaves_no_trace() -> None:
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_the_server_says_how_long_to_wait(virtual_time: VirtualTime) -> None:
+async def test_the_retry_field_sets_the_delay(virtual_time: VirtualTime) -> None:
     too_long = ended("x" * 2000, id="a")
     one = Listening(ended({}, retry="3000"), too_long, reply(405))
     await one.stream.run()
@@ -376,7 +380,7 @@ async def test_a_stream_is_settled_once_it_is_open() -> None:
 
 
 class Sessions:
-    """A `SessionListener` over streams that end when they are told to."""
+    """A `SessionListener` over streams that the test ends."""
 
     def __init__(self) -> None:
         self.streams: list[Any] = []
@@ -406,7 +410,7 @@ class Sessions:
         return made
 
 
-async def test_opening_waits_until_the_stream_is_settled_or_the_time_is_over(
+async def test_opening_waits_until_the_stream_is_settled_or_the_timeout(
     virtual_time: VirtualTime,
 ) -> None:
     one = Sessions()
@@ -434,7 +438,7 @@ async def test_opening_waits_until_the_stream_is_settled_or_the_time_is_over(
     assert not one.listener.active
 
 
-async def test_a_new_session_is_listened_to_instead() -> None:
+async def test_a_stream_is_opened_in_the_new_session() -> None:
     one = Sessions()
     one.listener.reopen()
     assert one.streams == [], "it did not listen before"
@@ -456,7 +460,7 @@ async def test_a_new_session_is_listened_to_instead() -> None:
     assert (one.lost, one.errors) == ([], [])
 
 
-async def test_a_stream_that_ends_badly_is_told_to_the_right_one() -> None:
+async def test_lost_streams_and_other_errors_are_reported_separately() -> None:
     one = Sessions()
     for problem, lost, errors in (
         (ChannelClosed("gone"), 1, 0),

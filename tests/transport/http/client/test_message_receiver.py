@@ -24,7 +24,7 @@ from tests.support.scripted_http_server import (
 
 @pytest.mark.covers("HTT-04", "SSE-02", "SSE-07")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_messages_of_a_stream_are_delivered_as_they_come(era: str) -> None:
+async def test_messages_of_a_stream_are_delivered_as_they_arrive(era: str) -> None:
     go_on = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -51,11 +51,11 @@ async def test_messages_of_a_stream_are_delivered_as_they_come(era: str) -> None
         told = [first, await host.told.get(), await host.told.get()]
         assert [json.loads(bytes(n.params))["data"] for n in told] == [1, 2, 3]  # type: ignore[arg-type]
         await peer.request("tools/call", {"name": "y"})
-        assert server.connections <= 3  # the connection of an ended stream is used again
+        assert server.connections <= 3  # the connection of an ended stream is reused
 
 
 @pytest.mark.covers("HTT-12")
-async def test_an_event_that_cannot_be_read_fails_its_request_only() -> None:
+async def test_an_unreadable_event_fails_only_its_request() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.event("{this is no json")
@@ -70,7 +70,7 @@ async def test_an_event_that_cannot_be_read_fails_its_request_only() -> None:
         assert peer.connected
 
 
-async def test_answers_may_come_on_other_streams_and_in_batches() -> None:
+async def test_responses_may_arrive_on_other_streams_and_in_batches() -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "slow/one":
             await call.begin_events()
@@ -94,7 +94,7 @@ async def test_answers_may_come_on_other_streams_and_in_batches() -> None:
         assert [json.loads(bytes(r)) for r in results] == [{"of": 2}, {"of": 3}, {"of": 4}]
 
 
-async def test_an_endless_event_is_refused_without_being_kept() -> None:
+async def test_an_endless_event_is_refused_without_being_buffered() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.chunk(b'data: {"x":"')
@@ -112,7 +112,7 @@ async def test_an_endless_event_is_refused_without_being_kept() -> None:
 
 
 @pytest.mark.covers("SSE-04", "DEC-24", "DEC-06")
-async def test_parts_of_a_result_are_put_together() -> None:
+async def test_fragments_of_a_result_are_joined() -> None:
     block = {"type": "text", "text": "a"}
 
     async def rest(call: Call) -> None:
@@ -137,7 +137,7 @@ async def test_parts_of_a_result_are_put_together() -> None:
 
 
 @pytest.mark.covers("SSE-05")
-async def test_parts_without_an_end_are_attached_to_the_failure() -> None:
+async def test_fragments_without_an_end_are_attached_to_the_error() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.event({"content": [{"type": "text", "text": "a"}]}, event="result")
@@ -153,7 +153,7 @@ async def test_parts_without_an_end_are_attached_to_the_failure() -> None:
 
 
 @pytest.mark.covers("SSE-04")
-async def test_an_error_event_is_the_refusal() -> None:
+async def test_an_error_event_is_the_error_response() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         error = {"code": 7, "message": "broken", "data": [1]}

@@ -1,4 +1,4 @@
-"""Messages of streams, one by one: whose they are, and what cannot be read."""
+"""Delivery of single messages: related requests, and events that cannot be read."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ QUESTION = b'{"jsonrpc":"2.0","id":"q","method":"roots/list"}'
 
 
 class Receiving:
-    """A receiver with one request under way."""
+    """A receiver with one pending request."""
 
     def __init__(self, *, begun: bool = True) -> None:
         self.heard: list[Any] = []
@@ -44,7 +44,7 @@ class Receiving:
         return posted
 
 
-def test_what_came_before_the_start_is_delivered_once_and_in_order() -> None:
+def test_messages_received_before_begin_are_delivered_once_and_in_order() -> None:
     one = Receiving(begun=False)
     notes = [Notification(f"notifications/{number}") for number in range(3)]
     for note in notes:
@@ -57,7 +57,7 @@ def test_what_came_before_the_start_is_delivered_once_and_in_order() -> None:
     assert one.heard == [*notes, notes[0]]
 
 
-def test_an_answer_settles_its_request_before_it_is_delivered() -> None:
+def test_a_response_settles_its_request_before_it_is_delivered() -> None:
     one = Receiving()
     other = one.post(2)
     one.receiver.receive_event(Event(event="message", data=ANSWER), one.posted)
@@ -75,7 +75,7 @@ def test_an_answer_settles_its_request_before_it_is_delivered() -> None:
     assert len(one.heard) == 4
 
 
-def test_answers_in_a_batch_settle_their_requests() -> None:
+def test_responses_in_a_batch_settle_their_requests() -> None:
     one = Receiving()
     other = one.post(2)
     batch = b'[%b,%b,{"jsonrpc":"2.0","id":2,"error":{"code":1,"message":"no"}}]'
@@ -85,7 +85,7 @@ def test_answers_in_a_batch_settle_their_requests() -> None:
     assert len(one.succeeded) == 1
 
 
-def test_a_question_on_the_stream_of_a_request_belongs_to_it() -> None:
+def test_a_server_request_on_the_stream_of_a_request_belongs_to_it() -> None:
     one = Receiving()
     one.receiver.receive_event(Event(event="message", data=QUESTION), one.posted)
     one.receiver.receive_event(Event(event="message", data=QUESTION))
@@ -102,7 +102,7 @@ def test_a_question_on_the_stream_of_a_request_belongs_to_it() -> None:
     [Event(event="message", data=b""), Event(event="strange", data=ANSWER)],
     ids=["empty", "strange"],
 )
-def test_other_events_say_nothing(event: Event) -> None:
+def test_empty_and_unknown_events_are_ignored(event: Event) -> None:
     one = Receiving()
     one.receiver.receive_event(event, one.posted)
     one.receiver.receive_event(event)
@@ -117,7 +117,7 @@ def test_other_events_say_nothing(event: Event) -> None:
     ],
     ids=["no message", "too long"],
 )
-def test_an_event_that_cannot_be_read_fails_its_request_or_is_reported(
+def test_an_unreadable_event_fails_its_request_or_is_reported(
     event: Event | EventTooLong, why: str, size: int, excerpt: str
 ) -> None:
     one = Receiving()

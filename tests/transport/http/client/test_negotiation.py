@@ -1,4 +1,4 @@
-"""Which kind of HTTP a server speaks, found out without a network."""
+"""Detection of the HTTP transport of a server, without a network."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.support.scripted_door import Asked, ScriptedDoor, reply
 
 
 class OldChannel:
-    """Stands in for the channel of 2024-11-05."""
+    """A stand-in for the channel of 2024-11-05."""
 
     context = TransportContext(transport_type="sse")
 
@@ -89,7 +89,7 @@ HELLO = Request(1, "initialize")
 
 
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_refused_introduction_is_sent_the_old_way(
+async def test_a_refused_initialize_is_sent_over_http_sse(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     one = Scene(monkeypatch, status, old := OldChannel())
@@ -124,7 +124,7 @@ async def test_other_refusals_are_delivered(monkeypatch: pytest.MonkeyPatch, sta
     await one.close()
 
 
-async def test_only_the_introduction_leads_to_the_old_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_refused_initialize_causes_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Scene(monkeypatch, 404, OldChannel())
     one.channel.send(Request(2, "tools/list"))
     await one.until(lambda: one.got)
@@ -141,7 +141,7 @@ async def test_only_the_introduction_leads_to_the_old_way(monkeypatch: pytest.Mo
     [ConnectFailed("no"), HttpError(500, "no"), ChannelClosed("no")],
     ids=["unreachable", "refused", "closed"],
 )
-async def test_if_there_is_no_old_way_the_refusal_is_delivered(
+async def test_the_refusal_is_delivered_if_the_fallback_fails(
     monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
     one = Scene(monkeypatch, 405, problem)
@@ -154,7 +154,7 @@ async def test_if_there_is_no_old_way_the_refusal_is_delivered(
     await one.close()
 
 
-async def test_an_old_channel_that_is_gone_at_once_loses_the_introduction(
+async def test_a_legacy_channel_that_is_already_closed_loses_initialize(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = Scene(monkeypatch, 405, OldChannel(closed=True))
@@ -165,7 +165,7 @@ async def test_an_old_channel_that_is_gone_at_once_loses_the_introduction(
     await one.close()
 
 
-async def test_closing_ends_the_search_for_an_old_way(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_cancels_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Scene(monkeypatch, 405, OldChannel())
     searching = asyncio.Event()
 
@@ -192,7 +192,7 @@ async def test_closing_ends_the_search_for_an_old_way(monkeypatch: pytest.Monkey
     ],
     ids=["404", "405", "401", "500", "no events"],
 )
-async def test_the_old_way_first(
+async def test_mode_sse_tries_http_sse_first(
     monkeypatch: pytest.MonkeyPatch, problem: Exception, falls_back: bool
 ) -> None:
     async def refuse(url: str, **options: Any) -> Any:
@@ -210,7 +210,7 @@ async def test_the_old_way_first(
             await opening
 
 
-async def test_the_old_way_is_not_replaced_where_nobody_is_there(
+async def test_mode_sse_does_not_fall_back_if_the_server_is_unreachable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuse(url: str, **options: Any) -> Any:
@@ -221,7 +221,7 @@ async def test_the_old_way_is_not_replaced_where_nobody_is_there(
         await open_http("http://a.example", mode="sse")
 
 
-async def test_there_is_no_traffic_before_the_first_message_unless_told_otherwise() -> None:
+async def test_nothing_is_sent_before_the_first_message_in_mode_http() -> None:
     channel = await open_http("http://a.example")
     assert type(channel) is NegotiatingChannel
     await channel.close()

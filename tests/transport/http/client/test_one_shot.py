@@ -12,7 +12,7 @@ from tests.support.virtual_time import VirtualTime
 pytestmark = pytest.mark.covers("RPC-14")
 
 
-async def test_the_envelope_is_returned_as_it_came(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_envelope_is_returned_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     async def handle(call: Call) -> None:
         envelope = {"jsonrpc": "2.0", "id": 1, "error": {"code": 7, "message": "x"}, "more": 1}
         await call.json(envelope, Mcp_Session_Id="s2")
@@ -31,18 +31,18 @@ async def test_the_envelope_is_returned_as_it_came(caplog: pytest.LogCaptureFixt
     assert "hidden-thing" not in caplog.text
 
 
-async def test_the_answer_may_be_an_event() -> None:
+async def test_the_response_may_be_an_event() -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         await call.event({"jsonrpc": "2.0", "method": "notifications/message"})
         await call.result_event({"x": 1})
-        await call.gone()  # a stream that goes on is not waited for
+        await call.gone()  # the call does not wait for the end of the stream
 
     async with raw_server(handle) as server:
         assert (await call_mcp(server.url, "x"))["result"] == {"x": 1}
 
 
-async def test_a_refusal() -> None:
+async def test_an_error_status_raises_an_http_error() -> None:
     async def handle(call: Call) -> None:
         await call.answer(503, "later", Retry_After="3")
 
@@ -54,7 +54,7 @@ async def test_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b"\xff"])
-async def test_an_answer_that_is_none(body: bytes) -> None:
+async def test_an_invalid_body_is_a_parse_error(body: bytes) -> None:
     async def handle(call: Call) -> None:
         await call.answer(200, body)
 
@@ -63,7 +63,7 @@ async def test_an_answer_that_is_none(body: bytes) -> None:
             await call_mcp(server.url, "x")
 
 
-async def test_time_is_limited_and_calls_can_be_cancelled() -> None:
+async def test_calls_time_out_and_can_be_cancelled() -> None:
     async def handle(call: Call) -> None:
         await call.gone()
 
@@ -80,7 +80,7 @@ async def test_time_is_limited_and_calls_can_be_cancelled() -> None:
         await call_mcp(url, "x")
 
 
-async def test_nothing_is_left_open_and_nothing_is_sent_that_was_not_given() -> None:
+async def test_connections_are_closed_and_optional_members_are_omitted() -> None:
     async def handle(call: Call) -> None:
         if call.rpc == "stream":
             await call.begin_events()
@@ -107,7 +107,7 @@ async def test_nothing_is_left_open_and_nothing_is_sent_that_was_not_given() -> 
 
 
 @pytest.mark.parametrize("stream", [b"", b"data: {}\n\n", b"data: [1]\n\n", b": hi\n\n"])
-async def test_a_stream_without_an_answer(stream: bytes) -> None:
+async def test_a_stream_without_a_response_is_a_parse_error(stream: bytes) -> None:
     async def handle(call: Call) -> None:
         await call.begin_events()
         if stream:
@@ -120,7 +120,7 @@ async def test_a_stream_without_an_answer(stream: bytes) -> None:
     assert failed.value.code == -32700
 
 
-async def test_a_call_has_a_minute(virtual_time: VirtualTime) -> None:
+async def test_a_call_times_out_after_one_minute(virtual_time: VirtualTime) -> None:
     async def never(*args: object) -> HttpResponse:
         await asyncio.Event().wait()
         raise AssertionError

@@ -1,4 +1,4 @@
-"""The order of outgoing messages, and the limit of calls at once."""
+"""The order of outgoing messages and the limit of concurrent calls."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-10")
-async def test_a_notification_that_nobody_accepts_times_out() -> None:
+async def test_a_notification_times_out() -> None:
     async def rest(call: Call) -> None:
         await call.gone()
 
@@ -45,7 +45,7 @@ async def test_a_notification_that_nobody_accepts_times_out() -> None:
             await channel.tell(Notification("notifications/x"), timeout=0.05)
 
 
-async def test_requests_wait_for_notifications_that_were_sent_before() -> None:
+async def test_requests_wait_for_earlier_notifications() -> None:
     accepted = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -67,8 +67,8 @@ async def test_requests_wait_for_notifications_that_were_sent_before() -> None:
 
 
 @pytest.mark.covers("HTT-16")
-async def test_full_pools_do_not_block_answers_and_cancellations() -> None:
-    """Ten calls wait for answers that the client owes."""
+async def test_a_full_pool_does_not_block_responses_and_cancellations() -> None:
+    """Ten calls wait for responses that the client has to send."""
     answers = asyncio.Queue[Any]()
 
     async def rest(call: Call) -> None:
@@ -91,7 +91,7 @@ async def test_full_pools_do_not_block_answers_and_cancellations() -> None:
 
 
 @pytest.mark.covers("HTT-16")
-async def test_at_most_so_many_calls_are_made_at_once_over_kept_connections() -> None:
+async def test_concurrent_calls_are_limited_and_reuse_connections() -> None:
     running = most = 0
 
     async def rest(call: Call) -> None:
@@ -113,7 +113,7 @@ async def test_at_most_so_many_calls_are_made_at_once_over_kept_connections() ->
 
 
 @pytest.mark.covers("TRN-13")
-async def test_senders_are_asked_to_wait_when_much_is_waiting() -> None:
+async def test_senders_wait_above_the_high_water_mark() -> None:
     go_on = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -138,7 +138,7 @@ async def test_senders_are_asked_to_wait_when_much_is_waiting() -> None:
 
 
 @pytest.mark.covers("HTT-10")
-async def test_a_stateless_request_is_cancelled_by_hanging_up() -> None:
+async def test_a_stateless_request_is_cancelled_by_closing_its_stream() -> None:
     hung_up = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -158,7 +158,7 @@ async def test_a_stateless_request_is_cancelled_by_hanging_up() -> None:
 
 
 @pytest.mark.covers("HTT-10")
-async def test_a_handshake_request_is_cancelled_by_a_notification_and_hanging_up() -> None:
+async def test_a_handshake_request_is_cancelled_by_a_notification_and_closing_its_stream() -> None:
     hung_up = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -211,7 +211,7 @@ async def test_a_subscription_is_not_counted_and_ends_when_it_is_cancelled() -> 
 
 @pytest.mark.covers("TRN-06")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_nothing_is_left_after_requests_that_end_in_every_way(era: str) -> None:
+async def test_requests_leave_no_state_however_they_end(era: str) -> None:
     async def rest(call: Call) -> None:
         n = call.message["id"]
         match n % 6:
@@ -273,7 +273,7 @@ def answer_to(asked: Asked) -> HttpResponse:
 
 
 class Held:
-    """Answers at once, except what is held; that waits until it is released."""
+    """A server that responds immediately, except to held requests, which wait for release."""
 
     def __init__(self, *held: str) -> None:
         self.held = set(held)
@@ -304,7 +304,7 @@ def rpcs(one: ScriptedChannel) -> list[str]:
     return [asked.rpc for asked in one.door.asked]
 
 
-async def test_messages_wait_for_a_notification_that_was_sent_before() -> None:
+async def test_messages_wait_for_an_earlier_notification() -> None:
     held = Held("first")
     async with ScriptedChannel.over(held) as one:
         one.channel.send(Notification("first"))
@@ -337,7 +337,7 @@ async def test_messages_wait_five_seconds_at_most(virtual_time: VirtualTime) -> 
 
 
 @pytest.mark.parametrize(("listen", "listens"), [(True, 1), (False, 0)])
-async def test_a_session_that_is_ready_is_listened_to(listen: bool, listens: int) -> None:
+async def test_the_listening_stream_opens_after_initialized(listen: bool, listens: int) -> None:
     async with ScriptedChannel.over(Held(), listen=listen) as one:
         one.channel.send(Notification("notifications/initialized"))
         await turns()
@@ -352,7 +352,7 @@ async def test_a_session_that_is_ready_is_listened_to(listen: bool, listens: int
         assert rpcs(one).count("GET") == listens
 
 
-async def test_a_message_that_is_refused_is_reported() -> None:
+async def test_a_refused_message_is_reported() -> None:
     async def refuse(asked: Asked) -> HttpResponse:
         return reply(400, b"no")
 
@@ -363,7 +363,7 @@ async def test_a_message_that_is_refused_is_reported() -> None:
         assert [str(error) for error in one.errors] == ["HTTP 400: no", "HTTP 400: no"]
 
 
-async def test_a_message_that_is_not_accepted_in_half_a_minute_is_reported(
+async def test_a_message_not_accepted_within_30_seconds_is_reported(
     virtual_time: VirtualTime,
 ) -> None:
     async with ScriptedChannel.over(Held("first", "POST")) as one:
@@ -377,7 +377,7 @@ async def test_a_message_that_is_not_accepted_in_half_a_minute_is_reported(
         assert sorted(str(error) for error in one.errors) == [late, f"{late} (first)"]
 
 
-async def test_calls_wait_for_their_turn_and_others_do_not() -> None:
+async def test_calls_wait_for_a_slot_and_other_messages_do_not() -> None:
     held = Held("tools/call")
     async with ScriptedChannel.over(held, pool_size=2) as one:
         for number in range(4):
@@ -399,7 +399,7 @@ async def test_calls_wait_for_their_turn_and_others_do_not() -> None:
         assert len(one.delivered) == 8
 
 
-async def test_a_request_that_fails_here_is_lost_and_frees_its_slot() -> None:
+async def test_a_request_that_fails_locally_is_lost_and_frees_its_slot() -> None:
     async def boom(asked: Asked) -> HttpResponse:
         if asked.rpc == "tools/call":
             raise ValueError("boom")
@@ -430,7 +430,9 @@ def cancelled(request_id: int) -> Notification:
         ("stateless", "unknown", False),
     ],
 )
-async def test_who_is_told_of_a_cancelled_request(era: str, method: str, told: bool) -> None:
+async def test_only_sent_handshake_requests_are_cancelled_by_notification(
+    era: str, method: str, told: bool
+) -> None:
     async with ScriptedChannel.over(Held("tools/call"), pool_size=1, listen=False) as one:
         if era == "handshake":
             await shake(one)
@@ -446,7 +448,7 @@ async def test_who_is_told_of_a_cancelled_request(era: str, method: str, told: b
         assert one.delivered == []
 
 
-async def test_questions_of_a_cancelled_request_are_taken_back() -> None:
+async def test_server_requests_of_a_cancelled_request_are_cancelled() -> None:
     made = stream()
 
     async def answer(asked: Asked) -> HttpResponse:
@@ -488,12 +490,12 @@ async def test_a_request_waits_for_a_session_that_is_being_renewed() -> None:
         assert sorted(item.id for item in one.delivered) == [1, 2]
 
 
-# The bound on calls
+# Limit of calls
 
 HIGH_WATER = 1 << 20
 
 
-async def test_slots_are_taken_in_order_and_what_waits_is_counted() -> None:
+async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(HIGH_WATER + 1)
     assert not limit.congested, "it does not wait"
@@ -523,7 +525,7 @@ async def test_slots_are_taken_in_order_and_what_waits_is_counted() -> None:
     await asyncio.wait((third,))
 
 
-async def test_those_who_wait_for_room_are_told_of_the_end() -> None:
+async def test_closing_the_limit_raises_in_drain() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     waiting = asyncio.create_task(limit.take(HIGH_WATER + 1))
@@ -543,7 +545,7 @@ async def test_those_who_wait_for_room_are_told_of_the_end() -> None:
 # Closing
 
 
-async def test_what_nobody_waits_for_may_still_leave_when_the_channel_closes() -> None:
+async def test_notifications_and_responses_are_sent_while_the_channel_closes() -> None:
     gate = asyncio.Event()
     done: list[str] = []
 
@@ -577,7 +579,7 @@ async def test_what_nobody_waits_for_may_still_leave_when_the_channel_closes() -
         assert one.delivered == []
 
 
-async def test_closing_waits_a_second_for_what_does_not_leave(virtual_time: VirtualTime) -> None:
+async def test_closing_waits_one_second_for_unsent_messages(virtual_time: VirtualTime) -> None:
     async with ScriptedChannel.over(Held("note")) as one:
         one.channel.send(Notification("note"))
         await turns()
@@ -587,7 +589,7 @@ async def test_closing_waits_a_second_for_what_does_not_leave(virtual_time: Virt
         assert one.errors == []
 
 
-async def test_closing_ends_the_session() -> None:
+async def test_closing_terminates_the_session() -> None:
     async with ScriptedChannel.over(Held(), listen=False) as one:
         await shake(one)
         assert one.channel.session_id == "s"

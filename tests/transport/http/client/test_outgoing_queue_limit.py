@@ -1,4 +1,4 @@
-"""The bound on calls at once, and on what waits for them."""
+"""The limit of concurrent calls and of the bytes that wait for them."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def waiting(limit: ConcurrencyLimit, *sizes: int) -> list["asyncio.Task[No
     return tasks
 
 
-async def test_calls_begin_in_order_as_others_end() -> None:
+async def test_waiting_calls_start_in_order() -> None:
     limit = ConcurrencyLimit(2)
     first, second, third, fourth = await waiting(limit, 10, 20, 30, 40)
     assert [task.done() for task in (first, second, third, fourth)] == [True, True, False, False]
@@ -44,7 +44,7 @@ async def test_calls_begin_in_order_as_others_end() -> None:
     assert limit._waiting == 0
 
 
-async def test_it_is_congested_while_much_is_waiting() -> None:
+async def test_the_queue_is_congested_above_the_high_water_mark() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(10 * HIGH_WATER)
     assert not limit.congested
@@ -65,7 +65,7 @@ async def test_it_is_congested_while_much_is_waiting() -> None:
     assert limit._waiting == 0
 
 
-async def test_senders_do_not_wait_for_a_queue_that_is_closed() -> None:
+async def test_drain_raises_on_a_closed_queue() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(1)
     tasks = await waiting(limit, HIGH_WATER + 1)

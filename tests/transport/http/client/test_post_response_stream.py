@@ -36,7 +36,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-04")
-async def test_a_stream_that_never_ends_after_the_answer_is_ended_by_us() -> None:
+async def test_a_stream_that_continues_after_the_response_is_closed() -> None:
     hung_up = asyncio.Event()
 
     async def rest(call: Call) -> None:
@@ -60,7 +60,7 @@ async def test_a_stream_that_never_ends_after_the_answer_is_ended_by_us() -> Non
 @pytest.mark.parametrize(
     ("body", "kind"), [(b"<html>hello", "text/html"), (b'{"jsonrpc":', "application/json")]
 )
-async def test_a_body_that_is_no_json_is_the_parse_error(body: bytes, kind: str) -> None:
+async def test_an_invalid_json_body_is_a_parse_error(body: bytes, kind: str) -> None:
     async def rest(call: Call) -> None:
         await call.answer(200, body, Content_Type=kind)
 
@@ -74,7 +74,7 @@ async def test_a_body_that_is_no_json_is_the_parse_error(body: bytes, kind: str)
         assert ("text/html" in str(failed.value)) == (kind == "text/html")
 
 
-async def test_json_under_another_name_is_read_all_the_same() -> None:
+async def test_json_with_another_content_type_is_read() -> None:
     async def rest(call: Call) -> None:
         answer = {"jsonrpc": "2.0", "id": call.message["id"], "result": {}}
         await call.answer(200, json.dumps(answer), Content_Type="text/plain; charset=utf-8")
@@ -88,7 +88,7 @@ async def test_json_under_another_name_is_read_all_the_same() -> None:
 
 @pytest.mark.covers("HTT-05")
 @pytest.mark.parametrize("how", ["end", "cut", "character"])
-async def test_a_stateless_stream_without_an_answer_loses_the_request(how: str) -> None:
+async def test_a_stateless_stream_without_a_response_loses_the_request(how: str) -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.chunk(b"id: 1\nretry: 1\ndata: \n\n")
@@ -116,7 +116,7 @@ async def test_a_stateless_stream_without_an_answer_loses_the_request(how: str) 
 
 
 @pytest.mark.covers("HTT-05", "TRN-12")
-async def test_a_handshake_stream_is_taken_up_again_after_a_cut() -> None:
+async def test_a_broken_handshake_stream_is_resumed() -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "tools/call":
             await call.begin_events()
@@ -147,7 +147,7 @@ async def test_a_handshake_stream_is_taken_up_again_after_a_cut() -> None:
     ):
         began = asyncio.get_running_loop().time()
         assert bytes(await peer.request("tools/call", {"name": "x"})) == b'{"late": true}'
-        assert cuts[0] - began >= 0.06  # as long as the server asked us to wait
+        assert cuts[0] - began >= 0.06  # as long as the server requested
         seen = [call.headers["last-event-id"] for call in server.of("GET")]
         assert seen == ["s_1", "s_1", "s_1", "s_2"]
         assert server.of("GET")[0].headers["mcp-session-id"] == SESSION
@@ -157,7 +157,7 @@ async def test_a_handshake_stream_is_taken_up_again_after_a_cut() -> None:
 
 @pytest.mark.covers("HTT-05")
 @pytest.mark.parametrize("ids", [True, False])
-async def test_a_stream_that_cannot_be_taken_up_again_loses_the_request(ids: bool) -> None:
+async def test_a_stream_that_cannot_be_resumed_loses_the_request(ids: bool) -> None:
     async def rest(call: Call) -> None:
         if call.rpc == "tools/call":
             await call.begin_events()
@@ -176,7 +176,7 @@ async def test_a_stream_that_cannot_be_taken_up_again_loses_the_request(ids: boo
         assert len(server.of("tools/call")) == 1
 
 
-async def test_an_answer_without_a_body_is_none() -> None:
+async def test_an_empty_body_is_not_a_response() -> None:
     async def rest(call: Call) -> None:
         await call.accept()
 
@@ -189,7 +189,7 @@ async def test_an_answer_without_a_body_is_none() -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-async def test_a_body_that_unpacks_to_too_much_is_refused(packed: bool) -> None:
+async def test_a_body_that_decompresses_above_the_limit_is_refused(packed: bool) -> None:
     async def rest(call: Call) -> None:
         body = b'{"jsonrpc":"2.0","id":2,"result":{"x":"' + b" " * 5_000_000 + b'"}}'
         if packed:
@@ -206,7 +206,7 @@ async def test_a_body_that_unpacks_to_too_much_is_refused(packed: bool) -> None:
         assert peer.connected
 
 
-async def test_a_stream_that_unpacks_to_too_much_is_refused() -> None:
+async def test_a_stream_that_decompresses_above_the_limit_is_refused() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events(Content_Encoding="gzip")
         await call.chunk(gzip.compress(b"data: " + b"x" * 5_000_000 + b"\n\n"))
@@ -228,7 +228,7 @@ async def test_a_stream_that_unpacks_to_too_much_is_refused() -> None:
     ],
     ids=["notification", "another answer"],
 )
-async def test_a_body_that_is_no_answer_loses_the_request(message: dict[str, object]) -> None:
+async def test_a_body_without_the_response_loses_the_request(message: dict[str, object]) -> None:
     async def rest(call: Call) -> None:
         await call.answer(200, json.dumps(message), Content_Type="application/json")
 
@@ -241,7 +241,7 @@ async def test_a_body_that_is_no_answer_loses_the_request(message: dict[str, obj
         assert peer.connected
 
 
-async def test_an_error_without_an_id_is_the_answer() -> None:
+async def test_an_error_without_an_id_is_the_response() -> None:
     async def rest(call: Call) -> None:
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": -5, "message": "no"}}
         await call.answer(200, json.dumps(error), Content_Type="application/json")
@@ -255,7 +255,7 @@ async def test_an_error_without_an_id_is_the_answer() -> None:
         assert (refused.value.code, refused.value.message) == (-5, "no")
 
 
-async def test_a_body_that_cannot_be_read_is_kept_with_the_error() -> None:
+async def test_an_unreadable_body_is_attached_to_the_error() -> None:
     body = b"x" * 300
 
     async def rest(call: Call) -> None:
@@ -275,7 +275,7 @@ async def test_a_body_that_cannot_be_read_is_kept_with_the_error() -> None:
 
 
 class Reader:
-    """A `ResponseReader` whose further requests get the replies it is given."""
+    """A `ResponseReader` whose further requests get the given responses."""
 
     def __init__(self, *replies: Any, listens: bool = False, stateless: bool = False) -> None:
         self.replies = list(replies)
@@ -340,9 +340,7 @@ def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("version", "stateless"), [(None, False), ("2026-07-28", True)], ids=["handshake", "stateless"]
 )
-def test_a_request_that_states_its_version_is_stateless(
-    version: str | None, stateless: bool
-) -> None:
+def test_a_request_with_a_version_is_stateless(version: str | None, stateless: bool) -> None:
     posted = Reader(stateless=stateless).posted
     assert (posted.version, posted.stateless) == (version, stateless)
     assert (posted.answered, posted.sent, posted.streaming, posted.counted) == (False,) * 4
@@ -350,7 +348,7 @@ def test_a_request_that_states_its_version_is_stateless(
     assert not PendingPost(other, read_params_head(other.params)).stateless
 
 
-async def test_a_body_that_is_the_answer() -> None:
+async def test_a_body_with_the_response_is_delivered() -> None:
     one = Reader()
     await one.take(reply(200, {"jsonrpc": "2.0", "id": 5, "result": {}}))
     assert one.heard == [Success(5, Raw(b"{}"))]
@@ -358,7 +356,7 @@ async def test_a_body_that_is_the_answer() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
-async def test_an_empty_body_is_an_answer_to_come_if_there_is_a_listening_stream(
+async def test_after_an_empty_body_the_response_may_arrive_on_the_listening_stream(
     body: bytes,
 ) -> None:
     await Reader(listens=True).take(reply(202, body))
@@ -367,7 +365,7 @@ async def test_an_empty_body_is_an_answer_to_come_if_there_is_a_listening_stream
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/json", ""])
-async def test_a_body_that_cannot_be_read_names_its_kind_if_that_is_strange(kind: str) -> None:
+async def test_the_error_of_an_unreadable_body_names_an_unexpected_content_type(kind: str) -> None:
     with pytest.raises(RemoteProtocolError) as failed:
         await Reader().take(reply(200, b"<html>", content_type=kind))
     assert ("(content type text/html)" in str(failed.value)) == (kind == "text/html")
@@ -375,7 +373,7 @@ async def test_a_body_that_cannot_be_read_names_its_kind_if_that_is_strange(kind
     assert failed.value.frame == b"<html>"
 
 
-async def test_events_are_heard_until_the_answer_and_half_a_second_after(
+async def test_events_are_received_until_half_a_second_after_the_response(
     virtual_time: VirtualTime,
 ) -> None:
     one, made = Reader(), stream()
@@ -397,7 +395,7 @@ async def test_events_are_heard_until_the_answer_and_half_a_second_after(
 
 @pytest.mark.parametrize("stateless", [True, False])
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_stream_without_an_id_cannot_be_taken_up_again(stateless: bool, cut: bool) -> None:
+async def test_a_stream_without_event_ids_cannot_be_resumed(stateless: bool, cut: bool) -> None:
     one = Reader(stateless=stateless)
     with pytest.raises(NoAnswer) as lost:
         await one.take(streamed(A if stateless else ({"n": 1}, {}), cut=cut))
@@ -406,7 +404,7 @@ async def test_a_stream_without_an_id_cannot_be_taken_up_again(stateless: bool, 
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_a_stream_is_taken_up_behind_its_last_event(virtual_time: VirtualTime) -> None:
+async def test_a_stream_is_resumed_after_its_last_event(virtual_time: VirtualTime) -> None:
     one = Reader(streamed(B), streamed(), streamed(ANSWER))
     await one.take(streamed(A, cut=True))
     assert [asked.headers["last"] for asked in one.door.asked] == ["a", "b", "b"]
@@ -421,7 +419,7 @@ async def test_a_stream_is_taken_up_behind_its_last_event(virtual_time: VirtualT
     [lambda: reply(503), lambda: ConnectFailed("no"), streamed, lambda: streamed(cut=True)],
     ids=["503", "unreachable", "empty", "cut"],
 )
-async def test_a_stream_is_not_taken_up_for_ever(virtual_time: VirtualTime, problem: Any) -> None:
+async def test_a_stream_is_not_resumed_forever(virtual_time: VirtualTime, problem: Any) -> None:
     one = Reader(*(problem() for _ in range(6)))
     begun = virtual_time.now
     with pytest.raises(NoAnswer):
@@ -432,7 +430,7 @@ async def test_a_stream_is_not_taken_up_for_ever(virtual_time: VirtualTime, prob
 
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_stream_that_says_something_is_taken_up_with_new_courage(
+async def test_events_reset_the_failure_count_of_a_resumed_stream(
     virtual_time: VirtualTime, cut: bool
 ) -> None:
     problems = [reply(503) for _ in range(5)]
@@ -446,7 +444,7 @@ async def test_a_stream_that_says_something_is_taken_up_with_new_courage(
 
 
 @pytest.mark.usefixtures("no_jitter")
-async def test_a_server_that_names_a_time_may_be_asked_for_ever(
+async def test_a_stream_with_a_retry_field_may_be_resumed_without_limit(
     virtual_time: VirtualTime,
 ) -> None:
     named = ({"n": 1}, {"id": "a", "retry": "2000"})
@@ -458,7 +456,7 @@ async def test_a_server_that_names_a_time_may_be_asked_for_ever(
 
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize("status", [500, 503, 599])
-async def test_a_server_that_fails_is_not_asked_for_ever(
+async def test_a_failing_server_is_not_retried_forever(
     virtual_time: VirtualTime, status: int
 ) -> None:
     named = ({"n": 1}, {"id": "a", "retry": "100"})
@@ -470,9 +468,7 @@ async def test_a_server_that_fails_is_not_asked_for_ever(
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 200, 499])
-async def test_a_refusal_to_take_a_stream_up_is_final(
-    virtual_time: VirtualTime, status: int
-) -> None:
+async def test_a_refused_resumption_is_final(virtual_time: VirtualTime, status: int) -> None:
     one = Reader(reply(status, {"no": 1}))
     with pytest.raises(NoAnswer) as lost:
         await one.take(streamed(A))
@@ -480,7 +476,7 @@ async def test_a_refusal_to_take_a_stream_up_is_final(
     assert isinstance(lost.value.__cause__, HttpError)
 
 
-async def test_an_answer_on_another_stream_ends_the_wait(virtual_time: VirtualTime) -> None:
+async def test_a_response_on_another_stream_ends_the_wait(virtual_time: VirtualTime) -> None:
     one = Reader()
     taking = asyncio.create_task(one.take(streamed(A)))
     await asyncio.sleep(0.1)

@@ -26,7 +26,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.covers("HTT-06")
-async def test_a_notification_is_accepted_with_any_success() -> None:
+async def test_any_2xx_status_accepts_a_notification() -> None:
     async def rest(call: Call) -> None:
         if call.message["params"]["n"] == 3:
             await call.answer(400, "no")
@@ -51,7 +51,7 @@ async def test_a_notification_is_accepted_with_any_success() -> None:
 
 
 @pytest.mark.covers("HTT-11")
-async def test_a_refusal_is_the_http_error() -> None:
+async def test_an_error_status_is_an_http_error() -> None:
     async def rest(call: Call) -> None:
         headers = {"WWW_Authenticate": 'Bearer realm="x"', "Mcp_Auth_Server": "https://a.example"}
         await call.answer(401, "who are you?", **headers)
@@ -73,7 +73,7 @@ async def test_a_refusal_is_the_http_error() -> None:
 @pytest.mark.covers("HTT-11", "DEC-08")
 @pytest.mark.parametrize("request_id", ["own", None, "absent", "server-error"])
 @pytest.mark.parametrize("status", [200, 400, 404, 500])
-async def test_an_error_envelope_counts_with_any_status(status: int, request_id: Any) -> None:
+async def test_a_json_rpc_error_is_read_with_any_status(status: int, request_id: Any) -> None:
     async def rest(call: Call) -> None:
         error = {"code": -32601, "message": "no such method"}
         given = call.message["id"] if request_id == "own" else request_id
@@ -83,7 +83,7 @@ async def test_an_error_envelope_counts_with_any_status(status: int, request_id:
         await call.json(envelope, status)
 
     if status == 200 and request_id == "server-error":
-        return  # an answer to something else
+        return  # a response to another request
     async with (
         raw_server(handshake_server(rest, session=None)) as server,
         connected(server.url) as (peer, _),
@@ -94,7 +94,7 @@ async def test_an_error_envelope_counts_with_any_status(status: int, request_id:
 
 
 @pytest.mark.covers("HTT-20")
-async def test_retry_after_can_be_read() -> None:
+async def test_retry_after_is_parsed() -> None:
     async def rest(call: Call) -> None:
         await call.answer(429, "slowly", Retry_After="7")
 
@@ -110,7 +110,7 @@ async def test_retry_after_can_be_read() -> None:
 # Without a network
 
 
-async def test_a_notification_may_be_answered_with_a_stream() -> None:
+async def test_the_response_to_a_notification_may_be_a_stream() -> None:
     made = stream()
     made.event({"jsonrpc": "2.0", "method": "notifications/y"})
     made.end()
@@ -135,7 +135,7 @@ async def test_a_notification_may_be_answered_with_a_stream() -> None:
         ([401], None, 1, "HTTP 401"),
     ],
 )
-async def test_a_notification_is_repeated_once_with_other_credentials(
+async def test_a_notification_is_repeated_once_with_new_credentials(
     statuses: list[int], hook: dict[str, str] | None, asked: int, problem: str | None
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:
@@ -152,7 +152,9 @@ async def test_a_notification_is_repeated_once_with_other_credentials(
         assert new == [None, "1"][:asked]
 
 
-async def test_a_notification_that_is_not_accepted_in_time(virtual_time: VirtualTime) -> None:
+async def test_a_notification_not_accepted_in_time_raises_a_timeout(
+    virtual_time: VirtualTime,
+) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         await asyncio.sleep(40)
         return reply(202)
@@ -183,7 +185,7 @@ ERROR = {"jsonrpc": "2.0", "id": None, "error": {"code": -7, "message": "no"}}
     ],
     ids=["400", "403", "403 authenticate", "401", "no envelope", "500", "404"],
 )
-async def test_which_refusals_are_errors_of_http(
+async def test_refusals_without_a_json_rpc_error_are_http_errors(
     status: int, body: Any, headers: dict[str, str], http: bool
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:
@@ -205,7 +207,7 @@ async def test_which_refusals_are_errors_of_http(
     [([401, 200], "401", Success), ([403, 200], "403", Success), ([403, 401], "403", RequestLost)],
     ids=["401", "403", "twice"],
 )
-async def test_a_request_is_repeated_once_with_other_credentials(
+async def test_a_request_is_repeated_once_with_new_credentials(
     statuses: list[int], new: str, outcome: type
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:

@@ -55,7 +55,7 @@ async def test_requests_are_posts_with_the_headers_of_the_session() -> None:
 
 
 @pytest.mark.covers("PRO-05")
-async def test_without_a_session_of_the_server_there_is_none() -> None:
+async def test_a_configured_session_id_is_not_sent() -> None:
     async with (
         raw_server(handshake_server(echo, session=None)) as server,
         connected(server.url, headers={"Mcp-Session-Id": "mine"}) as (peer, _),
@@ -105,7 +105,7 @@ async def test_one_request_may_have_headers_of_its_own() -> None:
 
 @pytest.mark.covers("HTT-19")
 @pytest.mark.parametrize("fresh", [{"authorization": "Bearer new"}, None, {"Authorization": "x"}])
-async def test_new_credentials_are_tried_once(fresh: dict[str, str] | None) -> None:
+async def test_new_credentials_are_used_for_one_retry(fresh: dict[str, str] | None) -> None:
     async def rest(call: Call) -> None:
         if call.headers.get("authorization") == "Bearer new":
             await call.result({})
@@ -139,7 +139,7 @@ async def test_new_credentials_are_tried_once(fresh: dict[str, str] | None) -> N
 
 
 @pytest.mark.covers("HTT-19")
-async def test_notifications_and_listening_are_repeated_with_new_credentials_too() -> None:
+async def test_notifications_and_listening_streams_are_repeated_with_new_credentials() -> None:
     async def rest(call: Call) -> None:
         if call.headers.get("authorization") != "Bearer new":
             await call.answer(401)
@@ -190,10 +190,10 @@ async def test_many_refused_requests_share_new_credentials() -> None:
     ):
         channel.on_auth_error = renew
         await asyncio.gather(*(peer.request("tools/list") for _ in range(20)))
-        assert len(asked) <= 10  # those that were under way; the others waited for a slot
+        assert len(asked) <= 10  # the requests in progress; the others waited for a slot
 
 
-async def test_a_hook_that_fails_does_not_hide_the_refusal() -> None:
+async def test_a_failing_hook_does_not_hide_the_refusal() -> None:
     async def rest(call: Call) -> None:
         await call.answer(403, "no")
 

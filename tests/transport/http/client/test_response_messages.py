@@ -1,4 +1,4 @@
-"""Small questions about replies and what they carry."""
+"""Messages and session ids in HTTP responses."""
 
 import asyncio
 from typing import Any
@@ -29,7 +29,9 @@ from fairlead.wire import Notification, Request, encode, failure
         (Raw(b"[]"), None),
     ],
 )
-def test_the_request_that_was_cancelled(params: Any, expected: int | str | None) -> None:
+def test_the_cancelled_id_is_read_from_the_notification(
+    params: Any, expected: int | str | None
+) -> None:
     assert cancelled_id_of(Notification("notifications/cancelled", params)) == expected
 
 
@@ -52,7 +54,9 @@ def test_a_cancellation_names_its_request(request_id: int | str) -> None:
         ("ü".encode(), None),
     ],
 )
-async def test_a_session_has_a_proper_id(value: bytes | None, expected: str | None) -> None:
+async def test_a_session_id_must_be_visible_ascii(
+    value: bytes | None, expected: str | None
+) -> None:
     line: Any = None
     reply = HttpResponse(line, asyncio.get_running_loop(), "http://h/")
     reply.begin(200, b"OK", {} if value is None else {b"mcp-session-id": value})
@@ -74,14 +78,14 @@ NOT_FOUND = failure(1, -32601, "no")
         (b"", False),
     ],
 )
-def test_the_error_that_came_with_a_refusal(body: bytes, found: bool) -> None:
+def test_a_json_rpc_error_is_found_in_a_body(body: bytes, found: bool) -> None:
     failed = failure_in(body)
     assert (failed is not None) is found
     if failed is not None:
         assert (failed.code, failed.message) == (-32601, "no")
 
 
-def test_a_refusal_of_the_method() -> None:
+def test_method_not_found_is_recognised() -> None:
     request = Request(1, "x")
     assert is_method_not_found(NOT_FOUND, request)
     assert not is_method_not_found(None, request)

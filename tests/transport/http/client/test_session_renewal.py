@@ -1,4 +1,4 @@
-"""A server over HTTP that forgot our session: what was asked for holds, and what was missed too."""
+"""Renewal of a session that the server no longer knows, with its subscriptions and log level."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def make() -> MCPServer:
 
 
 class Place:
-    """A server that can be started anew at its port, knowing nothing of its sessions."""
+    """A server that can be restarted at its port, without its sessions."""
 
     def __init__(self) -> None:
         with socket.socket() as probe:
@@ -116,16 +116,16 @@ async def test_subscriptions_and_log_level_survive_a_new_session() -> None:
         assert "too little" not in str(logged)
 
 
-async def test_who_follows_changes_looks_again_after_a_new_session() -> None:
+async def test_a_new_session_is_reported_as_a_change_of_watched_resources() -> None:
     async with scene() as (place, client), client.changes(uris=[NOTE]) as changes:
-        await place.start()  # nobody could tell what changed meanwhile
+        await place.start()  # changes in the meantime are unknown
         await client.call_tool("speak")
         change = await anext(aiter(changes))
         assert change.uri == NOTE
 
 
 @pytest.mark.covers("HTT-08")
-async def test_a_forgotten_session_is_renewed_once_for_all() -> None:
+async def test_an_unknown_session_is_renewed_once_for_all_requests() -> None:
     sessions: list[str] = []
 
     async def handle(call: Call) -> None:
@@ -181,13 +181,13 @@ async def test_a_second_404_is_final() -> None:
         raw_server(handshake_server(rest)) as server,
         connected(server.url) as (peer, _),
     ):
-        # The same id again would look like a session that somebody else has renewed.
+        # The same id again would look like a session that another request has renewed.
         with pytest.raises(HttpError, match="HTTP 404: who\\?"):
             await peer.request("tools/list")
         assert len(server.of("tools/list")) == 2
 
 
-async def test_a_404_that_speaks_of_the_method_is_an_answer() -> None:
+async def test_a_404_for_an_unknown_method_is_an_error_response() -> None:
     async def rest(call: Call) -> None:
         error = {"code": -32601, "message": "no such method"}
         await call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, 404)
@@ -201,7 +201,7 @@ async def test_a_404_that_speaks_of_the_method_is_an_answer() -> None:
         assert len(server.of("initialize")) == 1
 
 
-async def test_a_server_that_gives_no_new_session_is_reported() -> None:
+async def test_a_failed_renewal_is_reported() -> None:
     refuse = False
 
     async def rest(call: Call) -> None:
@@ -223,8 +223,8 @@ async def test_a_server_that_gives_no_new_session_is_reported() -> None:
 
 @pytest.mark.covers("HTT-08", "HTT-13")
 @pytest.mark.parametrize("who", ["request", "listener"])
-async def test_a_renewed_session_is_listened_to(who: str) -> None:
-    """Whoever notices first that the session is gone: the new one is heard."""
+async def test_the_listening_stream_opens_in_the_renewed_session(who: str) -> None:
+    """Listen in the new session, whichever request noticed the loss of the old one first."""
     sessions: list[str] = []
     forget = asyncio.Event()
 
@@ -273,12 +273,12 @@ HELLO = Raw(b'{"protocolVersion":"2025-11-25","capabilities":{}}')
 
 
 class Forgetful:
-    """A server that forgets its sessions when it is told to."""
+    """A server that drops its sessions when the test says so."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
-        self.introduce: list[Any] = []  # replies to `initialize`, before the usual ones
-        self.restore: Any = None  # the reply to what is restored
+        self.introduce: list[Any] = []  # responses to `initialize` before the usual ones
+        self.restore: Any = None  # the response to restored requests
 
     async def __call__(self, asked: Asked) -> HttpResponse:
         if asked.rpc == "initialize":
@@ -321,7 +321,7 @@ async def in_session(server: Forgetful) -> AsyncIterator[ScriptedChannel]:
         yield one
 
 
-async def test_a_new_session_is_introduced_like_the_old_one() -> None:
+async def test_the_handshake_is_repeated_in_the_new_session() -> None:
     server = Forgetful()
     async with in_session(server) as one:
         renewed: list[int] = []
@@ -348,7 +348,7 @@ async def test_a_new_session_is_introduced_like_the_old_one() -> None:
 
 
 @pytest.mark.parametrize("how", ["stream", "no stream"])
-async def test_what_comes_besides_the_answers_is_delivered(how: str) -> None:
+async def test_other_messages_during_the_renewal_are_delivered(how: str) -> None:
     made = stream()
 
     async def introduce(asked: Asked) -> HttpResponse:
@@ -396,7 +396,9 @@ async def test_what_comes_besides_the_answers_is_delivered(how: str) -> None:
     ],
     ids=["refused", "refused with an id", "error", "noise", "no answer"],
 )
-async def test_a_session_that_came_to_nothing_is_ended(introduced: Any, ended: list[str]) -> None:
+async def test_a_session_whose_handshake_failed_is_terminated(
+    introduced: Any, ended: list[str]
+) -> None:
     server = Forgetful()
     async with in_session(server) as one:
         server.introduce = [introduced()]
@@ -412,7 +414,7 @@ async def test_a_session_that_came_to_nothing_is_ended(introduced: Any, ended: l
         assert deleted == ended
 
 
-async def test_a_new_session_has_half_a_minute(virtual_time: VirtualTime) -> None:
+async def test_a_renewal_times_out_after_30_seconds(virtual_time: VirtualTime) -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.sleep(1000)
         return reply(500)
@@ -435,7 +437,7 @@ async def test_a_new_session_has_half_a_minute(virtual_time: VirtualTime) -> Non
     [lambda asked: reply(500), lambda asked: reply(200, b"no json")],
     ids=["refused", "noise"],
 )
-async def test_what_cannot_be_restored_fails_the_renewal(restore: Any) -> None:
+async def test_the_renewal_fails_if_state_cannot_be_restored(restore: Any) -> None:
     server = Forgetful()
     async with in_session(server) as one:
         one.channel.send(Request(1, "logging/setLevel", Raw(b'{"level":"info"}')))
@@ -447,7 +449,7 @@ async def test_what_cannot_be_restored_fails_the_renewal(restore: Any) -> None:
         assert (lost.request_id, lost.error.status) == (2, 404)
 
 
-async def test_closing_while_a_session_is_renewed_loses_the_request() -> None:
+async def test_closing_during_a_renewal_loses_the_request() -> None:
     async def never(asked: Asked) -> HttpResponse:
         await asyncio.Event().wait()
         return reply(500)
@@ -464,7 +466,7 @@ async def test_closing_while_a_session_is_renewed_loses_the_request() -> None:
         assert one.door.closed
 
 
-async def test_a_hook_that_fails_does_no_harm() -> None:
+async def test_a_failing_on_renewed_does_not_affect_the_request() -> None:
     def boom() -> None:
         raise ValueError("boom")
 
@@ -476,7 +478,7 @@ async def test_a_hook_that_fails_does_no_harm() -> None:
         assert (await one.got()).id == 2
 
 
-async def test_a_session_that_was_renewed_meanwhile_is_used() -> None:
+async def test_a_session_renewed_in_the_meantime_is_used() -> None:
     server, both, late = Forgetful(), asyncio.Event(), asyncio.Event()
 
     async def answer(asked: Asked) -> HttpResponse:
@@ -501,7 +503,7 @@ async def test_a_session_that_was_renewed_meanwhile_is_used() -> None:
         assert len(one.door.of("tools/list")) == 4
 
 
-async def test_an_event_that_is_too_long_is_reported_and_passed_over() -> None:
+async def test_an_event_that_is_too_long_is_reported_and_skipped() -> None:
     made = stream()
 
     async def introduce(asked: Asked) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""What is said again in a new session."""
+"""State that is restored in a new session."""
 
 from msgspec import UNSET, Raw
 
@@ -16,18 +16,18 @@ def rest(state: RestorableState) -> list[tuple[str, object]]:
     return [(one.method, one.params) for one in state.rest()]
 
 
-def test_without_an_introduction_nothing_can_be_said() -> None:
+def test_nothing_is_restored_without_an_initialize() -> None:
     assert RestorableState().introduction() is None
     assert list(RestorableState().rest()) == []
 
 
-def test_requests_are_made_again_under_ids_of_their_own() -> None:
+def test_restored_requests_have_new_ids() -> None:
     state = RestorableState(HELLO)
     assert state.introduction() == Request("renewal-1", "initialize", HELLO.params)
     assert state.introduction() == Request("renewal-2", "initialize", HELLO.params)
 
 
-def test_the_level_and_subscriptions_are_restored_as_they_are_now() -> None:
+def test_the_current_log_level_and_subscriptions_are_restored() -> None:
     state = RestorableState(HELLO)
     assert rest(state) == []
     state.initialized = True

@@ -1,4 +1,4 @@
-"""A client that leaves while a session is being opened: what the server has given is given back."""
+"""Termination of sessions whose client closes or is cancelled while they are being opened."""
 
 import asyncio
 import contextlib
@@ -30,16 +30,16 @@ RESULT = {
     "serverInfo": {"name": "raw", "version": "1"},
 }
 
-# Where the opening of a session stops until the client has begun to leave.
+# Where the opening of a session stops until the client has begun to close.
 PLACES = ["before the head", "before the answer", "in the middle of it", "before the rest"]
 
 
 class Counter:
-    """Knows its sessions, and opens the one of that number only as far as it is told."""
+    """A server that counts its sessions and stops while it opens the one with the given number."""
 
     def __init__(self, place: str, number: int) -> None:
-        self.there = asyncio.Event()  # as far as that
-        self.leaving = asyncio.Event()  # set it to have it go on
+        self.there = asyncio.Event()  # set at the stop
+        self.leaving = asyncio.Event()  # set to continue
         self.open: set[str] = set()
         self.given = 0
         self._place = place
@@ -82,7 +82,7 @@ class Counter:
 
 
 async def leave(counter: Counter, close: Callable[[], Awaitable[Any]]) -> None:
-    """Leave at the place where the server has stopped; it goes on when that is under way."""
+    """Close the client where the server has stopped, and let the server continue."""
     async with asyncio.timeout(LIMIT):
         await counter.there.wait()
         closing = asyncio.ensure_future(close())
@@ -93,7 +93,7 @@ async def leave(counter: Counter, close: Callable[[], Awaitable[Any]]) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_who_leaves_during_a_renewal_ends_the_new_session(place: str) -> None:
+async def test_closing_during_a_renewal_terminates_the_new_session(place: str) -> None:
     counter = Counter(place, 2)
     async with raw_server(counter) as server, connected(server.url) as (peer, channel):
         await peer.request("tools/list")
@@ -107,19 +107,20 @@ async def test_who_leaves_during_a_renewal_ends_the_new_session(place: str) -> N
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_who_leaves_while_connecting_ends_the_session(place: str) -> None:
+async def test_closing_while_connecting_terminates_the_session(place: str) -> None:
     counter = Counter(place, 1)
     async with raw_server(counter) as server, peer_over(HttpChannel(server.url)) as peer:
         opening = asyncio.ensure_future(shake_hands(peer))
         await leave(counter, peer.close)
-        with contextlib.suppress(ChannelClosed):  # the last place is behind it
+        # the handshake is already complete at the last place
+        with contextlib.suppress(ChannelClosed):
             await opening
         assert counter.given == 1
         assert counter.open == set()
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_client_that_is_cancelled_while_connecting_ends_the_session(place: str) -> None:
+async def test_cancelling_a_client_while_connecting_terminates_the_session(place: str) -> None:
     counter = Counter(place, 1)
     async with raw_server(counter) as server:
 
@@ -140,7 +141,7 @@ async def test_a_client_that_is_cancelled_while_connecting_ends_the_session(plac
         assert counter.open == set()
 
 
-async def test_a_client_that_is_cancelled_in_a_renewal_ends_the_new_session() -> None:
+async def test_cancelling_a_client_during_a_renewal_terminates_the_new_session() -> None:
     counter = Counter("before the head", 2)
     async with raw_server(counter) as server:
 
@@ -162,7 +163,7 @@ async def test_a_client_that_is_cancelled_in_a_renewal_ends_the_new_session() ->
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_a_server_that_never_answers_is_not_waited_for_long(number: int) -> None:
+async def test_closing_does_not_wait_long_for_a_server_that_never_responds(number: int) -> None:
     counter = Counter("before the head", number)
     async with raw_server(counter) as server, peer_over(HttpChannel(server.url)) as peer:
 
@@ -180,8 +181,8 @@ async def test_a_server_that_never_answers_is_not_waited_for_long(number: int) -
             await talking
 
 
-async def test_what_has_not_left_is_not_waited_for() -> None:
-    """TLS with somebody who says nothing: no request was sent, so no session has to be ended."""
+async def test_closing_does_not_wait_for_an_unsent_initialize() -> None:
+    """Nothing was sent during an unanswered TLS handshake, so no session must be ended."""
     greeted, left = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -212,7 +213,7 @@ def teardown(answer: Any) -> tuple[SessionTeardown, ScriptedDoor]:
 
 
 @pytest.mark.parametrize(("seconds", "ended"), [(1.9, ["s"]), (2.1, [])])
-async def test_an_introduction_is_heard_out_for_two_seconds(
+async def test_a_cancelled_initialize_is_awaited_for_two_seconds(
     virtual_time: VirtualTime, seconds: float, ended: list[str]
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:
@@ -232,7 +233,7 @@ async def test_an_introduction_is_heard_out_for_two_seconds(
     assert [asked.headers["mcp-session-id"] for asked in door.of("DELETE")] == ended
 
 
-async def test_an_introduction_that_has_not_left_is_not_heard_out(
+async def test_an_unsent_initialize_is_not_awaited(
     virtual_time: VirtualTime,
 ) -> None:
     async def answer(asked: Asked) -> HttpResponse:
@@ -251,7 +252,7 @@ async def test_an_introduction_that_has_not_left_is_not_heard_out(
 
 
 @pytest.mark.parametrize("given", [None, "s"])
-async def test_an_introduction_that_is_answered_names_a_session_or_not(given: str | None) -> None:
+async def test_only_an_assigned_session_is_terminated(given: str | None) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         return reply(200, **({"Mcp_Session_Id": given} if given else {}))
 
@@ -262,7 +263,7 @@ async def test_an_introduction_that_is_answered_names_a_session_or_not(given: st
     assert len(door.of("DELETE")) == (given is not None)
 
 
-async def test_the_end_of_a_session_has_two_seconds(virtual_time: VirtualTime) -> None:
+async def test_the_delete_times_out_after_two_seconds(virtual_time: VirtualTime) -> None:
     async def answer(asked: Asked) -> HttpResponse:
         await asyncio.sleep(100)
         return reply(200)
@@ -274,7 +275,7 @@ async def test_the_end_of_a_session_has_two_seconds(virtual_time: VirtualTime) -
     assert virtual_time.now - begun == pytest.approx(2.0)
 
 
-async def test_a_session_that_cannot_be_ended_is_no_problem() -> None:
+async def test_a_failed_delete_is_ignored() -> None:
     async def answer(asked: Asked) -> HttpResponse:
         raise ChannelClosed("gone")
 

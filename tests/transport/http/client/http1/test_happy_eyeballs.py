@@ -1,4 +1,4 @@
-"""Hosts with several addresses: the first that answers is taken."""
+"""Connections to hosts with several addresses."""
 
 import asyncio
 import errno
@@ -13,7 +13,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeNetwork:
-    """Addresses that answer after some seconds, or fail."""
+    """Addresses that accept after some seconds, or fail."""
 
     def __init__(self, clock: VirtualTime, **seconds: float | None) -> None:
         self.begun: list[tuple[str, float]] = []
@@ -61,7 +61,7 @@ async def test_a_silent_address_delays_the_next_by_a_quarter_second(network: Any
     assert hosts.given_up == ["a"]
 
 
-async def test_families_take_turns_and_a_late_answer_still_counts(network: Any) -> None:
+async def test_address_families_alternate_and_a_slow_address_can_win(network: Any) -> None:
     hosts = network(a=0.6, b=60.0, x=60.0)
     assert await hosts.race() == "a"
     assert hosts.begun == [("a", 0), ("x", 0.25), ("b", 0.5)]
@@ -69,19 +69,19 @@ async def test_families_take_turns_and_a_late_answer_still_counts(network: Any) 
     assert sorted(hosts.given_up) == ["b", "x"]
 
 
-async def test_an_address_that_refuses_is_followed_at_once(network: Any) -> None:
+async def test_a_refused_address_is_followed_by_the_next_without_delay(network: Any) -> None:
     hosts = network(a=None, x=0.1)
     assert await hosts.race() == "x"
     assert hosts.begun == [("a", 0), ("x", 0)]
 
 
-async def test_the_first_problem_is_told_if_no_address_answers(network: Any) -> None:
+async def test_the_first_error_is_raised_if_no_address_accepts(network: Any) -> None:
     hosts = network(a=None, x=None)
     with pytest.raises(OSError, match="a refuses"):
         await hosts.race()
 
 
-# Real sockets, and addresses that fail in one way
+# Real sockets, and addresses that fail in a given way
 
 
 class FailingSocket:
@@ -105,7 +105,7 @@ class FailingSocket:
 
 
 class SocketModule:
-    """The module `socket` as this module sees it, with sockets that fail."""
+    """The module `socket` for the tested module, with sockets that fail."""
 
     socket = FailingSocket
 
@@ -114,7 +114,7 @@ class SocketModule:
 
 
 class AsyncioModule:
-    """The module `asyncio` as this module sees it, with another loop."""
+    """The module `asyncio` for the tested module, with another loop."""
 
     def __init__(self, loop: Any) -> None:
         self.get_running_loop = lambda: loop
@@ -129,7 +129,7 @@ class AsyncioModule:
     ],
     ids=["no IPv6", "no ports", "refused"],
 )
-async def test_a_machine_without_ipv6_is_not_one_without_ports(
+async def test_missing_ipv6_is_not_reported_as_a_shortage_of_ports(
     monkeypatch: pytest.MonkeyPatch, family: int, number: int, told: int
 ) -> None:
     class Loop:
@@ -170,7 +170,7 @@ async def test_a_cancelled_connection_is_closed(monkeypatch: pytest.MonkeyPatch)
     assert [made.closed for made in FailingSocket.made] == [True, True]
 
 
-async def test_a_connection_notices_a_peer_that_is_gone_and_does_not_wait_to_send() -> None:
+async def test_sockets_use_keepalive_and_nodelay() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         made = await happy_eyeballs.connect_host("127.0.0.1", server.getsockname()[1])
         with made:
@@ -179,7 +179,7 @@ async def test_a_connection_notices_a_peer_that_is_gone_and_does_not_wait_to_sen
             assert not made.getblocking()
 
 
-async def test_a_host_without_an_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_names_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     class Loop:
         async def getaddrinfo(self, *args: Any, **more: Any) -> list[Any]:
             return []
@@ -189,7 +189,7 @@ async def test_a_host_without_an_address_is_named(monkeypatch: pytest.MonkeyPatc
         await happy_eyeballs.connect_host("a.example", 1)
 
 
-async def test_one_that_has_lost_by_a_hair_is_closed(
+async def test_a_connection_that_completes_after_the_winner_is_closed(
     network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed: list[str] = []
@@ -205,7 +205,7 @@ async def test_one_that_has_lost_by_a_hair_is_closed(
         try:
             return Made(await connect(address))
         except asyncio.CancelledError:
-            return Made(address[4])  # it was connected already
+            return Made(address[4])  # connected before the cancellation
 
     monkeypatch.setattr(happy_eyeballs, "_connect", made)
     assert await hosts.race() == "x"
@@ -214,7 +214,7 @@ async def test_one_that_has_lost_by_a_hair_is_closed(
     assert closed == ["a"]
 
 
-async def test_a_socket_in_the_file_system_does_not_block(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_non_blocking(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)

@@ -1,4 +1,4 @@
-"""Connections of our own, against servers that are cut, lie, trickle and talk too much."""
+"""HTTP/1.1 connections to servers that close early, violate the protocol, trickle or flood."""
 
 import asyncio
 import contextlib
@@ -72,11 +72,11 @@ BROKEN = {
 
 
 class Wire:
-    """A transport that goes nowhere."""
+    """A transport that records writes and sends nothing."""
 
     def __init__(self) -> None:
         self.written = b""
-        self.sizes: list[int] = []  # of the writes
+        self.sizes: list[int] = []  # sizes of the writes
         self.closing = False
         self.paused = False
         self.pauses = self.resumes = 0
@@ -101,7 +101,7 @@ class Wire:
 
 
 async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
-    """What comes of an answer that arrives like this before the connection ends."""
+    """Return the result of a response that arrives in these pieces before the connection ends."""
     line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
@@ -123,11 +123,11 @@ async def outcome(pieces: Sequence[bytes]) -> tuple[Any, ...]:
     return (reply.status, reply.reason, reply.content_type, reply.headers, body, usable)
 
 
-# Any way of cutting gives the same
+# Independence of the boundaries between pieces
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_an_answer_may_be_cut_anywhere(name: str) -> None:
+async def test_a_response_may_be_split_anywhere(name: str) -> None:
     raw = ANSWERS[name]
     whole = await outcome([raw] if raw else [])
     assert (whole[0] == "broken") == (name in BROKEN)
@@ -142,7 +142,7 @@ async def test_an_answer_may_be_cut_anywhere(name: str) -> None:
 
 
 @given(name=st.sampled_from(sorted(ANSWERS)), cuts=st.lists(st.integers(0, 300)))
-def test_however_it_is_cut_it_is_the_same_answer(name: str, cuts: list[int]) -> None:
+def test_a_response_is_the_same_however_it_is_split(name: str, cuts: list[int]) -> None:
     raw = ANSWERS[name]
     edges = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
     pieces = [raw[a:b] for a, b in pairwise(edges)]
@@ -150,14 +150,14 @@ def test_however_it_is_cut_it_is_the_same_answer(name: str, cuts: list[int]) -> 
 
 
 @pytest.mark.parametrize("name", sorted(REUSED))
-async def test_an_answer_that_ends_early_is_broken(name: str) -> None:
+async def test_a_truncated_response_is_an_error(name: str) -> None:
     raw = ANSWERS[name]
     for cut in range(len(raw)):
         assert await outcome([raw[:cut]] if cut else []) == ("broken", False), cut
 
 
 @given(st.binary(max_size=200))
-def test_noise_is_not_an_answer(noise: bytes) -> None:
+def test_arbitrary_bytes_are_not_a_response(noise: bytes) -> None:
     status = asyncio.run(outcome([noise] if noise else []))[0]
     assert status == "broken" or noise.startswith(b"HTTP/")
 
@@ -178,7 +178,7 @@ def test_noise_is_not_an_answer(noise: bytes) -> None:
     ],
     ids=["a header", "headers", "reason", "hints", "lines", "extension", "trailers"],
 )
-async def test_what_is_no_body_is_bounded(begin: bytes, more: bytes) -> None:
+async def test_bytes_outside_the_body_are_limited(begin: bytes, more: bytes) -> None:
     line, wire = Http1Connection("a.example", lambda _: None, lambda _: None), Wire()
     line.connection_made(wire)  # type: ignore[arg-type]
     asked = asyncio.ensure_future(line.ask("http://a.example/", b"GET", None))
@@ -193,12 +193,12 @@ async def test_what_is_no_body_is_bounded(begin: bytes, more: bytes) -> None:
         await (await asked).read()
 
 
-async def test_headers_that_come_at_once_are_bounded_too() -> None:
+async def test_headers_in_one_piece_are_limited() -> None:
     raw = b"HTTP/1.1 200 OK\r\n" + b"X: %b\r\n" % (b"y" * 1000) * 100 + b"\r\n"
     assert await outcome([raw]) == ("broken", False)
 
 
-async def test_a_server_that_says_much_has_to_wait_for_its_reader(loop_kind: str) -> None:
+async def test_reading_pauses_while_the_body_is_unread(loop_kind: str) -> None:
     piece, total = b"x" * (64 << 10), 64 << 20
     sent = 0
 
@@ -212,7 +212,7 @@ async def test_a_server_that_says_much_has_to_wait_for_its_reader(loop_kind: str
     async with opened(pour) as (door, server):
         reply = await door.open("GET", {})
         before = -1
-        while before != sent:  # until it stands still
+        while before != sent:  # until it stops growing
             before = sent
             await asyncio.sleep(0.1)
         assert sent < total / 2
@@ -247,7 +247,7 @@ async def test_a_body_over_the_limit_is_refused(framing: str) -> None:
             assert len(await (await door.open("GET", {})).read(300_000)) == 300_000
 
 
-# Packed bodies
+# Compressed bodies
 
 
 def deflated(data: bytes, kind: int) -> bytes:
@@ -257,7 +257,7 @@ def deflated(data: bytes, kind: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["gzip", "x-gzip", "GZIP", "deflate", "bare", "identity"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_packed_all_the_same_is_unpacked(kind: str, stream: bool) -> None:
+async def test_an_unrequested_compression_is_decompressed(kind: str, stream: bool) -> None:
     text = b"hello " * 100_000
     packed = {"deflate": deflated(text, 15), "bare": deflated(text, -15), "identity": text}
 
@@ -289,11 +289,11 @@ async def test_what_is_packed_all_the_same_is_unpacked(kind: str, stream: bool) 
         ("gzip", gzip.compress(b"") * 3),
         ("deflate", deflated(b"hello", 15)[:-1]),
     ],
-    # What gzip packs holds the time of day, and a test's name must not: the processes of a
-    # test run have to collect the same names.
+    # gzip data contains the time of day, which must not be part of a test's name: all processes of
+    # a test run have to collect the same names.
     ids=["unknown", "twice", "not packed", "cut off", "three in a row", "cut off deflate"],
 )
-async def test_what_cannot_be_unpacked_is_refused(encoding: str, body: bytes) -> None:
+async def test_an_invalid_compressed_body_is_an_error(encoding: str, body: bytes) -> None:
     async def answer(call: Call) -> None:
         await call.answer(500, body, Content_Encoding=encoding)
 
@@ -325,7 +325,7 @@ async def repeat(call: Call) -> None:
     await call.answer(200, call.body)
 
 
-async def test_sixty_four_at_once(loop_kind: str) -> None:
+async def test_64_concurrent_requests_use_at_most_64_connections(loop_kind: str) -> None:
     async def ask(door: HttpClient, n: int) -> bytes:
         return await (await door.open("POST", {}, b"%d" % n)).read()
 
@@ -337,7 +337,7 @@ async def test_sixty_four_at_once(loop_kind: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["Connection: close", "HTTP/1.0", "until close"])
-async def test_a_connection_that_ends_is_not_used_again(ending: str, loop_kind: str) -> None:
+async def test_a_closed_connection_is_not_reused(ending: str, loop_kind: str) -> None:
     async def answer(call: Call) -> None:
         match ending:
             case "Connection: close":
@@ -347,7 +347,7 @@ async def test_a_connection_that_ends_is_not_used_again(ending: str, loop_kind: 
             case _:
                 await call.raw(b"HTTP/1.1 200 OK\r\n\r\nhello")
         await asyncio.sleep(0.01)
-        raise ConnectionError  # the server ends it
+        raise ConnectionError  # the server closes it
 
     async with opened(answer) as (door, server):
         for n in range(3):
@@ -355,7 +355,7 @@ async def test_a_connection_that_ends_is_not_used_again(ending: str, loop_kind: 
             assert server.connections == n + 1
 
 
-async def test_one_that_was_closed_while_idle_is_noticed(loop_kind: str) -> None:
+async def test_a_connection_closed_while_idle_is_not_reused(loop_kind: str) -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"1")).read()
         server.calls[0].cut()
@@ -365,10 +365,10 @@ async def test_one_that_was_closed_while_idle_is_noticed(loop_kind: str) -> None
         assert [call.body for call in server.calls] == [b"1", b"2"]
 
 
-async def test_one_that_was_closed_while_the_loop_was_busy_is_noticed(loop_kind: str) -> None:
+async def test_a_connection_closed_while_the_loop_was_busy_is_not_reused(loop_kind: str) -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"1")).read()
-        # Closed by the other end at once, and seen by nobody: the loop does not turn.
+        # Closed by the peer, but not noticed yet, because the loop does not run.
         there = server.calls[0]._writer.get_extra_info("socket")
         with socket.socket(fileno=os.dup(there.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
@@ -377,7 +377,7 @@ async def test_one_that_was_closed_while_the_loop_was_busy_is_noticed(loop_kind:
         assert server.connections == 2
 
 
-async def test_an_end_right_behind_an_answer_is_noticed(loop_kind: str) -> None:
+async def test_a_connection_closed_right_after_a_response_is_not_reused(loop_kind: str) -> None:
     async def begin(call: Call) -> None:
         await (hello(call) if call.body else call.begin_events())
 
@@ -392,7 +392,7 @@ async def test_an_end_right_behind_an_answer_is_noticed(loop_kind: str) -> None:
         assert server.connections == 2
 
 
-async def test_bytes_that_nobody_asked_for_end_a_connection() -> None:
+async def test_unsolicited_bytes_close_a_connection() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"1")).read()
         await server.calls[0].raw(WHOLE.replace(b"hello", b"wrong"))
@@ -403,7 +403,7 @@ async def test_bytes_that_nobody_asked_for_end_a_connection() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_only_what_may_arrive_twice_is_sent_again(method: str, loop_kind: str) -> None:
+async def test_only_idempotent_requests_are_retried(method: str, loop_kind: str) -> None:
     async def second_is_cut(call: Call) -> None:
         if len(server.calls) == 2:
             call.cut()
@@ -423,7 +423,7 @@ async def test_only_what_may_arrive_twice_is_sent_again(method: str, loop_kind: 
             assert len(server.calls) == 3
 
 
-async def test_a_fresh_connection_that_is_cut_is_not_tried_again() -> None:
+async def test_a_request_on_a_new_connection_is_not_retried() -> None:
     async def cut(call: Call) -> None:
         call.cut()
         raise ConnectionError
@@ -434,7 +434,7 @@ async def test_a_fresh_connection_that_is_cut_is_not_tried_again() -> None:
         assert len(server.calls) == 1
 
 
-async def test_what_has_begun_to_be_answered_is_not_sent_again() -> None:
+async def test_a_request_whose_response_has_begun_is_not_retried() -> None:
     async def half(call: Call) -> None:
         if len(server.calls) == 2:
             await call.raw(b"HTTP/1.1 200")
@@ -450,7 +450,7 @@ async def test_what_has_begun_to_be_answered_is_not_sent_again() -> None:
         assert len(server.calls) == 2
 
 
-async def test_the_one_used_last_is_used_first() -> None:
+async def test_the_most_recently_used_connection_is_reused_first() -> None:
     async def answer(call: Call) -> None:
         await call.answer(200, str(call._writer.get_extra_info("peername")[1]))
 
@@ -477,7 +477,7 @@ async def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPat
         assert server.connections == 4
 
 
-async def test_one_that_is_too_old_is_not_used_even_if_nobody_tidied() -> None:
+async def test_an_expired_connection_is_not_reused_before_it_is_closed() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {}, b"x")).read()
         door._pool._kept[0].idle_since -= 5  # type: ignore[union-attr]
@@ -485,10 +485,10 @@ async def test_one_that_is_too_old_is_not_used_even_if_nobody_tidied() -> None:
         assert server.connections == 2
 
 
-# Streams, cancelling, closing
+# Streams, cancellation and closing
 
 
-async def test_a_trickle_is_read_as_it_comes(loop_kind: str) -> None:
+async def test_a_trickling_body_is_read_as_it_arrives(loop_kind: str) -> None:
     async def trickle(call: Call) -> None:
         raw = ANSWERS["trailers"]
         for i in range(len(raw)):
@@ -507,7 +507,7 @@ async def test_a_trickle_is_read_as_it_comes(loop_kind: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["head", "read", "chunk", "close"])
-async def test_a_connection_that_is_left_halfway_is_dropped(stage: str, loop_kind: str) -> None:
+async def test_a_connection_with_an_unread_response_is_closed(stage: str, loop_kind: str) -> None:
     gone = asyncio.Event()
 
     async def half(call: Call) -> None:
@@ -558,7 +558,7 @@ async def test_closing_a_reply_wakes_its_reader() -> None:
             await reply.chunk()
 
 
-async def test_closing_the_door_ends_what_is_under_way(loop_kind: str) -> None:
+async def test_closing_the_client_ends_requests_in_progress(loop_kind: str) -> None:
     async def silent(call: Call) -> None:
         await call.gone()
 
@@ -591,7 +591,7 @@ async def test_a_redirect_is_followed_on_our_own_connections() -> None:
 # Large requests
 
 
-async def test_a_large_request_arrives_whole(loop_kind: str) -> None:
+async def test_a_large_request_arrives_completely(loop_kind: str) -> None:
     body = bytes(range(256)) * (32 << 10)
     async with opened(repeat) as (door, server):
         for _ in range(2):
@@ -601,7 +601,10 @@ async def test_a_large_request_arrives_whole(loop_kind: str) -> None:
 
 @contextlib.asynccontextmanager
 async def deaf_server(answer: bytes) -> AsyncIterator[str]:
-    """Reads the head of a request, answers, and reads no more; without an answer it hangs up."""
+    """Return a server that reads the head of a request, sends a response, and reads no more.
+
+    Without a response it closes the connection.
+    """
     done = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -621,7 +624,7 @@ async def deaf_server(answer: bytes) -> AsyncIterator[str]:
         server.close()
 
 
-async def test_a_request_that_was_not_written_whole_was_not_delivered(loop_kind: str) -> None:
+async def test_a_partially_written_request_is_not_delivered(loop_kind: str) -> None:
     async with deaf_server(b"") as url:
         door = HttpClient(EndpointUrl.parse(url))
         with pytest.raises(ChannelClosed) as cut:
@@ -630,7 +633,7 @@ async def test_a_request_that_was_not_written_whole_was_not_delivered(loop_kind:
         await door.close()
 
 
-async def test_an_answer_to_the_beginning_of_a_request_is_enough(loop_kind: str) -> None:
+async def test_a_response_may_precede_the_end_of_the_request(loop_kind: str) -> None:
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nno!"
     async with deaf_server(refusal) as url:
         door = HttpClient(EndpointUrl.parse(url))
@@ -642,7 +645,7 @@ async def test_an_answer_to_the_beginning_of_a_request_is_enough(loop_kind: str)
         await door.close()
 
 
-async def test_cancelling_a_large_request_drops_it(loop_kind: str) -> None:
+async def test_cancelling_a_large_request_closes_the_connection(loop_kind: str) -> None:
     async with deaf_server(b"HTTP/1.1 100 Continue\r\n\r\n") as url:
         door = HttpClient(EndpointUrl.parse(url))
         task = asyncio.ensure_future(door.open("POST", {}, b"x" * (32 << 20)))
@@ -658,7 +661,7 @@ async def test_cancelling_a_large_request_drops_it(loop_kind: str) -> None:
 # Requests
 
 
-async def test_framing_is_ours_and_the_rest_is_theirs() -> None:
+async def test_the_client_sets_framing_headers_and_callers_the_others() -> None:
     async with opened(hello) as (door, server):
         await (await door.open("POST", {"X-A": "é"}, b"12")).read()
         theirs = {
@@ -692,7 +695,7 @@ async def test_framing_is_ours_and_the_rest_is_theirs() -> None:
 @pytest.mark.parametrize(
     "headers", [{"X": "1\n"}, {"X": "\r"}, {"X": "\0"}, {"X: 1\r\nY": "2"}, {"X Y": "2"}, {"": ""}]
 )
-async def test_what_would_be_read_as_something_else_is_not_sent(headers: dict[str, str]) -> None:
+async def test_invalid_header_names_and_values_are_not_sent(headers: dict[str, str]) -> None:
     async with opened(hello) as (door, server):
         for more in ({}, {"Host": "a.example"}):
             with pytest.raises(
@@ -705,17 +708,17 @@ async def test_what_would_be_read_as_something_else_is_not_sent(headers: dict[st
         assert server.connections == 0
 
 
-async def test_other_origins_are_not_asked() -> None:
+async def test_requests_for_other_origins_are_refused() -> None:
     async with opened(hello) as (door, server):
         with pytest.raises(ConnectFailed):
             await door.open("GET", {}, url="http://a.example/")
         assert server.connections == 0
 
 
-# Dialling
+# Connecting
 
 
-async def test_a_connection_that_does_not_come_about_in_time(
+async def test_connecting_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def never(host: str, port: int) -> socket.socket:
@@ -733,7 +736,7 @@ async def test_a_connection_that_does_not_come_about_in_time(
     assert not refused.value.delivered
 
 
-async def test_a_port_where_nobody_listens() -> None:
+async def test_a_closed_port_is_a_connect_failure() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         door = HttpClient(EndpointUrl.parse(f"http://127.0.0.1:{taken.getsockname()[1]}"))
@@ -743,7 +746,7 @@ async def test_a_port_where_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("first", ["hangs", "fails"])
-async def test_the_next_address_is_tried_as_well(
+async def test_the_next_address_is_tried_after_a_failure(
     first: str, monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
     real, tried = dialling._connect, []
@@ -775,7 +778,7 @@ async def test_the_next_address_is_tried_as_well(
         made.close()
 
 
-async def test_if_no_address_answers_the_first_problem_is_told(
+async def test_the_first_error_is_raised_if_no_address_accepts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def connect(address: Any) -> socket.socket:
@@ -786,11 +789,11 @@ async def test_if_no_address_answers_the_first_problem_is_told(
         await dialling._race(["one", "two"])  # type: ignore[list-item]
 
 
-# One connection without a network
+# A connection without a network
 
 
 class Line:
-    """A connection on a wire that goes nowhere, and what it reported to its owner."""
+    """A connection over a transport without a network, with the calls of its callbacks."""
 
     def __init__(self) -> None:
         self.idle: list[Http1Connection] = []
@@ -800,13 +803,13 @@ class Line:
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
 
     async def ask(self, body: bytes | None = None) -> "asyncio.Task[HttpResponse]":
-        """Ask, and let it write what it can."""
+        """Send a request and let the connection write what it can."""
         asking = asyncio.ensure_future(self.connection.ask("http://a.example/", b"HEAD|", body))
         await asyncio.sleep(0)
         return asking
 
     async def answered(self, raw: bytes, body: bytes | None = None) -> HttpResponse:
-        """Ask and answer."""
+        """Send a request and receive the response."""
         asking = await self.ask(body)
         self.connection.data_received(raw)
         async with asyncio.timeout(5):
@@ -846,7 +849,7 @@ async def test_a_large_request_waits_until_the_server_reads_on() -> None:
         line.connection.resume_writing()
         line.connection.pause_writing()
         await asyncio.sleep(0)
-    assert line.wire.sizes == [5]  # full again before it was its turn
+    assert line.wire.sizes == [5]  # full again before it could write
     line.connection.resume_writing()
     await asyncio.sleep(0)
     assert line.wire.sizes == [5, AT_ONCE, 1]
@@ -862,7 +865,7 @@ async def test_a_small_request_does_not_wait_for_the_server_to_read() -> None:
     assert line.wire.sizes == [5 + AT_ONCE]
 
 
-async def test_an_early_answer_ends_the_request_and_the_connection() -> None:
+async def test_an_early_response_ends_the_request_and_the_connection() -> None:
     line = Line()
     line.connection.pause_writing()
     reply = await line.answered(WHOLE, b"x" * (AT_ONCE + 1))
@@ -871,7 +874,7 @@ async def test_an_early_answer_ends_the_request_and_the_connection() -> None:
     assert (line.idle, line.wire.closing) == ([], True)
 
 
-async def test_the_next_request_finds_nothing_of_the_one_before() -> None:
+async def test_no_state_of_a_request_affects_the_next_one() -> None:
     line = Line()
     padding = b"X: " + b"y" * (MAX_HEAD - 2000) + b"\r\n"
     for _ in range(3):
@@ -886,7 +889,7 @@ async def test_the_next_request_finds_nothing_of_the_one_before() -> None:
     assert line.idle == [line.connection] * 3
 
 
-async def test_nothing_is_asked_on_a_connection_that_closes() -> None:
+async def test_no_request_is_sent_on_a_closing_connection() -> None:
     line = Line()
     line.wire.closing = True
     assert not line.connection.usable
@@ -907,7 +910,7 @@ async def test_nothing_is_asked_on_a_connection_that_closes() -> None:
     ],
     ids=["unsent", "unanswered", "reset", "half an answer", "half an answer, reset"],
 )
-async def test_a_lost_connection_says_whether_the_request_may_have_arrived(
+async def test_a_lost_connection_reports_whether_the_request_may_have_arrived(
     size: int, heard: bytes, exc: Exception | None, text: str, delivered: bool
 ) -> None:
     line = Line()
@@ -938,10 +941,10 @@ async def test_a_cancelled_request_closes_the_connection() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert (line.wire.closing, line.connection.usable) == (True, False)
-    line.connection.connection_lost(None)  # and nobody is told twice
+    line.connection.connection_lost(None)  # and the callback is not called twice
 
 
-async def test_a_request_that_is_cancelled_while_its_connection_is_lost_reports_nothing() -> None:
+async def test_cancelling_during_a_lost_connection_logs_nothing() -> None:
     problems: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: problems.append(about))
     line = Line()
@@ -974,7 +977,7 @@ async def test_bytes_without_a_request_close_the_connection() -> None:
     ],
     ids=["length", "204", "304", "chunked", "close", "1.0", "1.0 kept"],
 )
-async def test_which_answers_leave_the_connection_usable(
+async def test_some_responses_leave_the_connection_usable(
     head: bytes, body: bytes, kept: bool
 ) -> None:
     line = Line()
@@ -1008,14 +1011,14 @@ async def test_only_a_body_without_a_length_ends_with_the_connection(
         assert await reply.read() == b""
 
 
-async def test_the_end_of_an_idle_connection_is_no_answer() -> None:
+async def test_end_of_file_on_an_idle_connection_is_ignored() -> None:
     line = Line()
     assert line.connection.eof_received() is None
     assert (line.idle, line.wire.closing) == ([], False)
 
 
 @pytest.mark.parametrize(("extra", "refused"), [(0, False), (1, True)])
-async def test_headers_are_bounded_to_the_byte(extra: int, refused: bool) -> None:
+async def test_the_limit_of_headers_is_exact(extra: int, refused: bool) -> None:
     line = Line()
     names = len(b"Content-Length") + len(b"0") + len(b"X")
     value = b"y" * (MAX_HEAD - names + extra)
@@ -1031,7 +1034,7 @@ async def test_headers_are_bounded_to_the_byte(extra: int, refused: bool) -> Non
 
 
 @pytest.mark.parametrize(("extra", "refused"), [(0, False), (1, True)])
-async def test_bytes_before_the_head_are_bounded_to_the_byte(extra: int, refused: bool) -> None:
+async def test_the_limit_of_bytes_before_the_head_is_exact(extra: int, refused: bool) -> None:
     line = Line()
     asking = await line.ask()
     start = b"HTTP/1.1 200 OK\r\nX: "
@@ -1047,7 +1050,7 @@ async def test_bytes_before_the_head_are_bounded_to_the_byte(extra: int, refused
         asking.cancel()
 
 
-async def test_bytes_of_the_body_start_the_count_again() -> None:
+async def test_body_data_resets_the_count_of_other_bytes() -> None:
     line = Line()
     asking = await line.ask()
     line.connection.data_received(CHUNKED)
@@ -1059,14 +1062,14 @@ async def test_bytes_of_the_body_start_the_count_again() -> None:
     assert line.idle == [line.connection]
 
 
-async def test_reading_pauses_at_the_limit_and_goes_on_when_the_body_is_read() -> None:
+async def test_reading_pauses_at_the_limit_and_resumes_when_the_body_is_read() -> None:
     line = Line()
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (2 * MAX_UNREAD)
     reply = await line.answered(head)
     line.connection.data_received(b"x" * MAX_UNREAD)
     assert line.wire.pauses == 0
     line.connection.data_received(b"x")
-    line.connection.data_received(b"x")  # the transport had read that already
+    line.connection.data_received(b"x")  # already read by the transport
     assert (line.wire.pauses, line.wire.resumes) == (1, 0)
     assert len(await reply.chunk()) == MAX_UNREAD + 2
     assert (line.wire.pauses, line.wire.resumes) == (1, 1)
@@ -1077,7 +1080,7 @@ async def test_reading_pauses_at_the_limit_and_goes_on_when_the_body_is_read() -
     assert line.wire.closing
 
 
-async def test_a_connection_whose_answer_ends_while_it_is_paused_reads_on() -> None:
+async def test_reading_resumes_when_a_response_ends_while_paused() -> None:
     line = Line()
     size = MAX_UNREAD + 2
     reply = await line.answered(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
@@ -1097,7 +1100,7 @@ async def test_a_connection_whose_answer_ends_while_it_is_paused_reads_on() -> N
     ],
     ids=["no HTTP", "encoding", "upgrade"],
 )
-async def test_what_is_no_answer_fails_the_request(raw: bytes, why: str | None) -> None:
+async def test_an_invalid_response_fails_the_request(raw: bytes, why: str | None) -> None:
     line = Line()
     asking = await line.ask()
     line.connection.data_received(raw)
@@ -1108,16 +1111,16 @@ async def test_what_is_no_answer_fails_the_request(raw: bytes, why: str | None) 
     assert why is None or str(bad.value).endswith(why)
 
 
-async def test_a_second_answer_is_not_read_and_the_first_one_is() -> None:
+async def test_a_second_response_is_ignored_and_the_first_is_read() -> None:
     line = Line()
     reply = await line.answered(WHOLE + WHOLE.replace(b"hello", b"other"))
     assert (await reply.read(), reply.reason) == (b"hello", "OK")
     assert (line.idle, line.wire.closing) == ([], True)
 
 
-async def test_whether_a_connection_is_quiet() -> None:
+async def test_a_connection_is_quiet_without_unread_data() -> None:
     line = Line()
-    assert line.connection.quiet  # nothing is known of its socket
+    assert line.connection.quiet  # its socket is unknown
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -1125,7 +1128,7 @@ async def test_whether_a_connection_is_quiet() -> None:
         assert line.connection.quiet
         theirs.send(b"x")
         assert not line.connection.quiet
-        assert ours.recv(2) == b"x"  # and it was left there
+        assert ours.recv(2) == b"x"  # and it was left in the socket
         assert line.connection.quiet
         theirs.close()
         assert not line.connection.quiet

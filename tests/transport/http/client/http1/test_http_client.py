@@ -1,4 +1,4 @@
-"""Certificates and kept connections."""
+"""TLS verification, kept connections and redirects of the HTTP client."""
 
 import asyncio
 import logging
@@ -50,7 +50,8 @@ async def test_certificates_are_verified(
                 await door.open("GET", {})
             assert not failed.value.delivered
         else:
-            for _ in range(3):  # what TLS says between answers is no reason to open another
+            # TLS messages between responses are no reason to open another connection
+            for _ in range(3):
                 assert await (await door.open("POST", {}, b"x")).read() == b"hello"
             assert served.connections == 1
         warned = [r for r in caplog.records if r.levelno == logging.WARNING]
@@ -61,7 +62,7 @@ async def test_certificates_are_verified(
         await served.stop()
 
 
-def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_file_without_certificates(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     for path in (empty, tmp_path / "missing.pem"):
@@ -71,7 +72,7 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HTT-16")
-async def test_connections_are_used_again() -> None:
+async def test_connections_are_reused() -> None:
     async with raw_server(hello) as server:
         door = HttpClient(EndpointUrl.parse(server.url))
         for _ in range(5):
@@ -80,7 +81,7 @@ async def test_connections_are_used_again() -> None:
         await door.close()
 
 
-async def test_a_header_that_may_not_be_sent_is_not() -> None:
+async def test_an_invalid_header_is_not_sent() -> None:
     async with raw_server(hello) as server:
         door = HttpClient(EndpointUrl.parse(server.url))
         with pytest.raises(ConnectionError) as refused:
@@ -90,7 +91,7 @@ async def test_a_header_that_may_not_be_sent_is_not() -> None:
         await door.close()
 
 
-def test_httptools_is_loaded_by_the_first_request_only() -> None:
+def test_httptools_is_imported_by_the_first_request() -> None:
     program = (
         "import sys, asyncio\n"
         "from fairlead.transport.http.client.http_channel import HttpChannel\n"
@@ -104,7 +105,7 @@ def test_httptools_is_loaded_by_the_first_request_only() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
-async def test_the_rest_of_a_redirect_is_not_read() -> None:
+async def test_the_body_of_a_redirect_is_not_read() -> None:
     async def moved(call: Call) -> None:
         if call.path == "/mcp":
             head = b"HTTP/1.1 307 Moved\r\nLocation: /there\r\nContent-Length: 10\r\n\r\n"
@@ -122,11 +123,11 @@ async def test_the_rest_of_a_redirect_is_not_read() -> None:
         await door.close()
 
 
-# Redirects, without a network
+# Redirects without a network
 
 
 class Redirecting(HttpClient):
-    """A client whose requests are answered with redirects, by path."""
+    """A client whose requests are answered with redirects, chosen by path."""
 
     def __init__(self, **targets: tuple[int, str]) -> None:
         super().__init__(EndpointUrl.parse("http://a.example/start"))
@@ -162,7 +163,7 @@ class Redirecting(HttpClient):
         ("DELETE", 302, False),
     ],
 )
-async def test_which_redirects_are_followed(
+async def test_redirects_are_followed_only_if_the_method_is_kept(
     method: str, status: int, followed: bool | None
 ) -> None:
     door = Redirecting(start=(status, "/end"))
@@ -197,7 +198,7 @@ async def test_a_permanent_redirect_is_remembered(status: int, again: list[str])
     assert door.asked == again
 
 
-async def test_five_requests_are_made_for_one() -> None:
+async def test_at_most_five_requests_are_sent_because_of_redirects() -> None:
     chain = {"start": (307, "/1"), "1": (307, "/2"), "2": (307, "/3"), "3": (307, "/4")}
     door = Redirecting(**chain)
     assert (await door.open("GET", {})).status == 200
@@ -208,7 +209,7 @@ async def test_five_requests_are_made_for_one() -> None:
     assert (refused.value.status, len(door.asked)) == (310, 5)
 
 
-async def test_connecting_has_half_a_minute(
+async def test_connecting_times_out_after_30_seconds(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(host: str, port: int) -> Any:

@@ -1,4 +1,4 @@
-"""Connections that are kept for the next request, without a network."""
+"""Pool of persistent connections, without a network."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ URL = "http://h/mcp"
 
 
 class FakeTransport:
-    """Answers each request at once, and is lost when it is aborted."""
+    """A transport that answers each request immediately and is lost when aborted."""
 
     def __init__(self, line: Http1Connection, answers: bytes) -> None:
         self.line, self.answers = line, answers
@@ -42,7 +42,7 @@ class FakeTransport:
 
 
 class Pool(ConnectionPool):
-    """A pool whose connections lead to fake transports."""
+    """A pool whose connections use fake transports."""
 
     def __init__(self, url: str = URL, answers: bytes = OK) -> None:
         super().__init__(EndpointUrl(url), None, 30.0)
@@ -65,7 +65,7 @@ def _clock(virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pooling, "monotonic", virtual_time)
 
 
-async def test_a_connection_is_used_again_within_four_seconds(virtual_time: VirtualTime) -> None:
+async def test_a_connection_is_reused_within_four_seconds(virtual_time: VirtualTime) -> None:
     pool = Pool()
     for _ in range(3):
         assert await pool.get() == 200
@@ -78,7 +78,7 @@ async def test_a_connection_is_used_again_within_four_seconds(virtual_time: Virt
     await pool.close()
 
 
-async def test_each_kept_connection_has_its_own_four_seconds(virtual_time: VirtualTime) -> None:
+async def test_each_kept_connection_has_its_own_timeout(virtual_time: VirtualTime) -> None:
     pool = Pool()
     await asyncio.gather(pool.get(), pool.get())
     assert len(pool.made) == 2
@@ -91,7 +91,7 @@ async def test_each_kept_connection_has_its_own_four_seconds(virtual_time: Virtu
     await pool.close()
 
 
-async def test_one_that_is_too_old_is_not_used(virtual_time: VirtualTime) -> None:
+async def test_an_expired_connection_is_not_reused(virtual_time: VirtualTime) -> None:
     pool = Pool()
     await pool.get()
     virtual_time.now += 4.0  # and the loop had no time to close it
@@ -103,7 +103,7 @@ async def test_one_that_is_too_old_is_not_used(virtual_time: VirtualTime) -> Non
 @pytest.mark.parametrize(
     ("method", "sent_again"), [("GET", True), ("DELETE", True), ("POST", False)]
 )
-async def test_what_may_arrive_twice_is_sent_again(method: str, sent_again: bool) -> None:
+async def test_idempotent_requests_are_retried(method: str, sent_again: bool) -> None:
     pool = Pool()
     await pool.get()
     pool.made[0].answers = b""
@@ -119,7 +119,7 @@ async def test_what_may_arrive_twice_is_sent_again(method: str, sent_again: bool
     await pool.close()
 
 
-async def test_a_closed_pool_opens_nothing() -> None:
+async def test_a_closed_pool_opens_no_connection() -> None:
     pool = Pool()
     await pool.get()
     await pool.close()
@@ -143,14 +143,14 @@ async def test_a_closed_pool_opens_nothing() -> None:
         ("http://bücher.de/mcp", "xn--bcher-kva.de"),
     ],
 )
-async def test_the_host_of_a_request(url: str, host: str) -> None:
+async def test_the_host_header_omits_the_default_port(url: str, host: str) -> None:
     pool = Pool(url)
     await pool.get()
     assert f"\r\nHost: {host}\r\n".encode() in pool.made[0].written[0]
     await pool.close()
 
 
-async def test_a_request_as_it_is_written() -> None:
+async def test_the_bytes_of_a_request() -> None:
     pool = Pool("http://h/a b?q=ü")
     await pool.get("POST", b"{}")
     (written,) = pool.made[0].written
@@ -161,7 +161,7 @@ async def test_a_request_as_it_is_written() -> None:
     await pool.close()
 
 
-async def test_framing_is_ours_and_the_rest_theirs() -> None:
+async def test_the_pool_sets_framing_headers_and_callers_the_others() -> None:
     pool = Pool()
     headers = {"User-Agent": "mine", "Connection": "close", "Content-Length": "9", "X-A": "1"}
     await pool.ask("GET", URL, headers, None)
@@ -178,7 +178,7 @@ async def test_framing_is_ours_and_the_rest_theirs() -> None:
     [{"X": "a\r\nY: b"}, {"X": "a\n"}, {"X": "a\0"}, {"X Y": "a"}, {"": "a"}, {"X": "\ud800"}],
     ids=ascii,
 )
-async def test_a_header_that_may_not_be_sent_is_refused(headers: dict[str, str]) -> None:
+async def test_an_invalid_header_is_refused(headers: dict[str, str]) -> None:
     pool = Pool()
     for more in ({}, {"Host": "other"}):
         with pytest.raises(
@@ -190,7 +190,7 @@ async def test_a_header_that_may_not_be_sent_is_refused(headers: dict[str, str])
     await pool.close()
 
 
-async def test_other_origins_are_not_asked() -> None:
+async def test_requests_for_other_origins_are_refused() -> None:
     pool = Pool()
     with pytest.raises(ConnectFailed, match="^Cannot send a request for another origin to h$"):
         await pool.ask("GET", "http://other/mcp", {}, None)
@@ -199,7 +199,7 @@ async def test_other_origins_are_not_asked() -> None:
     await pool.close()
 
 
-# Where a connection leads
+# Destinations of connections
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ async def test_other_origins_are_not_asked() -> None:
         ("https://h/mcp", "http://p:3128", ("p", 3128)),
     ],
 )
-async def test_where_a_connection_leads(
+async def test_connections_go_to_the_server_or_its_proxy(
     monkeypatch: pytest.MonkeyPatch, url: str, proxy: str | None, place: tuple[str, int]
 ) -> None:
     dialled: list[tuple[str, int]] = []
@@ -225,7 +225,7 @@ async def test_where_a_connection_leads(
         raise OSError("not here")
 
     monkeypatch.setattr(pooling, "connect_host", dial)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is made at once
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no certificate, and is created quickly
     through = None if proxy is None else Proxy(proxy, lambda: tls)
     address = EndpointUrl(url)
     pool = ConnectionPool(address, tls if url.startswith("https") else None, 30.0, through)
@@ -237,7 +237,7 @@ async def test_where_a_connection_leads(
     await pool.close()
 
 
-async def test_a_socket_is_closed_if_nothing_can_be_spoken_on_it(
+async def test_a_socket_is_closed_if_the_connection_setup_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = socket.socketpair()
@@ -278,7 +278,7 @@ async def test_connecting_has_a_time_limit(
     await pool.close()
 
 
-async def test_a_pool_that_is_closed_while_it_connects_leaves_nothing() -> None:
+async def test_closing_the_pool_while_it_connects_leaves_no_connection() -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
     class Slow(Pool):
@@ -299,13 +299,13 @@ async def test_a_pool_that_is_closed_while_it_connects_leaves_nothing() -> None:
     assert (pool.made[0].closing, pool.made[0].written, pool.connected) == (True, [], False)
 
 
-async def test_an_answer_that_ends_after_the_pool_was_closed_keeps_nothing() -> None:
+async def test_a_response_that_ends_after_close_keeps_no_connection() -> None:
     pool = Pool(answers=b"")
     asking = asyncio.ensure_future(pool.get())
     for _ in range(3):
         await asyncio.sleep(0)
     (transport,) = pool.made
-    transport.closing = True  # it is told of the end a little later
+    transport.closing = True  # `connection_lost` follows later
     await pool.close()
     transport.closing = False
     transport.line.data_received(OK)
@@ -313,8 +313,8 @@ async def test_an_answer_that_ends_after_the_pool_was_closed_keeps_nothing() -> 
 
 
 @pytest.mark.parametrize("unquiet", [3, 11])
-async def test_a_kept_connection_on_which_something_waits_is_looked_at(unquiet: int) -> None:
-    """It is used if the loop has understood it in ten turns, and closed otherwise."""
+async def test_unread_data_on_a_kept_connection_is_processed_first(unquiet: int) -> None:
+    """Use the connection if the loop processes the data in ten iterations, else close it."""
     pool = Pool()
     await pool.get()
     line = pool.made[0].line
@@ -334,7 +334,7 @@ async def test_a_kept_connection_on_which_something_waits_is_looked_at(unquiet: 
     await pool.close()
 
 
-async def test_looking_at_a_connection_takes_no_time(virtual_time: VirtualTime) -> None:
+async def test_processing_unread_data_does_not_wait(virtual_time: VirtualTime) -> None:
     pool = Pool()
     await pool.get()
 
@@ -348,7 +348,7 @@ async def test_looking_at_a_connection_takes_no_time(virtual_time: VirtualTime) 
     await pool.close()
 
 
-async def test_a_proxy_that_wants_credentials_did_not_ask_the_server() -> None:
+async def test_a_407_means_that_the_request_was_not_delivered() -> None:
     answer = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 9\r\n\r\n"
     pool = Pool(answers=answer)
     reply = await pool.ask("GET", URL, {}, None)
@@ -366,7 +366,7 @@ async def test_a_proxy_that_wants_credentials_did_not_ask_the_server() -> None:
     await pool.close()
 
 
-async def test_a_request_that_has_begun_to_be_answered_is_not_sent_again() -> None:
+async def test_a_request_whose_response_has_begun_is_not_retried() -> None:
     pool = Pool()
     await pool.get()
     pool.made[0].answers = b""
@@ -380,7 +380,7 @@ async def test_a_request_that_has_begun_to_be_answered_is_not_sent_again() -> No
     await pool.close()
 
 
-async def test_only_what_is_printable_stays_in_a_path() -> None:
+async def test_unprintable_characters_in_a_path_are_quoted() -> None:
     url = "http://h/!~\x7f \u00fc%20"
     pool = Pool(url)
     await pool.get()
@@ -388,7 +388,7 @@ async def test_only_what_is_printable_stays_in_a_path() -> None:
     await pool.close()
 
 
-async def test_the_loop_has_a_turn_to_understand_what_waits() -> None:
+async def test_the_loop_gets_an_iteration_to_process_unread_data() -> None:
     pool = Pool()
     await pool.get()
     understood: list[bool] = []

@@ -25,7 +25,7 @@ async def hello(call: Call) -> None:
 
 
 class ForwardProxy:
-    """A proxy that forwards requests and opens tunnels, or answers CONNECT with given bytes."""
+    """A proxy that forwards requests and opens tunnels, or responds to CONNECT with given bytes."""
 
     def __init__(self, answer: bytes | None = ESTABLISHED) -> None:
         self.heads: list[str] = []
@@ -226,7 +226,7 @@ async def test_requests_with_tls_go_through_a_tunnel(
         monkeypatch.setenv("https_proxy", f"{scheme}://ada:secret@127.0.0.1:{proxy.port}")
         url = f"https://127.0.0.1:{server.port}/mcp"
         async with door_to(url, ca_file=str(certificate[0])) as door:
-            for body in (b"x", large, b"z"):  # messages of TLS between responses change nothing
+            for body in (b"x", large, b"z"):  # TLS messages between responses change nothing
                 assert await (await door.open("POST", {}, body)).read() == b"hello"
             assert door.reached
         authority = f"127.0.0.1:{server.port}"
@@ -287,7 +287,7 @@ async def test_a_refused_tunnel_is_explained(
         assert LOGIN not in caplog.text
 
 
-async def test_a_407_for_a_forwarded_request_is_the_proxy_s(
+async def test_a_407_for_a_forwarded_request_is_reported_as_the_proxy_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def refuse(call: Call) -> None:
@@ -302,9 +302,7 @@ async def test_a_407_for_a_forwarded_request_is_the_proxy_s(
         assert not failed.value.delivered
 
 
-async def test_a_tunnel_that_is_never_opened_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, loop_kind: str
-) -> None:
+async def test_opening_a_tunnel_times_out(monkeypatch: pytest.MonkeyPatch, loop_kind: str) -> None:
     async with forward_proxy(answer=None) as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
         async with door_to("https://a.example", connect_timeout=0.2) as door:
@@ -318,7 +316,7 @@ async def test_a_tunnel_that_is_never_opened_is_given_up(
 async def test_a_cancelled_request_closes_its_tunnel(
     answer: bytes | None, monkeypatch: pytest.MonkeyPatch, loop_kind: str
 ) -> None:
-    """While the proxy has not answered, and during the handshake with the server."""
+    """Cancel before the proxy responds, and during the TLS handshake with the server."""
     silent = asyncio.Event()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -343,7 +341,9 @@ async def test_a_cancelled_request_closes_its_tunnel(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_an_unreachable_proxy_is_named(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_names_an_unreachable_proxy(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(f"{scheme}_proxy", "http://ada:secret@127.0.0.1:9")
     async with door_to(f"{scheme}://a.example") as door:
         why = "Could not connect to a.example through the proxy 127.0.0.1:9: "
@@ -366,7 +366,7 @@ async def test_a_proxy_of_another_kind_is_refused(
 @pytest.mark.parametrize(
     ("status", "opens"), [(199, False), (200, True), (299, True), (300, False), (999, False)]
 )
-async def test_which_answers_open_a_tunnel(status: int, opens: bool) -> None:
+async def test_only_2xx_responses_open_a_tunnel(status: int, opens: bool) -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     proxy = Proxy("http://ada:secret@p.example", ssl.create_default_context)

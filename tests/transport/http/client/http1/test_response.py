@@ -1,4 +1,4 @@
-"""The body of a response, read as it arrives or as a whole."""
+"""The body of a response, read as it arrives or completely."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ MAX_UNREAD = 256 << 10
 
 
 class FakeLine:
-    """A connection that notes what it is told."""
+    """A connection that records calls."""
 
     def __init__(self) -> None:
         self.resumed = self.dropped = 0
@@ -36,7 +36,7 @@ def response(status: int = 200, **fields: str) -> tuple[HttpResponse, FakeLine]:
 @pytest.mark.parametrize(
     ("status", "ok"), [(199, False), (200, True), (299, True), (300, False), (404, False)]
 )
-async def test_a_status_is_good_or_not(status: int, ok: bool) -> None:
+async def test_ok_is_true_for_2xx_only(status: int, ok: bool) -> None:
     assert response(status)[0].ok is ok
 
 
@@ -50,7 +50,7 @@ async def test_headers_are_read_by_name() -> None:
     assert media_type(" A/B ;c") == "a/b"
 
 
-async def test_pieces_are_handed_over_as_they_come() -> None:
+async def test_pieces_are_returned_as_they_arrive() -> None:
     made, line = response()
     made.take(b"a")
     made.take(b"b")
@@ -65,14 +65,14 @@ async def test_pieces_are_handed_over_as_they_come() -> None:
     assert (await reading, await made.chunk(), line.dropped) == (b"", b"", 0)
 
 
-async def test_a_piece_that_is_the_last_asks_for_no_more() -> None:
+async def test_reading_is_not_resumed_after_the_last_piece() -> None:
     made, line = response()
     made.take(b"a")
     made.end()
     assert (await made.chunk(), line.resumed) == (b"a", 0)
 
 
-async def test_a_body_that_nobody_reads_is_full_at_256_kib() -> None:
+async def test_an_unread_body_is_full_above_256_kib() -> None:
     made, _ = response()
     made.take(bytes(MAX_UNREAD))
     assert not made.full
@@ -83,7 +83,7 @@ async def test_a_body_that_nobody_reads_is_full_at_256_kib() -> None:
     assert not made.full, "it is counted from nothing again"
 
 
-async def test_a_whole_body_is_read_at_its_end() -> None:
+async def test_read_returns_at_the_end_of_the_body() -> None:
     made, line = response()
     made.take(b"a")
     reading = asyncio.ensure_future(made.read())
@@ -115,7 +115,7 @@ async def test_a_body_has_a_limit(size: int, fits: bool, packed: bool) -> None:
 @pytest.mark.parametrize(
     ("encoding", "packed"), [("", False), (" Identity ", False), ("gzip", True)]
 )
-async def test_what_is_packed_is_unpacked(encoding: str, packed: bool) -> None:
+async def test_a_compressed_body_is_decompressed(encoding: str, packed: bool) -> None:
     made, _ = response(content_encoding=encoding)
     body = gzip.compress(b"hello")
     made.take(body)
@@ -123,7 +123,7 @@ async def test_what_is_packed_is_unpacked(encoding: str, packed: bool) -> None:
     assert await made.read() == (b"hello" if packed else body)
 
 
-async def test_a_broken_body_is_an_error_also_for_those_who_wait() -> None:
+async def test_a_broken_body_is_an_error_for_waiting_readers_too() -> None:
     gone = ChannelClosed("gone")
     made, _ = response()
     reading = asyncio.ensure_future(made.read())
@@ -140,7 +140,7 @@ async def test_a_broken_body_is_an_error_also_for_those_who_wait() -> None:
         await made.chunk()
 
 
-async def test_a_response_that_is_closed_drops_its_connection_once() -> None:
+async def test_closing_a_response_closes_its_connection_once() -> None:
     made, line = response()
     made.close()
     made.close()
@@ -153,7 +153,7 @@ async def test_a_response_that_is_closed_drops_its_connection_once() -> None:
     assert kept.dropped == 0
 
 
-async def test_a_reader_that_is_cancelled_drops_the_connection() -> None:
+async def test_cancelling_a_reader_closes_the_connection() -> None:
     made, line = response()
     reading = asyncio.ensure_future(made.chunk())
     await asyncio.sleep(0)
@@ -165,7 +165,7 @@ async def test_a_reader_that_is_cancelled_drops_the_connection() -> None:
 @pytest.mark.parametrize(
     ("body", "text"), [(b" no \n", "no"), (b"", "Reason"), (b" ", "Reason"), (b"\xff", "\ufffd")]
 )
-async def test_a_refusal_is_an_error_with_its_text(body: bytes, text: str) -> None:
+async def test_an_error_response_becomes_an_error_with_its_body(body: bytes, text: str) -> None:
     made, _ = response(404, x_a="1")
     made.take(body)
     made.end()
@@ -174,7 +174,7 @@ async def test_a_refusal_is_an_error_with_its_text(body: bytes, text: str) -> No
     assert (error.status, error.body, error.headers["x-a"], raw) == (404, text, "1", body)
 
 
-async def test_a_refusal_that_is_too_long_has_its_reason_only() -> None:
+async def test_an_error_with_a_long_body_has_only_the_reason() -> None:
     made, _ = response(500)
     made.take(bytes((1 << 20) + 1))
     error, raw = await made.refusal()

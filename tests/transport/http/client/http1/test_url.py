@@ -26,14 +26,14 @@ from fairlead.transport.http.client.http1.url import (
         ("unix:///run/a.sock#/there", EndpointUrl("http://localhost/there", "/run/a.sock")),
     ],
 )
-def test_urls(url: str, address: EndpointUrl) -> None:
+def test_urls_are_parsed(url: str, address: EndpointUrl) -> None:
     assert EndpointUrl.parse(url) == address
 
 
 @pytest.mark.parametrize(
     "url", ["", "a.example", "ftp://a.example", "http://", "http://[", "http://a:99999/", "unix:x"]
 )
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         EndpointUrl.parse(url)
 
@@ -50,7 +50,7 @@ def test_what_is_no_address(url: str) -> None:
         ("http://[", "http://[", False),
     ],
 )
-def test_origins(one: str, other: str, same: bool) -> None:
+def test_origins_are_compared_with_their_default_ports(one: str, other: str, same: bool) -> None:
     assert same_origin(one, other) is same
 
 
@@ -64,6 +64,8 @@ def test_origins(one: str, other: str, same: bool) -> None:
         ("a%40b", "%C3%BC", "a@b:ü".encode()),
     ],
 )
-def test_credentials(username: str | None, password: str | None, pair: bytes | None) -> None:
+def test_credentials_become_a_header(
+    username: str | None, password: str | None, pair: bytes | None
+) -> None:
     value = basic_authorization(username, password)
     assert value == (None if pair is None else f"Basic {base64.b64encode(pair).decode()}")
