@@ -13,7 +13,7 @@ __all__ = ["Constant", "constants", "constants_table"]
 
 _SOURCES = Path(__file__).resolve().parent.parent / "src" / "fairlead"
 _UNITS = ("seconds", "bytes")  # the first word of many comments
-# Codes of the protocol and of characters, and commands for people.
+# Error codes, character tables and user interfaces are not limits.
 _LEFT_OUT = ("wire/error_codes.py", "wire/json.py", "cli/", "demo/")
 
 

@@ -1,4 +1,4 @@
-"""The figures on the page of evidence: read from `evidence/`, where the commands write them."""
+"""Tables for docs/evidence.md, from the result files that the recording commands write."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def conformance_table() -> str:
 
 
 def interop_table() -> str:
-    """Return how the suites of other projects came out, by path and era."""
+    """Return the outcomes of the suites of other projects, by path and era."""
     facts = _read(FOLDER / "interop.json")
     if facts is None:
         return _MISSING
@@ -45,7 +45,7 @@ def interop_table() -> str:
 
 
 def public_servers_table() -> str:
-    """Return how published servers answer behind the proxy."""
+    """Return how the responses of published servers compare behind the proxy."""
     facts = _read(FOLDER / "public-servers.json")
     if facts is None:
         return _MISSING
@@ -60,7 +60,7 @@ def public_servers_table() -> str:
 
 
 def mutants_table() -> str:
-    """Return how many changed lines the tests notice."""
+    """Return how many mutants the tests detect."""
     facts = _read(FOLDER / "mutants.json")
     if facts is None:
         return _MISSING
@@ -70,7 +70,7 @@ def mutants_table() -> str:
 
 
 def chaos_table() -> str:
-    """Return the counts of the tests that break things on purpose."""
+    """Return the outcomes of the chaos tests."""
     facts = _read(FOLDER / "chaos.json")
     if facts is None:
         return _MISSING
@@ -79,7 +79,7 @@ def chaos_table() -> str:
 
 
 def attack_load_table() -> str:
-    """Return what ordinary clients notice of an attacking one."""
+    """Return the latencies of ordinary clients beside an attacking one."""
     facts = _read(FOLDER / "attack-load.json")
     if facts is None:
         return _MISSING
@@ -188,7 +188,7 @@ def reasons() -> str:
 
 
 def _run_facts(facts: Mapping[str, Any]) -> str:
-    """Return a paragraph that says when and where a run was made, and how noisy it was."""
+    """Return a paragraph with the time, machine and noise of a run."""
     machine = facts["machine"]
     node = f", Node {machine['node']}" if machine.get("node") else ""
     versions = ", ".join(f"{name} {version}" for name, version in facts["runtimes"].items())

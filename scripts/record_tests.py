@@ -1,4 +1,4 @@
-"""Run folders of tests and write how many passed: `record_tests.py FILE FOLDER...`."""
+"""Run directories of tests and write the counts: `record_tests.py FILE FOLDER...`."""
 
 import json
 import subprocess

@@ -80,7 +80,7 @@ class Setting(NamedTuple):
 
 
 def amount(value: float, unit: str) -> str:
-    """Return a number with its unit, as people write it."""
+    """Format a number with its unit."""
     if unit == "bytes":
         for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
             if value % size == 0 and value:
@@ -126,7 +126,7 @@ def http_options() -> Iterator[Setting]:
 
 
 def gateway_file_settings() -> Iterator[Setting]:
-    """Yield what the top of a gateway's file may say besides the settings of gateway and relay."""
+    """Yield the settings at the top of a gateway's file besides those of gateway and relay."""
     for one in fields_of(gateway_file.GatewayFile):
         name = _IN_FILE.get(one.name, one.name)
         if name in gateway_file._PLACE and one.default != _REQUIRED:
@@ -140,7 +140,7 @@ def actions_table() -> str:
     lines = ["| Action | Option | Type | Default |", "|---|---|---|---|"]
     for action, factory in sorted({**ACTIONS, **gateway_actions()}.items()):
         for one in arguments_of(factory, action):
-            if one.name not in build_actions._OURS:  # which no file can set
+            if one.name not in build_actions._OURS:  # a file cannot set these
                 lines.append(f"| `{action}` | `{one.name}` | {one.type} | {one.default} |")
     return "\n".join(lines) + "\n"
 
@@ -225,7 +225,7 @@ def _alternatives(node: ast.expr) -> Iterator[str]:
             yield ast.unparse(inner).replace("'", '"')
         case _:
             text = ast.unparse(node).replace("'", '"')
-            # Containers and callables of unions are named without what they contain.
+            # Containers and callables in unions are shown without their type arguments.
             yield text.partition("[")[0] if "|" in text or "Literal" in text else text
 
 
@@ -258,7 +258,7 @@ def _fields_table(place: str) -> str:
 
 
 def _arguments_table(place: str) -> str:
-    """Return the arguments of a constructor, followed by what its docstring says about them."""
+    """Return the arguments of a constructor, followed by the text of its docstring."""
     cls = _load(place)
     table = _table(one for one in arguments_of(cls) if one.name not in build_actions._OURS)
     about = inspect.cleandoc(cls.__init__.__doc__ or "").partition("Raises:")[0].strip()

@@ -1,8 +1,7 @@
-"""The map from source lines to the tests that execute them, kept in one SQLite file.
+"""Map from source lines to the tests that execute them, stored in an SQLite file.
 
-Every test file is recorded once and again when its text changes. Sources may change in between: the
-text of a module at the time of a recording is kept, and line numbers are translated to the present
-text.
+Each test file is recorded once, and again when its text changes. Sources may change in between: the
+recorded text of a module is stored, and line numbers are translated to the current text.
 """
 
 import difflib
@@ -68,7 +67,7 @@ class CoverageMap:
         self._store.executescript(_SCHEMA)
 
     def stale(self, only: Sequence[str] = ()) -> list[str]:
-        """Return the test files that were not recorded as they are now."""
+        """Return the test files whose current text was not recorded."""
         known = dict(self._store.execute("select path, digest from file"))
         found = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
         return [
@@ -80,7 +79,7 @@ class CoverageMap:
         ]
 
     def record(self, files: Sequence[str], workspaces: Sequence[Workspace]) -> None:
-        """Run test files and store what they execute."""
+        """Run test files and store the lines that they execute."""
         chunks = [files[at : at + _CHUNK] for at in range(0, len(files), _CHUNK)]
         idle: SimpleQueue[Workspace] = SimpleQueue()
         for workspace in workspaces:
@@ -171,7 +170,7 @@ class CoverageMap:
         return found
 
     def _then(self, text: int, module: str, lines: set[int]) -> set[int]:
-        """Translate line numbers of the present text to those of a recorded one."""
+        """Translate line numbers of the current text to those of a recorded one."""
         query = "select text from text where id = ?"
         then = bytes(self._store.execute(query, [text]).fetchone()[0])
         now = (ROOT / "src" / "fairlead" / module).read_bytes()
@@ -219,7 +218,8 @@ def _record(workspace: Workspace, chunk: Sequence[str]) -> Path:
         return output
     told = json.loads((output / "tests.json").read_text())
     failed = told["failed"]
-    if failed:  # some tests count frames or modules, which the recorder changes: run them plainly
+    # Some tests count frames or modules, which the recorder changes: run these without it.
+    if failed:
         again = workspace.run([*common, "-rfE", *failed], _LIMIT)
         still = set(re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", again.output, re.M))
         told["failed"] = [name for name in failed if name in still]
@@ -230,7 +230,7 @@ def _record(workspace: Workspace, chunk: Sequence[str]) -> Path:
 
 
 def _hits(output: Path, tests: list[str]) -> dict[tuple[str, str], set[int]]:
-    """Read what coverage wrote: lines by module and test."""
+    """Read the lines by module and test from the files of coverage."""
     known = set(tests)
     found: dict[tuple[str, str], set[int]] = {}
     for path in output.glob("*.coverage*"):

@@ -110,7 +110,7 @@ def _move_boundary(source: Source, node: ast.AST) -> Iterator[_Change]:
 
 
 def _negate_condition(source: Source, node: ast.AST) -> Iterator[_Change]:
-    """`if x` becomes `if not x`; comparisons and `not` have operators of their own."""
+    """Yield `if not x` for `if x`; comparisons and `not` have operators of their own."""
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         test = node.test
         if not isinstance(test, ast.Compare | ast.UnaryOp | ast.BoolOp | ast.Constant):
@@ -150,7 +150,7 @@ def _flip_boolean(source: Source, node: ast.AST) -> Iterator[_Change]:
 
 
 def _change_default(source: Source, node: ast.AST) -> Iterator[_Change]:
-    """Text and `None` as the default of an argument; numbers and booleans are covered above."""
+    """Change a default that is a string; other operators change numbers and booleans."""
     if isinstance(node, ast.arguments):
         for default in [*node.defaults, *node.kw_defaults]:
             if isinstance(default, ast.Constant) and isinstance(default.value, str):
@@ -166,7 +166,7 @@ def _remove_call(source: Source, node: ast.AST) -> Iterator[_Change]:
 
 
 def _return_none(source: Source, node: ast.AST) -> Iterator[_Change]:
-    """Return None instead of a value; `False` is flipped instead, since None is as false."""
+    """Return None instead of a value, except for `False`: both are false in a condition."""
     if isinstance(node, ast.Return) and ast.unparse(node) not in _WITHOUT_VALUE:
         yield (*source.span(node), "return None")
 
@@ -215,7 +215,7 @@ def mutants_of(module: str, text: bytes) -> list[Mutant]:
 
 
 def compiles(mutant: Mutant, text: bytes) -> bool:
-    """Return False for a mutant that is no valid Python."""
+    """Return False for a mutant that is not valid Python."""
     try:
         compile(mutant.apply(text), "mutant", "exec", dont_inherit=True)
     except SyntaxError:

@@ -1,7 +1,7 @@
-"""A pytest plugin that records which lines each test executes, and how long it takes.
+"""Pytest plugin that records the lines and the duration of each test.
 
-It runs inside a workspace (`-p recorder`). Child processes record themselves: `child_recorder.py`
-is imported by every interpreter of the workspace while a recording is made.
+It runs inside a workspace (`-p recorder`). Child processes record themselves: every interpreter of
+the workspace imports `child_recorder.py` during a recording.
 """
 
 import json

@@ -15,7 +15,7 @@ __all__ = ["caught", "difference", "print_report", "record_counts", "write_repor
 
 
 def caught(results: Sequence[Result]) -> int:
-    """Return how many mutants were noticed."""
+    """Return how many mutants were detected."""
     return sum(result.outcome in (CAUGHT, HUNG) for result in results)
 
 
@@ -52,7 +52,7 @@ def print_report(results: Sequence[Result]) -> None:
 
 
 def record_counts(path: Path, results: Sequence[Result], settings: dict[str, object]) -> None:
-    """Write how many were caught, in all and by package, for the page of evidence."""
+    """Write how many were caught, in total and by package, for docs/evidence.md."""
     packages: dict[str, list[Result]] = {}
     for result in results:
         packages.setdefault(result.mutant.module.partition("/")[0], []).append(result)

@@ -1,4 +1,4 @@
-"""Run the tests that execute a changed line and decide whether the change was noticed."""
+"""Runner of the tests that execute a changed line, which decides if the change was detected."""
 
 import json
 from collections.abc import Sequence
@@ -18,9 +18,7 @@ _MOST = 600  # tests per mutant
 _FIRST = 2  # tests of each file that run before all others
 _TEST_LIMIT = 30.0  # seconds for one test at least; a mutant that makes it hang is caught
 _HANGS = 97  # the exit code of `selected.py` when a test exceeds its limit
-_DEFAULTS = (
-    "tests/test_generated_docs.py"  # compares all defaults, which no line that runs mentions
-)
+_DEFAULTS = "tests/test_generated_docs.py"  # compares all defaults, which no executed line mentions
 _FLAKY = 3  # failures that do not repeat before the mutant counts as not caught
 
 
@@ -87,14 +85,14 @@ def _varied(tests: list[Test]) -> list[Test]:
 def run_mutant(mutant: Mutant, tests: CoverageMap, workspace: Workspace) -> Result:
     """Apply a mutant in a workspace and run its tests until one fails, twice."""
     covering = tests.tests_for(mutant)
-    # Not all that a test does is seen: what runs on import, in C, or in a process that is killed.
+    # The recorder misses code that runs on import, in C, or in a process that is killed.
     named = tests.tests_in(lambda file: is_named_after(mutant.module, file))
     if covering:
         seen = not mutant.names
         chosen = order([*covering, *(() if seen else named)], mutant.module)
     else:
         chosen = order([*tests.tests_near(mutant), *named], mutant.module, _BUDGET_NEAR)
-    # Last, since only survivors of all others get there.
+    # Last, because only mutants that survived all other tests get there.
     chosen = list(dict.fromkeys([*chosen, *tests.tests_in(lambda file: file == _DEFAULTS)]))
     result = Result(mutant, SURVIVED if covering else UNCOVERED, covering=len(covering))
     if not chosen:

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs a given list of tests in a given order, each within a time limit.
+"""Pytest plugin that runs a given list of tests in a given order, each within a time limit.
 
 It runs inside a workspace (`-p selected`). The list is a JSON file of `[name, limit in seconds]`;
 the name of the first test that fails is written next to it.

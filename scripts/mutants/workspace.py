@@ -1,4 +1,4 @@
-"""A copy of the repository with an environment that imports the copy, also in child processes."""
+"""Copy of the repository with an environment that imports the copy, also in child processes."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ __all__ = ["CACHE", "ROOT", "Finished", "Workspace"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "mutants"
-_MEMORY = 6 << 30  # bytes; a mutant that allocates without end must not take the machine down
+_MEMORY = 6 << 30  # bytes; a mutant with unlimited allocations must not exhaust the machine
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Workspace:
 
     @property
     def site_packages(self) -> Path:
-        """Return the folder for packages and `.pth` files of this environment alone."""
+        """The directory for packages and `.pth` files of this environment."""
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         return self._environment / "lib" / version / "site-packages"
 
@@ -108,7 +108,7 @@ class Workspace:
         os.utime(path, (self._written, self._written))
 
     def run(self, arguments: Sequence[str], limit: float, **variables: str) -> Finished:
-        """Run Python in the copy; end it and everything it started after `limit` seconds."""
+        """Run Python in the copy; kill it and all its child processes after `limit` seconds."""
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir(parents=True)

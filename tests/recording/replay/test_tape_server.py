@@ -462,5 +462,5 @@ def test_there_must_be_something_to_play(tmp_path: Path) -> None:
     (tmp_path / "one.tape.jsonl").write_text("")
     with pytest.raises(ConfigError, match="has no messages that can be replayed"):
         TapeServer(tmp_path / "one")
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="must be a finite number greater than 0"):
         Pace(0)
