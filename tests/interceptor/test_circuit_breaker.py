@@ -1,4 +1,4 @@
-"""What keeps failing is left alone for a while."""
+"""Tests of the circuit breaker."""
 
 import asyncio
 import sys
@@ -46,7 +46,7 @@ def opened(**settings: Any) -> tuple[CircuitBreaker, Clock]:
 
 
 @pytest.mark.covers("OBS-02")
-def test_the_defaults_open_wait_and_recover() -> None:
+def test_default_settings_open_wait_and_recover() -> None:
     clock = Clock()
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 4)
@@ -55,7 +55,7 @@ def test_the_defaults_open_wait_and_recover() -> None:
     assert breaker.state is OPEN
     clock.now += 29.5
     with pytest.raises(CircuitOpenError, match=r"try again in 0\.5 s") as caught, breaker:
-        pytest.fail("it was let through")
+        pytest.fail("the call was admitted")
     assert caught.value.remaining == pytest.approx(0.5)
     assert isinstance(caught.value, FairleadError)
     clock.now += 0.5
@@ -65,11 +65,11 @@ def test_the_defaults_open_wait_and_recover() -> None:
     succeed(breaker)
     assert breaker.state is CLOSED
     fail(breaker, 4)
-    assert breaker.state is CLOSED  # it counts from the beginning
+    assert breaker.state is CLOSED  # the count of failures was reset
 
 
 @pytest.mark.covers("OBS-02")
-def test_only_failures_in_a_row_open_it() -> None:
+def test_only_consecutive_failures_open_the_circuit() -> None:
     breaker = CircuitBreaker(failure_threshold=2)
     for _ in range(5):
         fail(breaker)
@@ -78,7 +78,7 @@ def test_only_failures_in_a_row_open_it() -> None:
 
 
 @pytest.mark.covers("OBS-02")
-def test_a_failed_probe_begins_another_wait() -> None:
+def test_failed_probe_opens_the_circuit_again() -> None:
     breaker, clock = opened()
     clock.now += 30
     succeed(breaker)
@@ -87,7 +87,7 @@ def test_a_failed_probe_begins_another_wait() -> None:
     assert breaker.remaining == 30
     clock.now += 30
     succeed(breaker)
-    assert breaker.state is HALF_OPEN  # the success before the failure is forgotten
+    assert breaker.state is HALF_OPEN  # the success before the failure does not count
 
 
 @pytest.mark.covers("OBS-02")
@@ -99,7 +99,7 @@ def test_probes_are_counted_while_they_run_and_released_when_they_finish() -> No
         breaker.admit()
     assert caught.value.remaining == 0
     first.ended()
-    first.ended()  # says it twice
+    first.ended()  # a second report is ignored
     third = breaker.admit()
     with pytest.raises(CircuitOpenError):
         breaker.admit()
@@ -109,7 +109,7 @@ def test_probes_are_counted_while_they_run_and_released_when_they_finish() -> No
 
 
 @pytest.mark.covers("OBS-02")
-async def test_a_cancelled_probe_counts_as_neither_and_makes_room() -> None:
+async def test_cancelled_probe_is_ignored_and_released() -> None:
     breaker, clock = opened()
     clock.now += 30
     inside = asyncio.Event()
@@ -135,7 +135,7 @@ async def test_a_cancelled_probe_counts_as_neither_and_makes_room() -> None:
 
 
 @pytest.mark.covers("OBS-02")
-def test_cancelled_calls_do_not_open_it_and_do_not_hide_failures() -> None:
+def test_cancelled_calls_neither_fail_nor_reset_the_count() -> None:
     breaker = CircuitBreaker(failure_threshold=2)
     for _ in range(5):
         with pytest.raises(asyncio.CancelledError), breaker:
@@ -148,7 +148,7 @@ def test_cancelled_calls_do_not_open_it_and_do_not_hide_failures() -> None:
     assert breaker.state is OPEN
 
 
-def test_an_error_that_the_other_side_gave_is_an_answer() -> None:
+def test_rpc_error_counts_as_success_by_default() -> None:
     breaker = CircuitBreaker(failure_threshold=1)
     with pytest.raises(RpcError), breaker:
         raise RpcError(-32602, "no such thing")
@@ -159,25 +159,25 @@ def test_an_error_that_the_other_side_gave_is_an_answer() -> None:
     assert strict.state is OPEN
 
 
-def test_what_began_before_a_change_says_nothing_after_it() -> None:
+def test_permits_from_before_a_state_change_are_ignored() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failure_threshold=1, clock=clock)
     slow_failure, slow_success = breaker.admit(), breaker.admit()
     fail(breaker)
     clock.now += 10
     slow_failure.ended(OSError())
-    assert breaker.remaining == 20  # the wait is not begun again
+    assert breaker.remaining == 20  # the timeout does not start again
     clock.now += 20
     probe = breaker.admit()
     slow_success.ended()
     with pytest.raises(CircuitOpenError):
-        breaker.admit()  # the place of the probe is still taken
+        breaker.admit()  # the trial call is still in progress
     probe.ended()
     succeed(breaker)
     assert breaker.state is CLOSED
 
 
-async def test_tasks_that_overlap_report_each_for_itself() -> None:
+async def test_overlapping_tasks_report_separately() -> None:
     breaker, clock = opened(half_open_max_calls=2)
     clock.now += 30
     inside, go = asyncio.Barrier(3), asyncio.Event()
@@ -209,7 +209,7 @@ def test_two_breakers_nest_in_any_order() -> None:
     assert (outer.state, inner.state) == (CLOSED, OPEN)
 
 
-async def test_leaving_in_another_task_still_releases_the_probe() -> None:
+async def test_exit_in_another_task_releases_the_probe() -> None:
     breaker, clock = opened()
     clock.now += 30
     await asyncio.create_task(breaker.__aenter__())
@@ -245,7 +245,7 @@ def test_metrics_and_reset() -> None:
         {"reset_timeout": -1},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         CircuitBreaker(**settings)
 
@@ -254,7 +254,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> No
     st.lists(st.sampled_from(["begin", "good", "bad", "cancel", "wait"]), max_size=60),
     st.integers(1, 3),
 )
-def test_whatever_happens_it_can_recover(steps: list[str], probes: int) -> None:
+def test_circuit_can_always_recover(steps: list[str], probes: int) -> None:
     clock = Clock()
     breaker = CircuitBreaker(2, 10, probes, 2, clock=clock)
     running = []
@@ -296,7 +296,7 @@ server.run()
 
 
 @pytest.mark.covers("OBS-02")
-async def test_around_the_calls_of_a_client(tmp_path: Path) -> None:
+async def test_breaker_around_the_calls_of_a_client(tmp_path: Path) -> None:
     program = tmp_path / "moody.py"
     program.write_text(SERVER)
     clock = Clock()
@@ -321,12 +321,12 @@ async def test_around_the_calls_of_a_client(tmp_path: Path) -> None:
         with pytest.raises(CircuitOpenError, match=r"moody failed too often; .* in 30\.0 s"):
             await work(hang=False)
         clock.now += 30
-        assert await work(hang=False) == 4  # the refused call never came to the server
+        assert await work(hang=False) == 4  # the refused call did not reach the server
         assert await work(hang=False) == 5
         assert breaker.state is CLOSED
 
 
-def test_it_opens_for_exactly_its_time() -> None:
+def test_circuit_is_open_for_exactly_its_timeout() -> None:
     breaker, clock = opened(reset_timeout=10)
     assert breaker.remaining == pytest.approx(10)
     clock.now += 9.9
@@ -339,7 +339,7 @@ def test_it_opens_for_exactly_its_time() -> None:
     assert breaker.remaining == 0.0
 
 
-def test_a_breaker_is_what_a_block_is_entered_with() -> None:
+def test_entering_a_breaker_returns_it() -> None:
     breaker = CircuitBreaker(name="notes")
     with breaker as entered:
         assert entered is breaker
@@ -354,7 +354,7 @@ def test_a_permit_counts_once() -> None:
     assert breaker.state is CLOSED
 
 
-def test_a_call_that_was_entered_before_a_change_does_not_count_after_it() -> None:
+def test_block_entered_before_a_state_change_is_ignored() -> None:
     clock = Clock()
     breaker = CircuitBreaker(failure_threshold=1, reset_timeout=10, clock=clock)
     with pytest.raises(OSError), breaker:
@@ -363,4 +363,4 @@ def test_a_call_that_was_entered_before_a_change_does_not_count_after_it() -> No
         clock.now += 10
         assert breaker.state is HALF_OPEN
         raise OSError("late")
-    assert breaker.state is HALF_OPEN, "it began before the circuit opened"
+    assert breaker.state is HALF_OPEN, "the block was entered before the circuit opened"

@@ -1,4 +1,4 @@
-"""A message that came alone, outside any connection."""
+"""Tests of a request outside any connection."""
 
 import pytest
 from msgspec import Raw
@@ -15,7 +15,7 @@ CALLER = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
 CALL = Request(1, "tools/call", Raw(b'{"name":"x"}'))
 
 
-async def test_nobody_can_be_asked() -> None:
+async def test_no_request_can_be_sent_without_a_connection() -> None:
     asked = direct_exchange(CALL, CALLER)
     with pytest.raises(RpcError) as refused:
         await asked.edge.request_caller(asked, "sampling/createMessage", {})

@@ -1,4 +1,4 @@
-"""The way back of an exchange: what not every transport can do has a default."""
+"""Tests of the reply path of an exchange and its defaults."""
 
 from msgspec import Raw
 
@@ -20,6 +20,6 @@ def test_only_a_peer_is_a_connection() -> None:
     assert (Peer.is_connection, PostReplyPath.is_connection) == (True, False)
 
 
-def test_the_way_back_of_a_post_stays_small() -> None:
-    """There is one for every request over HTTP."""
+def test_reply_path_of_a_post_has_no_dict() -> None:
+    """Every request over HTTP has one."""
     assert "__dict__" not in dir(PostReplyPath)

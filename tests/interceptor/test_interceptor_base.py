@@ -1,4 +1,4 @@
-"""Hooks of interceptors: declared by a base class, and found once in objects of other classes."""
+"""Tests of the hooks of interceptors, declared by the base class or found in other classes."""
 
 import re
 from typing import Any, ClassVar
@@ -39,7 +39,7 @@ async def plain(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 class OnlyCalled:
-    """An interceptor without hooks."""
+    """Interceptor without hooks."""
 
     __slots__ = ()
 
@@ -184,7 +184,7 @@ def test_passes_is_not_inherited_by_another_before() -> None:
     assert overrides(Halves(), InterceptorBase.passes)
 
 
-def test_hooks_are_combined_or_known_to_be_missing() -> None:
+def test_hooks_are_combined_or_none() -> None:
     one = Found()
     assert malformed_frame_hook([plain, OnlyCalled(), Declared()]) is None
     assert extra_members_hook([plain, OnlyCalled(), Declared()]) is None
@@ -196,7 +196,7 @@ def test_hooks_are_combined_or_known_to_be_missing() -> None:
     assert change(NOTHING, {}) == {"found": Raw(b"1")}
 
 
-def test_a_failure_policy_keeps_what_the_interceptor_defines() -> None:
+def test_failure_policy_keeps_the_hooks_of_its_interceptor() -> None:
     one, bare = with_failure_policy(Found()), with_failure_policy(plain)
     assert (hooks_of(one).waits, hooks_of(bare).waits) == (False, True)
     assert malformed_frame_hook([one]) is not None

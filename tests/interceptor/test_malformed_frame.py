@@ -1,4 +1,4 @@
-"""Frames that are no good are kept for whoever wants to look: bounded, and without secrets."""
+"""Tests of malformed frames in journals and audits: bounded and without secrets."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ async def test_bad_frames_of_both_sides_are_in_journal_and_audit_without_secrets
     assert SECRET not in repr(journal.records())
 
 
-async def test_what_is_kept_is_bounded_and_off_unless_it_is_wanted(tmp_path: Path) -> None:
+async def test_recorded_malformed_frames_are_bounded_and_optional(tmp_path: Path) -> None:
     never, some = tmp_path / "never", tmp_path / "some"
     journal = Journal(max_entries=5)
     around: list[Interceptor] = [
@@ -94,7 +94,9 @@ async def test_what_is_kept_is_bounded_and_off_unless_it_is_wanted(tmp_path: Pat
     assert all(len(record.text or "") <= 500 for record in journal.records())
 
 
-async def test_nobody_hears_who_does_not_want_to_and_who_fails_harms_nobody() -> None:
+async def test_failing_hook_does_not_affect_others_and_no_hook_is_set_without_interceptors() -> (
+    None
+):
     class Broken:
         async def __call__(self, exchange: Any, proceed: Any) -> Any:
             return await proceed(exchange)
@@ -121,7 +123,7 @@ async def test_nobody_hears_who_does_not_want_to_and_who_fails_harms_nobody() ->
 
 
 @pytest.mark.parametrize("path", ["", "/red"])
-async def test_a_gateway_over_http_shows_them_to_its_admin(path: str) -> None:
+async def test_gateway_shows_malformed_frames_to_its_administrator(path: str) -> None:
     observing = Observability(journal=Journal())
     async with (
         asyncio.timeout(LIMIT),
@@ -208,7 +210,7 @@ async def test_a_server_and_a_client_have_the_same_hook(tmp_path: Path) -> None:
     assert SECRET not in file.read_text()
 
 
-async def test_an_audit_of_all_rules_hears_of_them_too(tmp_path: Path) -> None:
+async def test_audit_rule_without_condition_records_malformed_frames(tmp_path: Path) -> None:
     file, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
     rules = RuleSet.of_data(
         {

@@ -1,4 +1,4 @@
-"""How often tools may be called: the buckets, and what a caller hears who comes too often."""
+"""Tests of the rate limiter: its buckets, and the results of limited calls."""
 
 import json
 import logging
@@ -54,12 +54,12 @@ def test_a_bucket_empties_and_fills_again() -> None:
 
 
 @pytest.mark.covers("OBS-01")
-def test_time_without_calls_saves_up_no_more_than_the_burst() -> None:
+def test_idle_time_saves_at_most_the_burst() -> None:
     clock = Clock()
     limiter = RateLimiter(1, 3, clock=clock)
     clock.now = 100.0
     assert [limiter.allow() for _ in range(6)] == [True] * 3 + [False] * 3
-    clock.now = 50.0  # a clock that goes back brings nothing
+    clock.now = 50.0  # a clock that goes backwards adds no tokens
     assert not limiter.allow()
 
 
@@ -68,12 +68,12 @@ def test_a_call_limited_by_one_bucket_takes_nothing_from_the_other() -> None:
     clock = Clock()
     limiter = RateLimiter(1, 2, per_tool_rate=1, per_tool_burst=1, clock=clock)
     assert limiter.allow("a")
-    assert not limiter.allow("a")  # by its own bucket
+    assert not limiter.allow("a")  # limited by its own bucket
     assert limiter.metrics["tokens"] == 1.0
     assert limiter.allow("b")
-    assert not limiter.allow("c")  # by the common one
+    assert not limiter.allow("c")  # limited by the common bucket
     clock.now = 1.0
-    assert limiter.allow("c")  # whose own token is still there
+    assert limiter.allow("c")  # its own token is still available
 
 
 @pytest.mark.covers("OBS-01")
@@ -92,9 +92,7 @@ def test_only_named_tools_have_a_limit_of_their_own() -> None:
     burst=st.integers(1, 100),
     steps=st.lists(st.floats(0, 5), max_size=50),
 )
-def test_never_more_than_the_burst_and_what_time_brought(
-    rate: float, burst: int, steps: list[float]
-) -> None:
+def test_calls_never_exceed_burst_plus_rate(rate: float, burst: int, steps: list[float]) -> None:
     clock = Clock()
     limiter = RateLimiter(rate, burst, clock=clock)
     allowed = 0
@@ -108,7 +106,7 @@ def test_never_more_than_the_burst_and_what_time_brought(
 @pytest.mark.covers("SRV-13", "SRV-19", "SRV-23")
 @pytest.mark.parametrize("meta", [None, META])
 @pytest.mark.parametrize("inline", [False, True])
-async def test_a_limited_call_is_a_result_and_runs_nothing(
+async def test_limited_call_has_a_result_and_runs_no_tool(
     meta: Any, inline: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MCPServer("s", rate_limit_rate=0.001, rate_limit_burst=1)
@@ -123,7 +121,7 @@ async def test_a_limited_call_is_a_result_and_runs_nothing(
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "no"}}
     )
     assert unknown is not None
-    assert unknown["error"]["code"] == -32602  # looked up first: that took no token
+    assert unknown["error"]["code"] == -32602  # the name was looked up first, so no token was taken
     assert (await call(server, "work", meta=meta))["content"][0]["text"] == "done"
     with caplog.at_level(logging.WARNING, "fairlead.server"):
         first, second = await call(server, "work", meta=meta), await call(server, "work", meta=meta)
@@ -138,7 +136,7 @@ async def test_a_limited_call_is_a_result_and_runs_nothing(
 
 
 @pytest.mark.covers("SRV-13")
-async def test_a_rate_of_zero_is_no_limit() -> None:
+async def test_a_rate_of_zero_means_no_limit() -> None:
     server = MCPServer("s", rate_limit_rate=0)
     assert server.limiter is None
 
@@ -153,7 +151,7 @@ async def test_a_rate_of_zero_is_no_limit() -> None:
     assert limited.limiter.metrics["tokens"] == 100
 
 
-def test_how_long_a_call_has_to_wait() -> None:
+def test_wait_returns_the_seconds_until_a_token() -> None:
     clock = Clock()
     limiter = RateLimiter(2, 1, {"slow": 0.5}, 1, clock=clock)
     assert (limiter.wait(), limiter.wait("slow"), limiter.wait("other")) == (0.0, 0.0, 0.0)
@@ -167,13 +165,13 @@ def test_how_long_a_call_has_to_wait() -> None:
     assert RateLimiter(clock=clock).wait("x") == 0.0
 
 
-def test_whether_there_is_any_limit() -> None:
+def test_active_is_true_with_any_limit() -> None:
     assert [
         RateLimiter(*given).active for given in ((), (1,), (0, 0, 1), (0, 0, {"a": 1}), (0, 0, {}))
     ] == [False, True, True, True, False]
 
 
-def test_counts_and_buckets_begin_again() -> None:
+def test_reset_clears_counts_and_fills_buckets() -> None:
     clock = Clock()
     limiter = RateLimiter(1, 1, 1, 1, clock=clock)
     assert [limiter.allow("a"), limiter.allow("a")] == [True, False]
@@ -189,7 +187,7 @@ def test_counts_and_buckets_begin_again() -> None:
     assert RateLimiter().metrics["tokens"] is None
 
 
-def test_a_clock_that_goes_back_adds_nothing() -> None:
+def test_clock_that_goes_backwards_adds_no_tokens() -> None:
     clock = Clock()
     clock.now = 100.0
     limiter = RateLimiter(1, 2, clock=clock)

@@ -1,4 +1,4 @@
-"""Requests that pass interceptors in halves: each is heard of once, whoever leaves."""
+"""Tests of interceptors with two plain functions, each called once for every request."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ CALL = "tools/call"
 
 
 class Counts(SyncInterceptor):
-    """How often it hears of calls, and of each."""
+    """Interceptor that counts calls and their outcomes."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -43,7 +43,7 @@ class Counts(SyncInterceptor):
 
 
 async def serving(place: Scene, dice: random.Random, dies: float) -> None:
-    """Progress right before each answer, so that it has to wait until that has passed."""
+    """Send progress right before each response, so that the response has to wait for it."""
 
     async def serve(server: Server) -> None:
         while line := await server.inbox.get():
@@ -54,7 +54,7 @@ async def serving(place: Scene, dice: random.Random, dies: float) -> None:
                 await server.close()
                 return
             if dice.random() < 0.1:
-                continue  # never answered
+                continue  # no response
             token = message["params"].get("_meta", {}).get("progressToken")
             for n in range(0 if token is None else dice.randrange(3)):
                 server.tell("notifications/progress", {"progressToken": token, "progress": n})
@@ -69,7 +69,7 @@ async def serving(place: Scene, dice: random.Random, dies: float) -> None:
 @pytest.mark.covers("GTW-04", "GTW-06")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("dies", [0.0, 0.02])
-async def test_who_leaves_ends_what_it_asked_for_once(era: str, dies: float) -> None:
+async def test_every_call_of_disconnecting_clients_has_one_outcome(era: str, dies: float) -> None:
     dice = random.Random(f"{era} {dies}")
     counts, journal = Counts(), Journal()
     guards = [Journaling(journal), counts, Allow(), RateLimit(1e9), Redact(to="both")]
@@ -114,14 +114,14 @@ def test_answers_and_exceptions_are_outcomes(outcome: object) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "name"), [("text", "str"), ({}, "dict"), (1, "int")])
-def test_anything_else_is_a_mistake(outcome: object, name: str) -> None:
+def test_other_types_are_a_type_error(outcome: object, name: str) -> None:
     found = checked_outcome(outcome)
     assert isinstance(found, TypeError)
     assert str(found) == f"an interceptor must return bytes or None, not {name}"
 
 
 class Halves(SyncInterceptor):
-    """Answers with what it is told, after it has seen the outcome."""
+    """Interceptor that returns a given outcome and records the original one."""
 
     def __init__(self, instead: object = None, *, watches: bool = True) -> None:
         self.seen: list[object] = []
@@ -136,7 +136,7 @@ class Halves(SyncInterceptor):
         return found  # type: ignore[no-any-return]
 
 
-async def test_both_halves_are_called_as_one() -> None:
+async def test_sync_interceptor_can_be_called_like_any_other() -> None:
     unwatched = Halves(watches=False)
     assert await unwatched(single_exchange(), Behind(b"1")) == b"1"
     assert unwatched.seen == []
@@ -148,7 +148,7 @@ async def test_both_halves_are_called_as_one() -> None:
         await Halves(RpcError(-1, "refused"))(single_exchange(), Behind(b"1"))
 
 
-async def test_what_is_raised_behind_goes_through_the_second_half() -> None:
+async def test_exceptions_are_passed_to_the_after_function() -> None:
     failure = RpcError(-5, "behind")
 
     async def fails(exchange: Exchange) -> Answer:
@@ -161,6 +161,6 @@ async def test_what_is_raised_behind_goes_through_the_second_half() -> None:
     assert await Halves(b"mended")(single_exchange(), fails) == b"mended"
 
 
-async def test_who_has_no_first_half_is_none() -> None:
+async def test_sync_interceptor_must_define_before() -> None:
     with pytest.raises(NotImplementedError):
         await SyncInterceptor()(single_exchange(), Behind())

@@ -1,4 +1,4 @@
-"""Secrets planted everywhere around a server and a client: none is in a log, at any level."""
+"""Tests with secrets all around a server and a client: no log contains one, at any level."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ TOKEN = "sk-live-0815-zyxwvu"
 
 
 class Everything(logging.Handler):
-    """Formats each record in two ways, one of which shows all that it holds."""
+    """Handler that formats each record in two ways, one of which shows all its attributes."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -66,7 +66,7 @@ async def serving(server: Any, **options: Any) -> AsyncIterator[str]:
 
 
 def leaky() -> MCPServer:
-    """A server that repeats every secret that it gets to see."""
+    """Return a server that repeats every secret it receives."""
     server = MCPServer("leaky", rate_limit_rate=0)
 
     @server.tool()
@@ -106,7 +106,7 @@ def config(version: str) -> MCPClientConfig:
 
 
 async def everything(client: MCPClient) -> None:
-    """Ask for all of it. What the answers say is the business of whoever asked."""
+    """Send all requests. Only the logs are examined, not the responses."""
     calls: list[tuple[str, dict[str, Any]]] = [
         ("number", {"password": SECRET}),
         ("fail", {"user": "ada", "password": SECRET}),
@@ -131,9 +131,7 @@ async def careless(request: Any) -> Any:
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("version", ["2025-11-25", "auto"])
-async def test_arguments_results_headers_urls_and_errors_over_http(
-    written: Everything, version: str
-) -> None:
+async def test_logs_have_no_secrets_of_http_requests(written: Everything, version: str) -> None:
     async with asyncio.timeout(LIMIT), serving(leaky(), auth_token=TOKEN) as url:
         headers = {"Authorization": f"Bearer {TOKEN}", "X-Api-Key": SECRET}
         async with MCPClient.connect_http(
@@ -155,7 +153,9 @@ async def test_arguments_results_headers_urls_and_errors_over_http(
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "auto"])
-async def test_environment_and_stderr_of_a_process(written: Everything, version: str) -> None:
+async def test_logs_have_no_secrets_of_environment_and_stderr(
+    written: Everything, version: str
+) -> None:
     rough = (
         "import json, os, sys\n"
         "key = os.environ['SERVICE_API_KEY']\n"
@@ -188,7 +188,9 @@ async def test_environment_and_stderr_of_a_process(written: Everything, version:
     assert any("using [REDACTED]" in line for line in written.text)
 
 
-async def test_what_interceptors_and_listeners_say_when_they_fail(written: Everything) -> None:
+async def test_logs_have_no_secrets_of_failing_interceptors_and_listeners(
+    written: Everything,
+) -> None:
     async def broken(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
             raise RuntimeError(bytes(exchange.message.params))  # type: ignore[arg-type]
@@ -217,8 +219,8 @@ async def test_what_interceptors_and_listeners_say_when_they_fail(written: Every
     there_is_a_log_without(written, SECRET)
 
 
-def test_whatever_we_log_with_is_looked_over(written: Everything) -> None:
-    """Filters are not inherited; only the lines of an audit are clean, and JSON, already."""
+def test_every_logger_of_the_package_is_filtered(written: Everything) -> None:
+    """Filters are not inherited. Audit lines need none, because they are redacted before."""
     source = Path(fairlead.__file__).parent
     texts = [file.read_text() for file in source.rglob("*.py")]
     names = {
@@ -231,7 +233,7 @@ def test_whatever_we_log_with_is_looked_over(written: Everything) -> None:
     there_is_a_log_without(written, SECRET)
 
 
-def test_a_record_without_secrets_stays_as_it_is(written: Everything) -> None:
+def test_record_without_secrets_is_unchanged(written: Everything) -> None:
     log = logging.getLogger("fairlead.server")
     try:
         raise ValueError("plain")

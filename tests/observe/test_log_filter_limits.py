@@ -1,4 +1,4 @@
-"""How many lines are logged, how long they are, and when a line is withheld."""
+"""Tests of the number and length of log lines, and of withheld lines."""
 
 import logging
 from collections.abc import Iterator
@@ -72,13 +72,13 @@ def test_lines_that_were_left_out_are_counted(lines: Lines) -> None:
     assert lines.last == "same"
 
 
-def test_lines_for_debugging_are_not_counted(lines: Lines) -> None:
+def test_debug_lines_are_not_limited(lines: Lines) -> None:
     for _ in range(150):
         log.debug("same")
     assert len(lines.records) == 150
 
 
-def test_an_audit_is_complete() -> None:
+def test_audit_lines_are_not_limited() -> None:
     handler, audit = Lines(), redacted_logger("fairlead.gateway.audit")
     audit.addHandler(handler)
     before = audit.level
@@ -128,7 +128,7 @@ def test_a_logger_is_filtered_once() -> None:
     ],
     ids=str,
 )
-def test_secrets_of_what_a_line_is_about_are_taken_out(
+def test_secrets_of_the_request_are_removed_from_a_line(
     lines: Lines, about: Any, shown: bool
 ) -> None:
     log.info("it said hidden-value", extra={ABOUT: about})
@@ -156,7 +156,7 @@ def test_long_secrets_withhold_a_line(lines: Lines, extra: int) -> None:
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("kind", ["list", "map"])
 def test_many_values_withhold_a_line(lines: Lines, kind: str, extra: int) -> None:
-    count = LOG_SEARCHED.value - 1 + extra  # and the map around them
+    count = LOG_SEARCHED.value - 1 + extra  # the mapping counts as well
     several: Any = list(range(count)) if kind == "list" else {f"n{n}": n for n in range(count)}
     hits = LOG_SEARCHED.hits
     log.info("text", extra={ABOUT: {"a": several}})
@@ -164,7 +164,7 @@ def test_many_values_withhold_a_line(lines: Lines, kind: str, extra: int) -> Non
     assert LOG_SEARCHED.hits == hits + extra
 
 
-def test_registered_secrets_are_taken_out_everywhere(lines: Lines) -> None:
+def test_registered_secrets_are_removed_from_all_lines(lines: Lines) -> None:
     class Owner:
         pass
 

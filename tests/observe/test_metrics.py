@@ -1,4 +1,4 @@
-"""What is counted, in bounded labels, as data and for Prometheus."""
+"""Tests of counters with bounded labels, as data and for Prometheus."""
 
 import re
 import time
@@ -43,7 +43,7 @@ def test_calls_errors_and_durations_per_tool_and_method() -> None:
 
 
 @pytest.mark.covers("OBS-06")
-def test_the_text_for_prometheus_has_one_line_for_each_value() -> None:
+def test_prometheus_text_has_one_line_per_value() -> None:
     metrics = Metrics()
     call(metrics, "tools/call", 'a"b\\c\nd', 0.003, "tool")
     metrics.count("malformed", "notes")
@@ -78,7 +78,7 @@ def test_large_numbers_keep_their_last_digit() -> None:
     assert "fairlead_share 0.1234567891\n" in text
 
 
-def test_strangers_cannot_make_more_series_than_there_is_room_for() -> None:
+def test_number_of_series_is_limited() -> None:
     metrics = Metrics(max_series=10)
     for number in range(1000):
         call(metrics, "tools/call", f"tool{number}", 0.001, f"kind{number}")
@@ -93,7 +93,7 @@ def test_strangers_cannot_make_more_series_than_there_is_room_for() -> None:
     assert metrics.prometheus().count("\n") < 500
 
 
-def test_names_that_mean_nothing_make_room_for_tools() -> None:
+def test_series_without_results_make_room_for_others() -> None:
     metrics = Metrics(max_series=10)
     call(metrics, "tools/call", "failing", 0.001, "tool")
     under_way = metrics.began(UP, "tools/call", "slow")
@@ -109,7 +109,7 @@ def test_names_that_mean_nothing_make_room_for_tools() -> None:
     assert sum(one["calls"] for one in found.values()) == 107
 
 
-def test_tools_for_which_there_is_no_room_do_not_slow_all_others_down() -> None:
+def test_tools_beyond_the_limit_do_not_slow_down_others() -> None:
     def cost(tools: int) -> float:
         metrics, names = Metrics(max_series=500), [f"tool{number}" for number in range(tools)]
         for name in names:
@@ -122,10 +122,10 @@ def test_tools_for_which_there_is_no_room_do_not_slow_all_others_down() -> None:
             tried.append((time.process_time() - began) / tools)
         return min(tried)
 
-    assert cost(600) < 10 * cost(400)  # it was eighty times as much
+    assert cost(600) < 10 * cost(400)  # the cost was eighty times as high before
 
 
-def test_a_counter_that_starts_again_goes_on() -> None:
+def test_followed_counter_continues_after_a_restart() -> None:
     metrics, first, second = Metrics(), object(), object()
     metrics.follow("malformed", "notes", first, 2)
     metrics.follow("malformed", "notes", first, 5)
@@ -152,7 +152,7 @@ def test_labels_have_a_hundred_characters() -> None:
     assert metrics.began(UP, "m" * 101, "n" * 102) is metrics.began(UP, "m" * 102, "n" * 101)
 
 
-def test_twenty_kinds_of_failures_are_told_apart() -> None:
+def test_twenty_kinds_of_failures_are_counted_separately() -> None:
     metrics = Metrics()
     for number in range(22):
         call(metrics, "tools/call", "x", 0.1, str(number))
@@ -181,7 +181,7 @@ def test_servers_beyond_the_limit_are_counted_together() -> None:
     assert metrics.snapshot()["reconnects"] == {"a": 2, "b": 1, OTHER: 2}
 
 
-def test_gauges_are_read_when_they_are_asked_for() -> None:
+def test_gauges_are_read_on_request() -> None:
     metrics = Metrics(clock=lambda: 5.0)
     metrics.gauge("sessions", "Open sessions.", lambda: 3)
     now = metrics.snapshot()

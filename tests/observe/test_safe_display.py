@@ -1,4 +1,4 @@
-"""Text of files and servers, made safe to show."""
+"""Tests of text of files and servers that is made safe for display."""
 
 import json
 import math
@@ -47,7 +47,7 @@ from fairlead.observe.safe_display import escape_json, json_text, prose, safe, v
     ],
     ids=ascii,
 )
-def test_what_acts_or_hides_is_spelled_out(text: str, in_text: str, in_line: str) -> None:
+def test_control_and_hidden_characters_are_escaped(text: str, in_text: str, in_line: str) -> None:
     assert (safe(text), visible(text)) == (in_text, in_line)
 
 
@@ -66,7 +66,7 @@ def test_prose_may_have_spaces_of_any_width() -> None:
     ],
     ids=ascii,
 )
-def test_json_shows_hidden_characters_and_means_the_same(value: Any, text: str) -> None:
+def test_json_escapes_hidden_characters_and_keeps_the_value(value: Any, text: str) -> None:
     assert json_text(value) == text
     json.loads(text)
 
@@ -76,5 +76,5 @@ def test_json_may_be_indented() -> None:
     assert json_text([math.nan], indent=1) == "[\n null\n]"
 
 
-def test_json_that_is_text_already() -> None:
+def test_encoded_json_is_escaped() -> None:
     assert escape_json('{"a":\r\n"\u200bü"}') == '{"a": \n"\\u200bü"}'

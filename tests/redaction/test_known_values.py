@@ -1,4 +1,4 @@
-"""Secrets that are known by their value are found wherever they stand, and in every encoding."""
+"""Tests of secrets that are known by value, in every position and encoding."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def test_a_value_of_six_characters_is_secret_and_a_shorter_one_is_not() -> None:
 
 @pytest.mark.parametrize("length", range(6, 33))
 def test_a_value_is_found_at_every_offset_of_a_long_text(length: int) -> None:
-    """Values of 7 and of 15 bytes are looked for in another way than shorter ones."""
+    """Values of 7 and of 15 bytes use other search windows than shorter ones."""
     secret = "".join(chr(65 + number % 57) for number in range(length))
     known = KnownValues()
     known.add([secret])
@@ -49,14 +49,14 @@ def test_a_value_is_found_in_every_encoding(secret: str, form: str, before: int)
     assert "#" in known.replace("." * before + written + "!", "#")
 
 
-def test_values_that_are_known_already_are_not_new() -> None:
+def test_add_returns_only_new_values() -> None:
     known = KnownValues()
     assert known.add(["first value"]) == {"first value"}
     assert known.add(["first value", "second value"]) == {"second value"}
     assert known.values == {"first value", "second value"}
 
 
-def test_a_value_that_is_added_later_is_found_too() -> None:
+def test_value_added_later_is_found() -> None:
     known = KnownValues()
     known.add(["first value"])
     assert known.replace("first value", "#") == "#"
@@ -70,7 +70,7 @@ def test_a_value_that_is_added_later_is_found_too() -> None:
     ("line", "secret"),
     [("a" * 16, True), ("a" * 15, False), ("-----BEGIN KEY-----", False)],
 )
-def test_a_line_of_a_key_is_secret_by_itself_if_it_is_long(line: str, secret: bool) -> None:
+def test_long_line_of_a_key_is_a_secret_of_its_own(line: str, secret: bool) -> None:
     known = KnownValues()
     known.add([f"-----BEGIN KEY-----\n{line}\n-----END KEY-----"])
     assert known.replace(f"x{line}x", "#") == ("x#x" if secret else f"x{line}x")

@@ -1,4 +1,4 @@
-"""Patterns in the syntax of Python, run in linear time."""
+"""Tests of patterns in Python syntax that run in linear time."""
 
 import re
 
@@ -41,39 +41,37 @@ from fairlead.redaction.linear_regex import LinearPattern
         (r"^\.$", ["."], ["a"]),
     ],
 )
-def test_a_pattern_means_what_it_means_in_python(
-    pattern: str, good: list[str], bad: list[str]
-) -> None:
+def test_pattern_matches_like_in_python(pattern: str, good: list[str], bad: list[str]) -> None:
     compiled = LinearPattern(pattern)
     assert compiled.text == pattern
     assert [compiled.matches(text) for text in good] == [True] * len(good)
     assert [compiled.matches(text) for text in bad] == [False] * len(bad)
-    if "[[" not in pattern:  # of which Python warns
+    if "[[" not in pattern:  # Python warns about this one
         for text in (*good, *bad):
             assert compiled.matches(text) is (re.search(pattern, text) is not None)
 
 
-def test_bytes_are_matched_as_they_are() -> None:
+def test_encoded_text_is_matched() -> None:
     assert LinearPattern("ü").matches_bytes("xü".encode())
     assert not LinearPattern("a$").matches_bytes(b"a\n")
     assert not LinearPattern("b").matches_bytes(b"a")
 
 
-def test_matches_are_replaced_by_a_text_as_it_stands() -> None:
+def test_matches_are_replaced_by_literal_text() -> None:
     assert LinearPattern("a+").replace("baab ca", r"\1") == r"b\1b c\1"
     assert LinearPattern("x").replace("same", "y") == "same"
     assert LinearPattern("ü").replace("aüb", "ö") == "aöb"
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "(?P<x"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="is not a regular expression: ") as refused:
         LinearPattern(pattern)
     assert str(refused.value).startswith(repr(pattern))
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a{1001}", "(?<!a)b"])
-def test_what_cannot_run_in_linear_time_is_refused(pattern: str) -> None:
+def test_pattern_without_linear_time_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="cannot run in linear time") as refused:
         LinearPattern(pattern)
     assert str(refused.value).endswith("one of them with `not_matches`")

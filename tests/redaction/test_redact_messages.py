@@ -1,4 +1,4 @@
-"""Secrets in messages: every place, every spelling, and nothing else is touched."""
+"""Tests of secrets in messages, in every position and spelling."""
 
 import json
 from typing import Any
@@ -32,23 +32,23 @@ SECRET = "hunter2-hunter2"
         {"params": {"properties": {"password": {"type": "string", "default": SECRET}}}},
     ],
 )
-def test_a_secret_is_found_wherever_it_stands(message: dict[str, Any]) -> None:
+def test_secret_is_found_in_every_position(message: dict[str, Any]) -> None:
     plain = json.dumps(message).encode()
     slashes = plain.replace(b"/", b"\\/")
     letters = plain.replace(b"o", b"\\u006f").replace(b"e", b"\\u0065")
     for raw in (plain, slashes, letters):
         clean = Redactor().message(raw)
         assert SECRET not in json.dumps(json.loads(clean)), clean
-        assert Redactor().message(clean) is clean, "what is clean stays as it is"
+        assert Redactor().message(clean) is clean, "a redacted message is unchanged"
 
 
 @pytest.mark.covers("OBS-05")
-def test_what_the_protocol_calls_a_token_stays() -> None:
+def test_tokens_of_the_protocol_are_kept() -> None:
     raw = b'{"params":{"_meta":{"progressToken":"abc"},"maxTokens":7},"result":{"nextCursor":"x"}}'
     assert Redactor().message(raw) is raw
 
 
-def test_what_has_no_secret_stays_byte_for_byte() -> None:
+def test_message_without_secrets_is_unchanged() -> None:
     raw = b'{ "params" : {"n": 1.50, "big": 123456789012345678901234567890, "text": "\xc3\xa4"} }'
     assert Redactor().message(raw) is raw
     beside = raw.replace(b'"text"', b'"token": "x", "text"')
@@ -72,8 +72,8 @@ def test_names_patterns_and_lengths_can_be_set() -> None:
 
 
 @given(st.text(min_size=6, max_size=20), st.booleans())
-def test_a_known_value_is_found_however_it_is_escaped(secret: str, ascii: bool) -> None:
-    # Something that "[REDACTED]" does not contain by itself.
+def test_known_value_is_found_in_any_escaping(secret: str, ascii: bool) -> None:
+    # A text that "[REDACTED]" does not contain.
     secret = f"<{secret}>"
     raw = json.dumps({"a": [f"before {secret} after"]}, ensure_ascii=ascii)
     clean = Redactor(values=[secret]).message(raw.encode("utf-8", "replace"))
@@ -86,7 +86,7 @@ def test_a_known_value_is_found_however_it_is_escaped(secret: str, ascii: bool) 
     )
 
 
-def test_a_schema_that_speaks_of_a_password_stays_a_schema() -> None:
+def test_schema_of_a_password_is_kept() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -108,7 +108,7 @@ def test_a_schema_that_speaks_of_a_password_stays_a_schema() -> None:
     }
 
 
-def test_what_is_no_json_or_too_deep_is_no_way_around() -> None:
+def test_secrets_in_invalid_or_deep_json_are_removed() -> None:
     assert SECRET.encode() not in Redactor().message(f"password={SECRET} {{".encode())
     deep = b'{"a":' * 20000 + f'"token={SECRET}"'.encode() + b"}" * 20000
     assert SECRET.encode() not in Redactor().message(deep)
@@ -118,7 +118,7 @@ def test_what_is_no_json_or_too_deep_is_no_way_around() -> None:
     msgspec.json.decode(clean)
 
 
-def test_who_follows_another_knows_what_that_one_learns() -> None:
+def test_follower_learns_the_values_of_another_redactor() -> None:
     known, own = Redactor(values=["first-value"]), Redactor(longest=40)
     assert own.follow(known) is own
     known.learn(["second-value"])
@@ -127,11 +127,11 @@ def test_who_follows_another_knows_what_that_one_learns() -> None:
     assert known.message(b'"third-value"') == b'"third-value"'
 
 
-# The quick look at a message's bytes never lets through what a thorough one would take out.
+# The quick test of the bytes of a message never accepts a message that decoding would change.
 
 
-# Words that mean something, pieces of them, what stands around them, and letters that only count
-# as others where case does not matter.
+# Significant words, parts of them, characters around them, and letters that equal others when case
+# is ignored.
 WORDS = (
     *("authorization", "cookie", "token", "secret", "passwd", "password", "passphrase"),
     *("apikey", "api_key", "api-key", "credential", "privatekey", "private_key", "private-key"),
@@ -167,7 +167,7 @@ REDACTORS = {
 
 
 def spelled(value: Any, escapes: str) -> bytes:
-    """The same value, written in the ways that JSON allows."""
+    """Return the value in one of the spellings that JSON allows."""
     text = json.dumps(value, ensure_ascii=escapes == "ascii")
     if escapes == "slashes":
         text = text.replace("/", "\\/")
@@ -180,7 +180,9 @@ def spelled(value: Any, escapes: str) -> bytes:
 @pytest.mark.parametrize("kind", REDACTORS)
 @settings(max_examples=examples(400), deadline=None)
 @given(value=values, escapes=st.sampled_from(["no", "ascii", "slashes", "letters"]))
-def test_what_is_passed_unread_has_nothing_to_hide(kind: str, value: Any, escapes: str) -> None:
+def test_message_passed_without_decoding_has_no_secrets(
+    kind: str, value: Any, escapes: str
+) -> None:
     redactor = REDACTORS[kind]
     raw = spelled(value, escapes)
     if redactor.message(raw) is raw:
@@ -192,20 +194,22 @@ def test_what_is_passed_unread_has_nothing_to_hide(kind: str, value: Any, escape
 @pytest.mark.covers("OBS-05")
 @settings(max_examples=examples(400), deadline=None)
 @given(part=st.dictionaries(cased, values, max_size=3), around=st.tuples(cased, values, cased))
-def test_a_part_of_what_was_looked_at_hides_nothing(part: Any, around: tuple[Any, ...]) -> None:
+def test_part_of_a_remembered_frame_is_redacted_the_same(
+    part: Any, around: tuple[Any, ...]
+) -> None:
     redactor = Redactor()
     before, beside, behind = around
     raw = json.dumps(part).encode()
     whole = json.dumps({before: part, behind: [beside, json.dumps(part)[1:]]}).encode()
     redactor.frame(whole)
     found = redactor.message(raw)
-    redactor.frame(b"[]")  # so that the whole is forgotten
+    redactor.frame(b"[]")  # clears the remembered frame
     assert redactor.message(raw) == found
 
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("name", ["paſſword", "toKen", "COOKİE", "authorızation", "apıKey"])
-def test_letters_that_only_look_like_others_are_no_way_around(name: str) -> None:
+def test_names_with_case_folding_letters_are_redacted(name: str) -> None:
     raw = json.dumps({name: "hunter2-hunter2"}, ensure_ascii=False).encode()
     assert b"hunter2" not in Redactor().message(raw)
 
@@ -218,7 +222,7 @@ def test_letters_that_only_look_like_others_are_no_way_around(name: str) -> None
         {"text": 'line\nline\t\\ "quoted"', "url": "https://example.com/a@b"},
     ],
 )
-def test_most_messages_are_never_opened(harmless: dict[str, Any]) -> None:
+def test_harmless_messages_are_not_decoded(harmless: dict[str, Any]) -> None:
     redactor = Redactor(names=["pin"], values=["hunter2-hunter2"])
     redactor._looked_into = None  # type: ignore[assignment, method-assign]  # would fail
     raw = json.dumps(harmless).encode()

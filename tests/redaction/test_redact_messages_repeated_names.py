@@ -1,4 +1,4 @@
-"""Names that are there twice are found, however they are spelled."""
+"""Tests of repeated names in objects, in any spelling."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ leaves = st.one_of(texts, st.integers(0, 9), st.none(), st.just(1.5))
 
 
 class Pairs(list[Any]):
-    """The members of an object, in which names may come again."""
+    """Members of an object in which names may repeat."""
 
 
 values = st.recursive(
@@ -56,6 +56,6 @@ hows = st.sampled_from(["ascii", "plain", "numbers", "capitals"])
 @example(Pairs([("a", ":"), ("a", 1)]), "plain", "")
 @example(Pairs([(":", 1), ("a", 1), ("a", 1)]), "numbers", "")
 @example(Pairs([(":", 1), ("a", 1), ("a", 1)]), "capitals", "")
-def test_a_name_that_is_there_twice_is_found(value: Any, how: str, space: str) -> None:
+def test_repeated_name_is_found(value: Any, how: str, space: str) -> None:
     raw = spelled(value, how, space).encode()
     assert repeats_a_name(raw, msgspec.json.decode(raw)) is has_one(value)

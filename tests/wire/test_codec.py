@@ -26,7 +26,7 @@ from fairlead.wire.codec import MAX_BATCH, MAX_BATCH_MISTAKES
 from fairlead.wire.error_codes import INVALID_REQUEST, PARSE_ERROR
 from tests.support.examples import examples
 
-# What any peer could say.
+# Messages that any peer could send.
 
 ENVELOPE = {"jsonrpc", "id", "method", "params", "result", "error"}
 HUGE = 10**60
@@ -46,7 +46,7 @@ def raw(value: Any) -> Raw:
 
 
 def pretty(part: Raw) -> Raw:
-    """As somebody else would have written it: indented, with the line ends of Windows."""
+    """Return the JSON as another program may write it: indented, with line ends of Windows."""
     return Raw(msgspec.json.format(bytes(part), indent=2).replace(b"\n", b"\r\n"))
 
 
@@ -86,7 +86,7 @@ def plain(error: RemoteProtocolError) -> tuple[int, int | str | None]:
 
 @pytest.mark.covers("RPC-02", "RPC-03", "RPC-04", "RPC-05", "RPC-06")
 @given(messages)
-def test_what_was_encoded_decodes_to_the_same_message(message: Message) -> None:
+def test_encoded_message_decodes_to_the_same_message(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
@@ -100,7 +100,7 @@ def test_a_frame_is_utf_8_json_on_one_line(message: Message) -> None:
 
 
 def reprinted(message: Message) -> Message:
-    """The same message with every part of it pretty-printed."""
+    """Return the same message with every part pretty-printed."""
     changes: dict[str, Any] = {}
     for name in ("params", "result", "error"):
         part = getattr(message, name, UNSET)
@@ -113,7 +113,7 @@ def reprinted(message: Message) -> Message:
 
 @pytest.mark.covers("RPC-08")
 @given(messages)
-def test_parts_that_came_pretty_printed_are_put_on_one_line(message: Message) -> None:
+def test_pretty_printed_parts_are_encoded_on_one_line(message: Message) -> None:
     frame = encode(reprinted(message))
     assert b"\n" not in frame
     assert b"\r" not in frame
@@ -124,7 +124,7 @@ def test_parts_that_came_pretty_printed_are_put_on_one_line(message: Message) ->
 @given(
     st.from_regex(rb"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
 )
-def test_numbers_keep_their_text_byte_for_byte(number: bytes) -> None:
+def test_numbers_keep_their_spelling(number: bytes) -> None:
     params = b'{"n":%b,"deep":[{"n":%b}]}' % (number, number)
     request = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params
     answer = b'{"jsonrpc":"2.0","id":1,"result":%b}' % params
@@ -137,7 +137,7 @@ def test_numbers_keep_their_text_byte_for_byte(number: bytes) -> None:
 
 
 @pytest.mark.covers("RPC-06")
-def test_escapes_and_meta_pass_through_as_they_came() -> None:
+def test_escapes_and_meta_are_preserved() -> None:
     frame = (
         rb'{"jsonrpc":"2.0","id":"\u0061","method":"m",'
         rb'"params":{"_meta":{"a\/b":"\u00e9\ud83d\ude00"},"unknown":[1.10,"\u000a"]}}'
@@ -149,11 +149,11 @@ def test_escapes_and_meta_pass_through_as_they_came() -> None:
     assert encode(message) == frame.replace(rb'"\u0061"', b'"a"')
 
 
-# What is not a message.
+# Frames that are not messages.
 
 
 def messy_frames() -> st.SearchStrategy[bytes]:
-    """Noise, JSON that is no message, and messages that were cut or bent."""
+    """Generate noise, JSON that is not a message, and messages that were cut or changed."""
     whole = messages.map(encode)
     cut = st.tuples(whole, st.integers(0, 80)).map(lambda pair: pair[0][: pair[1]])
     bent = st.tuples(whole, st.integers(0, 200), st.binary(max_size=3)).map(
@@ -167,7 +167,7 @@ def messy_frames() -> st.SearchStrategy[bytes]:
 @pytest.mark.covers("RPC-08")
 @settings(max_examples=examples(300))
 @given(messy_frames())
-def test_whatever_the_bytes_are_only_remote_protocol_errors_come_out(frame: bytes) -> None:
+def test_decoding_raises_only_remote_protocol_errors(frame: bytes) -> None:
     for item in outcome(frame):
         if isinstance(item, RemoteProtocolError):
             assert item.code in (PARSE_ERROR, INVALID_REQUEST)
@@ -178,8 +178,8 @@ def test_whatever_the_bytes_are_only_remote_protocol_errors_come_out(frame: byte
 
 @settings(max_examples=examples(200))
 @given(messages.map(encode) | messy_frames())
-def test_a_blank_behind_a_frame_changes_nothing(frame: bytes) -> None:
-    """It keeps the decoder from the short cut for common requests."""
+def test_trailing_blank_does_not_change_the_message(frame: bytes) -> None:
+    """A trailing blank keeps the decoder from its fast path for common requests."""
     assert [told(item) for item in outcome(frame)] == [told(item) for item in outcome(frame + b" ")]
 
 
@@ -214,13 +214,13 @@ def outcome(frame: bytes) -> tuple[Message | RemoteProtocolError, ...]:
         b"[1,2",
     ],
 )
-def test_what_is_not_json_is_a_parse_error(frame: bytes) -> None:
+def test_invalid_json_is_a_parse_error(frame: bytes) -> None:
     assert plain(refusal(frame)) == (PARSE_ERROR, None)
 
 
 @pytest.mark.covers("RPC-07", "RPC-11")
 @pytest.mark.parametrize("frame", [b"1", b'"text"', b"null", b"true", b"[]", b"1e400"])
-def test_json_that_is_no_object_is_an_invalid_request(frame: bytes) -> None:
+def test_json_other_than_an_object_is_an_invalid_request(frame: bytes) -> None:
     assert plain(refusal(frame)) == (INVALID_REQUEST, None)
 
 
@@ -228,7 +228,7 @@ def test_json_that_is_no_object_is_an_invalid_request(frame: bytes) -> None:
 @pytest.mark.parametrize(
     "members",
     [
-        b'"id":7',  # nothing asked, nothing answered
+        b'"id":7',  # neither a request nor a response
         b'"id":7,"params":{}',
         b'"id":7,"method":null',
         b'"id":7,"method":5',
@@ -249,7 +249,7 @@ def test_json_that_is_no_object_is_an_invalid_request(frame: bytes) -> None:
         b'"id":7,"method":"m","params":[],"unknown":{}',
     ],
 )
-def test_a_wrong_shape_is_refused_under_the_id_it_came_with(members: bytes) -> None:
+def test_invalid_message_is_refused_with_its_id(members: bytes) -> None:
     assert plain(refusal(b'{"jsonrpc":"2.0",%b}' % members)) == (INVALID_REQUEST, 7)
 
 
@@ -258,19 +258,19 @@ def test_a_wrong_shape_is_refused_under_the_id_it_came_with(members: bytes) -> N
     "version", [b"", b'"jsonrpc":"1.0",', b'"jsonrpc":2.0,', b'"jsonrpc":null,', b'"jsonrpc":[],']
 )
 @pytest.mark.parametrize("rest", [b"", b',"unknown":1'])
-def test_every_message_says_jsonrpc_2_0(version: bytes, rest: bytes) -> None:
+def test_message_without_jsonrpc_2_0_is_refused(version: bytes, rest: bytes) -> None:
     frame = b'{%b"id":"x","method":"m"%b}' % (version, rest)
     assert plain(refusal(frame)) == (INVALID_REQUEST, "x")
 
 
-def test_the_version_may_be_spelled_with_escapes() -> None:
+def test_version_may_contain_escapes() -> None:
     request = b'{"jsonrpc":"2\\u002e0","id":1,"method":"m"%b}'
     assert decode(request % b"") == Request(1, "m")
     assert decode(request % b',"x":1') == Request(1, "m", UNSET, {"x": Raw(b"1")})
 
 
 @pytest.mark.covers("RPC-07")
-def test_messages_are_told_apart_by_their_members() -> None:
+def test_kind_of_message_depends_on_its_members() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m")
     assert decode(b'{"jsonrpc":"2.0","method":"m"}') == Notification("m")
     assert decode(b'{"jsonrpc":"2.0","id":1,"result":null}') == Success(1, Raw(b"null"))
@@ -289,7 +289,7 @@ def test_null_params_count_as_absent() -> None:
 
 @pytest.mark.covers("RPC-02", "RPC-10")
 @given(ids, st.booleans())
-def test_ids_are_echoed_exactly_and_with_their_type(request_id: int | str, is_error: bool) -> None:
+def test_ids_keep_their_value_and_type(request_id: int | str, is_error: bool) -> None:
     frame = b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % msgspec.json.encode(request_id)
     request = decode(frame)
     assert request == Request(request_id, "m")
@@ -302,7 +302,7 @@ def test_ids_are_echoed_exactly_and_with_their_type(request_id: int | str, is_er
 @pytest.mark.covers("RPC-02")
 @pytest.mark.parametrize("written", [b"1.0", b"1.5", b"1e2", b"-0.0", b"true", b"false", b"null"])
 @pytest.mark.parametrize("rest", [b"", b',"unknown":1'])
-def test_ids_are_not_fractions_booleans_or_null(written: bytes, rest: bytes) -> None:
+def test_fractions_booleans_and_null_are_not_ids(written: bytes, rest: bytes) -> None:
     request = b'{"jsonrpc":"2.0","id":%b,"method":"m"%b}' % (written, rest)
     answer = b'{"jsonrpc":"2.0","id":%b,"result":{}%b}' % (written, rest)
     assert plain(refusal(request)) == (INVALID_REQUEST, None)
@@ -310,13 +310,13 @@ def test_ids_are_not_fractions_booleans_or_null(written: bytes, rest: bytes) -> 
 
 
 @pytest.mark.parametrize("written", [b"1.0", b"true", b"[1]", b"{}"])
-def test_errors_with_an_id_that_is_none_are_refused_too(written: bytes) -> None:
+def test_error_response_with_an_invalid_id_is_refused(written: bytes) -> None:
     frame = b'{"jsonrpc":"2.0","id":%b,"error":{"code":5,"message":"no"}}' % written
     assert plain(refusal(frame)) == (INVALID_REQUEST, None)
 
 
 @pytest.mark.parametrize("member", [b"", b'"id":null,'])
-def test_an_error_may_lack_an_id_or_say_null(member: bytes) -> None:
+def test_error_response_may_have_no_id_or_a_null_id(member: bytes) -> None:
     frame = b'{"jsonrpc":"2.0",%b"error":{"code":-32700,"message":"?"}}' % member
     message = decode(frame)
     error = Raw(b'{"code":-32700,"message":"?"}')
@@ -325,7 +325,7 @@ def test_an_error_may_lack_an_id_or_say_null(member: bytes) -> None:
 
 
 @pytest.mark.covers("RPC-02")
-def test_integers_beyond_64_bits_are_ids_like_any_other() -> None:
+def test_integers_beyond_64_bits_are_valid_ids() -> None:
     for number in (2**63, 2**64, -(2**64), 10**4299):
         frame = b'{"jsonrpc":"2.0","id":%d,"result":{}}' % number
         assert decode(frame) == Success(number, Raw(b"{}"))
@@ -333,7 +333,7 @@ def test_integers_beyond_64_bits_are_ids_like_any_other() -> None:
         assert encode_success(number, b"{}") == frame
 
 
-def test_an_integer_that_python_will_not_read_is_refused_and_not_rounded() -> None:
+def test_integer_id_of_5000_digits_is_refused_and_not_rounded() -> None:
     digits = b"9" * 5000
     assert plain(refusal(b'{"jsonrpc":"2.0","id":%b,"method":"m"}' % digits)) == (
         INVALID_REQUEST,
@@ -343,11 +343,11 @@ def test_an_integer_that_python_will_not_read_is_refused_and_not_rounded() -> No
     assert encode(decode(kept)) == kept  # type: ignore[arg-type]
 
 
-# Members of the envelope that nobody defined.
+# Members of the envelope that JSON-RPC does not define.
 
 
 @pytest.mark.covers("RPC-06")
-def test_unknown_members_of_the_envelope_survive() -> None:
+def test_unknown_members_of_the_envelope_are_preserved() -> None:
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{},"trace":{"a":1.0},"z":null}'
     message = decode(frame)
     extra = {"trace": Raw(b'{"a":1.0}'), "z": Raw(b"null")}
@@ -357,12 +357,12 @@ def test_unknown_members_of_the_envelope_survive() -> None:
 
 @pytest.mark.covers("RPC-06")
 @pytest.mark.parametrize("outcome", [b'"result":{}', b'"error":{"code":1,"message":"no"}'])
-def test_params_in_an_answer_mean_nothing_and_survive(outcome: bytes) -> None:
+def test_params_in_a_response_are_preserved(outcome: bytes) -> None:
     frame = b'{"jsonrpc":"2.0","id":1,%b,"params":[1]}' % outcome
     assert encode(decode(frame)) == frame  # type: ignore[arg-type]
 
 
-def test_of_duplicate_keys_the_last_counts_and_only_it_is_passed_on() -> None:
+def test_only_the_last_of_duplicate_keys_is_used_and_forwarded() -> None:
     frame = b'{"jsonrpc":"2.0","id":1,"id":2,"method":"a","method":"b","params":{"n":1}%b}'
     assert decode(frame % b"") == Request(2, "b", Raw(b'{"n":1}'))
     message = decode(frame % b',"x":1,"x":2')
@@ -370,7 +370,7 @@ def test_of_duplicate_keys_the_last_counts_and_only_it_is_passed_on() -> None:
     assert encode(message) == (b'{"jsonrpc":"2.0","id":2,"method":"b","params":{"n":1},"x":2}')
 
 
-# Traps.
+# Known problems.
 
 
 @pytest.mark.covers("RPC-08")
@@ -385,8 +385,8 @@ def test_a_nested_object_cannot_become_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("control", [b"\n", b"\r"])
-def test_a_raw_line_end_inside_a_string_never_gets_in(control: bytes) -> None:
-    """It could not be taken out again without changing the text."""
+def test_raw_line_end_inside_a_string_is_a_parse_error(control: bytes) -> None:
+    """The line end could not be removed without changing the text."""
     for place in (b'"params":{"a":"x%by"}', b'"params":{"x%by":1}', b'"x%by":1'):
         frame = b'{"jsonrpc":"2.0","id":1,"method":"m",%b}' % (place % control)
         assert plain(refusal(frame)) == (PARSE_ERROR, None)
@@ -404,7 +404,7 @@ def test_a_raw_line_end_inside_a_string_never_gets_in(control: bytes) -> None:
         (rb"\\ud83d\ud83d", rb"\\ud83d\ufffd"),
     ],
 )
-def test_half_an_emoji_is_read_as_a_replacement_and_counted(sent: bytes, read: bytes) -> None:
+def test_lone_surrogate_is_replaced_and_counted(sent: bytes, read: bytes) -> None:
     decoder = Decoder()
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"%b"}}'
     assert decoder.decode(frame % sent) == Request(1, "m", Raw(b'{"a":"%b"}' % read))
@@ -412,7 +412,7 @@ def test_half_an_emoji_is_read_as_a_replacement_and_counted(sent: bytes, read: b
 
 
 @pytest.mark.parametrize("good", [rb"\ud83d\ude00", rb"\\ud83d", rb"\\\\ude00", rb"\u00e9"])
-def test_what_only_looks_like_half_an_emoji_is_left_alone(good: bytes) -> None:
+def test_surrogate_pairs_and_escaped_backslashes_are_preserved(good: bytes) -> None:
     decoder = Decoder()
     params = b'{"a":"%b"}' % good
     frame = b'{"jsonrpc":"2.0","id":1,"method":"m","params":%b}' % params
@@ -420,7 +420,7 @@ def test_what_only_looks_like_half_an_emoji_is_left_alone(good: bytes) -> None:
     assert decoder.repaired == 0
 
 
-def test_half_an_emoji_is_mended_in_every_place_it_can_stand() -> None:
+def test_lone_surrogate_is_replaced_in_every_member() -> None:
     frame = rb'{"jsonrpc":"2.0","id":"\ud83d","method":"\ud83d","\ud83d":"\ud83d"}'
     replaced = Raw(rb'"\ufffd"')
     assert decode(frame) == Request("\ufffd", "\ufffd", UNSET, {"\ufffd": replaced})
@@ -428,7 +428,7 @@ def test_half_an_emoji_is_mended_in_every_place_it_can_stand() -> None:
     assert batch == Batch((Request("\ufffd", "\ufffd", UNSET, {"\ufffd": replaced}),))
 
 
-def test_half_an_emoji_in_broken_json_is_still_a_parse_error() -> None:
+def test_lone_surrogate_in_invalid_json_is_a_parse_error() -> None:
     decoder = Decoder()
     with pytest.raises(RemoteProtocolError) as caught:
         decoder.decode(rb'{"jsonrpc":"2.0","id":1,"method":"\ud83d"')
@@ -436,7 +436,7 @@ def test_half_an_emoji_in_broken_json_is_still_a_parse_error() -> None:
     assert decoder.repaired == 0
 
 
-def test_half_an_emoji_of_our_own_is_replaced_when_it_leaves() -> None:
+def test_lone_surrogate_is_replaced_when_a_message_is_encoded() -> None:
     request = Request("\ud83d", "m\udc00", Raw(b'{"n":1.50}'), {"\ud83d": Raw(b"1.0")})
     assert decode(encode(request)) == Request(
         "\ufffd", "m\ufffd", Raw(b'{"n":1.50}'), {"\ufffd": Raw(b"1.0")}
@@ -462,7 +462,7 @@ def test_half_an_emoji_of_our_own_is_replaced_when_it_leaves() -> None:
         b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"%b"}}]',
     ],
 )
-def test_bad_utf_8_is_noticed_also_where_nobody_looks(frame: bytes, bad: bytes) -> None:
+def test_invalid_utf_8_inside_a_raw_part_is_a_parse_error(frame: bytes, bad: bytes) -> None:
     assert plain(refusal(frame % bad)) == (PARSE_ERROR, None)
 
 
@@ -472,12 +472,12 @@ def nested(levels: int) -> bytes:
 
 
 def deeper(frames: int, frame: bytes) -> Any:
-    """Decode with so many frames more on the stack."""
+    """Decode with this many more frames on the stack."""
     return decode(frame) if frames == 0 else deeper(frames - 1, frame)
 
 
 @pytest.mark.covers("RPC-08")
-def test_128_levels_of_nesting_are_read_also_from_a_deep_stack() -> None:
+def test_128_levels_of_nesting_are_decoded_from_a_deep_stack() -> None:
     room = sys.getrecursionlimit() // 2
     assert encode(deeper(room, nested(128))) == nested(128)
 
@@ -517,7 +517,7 @@ def test_nan_and_infinity_are_not_json(word: bytes) -> None:
         (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"n":NaN}}', None),
     ],
 )
-def test_an_answer_that_is_no_json_names_whoever_waits_for_it(
+def test_unreadable_response_names_the_request_it_answers(
     frame: bytes, answers: int | str | None
 ) -> None:
     error = refusal(frame)
@@ -538,7 +538,7 @@ def test_a_message_keeps_its_frame_and_a_copy_does_not() -> None:
     assert kept == Raw(b'{"a":1}')
 
 
-def test_the_parts_of_a_batch_do_not_keep_the_whole_of_it() -> None:
+def test_parts_of_a_batch_do_not_keep_the_whole_frame() -> None:
     frame = b'[{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1}},%b1]' % (b" " * 1000)
     before = sys.getrefcount(frame)
     batch = decode(frame)
@@ -551,13 +551,13 @@ def test_the_parts_of_a_batch_do_not_keep_the_whole_of_it() -> None:
 
 @pytest.mark.covers("RPC-13")
 @given(st.lists(messages, min_size=1, max_size=5))
-def test_an_array_of_messages_is_a_batch_of_them(batch: list[Message]) -> None:
+def test_array_of_messages_is_a_batch(batch: list[Message]) -> None:
     frame = b" [%b] " % b" , ".join(encode(message) for message in batch)
     assert decode(frame) == Batch(tuple(batch))
 
 
 @pytest.mark.covers("RPC-13")
-def test_items_of_a_batch_that_are_no_messages_are_errors_in_their_place() -> None:
+def test_invalid_items_of_a_batch_become_errors_at_their_position() -> None:
     batch = decode(
         b'[1,{"jsonrpc":"2.0","method":"m"},{"jsonrpc":"2.0","id":5},[],"x",null,'
         b'[{"jsonrpc":"2.0","method":"m"}]]'
@@ -570,12 +570,12 @@ def test_items_of_a_batch_that_are_no_messages_are_errors_in_their_place() -> No
 
 
 @pytest.mark.covers("RPC-13")
-def test_an_empty_batch_is_no_message() -> None:
+def test_empty_batch_is_refused() -> None:
     assert plain(refusal(b" [ ] ")) == (INVALID_REQUEST, None)
 
 
-def test_a_batch_has_a_bound() -> None:
-    """One byte of `1,` would cost a thousand bytes of error."""
+def test_batch_has_a_limit_of_items_and_bytes() -> None:
+    """Each item `1,` costs two bytes on the wire and about a thousand bytes as an exception."""
     note = b'{"jsonrpc":"2.0","method":"m"}'
     most = decode(b"[" + b",".join([note] * MAX_BATCH) + b"]")
     assert isinstance(most, Batch)
@@ -586,14 +586,14 @@ def test_a_batch_has_a_bound() -> None:
     )
 
 
-def test_a_batch_has_few_items_that_are_no_messages() -> None:
+def test_batch_with_too_many_invalid_items_is_refused() -> None:
     mistakes = decode(b"[" + b"1," * (MAX_BATCH_MISTAKES - 1) + b"1]")
     assert isinstance(mistakes, Batch)
     assert len(mistakes.items) == MAX_BATCH_MISTAKES
     assert plain(refusal(b"[" + b"1," * MAX_BATCH_MISTAKES + b"1]")) == (INVALID_REQUEST, None)
 
 
-def test_arrays_in_arrays_are_not_read_level_by_level() -> None:
+def test_nested_arrays_in_a_batch_are_not_decoded() -> None:
     batch = decode(b"[" * 500 + b"]" * 500)
     assert isinstance(batch, Batch)
     [error] = batch.items
@@ -602,7 +602,7 @@ def test_arrays_in_arrays_are_not_read_level_by_level() -> None:
 
 
 @given(ids, values.map(raw))
-def test_a_success_is_the_same_by_the_short_way(request_id: int | str, result: Raw) -> None:
+def test_encode_success_equals_encode(request_id: int | str, result: Raw) -> None:
     frame = encode(Success(request_id, result, {}))
     assert encode(Success(request_id, result)) == frame
     assert encode_success(request_id, result) == frame

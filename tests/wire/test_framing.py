@@ -10,7 +10,7 @@ from fairlead.wire import MAX_MESSAGE, LineSplitter, TooLong
 BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\r\n\x0b\x0c"
 
-# Bytes in which line ends, blanks and byte order marks are not rare.
+# Bytes in which line ends, blanks and byte order marks are frequent.
 streams = st.lists(
     st.sampled_from([b"\n", b"\r\n", b"\n\n", b" ", b"\r", BOM, b"{}", b'{"a":1}', b"x" * 9])
     | st.binary(max_size=6),
@@ -28,7 +28,7 @@ def all_lines(splitter: LineSplitter, chunks: list[bytes]) -> list[bytes | TooLo
 
 
 def expected(stream: bytes, limit: int) -> list[bytes | TooLong]:
-    """The same, told slowly."""
+    """Return the expected lines by a slow reference implementation."""
     out: list[bytes | TooLong] = []
     at_start = True
     *whole, last = stream.split(b"\n")
@@ -46,23 +46,23 @@ def expected(stream: bytes, limit: int) -> list[bytes | TooLong]:
 
 @pytest.mark.covers("RPC-08")
 @given(streams, st.lists(st.integers(0, 300), max_size=12), st.sampled_from([4, 16, 1000]))
-def test_whatever_the_chunks_the_same_lines_come_out(
-    stream: bytes, places: list[int], limit: int
-) -> None:
+def test_lines_do_not_depend_on_the_chunks(stream: bytes, places: list[int], limit: int) -> None:
     lines = all_lines(LineSplitter(limit), cut(stream, places))
     assert lines == expected(stream, limit)
     assert all(type(line) is bytes for line in lines if not isinstance(line, TooLong))
 
 
 @given(streams, st.sampled_from([4, 1000]))
-def test_a_drip_of_single_bytes_makes_the_same_lines(stream: bytes, limit: int) -> None:
+def test_single_bytes_give_the_same_lines(stream: bytes, limit: int) -> None:
     drip = [stream[i : i + 1] for i in range(len(stream))]
     assert all_lines(LineSplitter(limit), drip) == expected(stream, limit)
 
 
 @pytest.mark.covers("RPC-08")
 @given(streams, st.lists(st.integers(0, 300), max_size=12), st.sampled_from([4, 16]))
-def test_no_more_than_the_limit_is_ever_held(stream: bytes, places: list[int], limit: int) -> None:
+def test_buffered_bytes_never_exceed_the_limit(
+    stream: bytes, places: list[int], limit: int
+) -> None:
     splitter = LineSplitter(limit)
     for chunk in cut(stream, places):
         splitter.feed(chunk)
@@ -71,7 +71,7 @@ def test_no_more_than_the_limit_is_ever_held(stream: bytes, places: list[int], l
     assert splitter.held == 0
 
 
-def test_a_line_comes_out_when_its_end_arrives() -> None:
+def test_line_is_returned_when_its_end_arrives() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b'{"a":') == []
     assert splitter.held == 5
@@ -82,7 +82,7 @@ def test_a_line_comes_out_when_its_end_arrives() -> None:
     assert splitter.finish() == []
 
 
-def test_lines_may_end_the_way_of_windows() -> None:
+def test_crlf_ends_a_line() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"{}\r") == []
     assert splitter.feed(b"\n{}\r\n\r\n") == [b"{}", b"{}"]
@@ -99,7 +99,7 @@ def test_a_byte_order_mark_is_dropped_once_at_the_start() -> None:
     assert LineSplitter().feed(BOM + b"\n{}\n") == [b"{}"]
 
 
-def test_the_last_line_counts_without_its_line_end() -> None:
+def test_last_line_may_lack_its_line_end() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"{}\n{}") == [b"{}"]
     assert splitter.finish() == [b"{}"]
@@ -125,7 +125,7 @@ def test_a_line_over_the_limit_is_reported_once_and_the_next_is_read() -> None:
     assert splitter.feed(b"z\n{}\n") == [TooLong(50_009, (b"x" * 8 + b"y" * 200)[:200]), b"{}"]
 
 
-def test_the_beginning_of_a_line_that_is_too_long_is_kept_whatever_the_chunks() -> None:
+def test_start_of_a_too_long_line_does_not_depend_on_the_chunks() -> None:
     line = bytes(range(48, 123)) * 10
     for size in (1, 7, 64, 199, 200, 201, 750):
         chunks = [line[i : i + size] for i in range(0, len(line), size)]
@@ -133,7 +133,7 @@ def test_the_beginning_of_a_line_that_is_too_long_is_kept_whatever_the_chunks() 
 
 
 @pytest.mark.covers("RPC-08")
-def test_memory_stays_bounded_however_long_a_line_is() -> None:
+def test_memory_is_bounded_for_a_line_of_any_length() -> None:
     splitter = LineSplitter(64 * 1024)
     chunk = b"x" * 32 * 1024
     tracemalloc.start()
@@ -147,7 +147,7 @@ def test_memory_stays_bounded_however_long_a_line_is() -> None:
     assert splitter.finish() == [TooLong(500 * len(chunk), chunk[:200])]
 
 
-def test_dripped_bytes_cost_no_object_each() -> None:
+def test_single_bytes_share_one_buffer() -> None:
     splitter = LineSplitter()
     tracemalloc.start()
     try:
@@ -171,7 +171,7 @@ def test_large_and_small_pieces_keep_their_order(sizes: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize(("size", "fits"), [(20, True), (21, False)])
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_one_whole_line_has_the_same_limit(size: int, fits: bool, pieces: int) -> None:
+def test_fast_path_for_one_line_has_the_same_limit(size: int, fits: bool, pieces: int) -> None:
     line = b"{" + b" " * (size - 2) + b"}"
     splitter = LineSplitter(20)
     chunks = [line + b"\n"] if pieces == 1 else [line[:5], line[5:] + b"\n"]

@@ -10,9 +10,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from fairlead.wire import single_line, to_json
 
-HALF = "\ud83d"  # of an emoji
+HALF = "\ud83d"  # a lone surrogate
 
-# Strings as Python has them: halves of surrogate pairs included.
+# Strings as Python has them, including lone surrogates.
 strings = st.text(st.characters(), max_size=8) | st.sampled_from([HALF, "\udc00", "a\udcff"])
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | strings,
@@ -41,19 +41,19 @@ def test_every_plain_value_becomes_valid_utf_8_on_one_line(value: Any) -> None:
 
 
 @given(st.text(st.characters(), max_size=20))
-def test_a_string_keeps_its_length_and_all_that_can_be_written(text: str) -> None:
+def test_string_keeps_its_length_and_encodable_characters(text: str) -> None:
     read = msgspec.json.decode(to_json(text))
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     assert read == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in joined)
 
 
-def test_half_an_emoji_is_replaced_and_two_halves_are_one() -> None:
+def test_lone_surrogate_is_replaced_and_a_pair_is_joined() -> None:
     assert to_json({HALF: [HALF + "x", ("\udc00",)]}) == '{"�":["�x",["�"]]}'.encode()
     assert to_json("\ud83d\ude00") == '"😀"'.encode()
     assert to_json("\ufeff" + HALF) == '"\ufeff�"'.encode()
 
 
-def test_half_an_emoji_beside_bytes_from_elsewhere_leaves_those_alone() -> None:
+def test_replacing_a_lone_surrogate_keeps_raw_parts() -> None:
     assert to_json({"name": HALF, "size": Raw(b"1.50")}) == '{"name":"�","size":1.50}'.encode()
     assert to_json([Named(HALF, Raw(b"[1E2]")), Named("b" + HALF)]) == (
         '[{"fileName":"�","content":[1E2]},{"fileName":"b�"}]'.encode()
@@ -66,17 +66,17 @@ def test_nan_and_the_infinities_are_written_as_null() -> None:
 
 
 @pytest.mark.covers("RPC-08")
-def test_line_breaks_between_values_go_and_those_in_strings_stay_escaped() -> None:
+def test_line_breaks_between_values_are_removed() -> None:
     frame = b'{\r\n  "a": [\n 1.0,\r 1E5 ],\n "b": "x\\ny\\u000d" }'
     assert single_line(frame) == b'{"a":[1.0,1E5],"b":"x\\ny\\u000d"}'
 
 
-def test_json_on_one_line_is_returned_as_it_is() -> None:
+def test_json_on_one_line_is_returned_unchanged() -> None:
     frame = b'{ "a" : 1 }'
     assert single_line(frame) is frame
 
 
-def test_what_has_no_json_form_is_an_error_of_ours() -> None:
+def test_value_without_a_json_form_raises_an_error() -> None:
     with pytest.raises(TypeError):
         to_json(object())
     with pytest.raises(TypeError):

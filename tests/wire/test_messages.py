@@ -14,7 +14,7 @@ from fairlead.wire.messages import size_of
 
 
 @pytest.mark.covers("RPC-01")
-def test_the_kinds_have_their_long_names_too() -> None:
+def test_kinds_of_messages_have_long_aliases() -> None:
     assert wire.JsonRpcRequest is Request
     assert wire.JsonRpcNotification is Notification
     assert wire.JsonRpcResponse is Success
@@ -42,7 +42,7 @@ def test_codes_have_names() -> None:
 
 
 @pytest.mark.covers("RPC-05")
-def test_an_error_has_data_when_there_is_some() -> None:
+def test_error_has_data_if_given() -> None:
     assert failure(1, -5, "no") == Failure(1, -5, "no", Raw(b'{"code":-5,"message":"no"}'))
     assert failure("a", -5, "no", {"why": [1]}) == Failure(
         "a", -5, "no", Raw(b'{"code":-5,"message":"no","data":{"why":[1]}}')
@@ -55,14 +55,14 @@ def test_an_error_has_data_when_there_is_some() -> None:
     st.text(st.characters(exclude_categories=["Cs"])),
     st.none() | st.booleans() | st.lists(st.integers(), max_size=3),
 )
-def test_a_failure_made_here_is_read_as_the_same(
+def test_failure_decodes_to_the_same_failure(
     request_id: int | str | None, code: int, message: str, data: object
 ) -> None:
     made = failure(request_id, code, message, data)
     assert decode(encode(made)) == made
 
 
-def test_an_error_to_an_unreadable_request_says_null_or_nothing() -> None:
+def test_error_for_an_unreadable_request_has_a_null_id_or_none() -> None:
     assert encode(failure(None, -32700, "?")) == (
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}'
     )
@@ -89,7 +89,7 @@ def test_messages_are_values() -> None:
         (Notification("abc", Raw(b'{"a":1}')), 10),
     ],
 )
-def test_the_size_of_a_message_is_that_of_its_method_and_params(
+def test_size_of_a_message_counts_method_and_params(
     message: Request | Notification, size: int
 ) -> None:
     assert size_of(message) == size

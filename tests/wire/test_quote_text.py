@@ -1,4 +1,4 @@
-"""Texts of a peer, cut to a length."""
+"""Tests of shortened texts of a peer."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_the_middle_is_cut_out(text: str, limit: int, expected: str) -> None:
     assert QUOTED_TEXT.hits == hits + (text != expected)
 
 
-def test_two_hundred_characters_are_usual() -> None:
+def test_default_limit_is_200_characters() -> None:
     assert len(shortened("x" * 201)) == 200
     assert shortened("x" * 133 + "y" * 68) == "x" * 133 + "…" + "y" * 66
     assert len(quoted("x" * 201)) == 202

@@ -21,13 +21,13 @@ def parse(stream: bytes, limit: int = 1 << 20) -> list[Event | EventTooLong]:
 
 
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """The stream in pieces; empty ones too."""
+    """Split the stream into pieces, some of them empty."""
     places = sorted(place % (len(stream) + 1) for place in cuts)
     return [stream[a:b] for a, b in zip([0, *places], [*places, len(stream)], strict=True)]
 
 
 def by_the_book(stream: bytes) -> list[tuple[str, bytes, str]]:
-    """The algorithm of the standard, word by word, on the whole stream: type, data, last id.
+    """Parse the whole stream by the algorithm of the standard: type, data, last id.
 
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
@@ -65,7 +65,7 @@ PIECES = st.lists(
 
 @pytest.mark.covers("SSE-01")
 @given(PIECES, st.lists(st.integers(0, 500), max_size=8))
-def test_events_are_those_of_the_standard_however_the_chunks_were_cut(
+def test_events_equal_those_of_the_standard_for_any_chunks(
     pieces: list[str], cuts: list[int]
 ) -> None:
     stream = "".join(pieces).encode()
@@ -75,7 +75,7 @@ def test_events_are_those_of_the_standard_however_the_chunks_were_cut(
         for event in parser.feed(chunk):
             assert isinstance(event, Event)
             found.append(event)
-    # A `data` line without a value is an event with no data to the standard, and to us.
+    # A `data` line without a value is an event with empty data, as in the standard.
     told = [(e.event, e.data, e.id or "") for e in found]
     expected = by_the_book(stream)
     with_data = [event for event in told if event[1]]
@@ -101,7 +101,7 @@ def test_every_line_ending_ends_a_line(end: bytes) -> None:
     assert each == [Event(b"a\nb", "x", "1", 20)]
 
 
-def test_an_event_that_ends_with_a_carriage_return_is_not_held_back() -> None:
+def test_event_that_ends_with_cr_is_returned_at_once() -> None:
     parser = EventParser()
     assert parser.feed(b"data: 1\r\n\r") == [Event(b"1")]
     assert parser.feed(b"\ndata: 2\n\n") == [Event(b"2")]
@@ -146,7 +146,7 @@ def test_the_last_id_can_be_given_from_an_earlier_stream() -> None:
     parser.last_id = "7"
     assert parser.feed(b"data: x\n\n") == [Event(b"x", id="7")]
     assert parser.feed(b"id: 8\n") == []
-    assert parser.last_id == "7"  # not before the event is whole
+    assert parser.last_id == "7"  # not before the event is complete
     assert parser.feed(b"\n") == [Event(b"", id="8")]
 
 
@@ -181,7 +181,7 @@ def test_many_short_lines_are_too_long_together() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 9, 1000])
-def test_comments_are_no_part_of_an_event_however_long(size: int) -> None:
+def test_long_comments_are_not_part_of_an_event(size: int) -> None:
     parser = EventParser(30)
     stream = b"data: 1\n:" + b"c" * 400 + b"\ndata: 2\n: ping\n\n:" + b"c" * 70 + b"\ndata: 3\n\n"
     found: list[Event | EventTooLong] = []
@@ -208,7 +208,7 @@ def test_an_id_that_is_too_long_is_not_cut() -> None:
     st.none() | st.from_regex(r"[a-z]{1,3}_[0-9]{1,3}", fullmatch=True),
     st.none() | st.integers(0, 99999),
 )
-def test_what_is_written_is_read_again(
+def test_encoded_event_is_parsed_back(
     value: Any, event: str | None, id: str | None, retry: int | None
 ) -> None:
     pretty = msgspec.json.format(msgspec.json.encode(value), indent=2)
@@ -227,9 +227,9 @@ def test_what_is_written_is_read_again(
         ("event: x\ndata: [DONE]\ndata: oops\r\ndata: [1]\n", [1]),
         ("data: null\n", None),
         ('data: {"a": 1}\rdata: 2', {"a": 1}),
-        ('data: "\u2028"\n', "\u2028"),  # no line end
+        ('data: "\u2028"\n', "\u2028"),  # not a line end
         (' {"whole": true} ', {"whole": True}),
-        ("data:{}\n", None),  # not the spelling this is about
+        ("data:{}\n", None),  # only `data: ` with a space is accepted
         ("data: \n", None),
         ("", None),
         ("nothing here", None),
@@ -237,10 +237,10 @@ def test_what_is_written_is_read_again(
         ("[" * 100_000, None),
     ],
 )
-def test_the_first_value_of_a_text(text: str, value: Any) -> None:
+def test_parse_sse_returns_the_first_value(text: str, value: Any) -> None:
     assert parse_sse(text) == value
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_parse_sse_accepts_any_text(text: str) -> None:
     parse_sse(text)
