@@ -1,4 +1,4 @@
-"""A client meets servers of every kind, real processes all of them."""
+"""Tests of clients with servers of every kind, all of them real processes."""
 
 import asyncio
 import os
@@ -98,7 +98,7 @@ async def test_a_server_of_the_handshake_era_is_recognized(unknown: str, tmp_pat
         assert (await client.health_check())["ok"] is True
     expected = ["initialize", "notifications/initialized", "tools/call", "ping"]
     assert lines_of(log) == ["server/discover", *expected]
-    # The verdict is remembered: no probe the next time.
+    # The era is remembered: no probe the next time.
     log.unlink()
     async with MCPClient.connect_stdio(command, config) as client:
         await client.call_tool("t")
@@ -131,7 +131,7 @@ async def test_a_stateless_server_that_starts_slowly_is_not_misjudged(tmp_path: 
 
 
 @pytest.mark.covers("DEC-05")
-async def test_a_date_goes_straight_to_the_handshake(tmp_path: Path) -> None:
+async def test_a_configured_date_starts_with_the_handshake(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = program(tmp_path, LEGACY.format(log=str(log), unknown="pass"))
     for version in ("2024-11-05", "latest"):
@@ -145,7 +145,7 @@ async def test_a_date_goes_straight_to_the_handshake(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("DEC-05", "PRO-03")
-async def test_a_version_we_do_not_speak_ends_the_connection(tmp_path: Path) -> None:
+async def test_an_unsupported_version_ends_the_connection(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -161,7 +161,7 @@ async def test_a_version_we_do_not_speak_ends_the_connection(tmp_path: Path) -> 
 
 
 @pytest.mark.covers("STD-07")
-async def test_a_server_that_dies_at_once_says_why(tmp_path: Path) -> None:
+async def test_error_of_a_server_that_exits_at_once_has_the_reason(tmp_path: Path) -> None:
     command = program(
         tmp_path, 'print("Error: no API key configured", file=sys.stderr); sys.exit(2)'
     )
@@ -175,7 +175,7 @@ async def test_a_server_that_dies_at_once_says_why(tmp_path: Path) -> None:
     assert "no API key configured" in str(failed.value)
 
 
-async def test_a_program_that_is_no_server_is_found_out_at_once(tmp_path: Path) -> None:
+async def test_a_program_that_is_not_a_server_is_detected_at_once(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -190,7 +190,7 @@ async def test_a_program_that_is_no_server_is_found_out_at_once(tmp_path: Path) 
     assert time.monotonic() - started < 10
 
 
-async def test_a_server_that_never_answers_costs_the_connect_timeout_only(tmp_path: Path) -> None:
+async def test_a_server_that_never_answers_costs_only_the_connect_timeout(tmp_path: Path) -> None:
     command = program(tmp_path, "for line in sys.stdin: pass")
     config = MCPClientConfig(timeout_seconds=0.4, probe_timeout=0.1)
     started = time.monotonic()
@@ -200,7 +200,7 @@ async def test_a_server_that_never_answers_costs_the_connect_timeout_only(tmp_pa
 
 
 @pytest.mark.covers("STD-07", "TRN-07")
-async def test_a_death_in_the_middle_of_calls_fails_all_of_them_at_once(
+async def test_an_exit_during_calls_fails_all_of_them_at_once(
     tmp_path: Path, loop_kind: str
 ) -> None:
     command = program(
@@ -234,7 +234,7 @@ async def test_a_death_in_the_middle_of_calls_fails_all_of_them_at_once(
 
 
 @pytest.mark.covers("CLT-06", "TRN-10", "PRO-31")
-async def test_a_timeout_of_one_call_leaves_the_connection_alone(tmp_path: Path) -> None:
+async def test_a_timeout_of_one_call_does_not_affect_the_connection(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = program(
         tmp_path,
@@ -258,7 +258,7 @@ async def test_a_timeout_of_one_call_leaves_the_connection_alone(tmp_path: Path)
 
 
 @pytest.mark.covers("CON-08", "CON-09")
-async def test_answers_as_envelopes(tmp_path: Path) -> None:
+async def test_responses_can_be_returned_as_envelopes(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -296,7 +296,7 @@ async def test_answers_as_envelopes(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CLT-05", "PRO-34")
-async def test_one_bad_item_or_page_does_not_lose_the_others(tmp_path: Path) -> None:
+async def test_one_invalid_item_or_page_does_not_affect_the_others(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -325,7 +325,7 @@ async def test_one_bad_item_or_page_does_not_lose_the_others(tmp_path: Path) -> 
 
 
 @pytest.mark.covers("PRO-06")
-async def test_what_a_server_does_not_have_is_not_asked_for(tmp_path: Path) -> None:
+async def test_lists_without_a_capability_are_not_requested(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = program(tmp_path, LEGACY.format(log=str(log), unknown="refuse(request)"))
     async with MCPClient.connect_stdio(command) as client:
@@ -372,7 +372,7 @@ async def test_requests_of_the_server_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("PRO-30")
-async def test_without_a_handler_the_answer_is_method_not_found(tmp_path: Path) -> None:
+async def test_without_a_handler_the_response_is_method_not_found(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -430,7 +430,7 @@ async def test_notifications_are_kept_for_the_first_listener_and_stay_in_order(
     async with asyncio.timeout(5):
         await done.wait()
         await call
-    assert heard[:100] == list(range(50, 150))  # the last hundred, oldest dropped
+    assert heard[:100] == list(range(50, 150))  # the last hundred, without the oldest
     assert heard[100:200] == list(range(100))
     await transport.close()
 
@@ -449,7 +449,7 @@ async def _connect(command: list[str]) -> MCPClient:
     return await MCPClient.connect_stdio(command)
 
 
-async def test_a_connection_that_is_cancelled_while_opening_leaves_no_process(
+async def test_cancelling_a_connection_attempt_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     pid = tmp_path / "pid"
@@ -471,7 +471,7 @@ async def test_a_connection_that_is_cancelled_while_opening_leaves_no_process(
         os.kill(int(pid.read_text()), 0)
 
 
-async def test_an_exception_in_the_block_still_closes(tmp_path: Path) -> None:
+async def test_an_exception_in_the_block_closes_the_client(tmp_path: Path) -> None:
     command = program(tmp_path, LEGACY.format(log=str(tmp_path / "log"), unknown="refuse(request)"))
     with pytest.raises(KeyError):
         async with MCPClient.connect_stdio(command) as client:
@@ -479,12 +479,12 @@ async def test_an_exception_in_the_block_still_closes(tmp_path: Path) -> None:
     assert not client.connected
 
 
-async def test_a_command_is_a_list() -> None:
+async def test_a_command_must_be_a_list() -> None:
     with pytest.raises(TypeError, match="command must be a list"):
         MCPClient.connect_stdio("python server.py")
 
 
-async def test_ten_megabytes_in_and_out(tmp_path: Path) -> None:
+async def test_messages_of_ten_megabytes_pass_in_both_directions(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """
@@ -502,13 +502,13 @@ async def test_ten_megabytes_in_and_out(tmp_path: Path) -> None:
     async with MCPClient.connect_stdio(command) as client:
         result = await client.call_tool("t", {"x": text}, timeout=30)
         assert result["content"][0]["text"] == text
-        # The server writes each of these as six bytes: over the limit, and told at once.
+        # The server writes each of these as six bytes: over the limit, and reported at once.
         with pytest.raises(RemoteProtocolError, match="over the limit of 16777216"):
             await client.call_tool("t", {"x": "é" * (4 << 20)}, timeout=30)
         assert (await client.call_tool("t", {"x": "still there"}))["content"]
 
 
-async def test_an_unknown_result_type_is_an_invalid_answer(tmp_path: Path) -> None:
+async def test_an_unknown_result_type_is_an_error(tmp_path: Path) -> None:
     command = program(
         tmp_path,
         """

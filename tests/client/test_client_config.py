@@ -1,4 +1,4 @@
-"""Settings of a client and what it remembers of servers."""
+"""Tests of the settings of a client and of remembered eras."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_the_environment_overrides_the_timeout_of_an_entry(
     assert request_timeout(entry) == seconds
 
 
-def test_the_oldest_verdicts_about_servers_give_way() -> None:
+def test_the_oldest_remembered_eras_are_dropped() -> None:
     eras = EraCache(limit=2)
     for name, stateless in (("a", True), ("b", False), ("c", True)):
         eras.remember(name, stateless)

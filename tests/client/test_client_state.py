@@ -1,4 +1,4 @@
-"""What a client knows and declares before, during and after a connection."""
+"""Tests of the state and the capabilities of a client before, during and after a connection."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def server_with_levels() -> MCPServer:
     return server
 
 
-async def test_a_client_that_is_not_connected_knows_nothing() -> None:
+async def test_a_client_that_is_not_connected_has_no_state() -> None:
     client = MCPClient.connect_http("http://127.0.0.1:1")._make()
     assert not client.connected
     assert client.server == {}
@@ -46,7 +46,7 @@ async def test_a_client_that_is_not_connected_knows_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-async def test_a_client_knows_its_server(version: str) -> None:
+async def test_a_client_has_the_description_of_its_server(version: str) -> None:
     async with client_of(server_with_levels(), version) as client:
         assert client.connected
         known = client.server
@@ -64,7 +64,7 @@ async def test_a_client_knows_its_server(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-async def test_log_messages_have_at_least_the_level_that_was_asked_for(version: str) -> None:
+async def test_log_messages_have_at_least_the_requested_level(version: str) -> None:
     async with client_of(server_with_levels(), version) as client:
         heard: list[Any] = []
         client.on_log = lambda level, *_: heard.append(level)
@@ -108,11 +108,11 @@ async def test_callbacks_are_declared_as_they_are_set() -> None:
     ],
     ids=["command", "whole command", "http", "websocket"],
 )
-def test_what_makes_a_server_another_one(entry: Any, key: object) -> None:
+def test_identity_of_a_server_entry(entry: Any, key: object) -> None:
     assert _key(entry) == key
 
 
-async def test_a_notification_over_http_raises_what_became_of_it() -> None:
+async def test_a_failed_notification_over_http_raises_its_error() -> None:
     server, known = MCPServer("s"), {"good": "ada"}
     config = MCPClientConfig(protocol_version="2025-11-25")
     headers = {"Authorization": "Bearer good"}
@@ -139,7 +139,7 @@ async def test_headers_are_sent_over_websocket() -> None:
     assert "good" in tokens
 
 
-async def test_a_request_ends_with_its_signal() -> None:
+async def test_an_abort_signal_ends_a_request() -> None:
     begun = asyncio.Event()
 
     async def work() -> Raw:
@@ -177,7 +177,7 @@ async def test_a_request_ends_with_its_signal() -> None:
         ("2025-11-25", False, False),
     ],
 )
-async def test_results_are_kept_in_the_stateless_era_if_that_is_wanted(
+async def test_results_are_cached_in_the_stateless_era_if_configured(
     version: str, cache: bool, kept: bool
 ) -> None:
     config = MCPClientConfig(protocol_version=version, cache=cache)

@@ -1,4 +1,4 @@
-"""Requests of the peer that wait for their turn."""
+"""Tests of the queue for requests of the peer."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ CALLER = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
 
 
 class Waiting:
-    """A backlog of a connection that answers at most one request at once."""
+    """The backlog of a connection that handles one request at a time."""
 
     def __init__(self) -> None:
         self.client, self.channel = memory_pair()
@@ -50,7 +50,7 @@ class Waiting:
         return request
 
 
-async def test_requests_begin_in_order_when_there_is_room() -> None:
+async def test_requests_start_in_order_when_the_limit_allows_it() -> None:
     one = Waiting()
     hits = IN_FLIGHT.hits
     for number in range(4):
@@ -70,7 +70,7 @@ async def test_requests_begin_in_order_when_there_is_room() -> None:
     assert one.begun == [0, 2, 3]
 
 
-async def test_nothing_begins_after_the_end() -> None:
+async def test_no_request_starts_after_the_end() -> None:
     one = Waiting()
     one.put(1)
     one.line.finish(ChannelClosed())
@@ -78,7 +78,7 @@ async def test_nothing_begins_after_the_end() -> None:
     assert one.begun == []
 
 
-async def test_too_many_requests_are_refused() -> None:
+async def test_requests_beyond_the_queue_limit_are_refused() -> None:
     one = Waiting()
     hits = QUEUED_REQUESTS.hits, QUEUED_REQUEST_BYTES.hits
     for number in range(MAX_QUEUED):
@@ -98,7 +98,7 @@ async def test_too_many_requests_are_refused() -> None:
     await frames.task
 
 
-async def test_too_large_requests_are_refused() -> None:
+async def test_requests_beyond_the_byte_limit_are_refused() -> None:
     one = Waiting()
     hits = QUEUED_REQUESTS.hits, QUEUED_REQUEST_BYTES.hits
     small = size_of(Request(0, "x", Raw(b"{}")))

@@ -1,4 +1,4 @@
-"""What the parts of a peer share, before, during and after a connection."""
+"""Tests of the shared state of a connection before, during and after it is open."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ async def owner() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_connection_is_open_between_its_owner_and_its_end() -> None:
+async def test_a_connection_is_open_from_begin_to_finish() -> None:
     line = state()
     task = asyncio.create_task(owner())
     assert not line.open
@@ -46,12 +46,12 @@ async def test_a_connection_is_open_between_its_owner_and_its_end() -> None:
     task.cancel()
 
 
-async def test_what_arrives_comes_from_the_other_side() -> None:
+async def test_direction_of_inbound_messages_depends_on_the_role() -> None:
     assert state().direction is Direction.SERVER_TO_CLIENT
     assert state(ConversationRole.SERVER).direction is Direction.CLIENT_TO_SERVER
 
 
-async def test_the_error_of_a_connection_that_is_not_open_says_why_it_ended() -> None:
+async def test_error_of_a_closed_connection_has_the_reason_of_its_end() -> None:
     line = state()
     error = line.not_connected_error()
     assert str(error) == "Transport not connected"
@@ -62,7 +62,7 @@ async def test_the_error_of_a_connection_that_is_not_open_says_why_it_ended() ->
     assert str(error).startswith("Transport not connected")
 
 
-async def test_sending_quietly_ignores_the_end_of_the_channel() -> None:
+async def test_sending_quietly_ignores_a_closed_channel() -> None:
     line = state()
     await line.channel.close()
     with pytest.raises(ChannelClosed):
@@ -70,7 +70,9 @@ async def test_sending_quietly_ignores_the_end_of_the_channel() -> None:
     line.send_quietly(Notification("notifications/x"))
 
 
-async def test_the_reason_of_an_end_is_waited_for(virtual_time: VirtualTime) -> None:
+async def test_the_reason_of_the_end_is_awaited_after_a_failed_write(
+    virtual_time: VirtualTime,
+) -> None:
     line, broken = state(), ChannelClosed("broken pipe")
     assert await line.wait_for_close_reason(broken) is broken
     task = asyncio.create_task(owner())
@@ -98,7 +100,7 @@ async def test_the_task_of_a_request_does_not_wait_for_the_owner(
     task.cancel()
 
 
-async def test_nothing_can_be_sent_before_the_start() -> None:
+async def test_sending_fails_before_the_start() -> None:
     channel, _ = memory_pair()
     peer = Peer(channel, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     with pytest.raises(ChannelClosed, match="^Transport not connected$"):

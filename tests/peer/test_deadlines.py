@@ -1,4 +1,4 @@
-"""Many time limits on one timer."""
+"""Tests of many deadlines on one timer."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from fairlead.peer import Deadlines
 from tests.support.virtual_time import VirtualTime
 
 
-async def test_limits_expire_in_their_order_and_only_once(loop_kind: str) -> None:
+async def test_deadlines_expire_in_order_and_only_once(loop_kind: str) -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     expired: asyncio.Queue[str] = asyncio.Queue()
@@ -22,7 +22,7 @@ async def test_limits_expire_in_their_order_and_only_once(loop_kind: str) -> Non
     assert expired.empty()
 
 
-async def test_a_limit_that_is_added_again_starts_anew() -> None:
+async def test_a_deadline_that_is_added_again_restarts() -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     expired: asyncio.Queue[str] = asyncio.Queue()
@@ -34,7 +34,7 @@ async def test_a_limit_that_is_added_again_starts_anew() -> None:
     assert expired.empty()
 
 
-async def test_nothing_expires_after_close() -> None:
+async def test_no_deadline_expires_after_close() -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     expired: asyncio.Queue[str] = asyncio.Queue()
@@ -46,7 +46,7 @@ async def test_nothing_expires_after_close() -> None:
     assert expired.empty()
 
 
-async def test_clocks_stand_still_while_paused() -> None:
+async def test_deadlines_do_not_expire_while_paused() -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     expired: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
@@ -67,7 +67,7 @@ async def test_clocks_stand_still_while_paused() -> None:
     assert second[1] >= 0.38
 
 
-async def test_limits_expire_in_time_each_for_itself(virtual_time: VirtualTime) -> None:
+async def test_each_deadline_expires_at_its_own_time(virtual_time: VirtualTime) -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     begun = loop.time()
@@ -88,7 +88,7 @@ async def test_limits_expire_in_time_each_for_itself(virtual_time: VirtualTime) 
     assert len(deadlines) == 0
 
 
-async def test_paused_clocks_stand_still(virtual_time: VirtualTime) -> None:
+async def test_a_pause_shifts_all_deadlines(virtual_time: VirtualTime) -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     begun = loop.time()
@@ -124,7 +124,7 @@ async def test_closed_deadlines_never_expire(virtual_time: VirtualTime) -> None:
     assert deadlines._timer is None
 
 
-async def test_there_is_one_timer_for_the_earliest_limit(virtual_time: VirtualTime) -> None:
+async def test_one_timer_is_scheduled_for_the_earliest_deadline(virtual_time: VirtualTime) -> None:
     loop = asyncio.get_running_loop()
     deadlines: Deadlines[str] = Deadlines(loop)
     timers = []

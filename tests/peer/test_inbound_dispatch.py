@@ -1,4 +1,4 @@
-"""Messages and other frames that arrive: where they go, and what is reported."""
+"""Tests of the dispatch of inbound messages and of reports about invalid frames."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ MEMORY = TransportContext(transport_type="memory")
 
 @asynccontextmanager
 async def bare_client(**settings: Any) -> AsyncIterator[tuple[LineChannel, Frames, Peer]]:
-    """A client peer, with the server's end of the channel in our hands."""
+    """A client peer, with the channel of the server for the test."""
     left, right = memory_pair()
     conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     client = Peer(left, conversation, **settings)
@@ -40,7 +40,7 @@ async def bare_client(**settings: Any) -> AsyncIterator[tuple[LineChannel, Frame
         await frames.task
 
 
-async def test_frames_that_are_no_good_are_reported() -> None:
+async def test_invalid_frames_are_reported() -> None:
     gate = Gate()
     async with bare_server(handler=gate) as (channel, frames, server):
         heard: list[MalformedFrame] = []
@@ -67,7 +67,7 @@ async def test_frames_that_are_no_good_are_reported() -> None:
         assert (server.malformed, server.unmatched_count) == (1, 1)
 
 
-async def test_nobody_has_to_hear_of_frames_that_are_no_good() -> None:
+async def test_invalid_frames_need_no_listener() -> None:
     async with bare_server(handler=echo) as (channel, frames, server):
         channel.write(b"what?\n")
         channel.send(Success(99, Raw(b"{}")))
@@ -85,7 +85,7 @@ async def test_nobody_has_to_hear_of_frames_that_are_no_good() -> None:
         (NEWEST, b'{"jsonrpc":"2.0","id":7,"method":5}', 7, False),
     ],
 )
-async def test_the_refusal_of_a_frame_has_an_id_if_that_is_known(
+async def test_the_error_response_to_an_invalid_frame_has_an_id_if_it_is_known(
     revision: Revision, frame: bytes, request_id: int | None, absent: bool
 ) -> None:
     left, right = memory_pair()
@@ -101,7 +101,7 @@ async def test_the_refusal_of_a_frame_has_an_id_if_that_is_known(
     await frames.task
 
 
-async def test_an_answer_that_cannot_be_read_is_an_outcome() -> None:
+async def test_an_unreadable_response_fails_its_request() -> None:
     errors: list[Exception] = []
     async with bare_client(on_error=errors.append) as (channel, frames, client):
         waiting = asyncio.create_task(client.request("x"))
@@ -111,7 +111,7 @@ async def test_an_answer_that_cannot_be_read_is_an_outcome() -> None:
             await waiting
         assert len(errors) == 1
         assert client.outbound.pending == {}
-        assert frames.got.empty()  # it is not cancelled: there was an answer
+        assert frames.got.empty()  # not cancelled, because a response arrived
 
 
 async def test_a_notification_is_delivered() -> None:
@@ -123,7 +123,7 @@ async def test_a_notification_is_delivered() -> None:
             assert await told.get() == note
 
 
-async def test_a_callback_that_fails_is_reported_and_does_not_end_the_connection() -> None:
+async def test_a_failing_callback_is_reported_and_does_not_end_the_connection() -> None:
     errors: asyncio.Queue[Exception] = asyncio.Queue()
 
     def fail(_: Notification) -> None:
@@ -136,7 +136,7 @@ async def test_a_callback_that_fails_is_reported_and_does_not_end_the_connection
         assert peer.connected
 
 
-async def test_a_batch_is_refused_unless_its_revision_has_them() -> None:
+async def test_a_batch_is_refused_unless_the_revision_supports_it() -> None:
     batch = b'[{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1}}]\n'
     for revision in (Revision.V2025_03_26, NEWEST_HANDSHAKE):
         left, right = memory_pair()
@@ -157,7 +157,7 @@ async def test_a_batch_is_refused_unless_its_revision_has_them() -> None:
         await frames.task
 
 
-async def test_the_rest_of_a_batch_is_refused_if_its_answers_pile_up() -> None:
+async def test_the_rest_of_a_batch_is_refused_if_responses_accumulate() -> None:
     left, right = memory_pair()
     conversation = Conversation(
         ConversationRole.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS
@@ -187,7 +187,7 @@ async def test_the_rest_of_a_batch_is_refused_if_its_answers_pile_up() -> None:
     await frames.task
 
 
-async def test_an_inline_handler_answers_refuses_or_leaves_it_to_a_task() -> None:
+async def test_an_inline_handler_may_answer_refuse_or_defer_to_a_task() -> None:
     def inline(exchange: Exchange) -> Answer:
         if exchange.method == "refused":
             raise RpcError(-32001, "no")
@@ -209,7 +209,7 @@ async def test_an_inline_handler_answers_refuses_or_leaves_it_to_a_task() -> Non
         assert server.conversation.unanswered_count == 0
 
 
-async def test_a_task_waits_until_its_large_answer_is_read() -> None:
+async def test_a_task_waits_until_its_large_response_is_read() -> None:
     large = b'"' + b"x" * (1 << 20) + b'"'
 
     async def handler(exchange: Exchange) -> Answer:
@@ -247,7 +247,7 @@ async def test_a_task_waits_until_its_large_answer_is_read() -> None:
     assert told.is_set()
 
 
-async def test_nothing_is_told_about_a_request_that_has_its_answer() -> None:
+async def test_no_notification_follows_the_response_to_a_request() -> None:
     seen: asyncio.Queue[Exchange] = asyncio.Queue()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -265,7 +265,7 @@ async def test_nothing_is_told_about_a_request_that_has_its_answer() -> None:
         assert (await frames.next()).method == "notifications/other"
 
 
-async def test_the_stream_of_a_request_is_detached(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_stream_of_a_request_can_be_detached(monkeypatch: pytest.MonkeyPatch) -> None:
     detached: list[Any] = []
     monkeypatch.setattr(
         LineChannel, "detach", lambda _, request_id: detached.append(request_id), raising=False
@@ -281,7 +281,7 @@ async def test_the_stream_of_a_request_is_detached(monkeypatch: pytest.MonkeyPat
     assert detached == [7]
 
 
-async def test_a_request_behind_initialize_waits_for_it_unless_it_is_a_ping() -> None:
+async def test_a_request_after_initialize_waits_for_it_unless_it_is_a_ping() -> None:
     gate, begun = asyncio.Event(), list[str]()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -313,7 +313,7 @@ async def test_a_request_behind_initialize_waits_for_it_unless_it_is_a_ping() ->
     await frames.task
 
 
-async def test_a_channel_that_fails_ends_the_connection_and_is_reported(
+async def test_a_failing_channel_ends_the_connection_and_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def fail(self: LineChannel, deliver: Any) -> None:
@@ -332,7 +332,7 @@ async def test_a_channel_that_fails_ends_the_connection_and_is_reported(
     assert ends == [end]
 
 
-async def test_members_of_an_answer_are_dropped_with_a_cancelled_request() -> None:
+async def test_extra_members_are_dropped_with_a_cancelled_request() -> None:
     gate, exchanges = asyncio.Event(), list[Exchange]()
 
     async def handler(exchange: Exchange) -> Answer:

@@ -1,4 +1,4 @@
-"""Requests of the peer that are under way."""
+"""Tests of the requests of the peer in progress."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def wait(seconds: float) -> None:
     [(0, 0, 0, False), (1, 1, 0, False), (1, 1, 1, True), (3, 0, 0, True), (0, 3, 0, True),
      (0, 0, 3, True), (2, 0, 0, False), (4, 0, 0, True)],
 )  # fmt: skip
-async def test_all_that_is_under_way_counts(
+async def test_all_requests_in_progress_count_towards_the_limit(
     running: int, leaving: int, taken: int, full: bool
 ) -> None:
     work = InFlight(3)
@@ -67,7 +67,7 @@ async def test_finishing_waits_for_tasks_within_a_limit(
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(3, 3), (5, 4)])
-async def test_finishing_waits_for_what_others_answer(
+async def test_finishing_waits_for_delegated_requests(
     virtual_time: VirtualTime, seconds: float, expected: float
 ) -> None:
     work, begun = InFlight(9), virtual_time.now
@@ -85,7 +85,7 @@ async def test_finishing_waits_for_what_others_answer(
     await asyncio.sleep(5)
 
 
-async def test_a_waiter_is_told_once() -> None:
+async def test_a_waiter_is_woken_once() -> None:
     work = InFlight(1)
     work.notify_idle_waiter()
     work.awaited = asyncio.get_running_loop().create_future()
@@ -98,7 +98,7 @@ async def test_a_waiter_is_told_once() -> None:
     work.notify_idle_waiter()
 
 
-async def test_one_that_only_listens_is_forgotten_when_it_ends() -> None:
+async def test_a_long_lived_request_is_forgotten_when_it_ends() -> None:
     work = InFlight(1)
     task = asyncio.create_task(wait(0))
     work.running[1] = task

@@ -1,4 +1,4 @@
-"""Messages of a connection on their way through interceptors, in both directions."""
+"""Tests of messages that pass interceptors, in both directions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +25,7 @@ OUT, IN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
 class Watch:
-    """Sees every message; does to it what it is told for its method."""
+    """An interceptor that records every message and acts on it by method."""
 
     def __init__(self) -> None:
         self.seen: list[Exchange] = []
@@ -53,7 +53,7 @@ async def fail(exchange: Exchange, proceed: Proceed) -> Answer:
 async def watched(
     **options: Any,
 ) -> AsyncIterator[tuple[InterceptedPeer, Watch, LineChannel, Frames]]:
-    """A client with an interceptor, and the server's end of its channel in our hands."""
+    """A client with an interceptor, and the channel of the server for the test."""
     left, right = memory_pair()
     watch = Watch()
     conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
@@ -73,7 +73,7 @@ async def watched(
     [(None, UNSET), ({"a": 1}, Raw(b'{"a":1}')), (Raw(b'{"b":2}'), Raw(b'{"b":2}'))],
     ids=["none", "mapping", "raw"],
 )
-async def test_a_notification_of_ours_passes_with_its_params(params: Any, sent: Any) -> None:
+async def test_an_outbound_notification_passes_with_its_params(params: Any, sent: Any) -> None:
     async with watched() as (client, watch, _, frames):
         await client.notify("notifications/x", params)
         assert await frames.next() == Notification("notifications/x", sent)
@@ -84,7 +84,7 @@ async def test_a_notification_of_ours_passes_with_its_params(params: Any, sent: 
         assert exchange.caller.principal == ANONYMOUS
 
 
-async def test_our_messages_have_the_revision_that_was_agreed_on() -> None:
+async def test_outbound_messages_have_the_negotiated_revision() -> None:
     async with watched() as (client, watch, _, frames):
         client.conversation.set_agreement(Agreement(revision=NEWEST_HANDSHAKE))
         await client.notify("notifications/x")
@@ -111,7 +111,7 @@ async def test_a_notification_that_cannot_be_sent_raises() -> None:
             await client.notify("notifications/x")
 
 
-async def test_a_notification_of_the_peer_passes_or_is_held_back() -> None:
+async def test_an_inbound_notification_passes_or_is_refused() -> None:
     told: asyncio.Queue[Notification] = asyncio.Queue()
     async with watched(on_notification=told.put_nowait) as (_, watch, channel, _frames):
         watch.acts = {"notifications/no": refuse, "notifications/odd": fail}
@@ -123,7 +123,7 @@ async def test_a_notification_of_the_peer_passes_or_is_held_back() -> None:
         assert told.empty()
 
 
-async def test_nobody_has_to_listen() -> None:
+async def test_inbound_notifications_need_no_listener() -> None:
     async with watched() as (client, watch, channel, frames):
         channel.send(Notification("notifications/x"))
         asking = asyncio.create_task(client.request("x"))
@@ -132,7 +132,7 @@ async def test_nobody_has_to_listen() -> None:
         assert ("notifications/x", IN) in watch.methods
 
 
-async def test_a_request_is_known_by_the_id_that_it_is_sent_with() -> None:
+async def test_interceptors_see_the_id_that_a_request_is_sent_with() -> None:
     async with watched() as (client, watch, channel, frames):
         sent: list[Any] = []
         asking = asyncio.create_task(client.request("x", {"a": 1}, on_sent=sent.append))
@@ -144,7 +144,7 @@ async def test_a_request_is_known_by_the_id_that_it_is_sent_with() -> None:
         assert sent == [asked.id] == [exchange.message.id]
 
 
-async def test_an_interceptor_may_answer_send_twice_or_change_a_request() -> None:
+async def test_an_interceptor_may_answer_repeat_or_change_a_request() -> None:
     async def answer(exchange: Exchange, proceed: Proceed) -> Answer:
         return b'"ours"'
 
@@ -186,7 +186,7 @@ async def test_progress_passes_before_the_result() -> None:
         assert [one.related for one in watch.seen[1:]] == [asked.id] * 2
 
 
-async def test_a_cancellation_of_ours_passes_too() -> None:
+async def test_an_outbound_cancellation_passes_interceptors() -> None:
     async with watched() as (client, watch, _, frames):
         asking = asyncio.create_task(client.request("x"))
         asked = await frames.next()
@@ -196,7 +196,7 @@ async def test_a_cancellation_of_ours_passes_too() -> None:
         assert watch.seen[1].related == asked.id
 
 
-async def test_a_cancellation_of_the_peer_that_is_refused_cancels_nothing() -> None:
+async def test_a_refused_inbound_cancellation_cancels_nothing() -> None:
     begun, gate, ended = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -224,7 +224,7 @@ async def test_a_cancellation_of_the_peer_that_is_refused_cancels_nothing() -> N
         assert ended == []
 
 
-async def test_what_a_server_tells_has_its_name_and_belongs_to_the_request() -> None:
+async def test_notifications_of_a_server_have_its_name_and_their_request() -> None:
     watch, told = Watch(), list[Notification]()
     notifier = InterceptedNotifier([watch], b'{"name":"s"}')
 

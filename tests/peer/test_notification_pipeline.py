@@ -1,4 +1,4 @@
-"""Notifications that pass through interceptors: order, waiting and the end."""
+"""Tests of notifications that pass through interceptors: order, waiting and closing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -63,7 +63,7 @@ async def test_without_interceptors_a_notification_is_delivered_at_once() -> Non
         await passage.passed()
 
 
-async def test_waiting_ends_when_everything_before_has_passed() -> None:
+async def test_waiting_ends_when_all_earlier_notifications_have_passed() -> None:
     hold = Hold()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
         delivered: list[Notification] = []
@@ -78,7 +78,7 @@ async def test_waiting_ends_when_everything_before_has_passed() -> None:
         assert methods(delivered) == ["0", "1", "2"]
 
 
-async def test_it_is_idle_again_after_the_last_notification() -> None:
+async def test_the_pipeline_is_idle_after_the_last_notification() -> None:
     hold = Hold()
     hold.release.set()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
@@ -91,7 +91,7 @@ async def test_it_is_idle_again_after_the_last_notification() -> None:
             assert methods(delivered) == [str(one) for one in range(number + 1)]
 
 
-async def test_closing_releases_those_who_wait_and_delivers_nothing_more() -> None:
+async def test_closing_releases_waiters_and_drops_notifications() -> None:
     hold = Hold()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
         delivered: list[Notification] = []
@@ -109,7 +109,7 @@ async def test_closing_releases_those_who_wait_and_delivers_nothing_more() -> No
         assert delivered == []
 
 
-async def test_a_waiter_that_gave_up_does_not_stop_those_behind_it() -> None:
+async def test_a_cancelled_waiter_does_not_stop_later_notifications() -> None:
     hold = Hold()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
         delivered: list[Notification] = []
@@ -124,7 +124,7 @@ async def test_a_waiter_that_gave_up_does_not_stop_those_behind_it() -> None:
         assert methods(delivered) == ["1", "2"]
 
 
-async def test_an_interceptor_may_wait_for_its_own_passage() -> None:
+async def test_an_interceptor_does_not_wait_for_its_own_notification() -> None:
     async def asks(exchange: Exchange, proceed: Proceed) -> Answer:
         await passage.passed()
         return await proceed(exchange)
@@ -137,7 +137,7 @@ async def test_an_interceptor_may_wait_for_its_own_passage() -> None:
 
 
 @pytest.mark.parametrize("error", [RpcError(-32000, "no"), ValueError("broken")])
-async def test_a_refused_notification_does_not_hold_up_the_next(error: Exception) -> None:
+async def test_a_refused_notification_does_not_delay_the_next(error: Exception) -> None:
     async def refuses(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "notifications/1":
             raise error
@@ -151,7 +151,7 @@ async def test_a_refused_notification_does_not_hold_up_the_next(error: Exception
         assert methods(delivered) == ["2"]
 
 
-async def test_a_cancellation_is_passed_on_with_its_reason() -> None:
+async def test_a_cancellation_is_delivered_with_its_reason() -> None:
     hold = Hold()
     hold.release.set()
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
@@ -171,7 +171,7 @@ async def test_slow_interceptors_lose_the_oldest_notifications(
     async with passing(hold) as (passage, peer), asyncio.timeout(5):
         delivered: list[Notification] = []
         passage.put(note(0), peer, delivered.append)
-        await hold.reached.wait()  # under way, so it counts no more
+        await hold.reached.wait()  # in progress, so no longer counted
         for number in range(1, 5):
             passage.put(note(number), peer, delivered.append)
         hold.release.set()
@@ -182,7 +182,7 @@ async def test_slow_interceptors_lose_the_oldest_notifications(
         assert methods(delivered) == ["0", "3", "4", "5", "6"]
 
 
-async def test_a_notification_outside_of_any_connection_passes_too() -> None:
+async def test_a_notification_without_a_connection_passes_interceptors() -> None:
     seen: list[Exchange] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -203,11 +203,11 @@ async def test_a_notification_outside_of_any_connection_passes_too() -> None:
     assert exchange.direction is Direction.CLIENT_TO_SERVER
 
 
-async def test_what_a_delivery_begins_may_wait_for_the_pipeline() -> None:
-    """Only an interceptor must not wait for what waits for it."""
+async def test_a_task_started_by_a_delivery_may_wait_for_the_pipeline() -> None:
+    """Only an interceptor must not wait for the queue, which waits for the interceptor."""
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
-        await pipeline.passed()  # at once, for this is what it would wait for
+        await pipeline.passed()  # returns at once, because the pipeline waits for this interceptor
         answer = await proceed(exchange)
         await pipeline.passed()
         return answer

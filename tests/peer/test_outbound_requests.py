@@ -1,4 +1,4 @@
-"""Requests of ours: limits, cancellations and what the peer is told."""
+"""Tests of outbound requests: deadlines, cancellation and notifications to the peer."""
 
 import asyncio
 from typing import Any
@@ -30,9 +30,7 @@ def reason_of(note: Notification) -> Any:
     [(("tea",), "tea"), ((), "cancelled by the caller"), ((5,), "cancelled by the caller")],
     ids=["text", "nothing", "number"],
 )
-async def test_the_peer_is_told_why_a_request_is_cancelled(
-    why: tuple[object, ...], reason: str
-) -> None:
+async def test_a_cancellation_is_sent_with_its_reason(why: tuple[object, ...], reason: str) -> None:
     async with bare_client() as (_, frames, client):
         for quiet in (True, False):
             waiting = asyncio.create_task(client.request("x", quiet=quiet))
@@ -56,7 +54,7 @@ async def test_the_peer_is_told_why_a_request_is_cancelled(
         ({"timeout": 5.0, "max_total": 60.0}, 5.0),
     ],
 )
-async def test_a_request_has_a_time_limit(
+async def test_a_request_has_a_deadline(
     virtual_time: VirtualTime, limits: dict[str, float], expected: float
 ) -> None:
     async with bare_client() as (_, frames, client):
@@ -71,7 +69,7 @@ async def test_a_request_has_a_time_limit(
         assert len(client.outbound._deadlines) == 0
 
 
-async def test_a_limit_of_zero_is_none(virtual_time: VirtualTime) -> None:
+async def test_a_timeout_of_zero_means_no_limit(virtual_time: VirtualTime) -> None:
     async with bare_client() as (channel, frames, client):
         waiting = asyncio.create_task(client.request("x", timeout=0))
         asked = await frames.next()
@@ -81,10 +79,10 @@ async def test_a_limit_of_zero_is_none(virtual_time: VirtualTime) -> None:
 
 
 @pytest.mark.parametrize(("pause", "limit"), [(3.0, 3.0), (4.0, 6.0)])
-async def test_progress_restarts_the_clock_within_the_total(
+async def test_progress_restarts_the_timeout_within_the_total(
     virtual_time: VirtualTime, pause: float, limit: float
 ) -> None:
-    """The timeout is 4 seconds, or what is left of the total; it comes after the last progress."""
+    """The timeout is 4 seconds, or the rest of the total; it expires after the last progress."""
     async with bare_client() as (channel, frames, client):
         heard: list[float] = []
         begun = virtual_time.now
@@ -131,7 +129,9 @@ async def test_many_requests_are_written_together(monkeypatch: pytest.MonkeyPatc
         await frames.next()
 
 
-async def test_a_peer_that_reads_nothing_is_told_nothing(virtual_time: VirtualTime) -> None:
+async def test_requests_to_a_peer_that_does_not_read_time_out_undelivered(
+    virtual_time: VirtualTime,
+) -> None:
     left, right = memory_pair()
     client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
@@ -162,7 +162,7 @@ async def test_a_peer_that_reads_nothing_is_told_nothing(virtual_time: VirtualTi
     await reading
 
 
-async def test_the_end_of_a_connection_is_told_to_everyone_who_waits() -> None:
+async def test_the_end_of_a_connection_fails_all_pending_requests() -> None:
     async with bare_client() as (_, frames, client):
         outcomes: list[Any] = []
         waiting = asyncio.create_task(client.request("x"))
@@ -179,7 +179,7 @@ async def test_the_end_of_a_connection_is_told_to_everyone_who_waits() -> None:
         assert client.end.reason == "it is late"
 
 
-async def test_members_beside_a_result_are_handed_over() -> None:
+async def test_members_beside_a_result_are_passed_on() -> None:
     async with bare_client() as (channel, frames, client):
         heard: list[tuple[Any, dict[str, Raw]]] = []
         client.on_extra_members = lambda request_id, members: heard.append((request_id, members))
@@ -206,7 +206,7 @@ async def test_an_error_is_raised_with_its_bytes() -> None:
         assert error.raw == bytes(refusal.error)
 
 
-async def test_a_forwarded_request_has_the_params_made_for_its_id() -> None:
+async def test_a_forwarded_request_has_the_params_for_its_id() -> None:
     async with bare_client() as (channel, frames, client):
         sent: list[Any] = []
         waiting = asyncio.create_task(
@@ -219,7 +219,7 @@ async def test_a_forwarded_request_has_the_params_made_for_its_id() -> None:
         assert await waiting == Raw(b"[]")
 
 
-async def test_requests_do_not_age_while_a_question_is_open(virtual_time: VirtualTime) -> None:
+async def test_deadlines_are_paused_while_a_question_is_open(virtual_time: VirtualTime) -> None:
     for answered_after, expected in ((3.0, 5.0), (20.0, 12.0)):
         async with bare_client(input_timeout=10.0) as (_, _frames, client):
             question = asyncio.create_task(asyncio.sleep(answered_after))
@@ -229,7 +229,7 @@ async def test_requests_do_not_age_while_a_question_is_open(virtual_time: Virtua
                 await client.request("x", timeout=2)
             assert virtual_time.now - begun == pytest.approx(expected)
             await question
-            await asyncio.sleep(20)  # and the clock goes on once only
+            await asyncio.sleep(20)  # and they are resumed only once
             begun = virtual_time.now
             with pytest.raises(RequestTimeout):
                 await client.request("x", timeout=2)
@@ -244,7 +244,7 @@ async def test_requests_do_not_age_while_a_question_is_open(virtual_time: Virtua
         ({"timeout": 4.0, "max_total": 60.0}, 7.0),
     ],
 )
-async def test_a_request_that_is_passed_on_has_the_same_limits(
+async def test_a_forwarded_request_has_the_same_deadlines(
     virtual_time: VirtualTime, limits: dict[str, float], expected: float
 ) -> None:
     async with bare_client() as (channel, frames, client):
@@ -289,7 +289,7 @@ async def test_a_request_that_cannot_be_written_is_forgotten() -> None:
         await closing
 
 
-async def test_the_total_of_a_request_does_not_run_while_a_question_is_open(
+async def test_the_total_of_a_request_is_paused_while_a_question_is_open(
     virtual_time: VirtualTime,
 ) -> None:
     async with bare_client() as (channel, frames, client):

@@ -1,4 +1,4 @@
-"""Connections that are driven: outcomes, time limits, cancellation, and ends of every kind."""
+"""Tests of peers: outcomes, deadlines, cancellation and all kinds of ends."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ from tests.support.virtual_time import VirtualTime
 
 @contextlib.asynccontextmanager
 async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tuple[Peer, Peer]]:
-    """A client and a server in the middle of a conversation with a handshake."""
+    """A client and a server after a handshake."""
     left, right = memory_pair()
     client = Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS))
     server = Peer(
@@ -54,7 +54,7 @@ async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tup
 
 @contextlib.asynccontextmanager
 async def bare_server(**settings: Any) -> AsyncIterator[tuple[LineChannel, "Frames", Peer]]:
-    """A server peer, with the client's end of the channel in our hands."""
+    """A server peer, with the channel of the client for the test."""
     left, right = memory_pair()
     server = Peer(
         right,
@@ -86,7 +86,7 @@ async def echo(exchange: Exchange) -> Answer:
 
 
 class Gate:
-    """A handler whose calls wait until they are let through."""
+    """A handler whose calls wait until they are released."""
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[Exchange] = asyncio.Queue()
@@ -105,7 +105,7 @@ class Gate:
 
 
 @pytest.mark.covers("TRN-06", "PRO-18")
-async def test_answers_find_their_requests(loop_kind: str) -> None:
+async def test_responses_match_their_requests(loop_kind: str) -> None:
     async with talking(echo) as (client, _):
         answers = await asyncio.gather(*(client.request("x", {"n": n}) for n in range(500)))
         assert [msgspec.json.decode(a)["n"] for a in answers] == list(range(500))
@@ -113,7 +113,7 @@ async def test_answers_find_their_requests(loop_kind: str) -> None:
 
 
 @pytest.mark.covers("TRN-11", "RPC-05")
-async def test_an_error_answer_is_raised_with_everything_it_said() -> None:
+async def test_an_error_response_is_raised_with_code_message_and_data() -> None:
     async def refuse(exchange: Exchange) -> Answer:
         raise RpcError(-32602, "no such thing", {"uri": "x:y"})
 
@@ -125,7 +125,7 @@ async def test_an_error_answer_is_raised_with_everything_it_said() -> None:
         assert str(error) == "MCP error -32602: no such thing"
 
 
-async def test_the_bytes_of_a_foreign_error_pass_unchanged() -> None:
+async def test_the_bytes_of_a_forwarded_error_are_unchanged() -> None:
     raw = (
         b'{"code":-32050,"message":"m","data":{"big":123456789012345678901234567890},"extra":1.50}'
     )
@@ -140,7 +140,7 @@ async def test_the_bytes_of_a_foreign_error_pass_unchanged() -> None:
         assert bytes(answer.error) == raw
 
 
-async def test_a_handler_that_breaks_is_an_internal_error_without_details(
+async def test_a_failing_handler_is_an_internal_error_without_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def broken(exchange: Exchange) -> Answer:
@@ -153,7 +153,7 @@ async def test_a_handler_that_breaks_is_an_internal_error_without_details(
         assert "secret path" in caplog.text
 
 
-async def test_a_cancellation_that_is_not_the_request_s_own_is_a_failure_of_its_handler() -> None:
+async def test_a_cancellation_that_is_not_aimed_at_the_request_fails_its_handler() -> None:
     async def unlucky(exchange: Exchange) -> Answer:
         gone: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         gone.cancel()
@@ -165,7 +165,7 @@ async def test_a_cancellation_that_is_not_the_request_s_own_is_a_failure_of_its_
         assert server.connected
 
 
-async def test_a_handler_that_answers_something_else_than_bytes_has_failed() -> None:
+async def test_a_handler_that_does_not_return_bytes_has_failed() -> None:
     async def wrong(exchange: Exchange) -> Any:
         return {"not": "encoded"}
 
@@ -176,7 +176,9 @@ async def test_a_handler_that_answers_something_else_than_bytes_has_failed() -> 
 
 
 @pytest.mark.covers("TRN-10", "PRO-31")
-async def test_a_timeout_tells_the_peer_and_its_late_answer_is_a_stray(loop_kind: str) -> None:
+async def test_a_timeout_notifies_the_peer_and_the_late_response_is_unmatched(
+    loop_kind: str,
+) -> None:
     gate = Gate()
     async with talking(gate) as (client, server):
         with pytest.raises(RequestTimeout, match="Request timeout after 20ms") as late:
@@ -185,13 +187,13 @@ async def test_a_timeout_tells_the_peer_and_its_late_answer_is_a_stray(loop_kind
         assert await gate.ended.get() == "cancelled"
         assert client.outbound.pending == {}
         assert server._work.running == {}
-        # Another request on the same connection is not disturbed.
+        # Another request on the same connection is not affected.
         gate.open.set()
         assert bytes(await client.request("x")) == b"{}"
 
 
 @pytest.mark.covers("PRO-31", "PRO-32", "TRN-10")
-async def test_cancelling_the_caller_cancels_the_handler_and_nothing_is_answered() -> None:
+async def test_cancelling_the_caller_cancels_the_handler_without_a_response() -> None:
     gate = Gate()
     async with talking(gate) as (client, _):
         task = asyncio.create_task(client.request("x"))
@@ -202,10 +204,10 @@ async def test_cancelling_the_caller_cancels_the_handler_and_nothing_is_answered
         assert await gate.ended.get() == "cancelled"
         gate.open.set()
         await client.request("y")
-        assert client.unmatched_count == 0  # no answer came for the cancelled one
+        assert client.unmatched_count == 0  # the cancelled one got no response
 
 
-async def test_an_id_may_be_used_again_while_a_cancelled_request_still_cleans_up() -> None:
+async def test_an_id_may_be_reused_while_a_cancelled_request_cleans_up() -> None:
     started, cleaning, clean = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow_to_leave(exchange: Exchange) -> Answer:
@@ -246,7 +248,7 @@ async def test_a_request_that_is_cancelled_in_the_same_chunk_never_runs() -> Non
         gate.open.set()
         assert await frames.next() == Success(2, Raw(b"{}"))
         channel.send(Request(3, "z"))
-        await asyncio.sleep(0)  # under way, but perhaps not started when we close
+        await asyncio.sleep(0)  # in progress, but perhaps not started when the peer is closed
 
 
 @pytest.mark.covers("PRO-31")
@@ -264,7 +266,7 @@ async def test_initialize_is_never_cancelled() -> None:
 
 
 @pytest.mark.covers("RPC-12", "PRO-32")
-async def test_an_answer_after_the_cancellation_is_counted_and_harmless() -> None:
+async def test_a_response_after_the_cancellation_is_counted_and_ignored() -> None:
     left, right = memory_pair()
     client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
@@ -287,7 +289,7 @@ async def test_an_answer_after_the_cancellation_is_counted_and_harmless() -> Non
 
 
 @pytest.mark.covers("PRO-33")
-async def test_progress_restarts_the_clock_until_the_total_is_used_up() -> None:
+async def test_progress_restarts_the_timeout_until_the_total_is_used_up() -> None:
     async def slow(exchange: Exchange) -> Answer:
         token = exchange.progress_token
         for step in range(100):
@@ -312,7 +314,8 @@ async def test_progress_restarts_the_clock_until_the_total_is_used_up() -> None:
         assert bytes(result) == b"{}"
         assert steps == list(range(9))  # all of it before the result
         with pytest.raises(RequestTimeout):
-            await client.request("tools/call", {}, timeout=0.1)  # given with the call: not extended
+            # a timeout given with the call is not extended
+            await client.request("tools/call", {}, timeout=0.1)
         with pytest.raises(RequestTimeout):
             await client.request(
                 "endless", {}, timeout=0.1, max_total=0.3, on_progress=lambda *_: None
@@ -320,7 +323,7 @@ async def test_progress_restarts_the_clock_until_the_total_is_used_up() -> None:
 
 
 @pytest.mark.covers("PRO-33")
-async def test_a_slow_progress_callback_is_finished_before_the_result() -> None:
+async def test_a_slow_progress_callback_completes_before_the_result() -> None:
     async def quick(exchange: Exchange) -> Answer:
         for step in range(3):
             params = Raw(
@@ -337,7 +340,7 @@ async def test_a_slow_progress_callback_is_finished_before_the_result() -> None:
         await asyncio.sleep(0.01)
         seen.append(progress)
         if progress == 1:
-            raise ValueError("a callback that fails harms nobody")
+            raise ValueError("the failure of a callback is only logged")
 
     async with talking(quick) as (client, _):
         await client.request("x", {}, on_progress=look)
@@ -345,7 +348,7 @@ async def test_a_slow_progress_callback_is_finished_before_the_result() -> None:
 
 
 @pytest.mark.covers("TRN-07", "TRN-06")
-async def test_when_the_other_side_goes_every_request_fails_at_once(loop_kind: str) -> None:
+async def test_a_lost_connection_fails_all_requests_at_once(loop_kind: str) -> None:
     async with talking(Gate()) as (client, server):
         requests = [asyncio.create_task(client.request("x", {"n": n})) for n in range(50)]
         await asyncio.sleep(0)
@@ -360,7 +363,7 @@ async def test_when_the_other_side_goes_every_request_fails_at_once(loop_kind: s
 
 
 @pytest.mark.covers("TRN-04", "PRO-08")
-async def test_close_is_legal_from_any_task_in_any_order_and_tells_once() -> None:
+async def test_close_may_be_called_by_any_task_and_reports_once() -> None:
     ends: list[ChannelClosed] = []
     left, right = memory_pair()
     client = Peer(
@@ -394,7 +397,7 @@ async def test_a_handler_may_close_its_own_connection() -> None:
 
 
 @pytest.mark.covers("PRO-38")
-async def test_a_handler_may_call_back_on_its_own_connection() -> None:
+async def test_a_handler_may_send_requests_on_its_own_connection() -> None:
     async def curious(exchange: Exchange) -> Answer:
         return await exchange.edge.request_caller(exchange, "ping", None)
 
@@ -426,7 +429,7 @@ async def test_a_handler_may_call_back_on_its_own_connection() -> None:
 
 
 @pytest.mark.covers("PRO-37")
-async def test_a_call_does_not_age_while_its_caller_is_asked() -> None:
+async def test_deadlines_of_a_call_are_paused_while_its_caller_is_asked() -> None:
     left, right = memory_pair()
 
     async def person(exchange: Exchange) -> Answer:
@@ -463,7 +466,7 @@ async def test_a_call_does_not_age_while_its_caller_is_asked() -> None:
 
 
 @pytest.mark.covers("PRO-38")
-async def test_those_who_only_listen_take_nobodys_place() -> None:
+async def test_listening_requests_do_not_count_towards_the_limit() -> None:
     begun: asyncio.Queue[str] = asyncio.Queue()
 
     async def lasting(exchange: Exchange) -> Answer:
@@ -481,7 +484,7 @@ async def test_those_who_only_listen_take_nobodys_place() -> None:
         assert came == [*["subscriptions/listen"] * 5, "x", "x"]
         await asyncio.sleep(0)
         assert begun.empty()  # the third one waits
-        for number in range(9, 200):  # but not in masses
+        for number in range(9, 200):  # up to a limit
             channel.send(Request(number, "subscriptions/listen"))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -489,7 +492,7 @@ async def test_those_who_only_listen_take_nobodys_place() -> None:
 
 
 @pytest.mark.covers("PRO-38")
-async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
+async def test_requests_beyond_the_limit_wait_and_then_are_refused() -> None:
     gate = Gate()
     async with bare_server(handler=gate, max_in_flight=2) as (channel, frames, server):
         for number in range(1, 2000):
@@ -501,7 +504,7 @@ async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
         assert "Too many requests" in refused.message
         assert len(server._work.running) == 2
         assert len(server._inbound_requests._queued) == 1024
-        # Cancellations and answers are read all the same.
+        # Cancellations and responses are still read.
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":3}')))
         channel.send(Notification("notifications/cancelled", Raw(b'{"requestId":1}')))
         assert await gate.ended.get() == "cancelled"
@@ -517,7 +520,7 @@ async def test_requests_beyond_the_bound_wait_and_then_are_refused() -> None:
 
 
 @pytest.mark.covers("TRN-15", "DEC-13")
-async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
+async def test_a_client_skips_invalid_frames_and_reports_them() -> None:
     left, right = memory_pair()
     errors: list[Exception] = []
     client = Peer(
@@ -534,14 +537,14 @@ async def test_a_client_skips_what_it_cannot_read_and_reports_it() -> None:
     assert bytes(await pending) == b"{}"
     assert [type(e).__name__ for e in errors] == ["RemoteProtocolError"]
     assert client.malformed == 1
-    assert frames.got.empty()  # nothing is answered to a server's noise
+    assert frames.got.empty()  # a client does not answer invalid frames
     await client.close()
     await right.close()
     await frames.task
 
 
 @pytest.mark.covers("DEC-13")
-async def test_a_program_that_only_chats_is_given_up_at_once() -> None:
+async def test_a_program_that_writes_other_output_is_disconnected_at_once() -> None:
     left, right = memory_pair()
     client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
@@ -556,7 +559,7 @@ async def test_a_program_that_only_chats_is_given_up_at_once() -> None:
 
 
 @pytest.mark.covers("DEC-13", "DEC-15", "RPC-11")
-async def test_a_server_answers_what_it_cannot_read() -> None:
+async def test_a_server_answers_invalid_frames() -> None:
     async with bare_server(handler=echo) as (channel, frames, _):
         channel.write(b"what?\n")
         first = await frames.next()
@@ -570,7 +573,7 @@ async def test_a_server_answers_what_it_cannot_read() -> None:
 
 
 @pytest.mark.covers("TRN-13")
-async def test_a_peer_that_does_not_read_cannot_keep_a_request_from_timing_out() -> None:
+async def test_a_request_times_out_although_the_peer_does_not_read() -> None:
     left, right = memory_pair()  # the right end is never run
     client = Peer(left, Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS))
     client.start()
@@ -579,14 +582,14 @@ async def test_a_peer_that_does_not_read_cannot_keep_a_request_from_timing_out()
         await client.request("one", big, timeout=0.05)
     with pytest.raises(RequestTimeout) as second:
         await client.request("two", big, timeout=0.05)
-    assert second.value.delivered is False  # it never left, so it may be sent again
+    assert second.value.delivered is False  # not sent, so it may be sent again
     with pytest.raises(RequestTimeout):
         await client.notify("three", timeout=0.05)
     await client.close()
     await right.close()
 
 
-async def test_a_handler_that_ignores_its_cancellation_cannot_hold_up_the_end() -> None:
+async def test_a_handler_that_ignores_its_cancellation_cannot_delay_the_end() -> None:
     started = asyncio.Event()
     release = asyncio.Event()
     failures: list[Any] = []
@@ -616,7 +619,7 @@ async def test_a_handler_that_ignores_its_cancellation_cannot_hold_up_the_end() 
 
 
 @pytest.mark.covers("QUA-05")
-async def test_a_closed_peer_leaves_nothing_behind() -> None:
+async def test_a_closed_peer_leaves_no_objects_behind() -> None:
     async with talking(echo) as (client, server):
         await client.request("x", {})
         references = [weakref.ref(client), weakref.ref(server)]
@@ -626,10 +629,10 @@ async def test_a_closed_peer_leaves_nothing_behind() -> None:
     assert [r() for r in references] == [None, None]
 
 
-async def test_after_the_end_of_input_work_goes_on_while_some_of_it_gets_done(
+async def test_after_the_end_of_input_requests_continue_while_some_complete(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A cancelled request that finishes its cleanup counts, although it is not answered."""
+    """A cancelled request that completes its clean-up counts, although it is not answered."""
     monkeypatch.setattr("fairlead.peer.peer.EOF_GRACE", 0.2)
     started: asyncio.Queue[str] = asyncio.Queue()
     input_ended = asyncio.Event()
@@ -638,7 +641,7 @@ async def test_after_the_end_of_input_work_goes_on_while_some_of_it_gets_done(
         started.put_nowait(exchange.method)
         if exchange.method == "slow":
             await input_ended.wait()
-            await asyncio.sleep(0.3)  # longer than the grace, shorter than two
+            await asyncio.sleep(0.3)  # longer than the grace period, shorter than two
             return b"{}"
         try:
             await asyncio.Event().wait()
@@ -668,7 +671,7 @@ async def test_without_a_handler_every_method_is_unknown() -> None:
         assert refused.message == "Method not found: tools/list"
 
 
-async def test_callbacks_that_fail_cost_nothing_but_a_log_message(
+async def test_failing_callbacks_are_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*args: object) -> None:
@@ -688,7 +691,7 @@ async def test_callbacks_that_fail_cost_nothing_but_a_log_message(
     assert "on_close failed" in caplog.text
 
 
-async def test_a_request_after_the_end_fails_without_having_been_sent() -> None:
+async def test_a_request_after_the_end_fails_without_being_sent() -> None:
     async with talking(echo) as (client, _):
         await client.close()
         with pytest.raises(ChannelClosed) as closed:
@@ -708,7 +711,7 @@ async def test_a_request_after_the_end_fails_without_having_been_sent() -> None:
         (ValueError("secret"), -32603, "Internal error"),
     ],
 )
-async def test_a_failing_handler_is_answered_with_what_the_peer_may_know(
+async def test_error_responses_of_a_failing_handler_hide_details(
     error: Exception, code: int, message: str
 ) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -762,19 +765,21 @@ async def test_a_cancelled_handler_has_a_second_to_clean_up(
 
 
 @pytest.mark.parametrize(("lines", "size", "closed"), [(99, 10, False), (100, 10, True)])
-async def test_a_program_that_writes_a_hundred_other_lines_is_no_server(
+async def test_a_program_that_writes_a_hundred_other_lines_is_disconnected(
     lines: int, size: int, closed: bool
 ) -> None:
     await chat(b"x" * size, lines, closed=closed)
 
 
 @pytest.mark.parametrize(("size", "closed"), [(32 << 10, True), ((32 << 10) - 1, False)])
-async def test_nor_is_one_that_writes_64_kilobytes(size: int, closed: bool) -> None:
+async def test_a_program_that_writes_64_kilobytes_of_other_output_is_disconnected(
+    size: int, closed: bool
+) -> None:
     await chat(b"x" * size, 2, closed=closed)
 
 
 async def chat(line: bytes, count: int, *, closed: bool) -> None:
-    """Write lines to a client that are no messages, then one that is."""
+    """Write invalid lines to a client, then a valid one."""
     left, right = memory_pair()
     told: asyncio.Queue[Notification] = asyncio.Queue()
     conversation = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
@@ -797,7 +802,7 @@ async def chat(line: bytes, count: int, *, closed: bool) -> None:
 
 
 @pytest.mark.parametrize(("listening", "at_work", "full"), [(64, 1, False), (64, 2, True)])
-async def test_64_requests_that_only_listen_take_no_place(
+async def test_up_to_64_listening_requests_do_not_count_towards_the_limit(
     listening: int, at_work: int, full: bool
 ) -> None:
     work = InFlight(2)
@@ -810,7 +815,7 @@ async def test_64_requests_that_only_listen_take_no_place(
     one_more = asyncio.create_task(asyncio.Event().wait())
     work.running[-1] = one_more  # type: ignore[assignment]
     work.mark_long_lived(one_more)  # type: ignore[arg-type]
-    assert work.is_full  # the 65th takes a place
+    assert work.is_full  # the 65th counts
     for task in (*tasks, one_more):
         task.cancel()
     await asyncio.wait((*tasks, one_more))

@@ -1,4 +1,4 @@
-"""Requests of ours that are under way: progress comes before the result, which comes once."""
+"""Tests of pending requests: progress is delivered before the result, which is set once."""
 
 import asyncio
 import json
@@ -33,12 +33,12 @@ class Waiting:
 
 
 async def turns() -> None:
-    """Let what is due happen."""
+    """Run all callbacks that are due."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def test_progress_is_handed_over_as_it_was_said() -> None:
+async def test_progress_is_passed_on_with_its_values() -> None:
     one = Waiting()
     one.pending.progressed(progress(progress=1, total=4, message="m"))
     one.pending.progressed(progress())
@@ -50,7 +50,7 @@ async def test_progress_is_handed_over_as_it_was_said() -> None:
     assert bytes(one.future.result()) == b"{}"
 
 
-async def test_nobody_has_to_listen() -> None:
+async def test_progress_needs_no_callback() -> None:
     one = Waiting(heard=False)
     one.pending.progressed(progress(progress=1))
     one.pending.progressed(Notification("notifications/progress"))
@@ -59,7 +59,7 @@ async def test_nobody_has_to_listen() -> None:
     assert one.future.done()
 
 
-async def test_the_first_outcome_counts() -> None:
+async def test_the_first_outcome_wins() -> None:
     one = Waiting()
     one.pending.settle(ValueError("first"))
     one.pending.settle(Raw(b"{}"))
@@ -67,7 +67,7 @@ async def test_the_first_outcome_counts() -> None:
         one.future.result()
 
 
-async def test_a_slow_callback_hears_all_before_the_result() -> None:
+async def test_a_slow_callback_gets_all_progress_before_the_result() -> None:
     one = Waiting(slow=True)
     for number in range(3):
         one.pending.progressed(progress(progress=number))
@@ -92,7 +92,7 @@ async def test_a_callback_that_is_too_slow_misses_the_oldest() -> None:
     assert [done for done, _, _ in one.heard] == [0, *range(2, 102)]
 
 
-async def test_a_callback_that_fails_is_called_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_callback_is_called_again(caplog: pytest.LogCaptureFixture) -> None:
     one = Waiting()
     one.pending.progressed(progress(progress=-1))
     one.pending.progressed(progress(progress=1))
@@ -100,7 +100,7 @@ async def test_a_callback_that_fails_is_called_again(caplog: pytest.LogCaptureFi
     assert "the progress callback of tools/call failed" in caplog.text
 
 
-async def test_whoever_passes_progress_on_gets_it_as_it_came() -> None:
+async def test_forwarded_progress_is_unchanged() -> None:
     heard: list[Notification] = []
     future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
     pending = Pending("x", future, 1, 2, lambda *_: pytest.fail("not both"), heard.append)

@@ -1,4 +1,4 @@
-"""Requests that somebody takes over, so that no task of the connection waits for them."""
+"""Tests of delegated requests, which need no task of the connection."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ LIMIT = 5.0
 
 
 class Taker:
-    """Takes everything over, and answers when it is told to."""
+    """A delegate that takes over all requests and answers when the test allows it."""
 
     def __init__(self) -> None:
         self.taken: asyncio.Queue[Exchange] = asyncio.Queue()
@@ -36,14 +36,14 @@ class Taker:
 
 
 async def never(exchange: Exchange) -> Answer:
-    raise AssertionError("nobody asked for a task")
+    raise AssertionError("no request needs a task")
 
 
 def call(request_id: int) -> Request:
     return Request(request_id, "tools/call", Raw(b'{"name":"x"}'))
 
 
-async def test_the_answer_is_sent_once_and_a_refusal_is_one() -> None:
+async def test_the_response_is_sent_once_and_may_be_an_error() -> None:
     taker = Taker()
     async with talking(never, take=taker) as (client, server):
         asked = asyncio.create_task(client.request("tools/call", {"name": "x"}))
@@ -57,7 +57,7 @@ async def test_the_answer_is_sent_once_and_a_refusal_is_one() -> None:
             await refused
 
 
-async def test_one_that_is_given_back_gets_its_task() -> None:
+async def test_an_undelegated_request_gets_a_task() -> None:
     taker = Taker()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -69,7 +69,7 @@ async def test_one_that_is_given_back_gets_its_task() -> None:
         assert await asked == Raw(b'{"by":"task"}')
 
 
-async def test_cancelling_tells_why_and_nothing_is_answered() -> None:
+async def test_a_cancellation_has_its_reason_and_no_response_follows() -> None:
     taker = Taker()
     async with bare_server(handler=never, take=taker) as (channel, frames, server):
         channel.send(call(1))
@@ -80,7 +80,7 @@ async def test_cancelling_tells_why_and_nothing_is_answered() -> None:
         async with asyncio.timeout(LIMIT):
             assert await taker.cancelled.get() == "tea"
         server.delegated.answer(taker, 1, b"{}")
-        channel.send(call(1))  # the id is free again
+        channel.send(call(1))  # the id may be used again
         await taker.next()
         server.delegated.answer(taker, 1, b'{"second":true}')
         answer = await frames.next()
@@ -88,7 +88,7 @@ async def test_cancelling_tells_why_and_nothing_is_answered() -> None:
         assert answer.result == Raw(b'{"second":true}')
 
 
-async def test_the_end_of_the_connection_cancels_what_was_taken() -> None:
+async def test_the_end_of_the_connection_cancels_delegated_requests() -> None:
     taker = Taker()
     async with talking(never, take=taker) as (client, server):
         asked = asyncio.create_task(client.request("tools/call", {"name": "x"}))
@@ -100,7 +100,7 @@ async def test_the_end_of_the_connection_cancels_what_was_taken() -> None:
             await asked
 
 
-async def test_those_taken_count_as_under_way() -> None:
+async def test_delegated_requests_count_towards_the_limit() -> None:
     taker = Taker()
     async with bare_server(handler=never, take=taker, max_in_flight=1) as (channel, frames, server):
         channel.send(call(1))
@@ -109,11 +109,11 @@ async def test_those_taken_count_as_under_way() -> None:
         assert taker.taken.empty()
         server.delegated.answer(taker, 1, b"{}")
         answers: list[Any] = [await frames.next(), await frames.next()]
-        # The second one waited for its turn, and then had a task.
+        # The second one was queued, and then got a task.
         assert [type(a) for a in answers] == [Success, Failure]
 
 
-async def test_what_is_handed_on_has_one_outcome_also_if_that_is_its_time() -> None:
+async def test_a_forwarded_request_has_one_outcome_also_after_a_timeout() -> None:
     taker = Taker()
     async with talking(never, take=taker) as (client, server):
         outcomes: asyncio.Queue[Any] = asyncio.Queue()
@@ -141,7 +141,7 @@ async def test_what_is_handed_on_has_one_outcome_also_if_that_is_its_time() -> N
 
 
 @pytest.mark.parametrize("passed_on", [True, False], ids=["passed on", "held back"])
-async def test_what_was_taken_is_cancelled_once(passed_on: bool) -> None:
+async def test_a_delegated_request_is_cancelled_once(passed_on: bool) -> None:
     taker = Taker()
     held: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -169,7 +169,7 @@ async def test_what_was_taken_is_cancelled_once(passed_on: bool) -> None:
         )
 
 
-async def test_a_cancellation_without_a_reason_has_one() -> None:
+async def test_a_cancellation_without_a_reason_gets_a_default() -> None:
     taker = Taker()
     async with bare_server(handler=never, take=taker) as (channel, _, _server):
         channel.send(call(1))
@@ -179,7 +179,7 @@ async def test_a_cancellation_without_a_reason_has_one() -> None:
             assert await taker.cancelled.get() == "cancelled by the caller"
 
 
-async def test_one_given_back_at_the_end_of_input_is_waited_for_as_a_task(
+async def test_an_undelegated_request_at_the_end_of_input_is_awaited_as_a_task(
     virtual_time: VirtualTime,
 ) -> None:
     taker = Taker()
@@ -198,7 +198,7 @@ async def test_one_given_back_at_the_end_of_input_is_waited_for_as_a_task(
         assert frames.got.qsize() == 1
 
 
-async def test_an_answer_at_the_end_of_input_ends_the_connection(
+async def test_a_response_at_the_end_of_input_ends_the_connection(
     virtual_time: VirtualTime,
 ) -> None:
     taker = Taker()
@@ -213,7 +213,7 @@ async def test_an_answer_at_the_end_of_input_ends_the_connection(
         assert frames.got.qsize() == 1
 
 
-async def test_a_request_behind_one_with_a_task_has_a_task_too() -> None:
+async def test_a_request_after_one_with_a_task_gets_a_task_too() -> None:
     taker, begun = Taker(), list[str]()
 
     def take(exchange: Exchange) -> Taker | None:
@@ -235,7 +235,7 @@ async def test_a_request_behind_one_with_a_task_has_a_task_too() -> None:
         assert (await frames.next()).id == 3
 
 
-async def test_answers_are_written_together_while_many_are_under_way(
+async def test_responses_are_written_together_while_many_requests_are_in_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taker, joined = Taker(), list[int]()

@@ -1,4 +1,4 @@
-"""Lists page by page, to their ends."""
+"""Tests of pagination."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ both_eras = pytest.mark.parametrize("stateless", [True, False], ids=["stateless"
 
 
 class ListServer:
-    """Answers `tools/list`: each cursor leads to a page, or to an error."""
+    """Answers `tools/list`: each cursor leads to a page or an error."""
 
     def __init__(self, pages: dict[str | None, Any]) -> None:
         self.asked: list[str | None] = []
@@ -50,7 +50,7 @@ async def test_a_list_ends_with_a_page_without_a_cursor(stateless: bool) -> None
 
 
 @both_eras
-async def test_an_empty_cursor_is_a_cursor_like_any_other(stateless: bool) -> None:
+async def test_an_empty_cursor_is_valid(stateless: bool) -> None:
     server = ListServer(
         {
             None: {"tools": ["a"], "nextCursor": ""},
@@ -64,7 +64,7 @@ async def test_an_empty_cursor_is_a_cursor_like_any_other(stateless: bool) -> No
 
 @both_eras
 @pytest.mark.parametrize("cursor", ["", "x"])
-async def test_a_cursor_that_comes_again_ends_the_list(stateless: bool, cursor: str) -> None:
+async def test_a_repeated_cursor_ends_the_list(stateless: bool, cursor: str) -> None:
     server = ListServer(
         {
             None: {"tools": ["a"], "nextCursor": cursor},
@@ -75,9 +75,7 @@ async def test_a_cursor_that_comes_again_ends_the_list(stateless: bool, cursor: 
     assert server.asked == [None, cursor]
 
 
-async def test_a_handshake_server_that_marks_the_end_with_an_empty_cursor_lists_nothing_twice() -> (
-    None
-):
+async def test_an_empty_cursor_at_the_end_of_a_handshake_list_repeats_nothing() -> None:
     first = {"tools": ["a"], "nextCursor": "2"}
     last = {"tools": ["b"], "nextCursor": ""}
     begins_again = ListServer({None: first, "2": last, "": first})
@@ -86,7 +84,7 @@ async def test_a_handshake_server_that_marks_the_end_with_an_empty_cursor_lists_
     assert await refuses.tools(stateless=False) == ["a", "b"]
 
 
-async def test_other_refusals_are_errors() -> None:
+async def test_other_errors_are_raised() -> None:
     refusal = RpcError(-32602, "Invalid cursor")
     for stateless, cursor in ((True, ""), (True, "2"), (False, "2")):
         server = ListServer({None: {"tools": [], "nextCursor": cursor}, cursor: refusal})
@@ -95,7 +93,7 @@ async def test_other_refusals_are_errors() -> None:
 
 
 @pytest.mark.parametrize("page", [[], {"tools": [], "nextCursor": 5}])
-async def test_a_page_that_cannot_be_read_is_an_error(page: Any) -> None:
+async def test_a_malformed_page_is_an_error(page: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="A page of tools/list is malformed"):
         await ListServer({None: page}).tools(stateless=True)
 

@@ -1,4 +1,4 @@
-"""Lists of servers that do not keep to the protocol."""
+"""Tests of lists of servers that violate the protocol."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def _forget_verdicts() -> None:
     known_eras.clear()
 
 
-# Each cursor leads to a page of another kind.
+# Each cursor leads to a different kind of page.
 PAGES = """
 pages = {
     None: {"tools": [{"name": "a", "inputSchema": {}}, {"name": 5}, {}], "nextCursor": "odd"},
@@ -41,7 +41,7 @@ for request in requests():
 """
 
 
-async def test_pages_that_cannot_be_read_are_skipped_and_named(tmp_path: Path) -> None:
+async def test_malformed_pages_are_skipped_and_reported(tmp_path: Path) -> None:
     command = program(tmp_path, PAGES, stateless=False)
     async with MCPClient.connect_stdio(command, CONFIG) as client:
         assert [tool["name"] for tool in await client.list_tools()] == ["a", "b"]
@@ -56,13 +56,13 @@ async def test_pages_that_cannot_be_read_are_skipped_and_named(tmp_path: Path) -
     ("raw", "expected"),
     [(None, {}), (b"{", {}), (b"[1]", {}), (b'{"a":1}', {"a": 1})],
 )
-def test_what_a_server_says_in_passing_is_an_object_or_nothing(
+def test_read_object_returns_an_empty_dict_for_other_values(
     raw: bytes | None, expected: dict[str, int]
 ) -> None:
     assert read_object(raw) == expected
 
 
-def test_a_member_is_a_list_or_absent() -> None:
+def test_a_member_must_be_a_list_or_absent() -> None:
     assert read_list(None, "tools") == []
     assert read_list([1], "tools") == [1]
     with pytest.raises(RemoteProtocolError, match="tools is not a list"):
@@ -88,7 +88,7 @@ async def test_the_last_hundred_problems_are_kept() -> None:
         (b"{", "The result is malformed"),
     ],
 )
-def test_a_result_of_another_type_is_invalid(raw: bytes, problem: str) -> None:
+def test_a_result_of_an_unknown_type_is_an_error(raw: bytes, problem: str) -> None:
     with pytest.raises(RemoteProtocolError, match=problem) as refused:
         read_result(Raw(raw))
     assert refused.value.code == -32600

@@ -1,4 +1,4 @@
-"""What a client puts into the headers of its calls, and which tools it hides because of them."""
+"""Tests of arguments in headers of calls, and of tools that are hidden because of them."""
 
 import asyncio
 import contextlib
@@ -26,11 +26,11 @@ def _forget_verdicts() -> None:
 
 
 class Door:
-    """Stands before a server: keeps what came in, and may change what goes out."""
+    """An interceptor before a server that records requests and may change responses."""
 
     def __init__(self) -> None:
         self.came: list[tuple[str, Mapping[str, str]]] = []
-        self.tools: list[dict[str, Any]] = []  # listed besides those that there are
+        self.tools: list[dict[str, Any]] = []  # listed in addition to the existing tools
         self.refusals: dict[str, list[RpcError]] = {}  # of the next requests, by method
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
@@ -47,7 +47,7 @@ class Door:
         return [method for method, _ in self.came]
 
     def calls(self) -> list[dict[str, str]]:
-        """The headers that are made of arguments, by call."""
+        """Return the headers made from arguments, by call."""
         return [
             {name: value for name, value in headers.items() if name.startswith("mcp-param-")}
             for method, headers in self.came
@@ -82,7 +82,7 @@ async def serving(server: MCPServer) -> AsyncIterator[str]:
             await running
 
 
-async def test_marked_arguments_travel_in_headers() -> None:
+async def test_marked_arguments_are_sent_in_headers() -> None:
     door = Door()
     async with serving(office(door)) as url, MCPClient.connect_http(url) as client:
         await client.tools()
@@ -94,7 +94,7 @@ async def test_marked_arguments_travel_in_headers() -> None:
     ]
 
 
-async def test_the_handshake_era_has_no_such_headers() -> None:
+async def test_the_handshake_era_has_no_argument_headers() -> None:
     door = Door()
     door.tools = [marked("odd", data={"type": "object", "x-mcp-header": "Data"})]
     async with serving(office(door)) as url, MCPClient.connect_http(url, HANDSHAKE) as client:
@@ -103,7 +103,7 @@ async def test_the_handshake_era_has_no_such_headers() -> None:
     assert door.calls() == [{}]
 
 
-async def test_tools_with_marks_against_the_rules_are_hidden_over_http(
+async def test_tools_with_invalid_header_marks_are_hidden_over_http(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     door = Door()
@@ -126,7 +126,7 @@ async def test_tools_with_marks_against_the_rules_are_hidden_over_http(
     assert "'empty' cannot be called over HTTP" in caplog.text
 
 
-async def test_they_are_not_hidden_where_there_are_no_headers() -> None:
+async def test_tools_with_invalid_header_marks_are_listed_without_http() -> None:
     door = Door()
     door.tools = [marked("empty", value={"type": "string", "x-mcp-header": ""})]
     async with MCPClient.connect_inprocess(office(door)) as client:
@@ -134,7 +134,7 @@ async def test_they_are_not_hidden_where_there_are_no_headers() -> None:
         assert [tool.name for tool in await client.tools()] == ["sales", "empty"]
 
 
-async def test_a_call_that_lacks_headers_is_made_again_with_a_new_list() -> None:
+async def test_a_call_without_required_headers_is_repeated_after_a_new_list() -> None:
     door = Door()
     async with serving(office(door)) as url, MCPClient.connect_http(url) as client:
         assert (await client.call("sales", {"region": "north"})).text == "north 2026"
@@ -143,7 +143,7 @@ async def test_a_call_that_lacks_headers_is_made_again_with_a_new_list() -> None
     assert door.calls()[-2:] == [{"mcp-param-region": "north"}, {"mcp-param-region": "south"}]
 
 
-async def test_a_list_that_was_kept_does_not_bring_the_old_headers_back() -> None:
+async def test_a_cached_list_does_not_restore_old_headers() -> None:
     door = Door()
     server = MCPServer("office", interceptors=[door], cache_ttl=60)
 
@@ -167,7 +167,7 @@ async def test_a_list_that_was_kept_does_not_bring_the_old_headers_back() -> Non
     assert door.calls()[-1] == {"mcp-param-region": "south"}
 
 
-async def test_it_is_made_again_only_once() -> None:
+async def test_a_call_without_required_headers_is_repeated_only_once() -> None:
     door = Door()
     async with serving(office(door)) as url, MCPClient.connect_http(url) as client:
         await client.tools()
@@ -178,7 +178,7 @@ async def test_it_is_made_again_only_once() -> None:
     assert door.methods()[before:] == ["tools/call", "tools/list", "tools/call"]
 
 
-async def test_elsewhere_a_header_mismatch_is_an_error_like_any_other() -> None:
+async def test_without_http_a_header_mismatch_is_raised() -> None:
     door = Door()
     async with MCPClient.connect_inprocess(office(door)) as client:
         door.refusals["tools/call"] = [RpcError(-32020, "no")]
@@ -187,7 +187,7 @@ async def test_elsewhere_a_header_mismatch_is_an_error_like_any_other() -> None:
     assert door.methods().count("tools/call") == 1
 
 
-async def test_a_server_that_names_our_version_when_it_refuses_is_asked_again() -> None:
+async def test_a_refused_discovery_that_names_our_version_is_repeated() -> None:
     door = Door()
     refusal = RpcError(-32022, "no", {"supported": ["2026-07-28"], "requested": "2026-07-28"})
     async with serving(office(door)) as url:
@@ -202,7 +202,7 @@ async def test_a_server_that_names_our_version_when_it_refuses_is_asked_again() 
 
 
 @pytest.mark.covers("TRN-02")
-async def test_a_call_may_have_headers_of_its_own() -> None:
+async def test_a_call_may_have_its_own_headers() -> None:
     door = Door()
     async with (
         serving(office(door)) as url,
@@ -218,11 +218,11 @@ async def test_a_call_may_have_headers_of_its_own() -> None:
     assert teams == ["blue", "red", "green"]
     async with MCPClient.connect_inprocess(office(door)) as client:
         called = await client.call("sales", {"region": "north"}, headers={"X-Team": "blue"})
-        assert called.text == "north 2026"  # there are no headers, and that is all
+        assert called.text == "north 2026"  # without headers the option is ignored
 
 
 @pytest.mark.covers("TRN-02")
-async def test_a_request_of_a_transport_may_have_headers_of_its_own() -> None:
+async def test_a_request_of_a_transport_may_have_its_own_headers() -> None:
     door = Door()
     async with (
         serving(office(door)) as url,

@@ -1,4 +1,4 @@
-"""Results are kept as long as the server says, and not beyond news of a change."""
+"""Tests of the result cache: time to live and change notifications."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,7 +37,7 @@ for request in requests():
 
 
 @pytest.mark.covers("PRO-25")
-async def test_lists_and_reads_are_asked_for_once_until_they_change(tmp_path: Path) -> None:
+async def test_lists_and_resources_are_requested_once_until_they_change(tmp_path: Path) -> None:
     command = program(tmp_path, KEEPING, stateless=True)
 
     def asked() -> tuple[int, int]:
@@ -48,7 +48,7 @@ async def test_lists_and_reads_are_asked_for_once_until_they_change(tmp_path: Pa
         assert len(await client.list_tools()) == 2
         await asyncio.gather(*(client.read("memo://a") for _ in range(5)))
         await client.read("memo://b")
-        assert asked() == (2, 2)  # pages are kept one by one
+        assert asked() == (2, 2)  # pages are cached separately
         await client.call("tools/list_changed")
         await client.tools()
         assert asked() == (4, 2)
@@ -72,7 +72,7 @@ async def test_lists_and_reads_are_asked_for_once_until_they_change(tmp_path: Pa
 
 
 class Source:
-    """Answers when it is told to."""
+    """A source of results that responds when the test allows it."""
 
     def __init__(self, ttl: int = 1000) -> None:
         self.asked = 0
@@ -108,7 +108,7 @@ class Source:
         return Raw(b'{"ttlMs":%d,"n":%d}' % (self.ttl, number))
 
 
-async def test_what_is_old_is_asked_for_again() -> None:
+async def test_expired_results_are_requested_again() -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0]), Source(ttl=1000)
     source.gate.set()
@@ -118,7 +118,7 @@ async def test_what_is_old_is_asked_for_again() -> None:
         assert source.asked == asked
 
 
-async def test_a_shared_read_ends_with_the_last_who_waits() -> None:
+async def test_a_shared_read_is_cancelled_with_its_last_caller() -> None:
     cache, source = ResultCache(), Source()
     readers = [asyncio.ensure_future(cache.get("tools/list", None, source.fetch)) for _ in range(3)]
     await source.has_asked(1)
@@ -136,7 +136,7 @@ async def test_a_shared_read_ends_with_the_last_who_waits() -> None:
 
 
 @pytest.mark.parametrize("change", ["told", "acted"])
-async def test_nobody_joins_a_read_from_before_a_change(change: str) -> None:
+async def test_a_read_from_before_a_change_is_not_joined(change: str) -> None:
     cache, source = ResultCache(), Source()
     early = asyncio.ensure_future(cache.get("tools/list", None, source.fetch))
     await source.has_asked(1)
@@ -152,7 +152,7 @@ async def test_nobody_joins_a_read_from_before_a_change(change: str) -> None:
     assert b'"n":2' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
-async def test_what_changed_while_it_was_read_is_not_kept() -> None:
+async def test_a_result_that_changed_while_it_was_read_is_not_cached() -> None:
     cache, source = ResultCache(), Source()
     early = asyncio.ensure_future(cache.get("tools/list", None, source.fetch))
     await source.has_asked(1)
@@ -163,7 +163,7 @@ async def test_what_changed_while_it_was_read_is_not_kept() -> None:
     assert b'"n":2' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
-async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
+async def test_a_failure_is_raised_to_all_callers_and_not_cached() -> None:
     cache, calls = ResultCache(), 0
 
     async def fail() -> Raw:
@@ -185,9 +185,9 @@ async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
 
 @pytest.mark.covers("PRO-25")
 @pytest.mark.parametrize("scope", ["private", "public"])
-async def test_nothing_that_is_kept_leaves_its_client(tmp_path: Path, scope: str) -> None:
+async def test_cached_results_are_not_shared_between_clients(tmp_path: Path, scope: str) -> None:
     command = program(tmp_path, KEEPING.replace('"public"', repr(scope)), stateless=True)
-    # Two clients may act for two people: neither sees what was kept for the other.
+    # Two clients may act for two users: neither sees results cached for the other.
     async with (
         MCPClient.connect_stdio(command) as one,
         MCPClient.connect_stdio(command) as other,
@@ -197,7 +197,7 @@ async def test_nothing_that_is_kept_leaves_its_client(tmp_path: Path, scope: str
         assert len(heard(tmp_path, "resources/read")) == 2
 
 
-async def test_a_new_connection_starts_with_nothing_kept(tmp_path: Path) -> None:
+async def test_a_new_connection_starts_with_an_empty_cache(tmp_path: Path) -> None:
     command = program(tmp_path, KEEPING, stateless=True)
     config = MCPClientConfig(auto_reconnect=True, retry_delay=0.01)
     async with MCPClient.connect_stdio(command, config) as client:
@@ -210,7 +210,7 @@ async def test_a_new_connection_starts_with_nothing_kept(tmp_path: Path) -> None
         assert uris == ["memo://a", "memo://b", "memo://a"]
 
 
-async def test_what_is_old_is_handed_out_while_one_read_brings_a_new_one() -> None:
+async def test_a_stale_result_is_returned_while_a_single_read_refreshes_it() -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
 
@@ -227,12 +227,12 @@ async def test_what_is_old_is_handed_out_while_one_read_brings_a_new_one() -> No
     await settled(cache)
     assert b'"n":2' in await read()
     assert source.asked == 2
-    now[0] = 16.0  # one second of life and ten of grace, from when it was asked for
+    now[0] = 16.0  # one second to live and ten seconds of staleness, from the time of the request
     assert b'"n":3' in await read()
 
 
 @pytest.mark.parametrize("change", ["told", "acted"])
-async def test_what_is_old_is_not_handed_out_after_a_change(change: str) -> None:
+async def test_a_stale_result_is_not_returned_after_a_change(change: str) -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
     source.gate.set()
@@ -245,7 +245,7 @@ async def test_what_is_old_is_not_handed_out_after_a_change(change: str) -> None
     assert b'"n":2' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
-async def test_an_act_drops_only_what_is_old() -> None:
+async def test_a_tool_call_drops_only_expired_results() -> None:
     cache, source = ResultCache(stale=10.0), Source(ttl=60_000)
     source.gate.set()
     await cache.get("tools/list", None, source.fetch)
@@ -253,7 +253,7 @@ async def test_an_act_drops_only_what_is_old() -> None:
     assert b'"n":1' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
-async def test_a_refresh_that_fails_leaves_the_old_result_for_its_time() -> None:
+async def test_a_failed_refresh_keeps_the_stale_result_until_its_time_is_over() -> None:
     now, calls = [0.0], 0
     cache = ResultCache(lambda: now[0], stale=10.0)
 
@@ -278,7 +278,7 @@ async def test_a_refresh_that_fails_leaves_the_old_result_for_its_time() -> None
         await read()
 
 
-async def test_closing_stops_a_refresh() -> None:
+async def test_closing_cancels_a_refresh() -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0], stale=10.0), Source(ttl=1000)
     source.gate.set()
@@ -293,7 +293,7 @@ async def test_closing_stops_a_refresh() -> None:
 
 
 @pytest.mark.covers("PRO-25")
-async def test_a_client_may_be_allowed_to_hand_out_what_is_old(tmp_path: Path) -> None:
+async def test_a_client_may_be_configured_to_return_stale_results(tmp_path: Path) -> None:
     source = KEEPING.replace('"ttlMs": 60000', '"ttlMs": 1').replace(
         '"inputSchema": {}', '"inputSchema": {}, "title": str(request["id"])'
     )
@@ -305,25 +305,25 @@ async def test_a_client_may_be_allowed_to_hand_out_what_is_old(tmp_path: Path) -
 
         first = await titles()
         async with asyncio.timeout(5):
-            while await titles() == first:  # old, and read again in the background
+            while await titles() == first:  # stale, and refreshed in the background
                 await client.ping()
         assert len(heard(tmp_path, "tools/list")) >= 3
     async with MCPClient.connect_stdio(command) as client:
         first = await titles()
         while len(heard(tmp_path, "server/discover")) < 20:
-            await client.ping()  # takes more than the millisecond that a page lives
+            await client.ping()  # takes more than the millisecond that a page may be cached
         second = await titles()
-        assert not set(first) & set(second)  # by default nobody gets anything old
+        assert not set(first) & set(second)  # by default stale results are not returned
 
 
 async def settled(cache: ResultCache) -> None:
-    """Wait for what the cache does in the background."""
+    """Wait for background reads of the cache."""
     async with asyncio.timeout(5):
         while cache.refreshing:
             await asyncio.sleep(0)
 
 
-async def test_closing_a_client_discards_its_results_and_stops_reading(tmp_path: Path) -> None:
+async def test_closing_a_client_drops_its_results_and_stops_reading(tmp_path: Path) -> None:
     source = KEEPING.replace('"ttlMs": 60000', '"ttlMs": 1')
     command = program(tmp_path, source, stateless=True)
     async with MCPClient.connect_stdio(command, MCPClientConfig(stale_seconds=60)) as client:
@@ -338,7 +338,7 @@ async def test_closing_a_client_discards_its_results_and_stops_reading(tmp_path:
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_ENTRIES", 2), ("MAX_BYTES", 2 * 41)])
-async def test_the_oldest_results_give_way(
+async def test_the_oldest_results_are_dropped(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(f"fairlead.client.api.result_cache.{limit}", value)
@@ -373,7 +373,7 @@ async def test_the_oldest_results_give_way(
         (b"{}", 0),
     ],
 )
-async def test_results_are_kept_only_with_a_time_to_live(result: bytes, kept: int) -> None:
+async def test_results_are_cached_only_with_a_time_to_live(result: bytes, kept: int) -> None:
     async def fetch() -> Raw:
         return Raw(result)
 
@@ -393,7 +393,7 @@ async def test_results_are_kept_only_with_a_time_to_live(result: bytes, kept: in
         (None, []),
     ],
 )
-async def test_a_changed_resource_drops_what_contains_it_or_is_in_it(
+async def test_a_changed_resource_drops_its_parts_and_its_containers(
     changed: str | None, left: list[str]
 ) -> None:
     cache = ResultCache()
@@ -415,7 +415,7 @@ async def test_a_changed_resource_drops_what_contains_it_or_is_in_it(
     assert [uri for uri in ("memo://a/b", "memo://c") if uri not in fetched] == left
 
 
-async def test_no_result_is_kept_for_more_than_a_day() -> None:
+async def test_no_result_is_cached_for_more_than_a_day() -> None:
     now = [0.0]
     cache, source = ResultCache(lambda: now[0]), Source(ttl=10**12)
     source.gate.set()
@@ -425,7 +425,7 @@ async def test_no_result_is_kept_for_more_than_a_day() -> None:
         assert source.asked == asked
 
 
-async def test_an_old_result_is_dropped_before_it_is_read_again() -> None:
+async def test_an_expired_result_is_dropped_before_it_is_read_again() -> None:
     now = 0.0
     cache = ResultCache(lambda: now)
     kept: list[int] = []

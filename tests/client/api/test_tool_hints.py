@@ -1,4 +1,4 @@
-"""What a server last said about its tools."""
+"""Tests of the properties of listed tools."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from fairlead.errors import OutputMismatch
         ({"annotations": {"readOnlyHint": 1, "idempotentHint": "yes"}}, False),
     ],
 )
-def test_a_tool_is_harmless_by_its_own_word(tool: dict[str, Any], harmless: bool) -> None:
+def test_a_tool_is_harmless_if_it_is_declared_so(tool: dict[str, Any], harmless: bool) -> None:
     assert is_harmless(tool) is harmless
 
 
@@ -44,7 +44,7 @@ def test_hints_are_forgotten_with_the_list() -> None:
     ],
     ids=["fits", "error", "absent", "wrong member", "wrong value"],
 )
-def test_a_result_is_held_against_the_schema_of_its_tool(
+def test_a_result_is_checked_against_the_schema_of_its_tool(
     result: dict[str, Any], problem: str | None
 ) -> None:
     hints = ToolHints()

@@ -1,4 +1,4 @@
-"""Typed calls: whole values come out, and what cannot be read spoils nothing else."""
+"""Tests of typed calls with valid and invalid results."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ LATEST = MCPClientConfig(protocol_version="latest")
 
 
 @pytest.mark.covers("CLT-05", "CLT-06", "CLT-07")
-async def test_everything_a_server_offers_has_a_type() -> None:
+async def test_all_features_of_a_server_have_typed_calls() -> None:
     server = MCPServer("typed")
 
     @server.tool()
@@ -90,7 +90,7 @@ for request in requests():
 
 
 @pytest.mark.covers("PRO-34", "PRO-35")
-async def test_what_cannot_be_read_is_left_out_or_kept_as_it_is(tmp_path: Path) -> None:
+async def test_invalid_items_are_skipped_or_kept_as_unknown_content(tmp_path: Path) -> None:
     command = program(tmp_path, ODD, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
         pages = [[tool.name for tool in page] async for page in client.tool_pages()]
@@ -118,7 +118,7 @@ async def test_what_cannot_be_read_is_left_out_or_kept_as_it_is(tmp_path: Path) 
     ]
 
 
-async def test_what_a_server_does_not_have_is_empty_without_asking(tmp_path: Path) -> None:
+async def test_features_without_a_capability_are_empty_without_a_request(tmp_path: Path) -> None:
     command = program(tmp_path, "CAPABILITIES = {}\nfor _ in requests(): pass", stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
         assert await client.tools() == []
@@ -150,7 +150,7 @@ for request in requests():
 """
 
 
-async def test_structured_content_is_held_against_the_listed_schema(tmp_path: Path) -> None:
+async def test_structured_content_is_checked_against_the_listed_schema(tmp_path: Path) -> None:
     command = program(tmp_path, LYING, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST) as client:
         await client.call_tool("bad")  # no schema is known yet
@@ -171,13 +171,13 @@ async def test_structured_content_is_held_against_the_listed_schema(tmp_path: Pa
                 ):
                     await client.call(tool)
         await client.call_tool("changed")
-        await client.call("bad")  # the list is no longer true, and so are its schemas
+        await client.call("bad")  # the list and its schemas are out of date
         await client.tools()
         client.config.validate_output = False
         assert (await client.call("bad")).structured == {"n": "x"}
 
 
-def test_only_true_hints_make_a_tool_harmless() -> None:
+def test_only_hints_that_are_true_make_a_tool_harmless() -> None:
     known = ToolHints()
     known.learn(
         [

@@ -1,4 +1,4 @@
-"""Results of tools and prompts, read into types."""
+"""Tests of typed results of tools and prompts."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ ERROR = {"type": "text", "text": json.dumps(MCPToolError("no", tool_name="t").to
     ],
     ids=["first", "last", "none", "no error", "no content"],
 )
-def test_the_error_of_a_tool_is_in_one_of_its_blocks(
+def test_the_structured_error_of_a_tool_is_in_a_content_block(
     content: Any, isError: bool, found: bool
 ) -> None:
     error = tool_error({"content": content, "isError": isError})
@@ -33,7 +33,7 @@ def test_the_error_of_a_tool_is_in_one_of_its_blocks(
         assert (error.message, error.tool_name) == ("no", "t")
 
 
-async def test_a_prompt_is_read_with_what_it_says_about_itself() -> None:
+async def test_a_prompt_has_its_messages_and_description() -> None:
     server = MCPServer("s")
     server.register_prompt("p", description="about p", template="hello")
     async with client_of(server) as client:

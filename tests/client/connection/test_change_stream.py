@@ -1,4 +1,4 @@
-"""Changes as an asynchronous iterator, in both eras."""
+"""Tests of changes as an asynchronous iterator, in both eras."""
 
 import asyncio
 
@@ -25,11 +25,13 @@ def config(request: pytest.FixtureRequest) -> MCPClientConfig:
 
 
 @pytest.mark.covers("CLT-07")
-async def test_changes_come_one_by_one_and_twice_the_same_is_one(config: MCPClientConfig) -> None:
+async def test_changes_are_returned_in_order_and_repeated_ones_once(
+    config: MCPClientConfig,
+) -> None:
     server = notes()
     async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
         async with client.changes("tools", uris=["note://a"]) as changes:
-            server.resource_updated("note://b")  # nobody asked
+            server.resource_updated("note://b")  # not subscribed
             server.resource_updated("note://a")
             assert await anext(changes) == Change("resource", "note://a")
             server.remove_tool("extra")
@@ -38,7 +40,7 @@ async def test_changes_come_one_by_one_and_twice_the_same_is_one(config: MCPClie
             assert found == {Change("tools"), Change("resource", "note://a")}
 
 
-async def test_two_who_watch_the_same_do_not_disturb_each_other(config: MCPClientConfig) -> None:
+async def test_two_streams_for_the_same_resource_are_independent(config: MCPClientConfig) -> None:
     server = notes()
     async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
         async with client.changes(uris=["note://a"]) as longer:
@@ -48,7 +50,7 @@ async def test_two_who_watch_the_same_do_not_disturb_each_other(config: MCPClien
             server.resource_updated("note://a")
             assert (await anext(longer)).uri == "note://a"
         async with client.changes(uris=["note://b"]) as later:
-            server.resource_updated("note://a")  # no longer wanted by anybody
+            server.resource_updated("note://a")  # no longer subscribed
             server.resource_updated("note://b")
             assert (await anext(later)).uri == "note://b"
 
@@ -68,7 +70,7 @@ async def test_the_iterator_ends_with_the_client(config: MCPClientConfig) -> Non
         assert await following == []
 
 
-async def test_after_a_reconnect_everything_watched_counts_as_changed() -> None:
+async def test_after_a_reconnect_all_watched_items_count_as_changed() -> None:
     server = notes()
     config = MCPClientConfig(protocol_version="2025-11-25", auto_reconnect=True, retry_delay=0.01)
     async with asyncio.timeout(LIMIT), MCPClient.connect_inprocess(server, config) as client:
@@ -80,7 +82,7 @@ async def test_after_a_reconnect_everything_watched_counts_as_changed() -> None:
             assert await anext(changes) == Change("resource", "note://a")
 
 
-async def test_the_last_watch_unsubscribes_and_an_earlier_one_does_not() -> None:
+async def test_only_the_last_stream_of_a_resource_unsubscribes() -> None:
     asked: list[tuple[str, str]] = []
 
     async def listen(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -98,7 +100,7 @@ async def test_the_last_watch_unsubscribes_and_an_earlier_one_does_not() -> None
         assert asked == [("subscribe", "note://a"), ("unsubscribe", "note://a")]
 
 
-async def test_a_watch_that_cannot_begin_is_not_kept() -> None:
+async def test_a_stream_that_cannot_start_is_not_kept() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "resources/subscribe":
             raise RpcError(-32002, "no such resource")

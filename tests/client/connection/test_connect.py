@@ -1,4 +1,4 @@
-"""A client that is closed at an awkward moment keeps no connection."""
+"""Tests that a client which is closed at any moment keeps no connection."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ CONFIG = MCPClientConfig(protocol_version="2025-11-25", timeout_seconds=LIMIT)
 
 
 class Guestbook:
-    """A server that answers `initialize`, and notices who leaves."""
+    """A server that answers `initialize` and records connections."""
 
     def __init__(self) -> None:
         self.came, self.left = asyncio.Event(), asyncio.Event()
@@ -46,7 +46,7 @@ async def guestbook() -> AsyncIterator[Guestbook]:
         yield book
 
 
-async def test_who_closes_while_another_connects_has_it_closed() -> None:
+async def test_closing_a_client_while_it_connects_closes_the_connection() -> None:
     async with guestbook() as book:
         go_on = asyncio.Event()
 
@@ -65,12 +65,12 @@ async def test_who_closes_while_another_connects_has_it_closed() -> None:
         await book.left.wait()
 
 
-async def test_who_is_cancelled_while_closing_has_closed_all_the_same() -> None:
+async def test_a_cancelled_close_still_closes_the_connection() -> None:
     config = MCPClientConfig(protocol_version="2025-11-25", health_check_interval=LIMIT)
     async with guestbook() as book:
         client = await MCPClient.connect_tcp("127.0.0.1", book.port, config)
         closing = asyncio.ensure_future(client.close())
-        await asyncio.sleep(0)  # now it waits for the task that looks after the server
+        await asyncio.sleep(0)  # now it waits for the health check task
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
@@ -91,13 +91,13 @@ async def test_who_is_cancelled_while_closing_has_closed_all_the_same() -> None:
     ],
     ids=["400", "499", "500", "rpc", "unreadable", "closed", "none"],
 )
-def test_a_server_that_has_moved_on_refuses_the_handshake(
+def test_errors_that_a_server_of_another_era_may_send_are_refusals(
     error: BaseException | None, expected: bool
 ) -> None:
     assert _is_refusal(error) is expected
 
 
-def test_a_server_that_went_away_leaves_its_last_words() -> None:
+def test_error_of_a_lost_server_has_its_exit_code_and_stderr() -> None:
     lost = _lost(ChannelClosed("it crashed", exit_code=3, stderr=("a",), public="crashed"))
     assert str(lost).startswith("Could not connect: it crashed before the handshake was complete")
     assert (lost.exit_code, lost.stderr, lost.public) == (3, ("a",), "crashed")

@@ -1,10 +1,10 @@
-"""Which era servers were found to speak, in this process and beyond."""
+"""Tests of remembered eras, in this process and in a store."""
 
 from fairlead.client.connection.era_cache import EraCache, fingerprint
 
 
 class Store:
-    """A store that notes what it is told."""
+    """A store that records calls."""
 
     def __init__(self, **kept: bool) -> None:
         self.kept = kept
@@ -19,7 +19,7 @@ class Store:
         self.saved.append((server, stateless))
 
 
-def test_verdicts_are_remembered_and_forgotten() -> None:
+def test_eras_are_remembered_and_forgotten() -> None:
     cache = EraCache()
     assert cache.stateless("a") is None
     cache.remember("a", stateless=True)
@@ -32,14 +32,14 @@ def test_verdicts_are_remembered_and_forgotten() -> None:
     assert cache.stateless("b") is None
 
 
-def test_the_oldest_verdict_gives_way() -> None:
+def test_the_oldest_era_is_dropped() -> None:
     cache = EraCache(limit=2)
     for name in "abc":
         cache.remember(name, stateless=True)
     assert [cache.stateless(name) for name in "abc"] == [None, True, True]
 
 
-def test_a_store_is_read_once_and_told_of_what_is_new() -> None:
+def test_a_store_is_loaded_once_and_new_eras_are_saved() -> None:
     key = fingerprint("a")
     store, cache = Store(**{key: True}), EraCache()
     cache.keep(store)
@@ -58,7 +58,7 @@ def test_a_store_is_read_once_and_told_of_what_is_new() -> None:
     assert store.loads == 2
 
 
-def test_a_store_is_told_that_a_verdict_was_wrong() -> None:
+def test_a_wrong_era_is_deleted_from_the_store() -> None:
     key = fingerprint("a")
     store, cache = Store(**{key: True}), EraCache()
     cache.keep(store)
@@ -74,7 +74,7 @@ def test_a_store_is_told_that_a_verdict_was_wrong() -> None:
     assert store.saved == [(key, None)]
 
 
-def test_a_fingerprint_tells_servers_apart_without_naming_them() -> None:
+def test_a_fingerprint_identifies_a_server_without_revealing_it() -> None:
     assert fingerprint(("a", "b")) != fingerprint(("a", "c"))
     assert fingerprint("secret") == fingerprint("secret")
     assert len(fingerprint("\ud800")) == 32

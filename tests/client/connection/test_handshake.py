@@ -1,4 +1,4 @@
-"""The first requests to a server: what is remembered of it decides which of them is sent."""
+"""Tests of the negotiation with a server, which depends on its remembered era."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ DISCOVERED = {
 
 
 class RawServer:
-    """Answers some methods after some seconds; the others never, or with an error."""
+    """Answers some methods after a delay; the others never, or with an error."""
 
     def __init__(self, clock: VirtualTime, **answers: tuple[float, Any]) -> None:
         self.asked: list[str] = []
@@ -85,7 +85,7 @@ def nothing_known() -> Iterator[None]:
     known_eras.clear()
 
 
-async def test_a_server_that_is_known_to_need_the_handshake_is_not_probed(
+async def test_a_known_handshake_server_is_not_probed(
     virtual_time: VirtualTime,
 ) -> None:
     first = RawServer(virtual_time, discover=(0, None), initialize=(0, INITIALIZED))
@@ -96,7 +96,7 @@ async def test_a_server_that_is_known_to_need_the_handshake_is_not_probed(
     assert again.asked == ["initialize"]
 
 
-async def test_a_guess_of_the_era_counts_more_than_what_is_known(
+async def test_a_given_era_takes_precedence_over_the_remembered_one(
     virtual_time: VirtualTime,
 ) -> None:
     known_eras.remember(KEY, stateless=True)
@@ -106,7 +106,7 @@ async def test_a_guess_of_the_era_counts_more_than_what_is_known(
     assert known_eras.stateless(KEY) is False
 
 
-async def test_what_is_known_of_a_server_is_forgotten_when_it_fails(
+async def test_the_era_of_a_server_is_forgotten_after_a_failure(
     virtual_time: VirtualTime,
 ) -> None:
     known_eras.remember(KEY, stateless=False)
@@ -116,7 +116,7 @@ async def test_what_is_known_of_a_server_is_forgotten_when_it_fails(
     assert known_eras.stateless(KEY) is None
 
 
-async def test_what_is_known_of_a_server_is_forgotten_when_nobody_waits_for_it(
+async def test_the_era_of_a_server_is_forgotten_after_a_timeout(
     virtual_time: VirtualTime,
 ) -> None:
     known_eras.remember(KEY, stateless=False)
@@ -131,7 +131,7 @@ async def test_what_is_known_of_a_server_is_forgotten_when_nobody_waits_for_it(
     ("seconds", "asked"),
     [(0.9, ["server/discover"]), (1.1, ["server/discover", "initialize"])],
 )
-async def test_a_probe_without_an_answer_is_followed_by_the_handshake_after_a_second(
+async def test_a_probe_without_a_response_is_followed_by_initialize_after_a_second(
     virtual_time: VirtualTime, seconds: float, asked: list[str]
 ) -> None:
     server = RawServer(virtual_time, discover=(seconds, DISCOVERED))
@@ -139,10 +139,10 @@ async def test_a_probe_without_an_answer_is_followed_by_the_handshake_after_a_se
     assert (server.asked, agreement.revision) == (asked, NEWEST)
 
 
-async def test_an_initialize_on_its_way_may_be_answered_for_another_second(
+async def test_initialize_may_be_answered_for_another_second_after_the_probe(
     virtual_time: VirtualTime,
 ) -> None:
-    """Some servers of both eras take it for the choice of one: then they are asked again."""
+    """Some servers of both eras take it for the choice of one, so they are probed again."""
     server = RawServer(virtual_time, discover=(0.2, DISCOVERED), initialize=(0.9, INITIALIZED))
     await server.negotiate(None, probe_timeout=0.1)
     assert server.asked == ["server/discover", "initialize", "server/discover"]
@@ -155,7 +155,7 @@ async def test_an_initialize_on_its_way_may_be_answered_for_another_second(
 
 
 @pytest.mark.parametrize("code", [-32022, -32020, -32601, -32602, -32600])
-async def test_a_refused_initialize_waits_for_the_answer_to_the_probe(
+async def test_a_rejected_initialize_waits_for_the_response_to_the_probe(
     virtual_time: VirtualTime, code: int
 ) -> None:
     refusal = RpcError(code, "params._meta is required")
@@ -165,7 +165,7 @@ async def test_a_refused_initialize_waits_for_the_answer_to_the_probe(
 
 
 @pytest.mark.parametrize("versions", [None, [NEWEST_HANDSHAKE.value, NEWEST.value]])
-async def test_a_server_that_may_have_a_handshake_has_refused_it(
+async def test_a_server_that_may_have_a_handshake_has_rejected_it(
     virtual_time: VirtualTime, versions: list[str] | None
 ) -> None:
     answers: dict[str, Any] = {"initialize": (0.1, RpcError(-32602, "no such tenant"))}

@@ -1,4 +1,4 @@
-"""Being told of changes, in the way of a stateless server."""
+"""Tests of subscriptions in the stateless era."""
 
 import asyncio
 import re
@@ -41,7 +41,7 @@ for request in requests():
 
 @pytest.mark.covers("PRO-23", "PRO-35", "CLT-07")
 @pytest.mark.parametrize("cache", [True, False])
-async def test_one_long_request_carries_all_subscriptions(tmp_path: Path, cache: bool) -> None:
+async def test_one_long_request_has_all_subscriptions(tmp_path: Path, cache: bool) -> None:
     told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
     command = program(tmp_path, TELLING, stateless=True)
     config = MCPClientConfig(cache=cache, auto_reconnect=True, retry_delay=0.01)
@@ -66,10 +66,10 @@ async def test_one_long_request_carries_all_subscriptions(tmp_path: Path, cache:
             {"toolsListChanged": True, "resourceSubscriptions": ["memo://a", "memo://b"]},
             {"toolsListChanged": True, "resourceSubscriptions": ["memo://b"]},
         ]
-        # Each new one replaced the one before.
+        # Each new one replaced the previous one.
         cancelled = [m["params"]["requestId"] for m in heard(tmp_path, "notifications/cancelled")]
         assert cancelled == [first["id"], *(request["id"] for request in others[:-1])]
-        # A new connection is told the same, once more.
+        # A new connection gets the same request again.
         with pytest.raises(Exception, match="Transport closed"):
             await client.call("die")
         await client.call("sync")
@@ -88,7 +88,7 @@ async def test_a_refused_subscription_is_not_remembered(tmp_path: Path) -> None:
     assert wanted == {"resourceSubscriptions": ["memo://a"]}
 
 
-async def test_a_refusal_leaves_the_earlier_subscriptions_alone(tmp_path: Path) -> None:
+async def test_a_rejected_request_keeps_the_earlier_subscriptions(tmp_path: Path) -> None:
     source = TELLING.replace('== ["memo://refused"]', "[-1:] == ['memo://refused']")
     command = program(tmp_path, source, stateless=True)
     async with MCPClient.connect_stdio(command) as client:
@@ -149,7 +149,7 @@ class Acknowledgements:
 
 @pytest.mark.covers("PRO-23")
 @pytest.mark.parametrize("end", ["result", "cancel"])
-async def test_a_subscription_that_the_server_ends_is_opened_again_ever_later(
+async def test_a_subscription_that_the_server_ends_is_reopened_with_growing_delays(
     tmp_path: Path, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "fairlead.client")
@@ -173,11 +173,11 @@ async def test_a_subscription_that_the_server_ends_is_opened_again_ever_later(
 
 
 def delays(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """How long the client waited before it opened a subscription again."""
+    """Return the delays before a subscription was reopened."""
     return re.findall(r"ended a subscription; reopening it in about ([\d.]+) s", caplog.text)
 
 
-async def test_a_subscription_that_lasted_is_opened_again_soon(
+async def test_a_subscription_that_lasted_is_reopened_soon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "fairlead.client")
@@ -195,14 +195,14 @@ async def test_a_subscription_that_lasted_is_opened_again_soon(
         loop = asyncio.get_running_loop()
         for _ in range(3):
             lasted = asyncio.Event()
-            loop.call_later(0.06, lasted.set)  # longer than the delay: a server on a timer
+            loop.call_later(0.06, lasted.set)  # longer than the delay: a server with a timer
             await lasted.wait()
             await client.call("end")
             await opened.wait(1)
     assert delays(caplog) == ["0.05"] * 3
 
 
-async def test_a_refusal_is_not_asked_again(
+async def test_a_rejected_subscription_is_not_repeated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     command = program(tmp_path, f"END = 'refuse'\n{ENDING}", stateless=True)
@@ -217,11 +217,11 @@ async def test_a_refusal_is_not_asked_again(
             await over.wait()
         await client.call("sync")
         assert len(heard(tmp_path, "subscriptions/listen")) == 2
-        await client.listen("tools", "prompts")  # asking for something else starts anew
+        await client.listen("tools", "prompts")  # other items start a new request
         assert len(heard(tmp_path, "subscriptions/listen")) == 3
 
 
-async def test_closing_ends_a_subscription_that_waits_to_be_opened_again(tmp_path: Path) -> None:
+async def test_closing_ends_a_subscription_that_waits_to_be_reopened(tmp_path: Path) -> None:
     command = program(tmp_path, f"END = 'result'\n{ENDING}", stateless=True)
     config = MCPClientConfig(retry_delay=60)
     async with MCPClient.connect_stdio(command, config) as client:
@@ -257,7 +257,7 @@ for request in requests():
 
 @pytest.mark.covers("CLT-24")
 @pytest.mark.parametrize("stateless", [True, False])
-async def test_a_client_that_only_listens_connects_again_by_itself(
+async def test_a_client_that_only_listens_reconnects_by_itself(
     tmp_path: Path, stateless: bool
 ) -> None:
     command = program(tmp_path, LONELY, stateless=stateless)
@@ -272,14 +272,15 @@ async def test_a_client_that_only_listens_connects_again_by_itself(
         await client.subscribe("memo://gone")
         await client.subscribe("memo://last")
         async with asyncio.timeout(10):
-            assert await told.get() == "memo://a"  # only the second process tells
+            assert await told.get() == "memo://a"  # only the second process sends it
         assert client.generation == 1
     if not stateless:
         uris = [m["params"]["uri"] for m in heard(tmp_path, "resources/subscribe")]
-        assert uris == ["memo://gone", "memo://last"] * 2  # one that is gone hides no other
+        # a missing resource does not affect the others
+        assert uris == ["memo://gone", "memo://last"] * 2
 
 
-async def test_news_of_our_own_server_comes_through_again_after_it_ended_the_subscription() -> None:
+async def test_changes_are_received_again_after_our_server_ended_the_subscription() -> None:
     server = MCPServer("s")
 
     @server.resource("memo://a", name="a")
@@ -319,7 +320,7 @@ async def test_news_of_our_own_server_comes_through_again_after_it_ended_the_sub
     ],
     ids=["400", "404", "429", "499", "500", "lost", "refused"],
 )
-async def test_a_subscription_that_was_lost_is_opened_again_and_a_refused_one_is_not(
+async def test_a_lost_subscription_is_reopened_and_a_rejected_one_is_not(
     error: FairleadError, final: bool
 ) -> None:
     async with MCPClient.connect_inprocess(MCPServer("s")) as client:

@@ -1,4 +1,4 @@
-"""Connections that are looked after, and replaced when they are lost."""
+"""Tests of health checks and of the replacement of lost connections."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,7 @@ async def who(client: MCPClient) -> str:
 
 
 @pytest.mark.covers("CLT-24", "DEC-25", "DEC-11")
-async def test_a_lost_connection_is_replaced_and_set_up_as_before(tmp_path: Path) -> None:
+async def test_a_lost_connection_is_replaced_and_restored(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     ends: list[ChannelClosed] = []
     async with MCPClient.connect_stdio(command, STUBBORN) as client:
@@ -50,7 +50,7 @@ async def test_a_lost_connection_is_replaced_and_set_up_as_before(tmp_path: Path
         await client.unsubscribe("memo://b")
         first, transport = await who(client), client.transport
         with pytest.raises(ChannelClosed):
-            await client.call_tool("die")  # it may have done what it does: not repeated
+            await client.call_tool("die")  # may have had an effect, so it is not repeated
         others = await asyncio.gather(*(who(client) for _ in range(5)))
         assert len({first, *others}) == 2  # one replacement for all of them
         assert client.generation == 1
@@ -70,7 +70,7 @@ async def test_a_lost_connection_is_replaced_and_set_up_as_before(tmp_path: Path
 
 
 @pytest.mark.covers("CLT-24")
-async def test_a_read_survives_the_loss_of_its_connection(tmp_path: Path) -> None:
+async def test_a_read_is_repeated_after_the_loss_of_its_connection(tmp_path: Path) -> None:
     source = """
     for request in requests():
         if request["method"] == "resources/read":
@@ -85,7 +85,7 @@ async def test_a_read_survives_the_loss_of_its_connection(tmp_path: Path) -> Non
         assert client.generation == 1
 
 
-async def test_a_server_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
+async def test_a_server_that_stays_unreachable_is_an_error(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     async with MCPClient.connect_stdio(command, STUBBORN) as client:
         with pytest.raises(ChannelClosed):
@@ -99,7 +99,7 @@ async def test_a_server_that_does_not_come_back_is_given_up(tmp_path: Path) -> N
             await client.read("memo://x")
 
 
-async def test_without_auto_reconnect_closed_is_closed(tmp_path: Path) -> None:
+async def test_without_auto_reconnect_a_closed_connection_stays_closed(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     config = MCPClientConfig(protocol_version="latest", health_check_interval=0.05)
     async with MCPClient.connect_stdio(command, config) as client:
@@ -114,7 +114,7 @@ async def test_without_auto_reconnect_closed_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CLT-24")
-async def test_a_check_in_the_background_replaces_a_failing_connection(tmp_path: Path) -> None:
+async def test_a_health_check_replaces_a_failing_connection(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     config = MCPClientConfig(
         protocol_version="latest", health_check_interval=0.05, auto_reconnect=True
@@ -129,7 +129,7 @@ async def test_a_check_in_the_background_replaces_a_failing_connection(tmp_path:
         assert client.health is not None
 
 
-async def test_closing_ends_a_reconnect_that_is_under_way(tmp_path: Path) -> None:
+async def test_closing_ends_a_reconnect_in_progress(tmp_path: Path) -> None:
     command = program(tmp_path, MORTAL, stateless=False)
     async with MCPClient.connect_stdio(command, STUBBORN) as client:
         with pytest.raises(ChannelClosed):
@@ -163,7 +163,7 @@ for line in sys.stdin:
 """
 
 
-async def test_a_server_that_dies_of_the_probe_is_not_probed_again(tmp_path: Path) -> None:
+async def test_a_server_that_exits_during_the_probe_is_not_probed_again(tmp_path: Path) -> None:
     config = MCPClientConfig(timeout_seconds=5, retry_delay=0.01, auto_reconnect=True)
     async with MCPClient.connect_stdio(program(tmp_path, SHY, stateless=False), config) as client:
         first = await who(client)
@@ -185,7 +185,7 @@ class Line:
 
 
 class Kept:
-    """What a keeper needs of a client."""
+    """The part of a client that a `Reconnector` needs."""
 
     def __init__(self, *, timeout: float = 5.0, opens: bool = True) -> None:
         self.config = MCPClientConfig(timeout_seconds=timeout, retry_delay=0.001)
@@ -219,7 +219,7 @@ def keeper(client: Kept) -> Reconnector:
     return Reconnector(client, client.make)  # type: ignore[arg-type]
 
 
-async def test_a_connection_is_renewed_once_for_all_who_noticed() -> None:
+async def test_a_connection_is_renewed_once_for_all_callers() -> None:
     client = Kept()
     keep, first = keeper(client), client.transport
     await asyncio.gather(keep.renew(0), keep.renew(0), keep.renew(0))
@@ -238,7 +238,7 @@ async def test_a_connection_that_does_not_open_in_time_is_closed() -> None:
     assert [line.connected for line in client.made] == [False]
 
 
-async def test_a_connection_that_is_lost_while_it_opens_was_not_used() -> None:
+async def test_a_connection_that_is_lost_while_it_opens_has_delivered_nothing() -> None:
     client = Kept()
     client.failure = ChannelClosed("again", delivered=True)
     with pytest.raises(ChannelClosed) as lost:
@@ -247,7 +247,7 @@ async def test_a_connection_that_is_lost_while_it_opens_was_not_used() -> None:
     assert [line.connected for line in client.made] == [False]
 
 
-async def test_a_closed_keeper_renews_and_watches_nothing() -> None:
+async def test_a_closed_reconnector_neither_renews_nor_checks() -> None:
     client = Kept()
     keep = keeper(client)
     assert keep.can_renew
@@ -261,7 +261,7 @@ async def test_a_closed_keeper_renews_and_watches_nothing() -> None:
     assert client.made == []
 
 
-async def test_closing_ends_a_connection_that_is_being_opened() -> None:
+async def test_closing_ends_a_connection_attempt_in_progress() -> None:
     client = Kept(timeout=0, opens=False)
     keep = keeper(client)
     renewing = asyncio.create_task(keep.renew(0))
@@ -295,7 +295,7 @@ async def test_a_lost_connection_is_replaced_in_the_background() -> None:
     await keep.close()
 
 
-async def test_a_server_that_does_not_answer_checks_is_connected_again() -> None:
+async def test_a_server_that_fails_health_checks_is_reconnected() -> None:
     client = Kept()
     keep = keeper(client)
     keep.watch(0)
@@ -320,7 +320,7 @@ async def test_a_server_that_does_not_answer_checks_is_connected_again() -> None
     assert watch.cancelled()
 
 
-async def test_waiting_ends_with_the_client() -> None:
+async def test_waiting_ends_when_the_client_is_closed() -> None:
     keep = keeper(Kept())
     await keep.pause(0.001)
     assert await keep.run_until_closed(asyncio.sleep(0, "done")) == "done"

@@ -1,4 +1,4 @@
-"""What is sent again after a failure, and what is not."""
+"""Tests of requests that are repeated after a failure, and of those that are not."""
 
 import asyncio
 from dataclasses import replace
@@ -52,7 +52,7 @@ for request in requests():
 
 
 @pytest.mark.covers("CLT-20", "DEC-23")
-async def test_a_read_is_tried_again_with_a_new_id_and_the_old_one_is_cancelled(
+async def test_a_read_is_repeated_with_a_new_id_and_the_old_one_is_cancelled(
     tmp_path: Path,
 ) -> None:
     command = program(tmp_path, MUTE, stateless=False)
@@ -65,7 +65,7 @@ async def test_a_read_is_tried_again_with_a_new_id_and_the_old_one_is_cancelled(
 
 
 @pytest.mark.covers("CLT-20", "CLT-21", "DEC-23")
-async def test_after_the_last_attempt_the_error_says_how_many_there_were(tmp_path: Path) -> None:
+async def test_after_the_last_attempt_the_error_has_the_number_of_retries(tmp_path: Path) -> None:
     command = program(tmp_path, MUTE, stateless=False)
     async with MCPClient.connect_stdio(command, QUICK) as client:
         with pytest.raises(RetriesExhausted) as caught:
@@ -82,7 +82,7 @@ async def test_after_the_last_attempt_the_error_says_how_many_there_were(tmp_pat
 
 
 @pytest.mark.covers("CLT-22", "CLT-25")
-async def test_a_refusal_and_a_cancellation_are_final(
+async def test_an_error_response_and_a_cancellation_are_final(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     command = program(tmp_path, MUTE, stateless=False)
@@ -104,7 +104,7 @@ async def test_a_refusal_and_a_cancellation_are_final(
 
 
 @pytest.mark.covers("CLT-23", "DEC-11")
-async def test_a_tool_is_called_again_only_if_that_does_no_harm(tmp_path: Path) -> None:
+async def test_a_tool_call_is_repeated_only_if_that_is_harmless(tmp_path: Path) -> None:
     command = program(tmp_path, MUTE, stateless=False)
 
     async def attempts(client: MCPClient, tool: str, retry: bool | None = None) -> int:
@@ -116,7 +116,7 @@ async def test_a_tool_is_called_again_only_if_that_does_no_harm(tmp_path: Path) 
     async with MCPClient.connect_stdio(command, QUICK) as client:
         await client.ping()
         (tmp_path / "log").touch()
-        assert await attempts(client, "reads") == 1  # nobody has said yet that it only reads
+        assert await attempts(client, "reads") == 1  # not yet known to be read-only
         await client.list_tools()
         assert await attempts(client, "reads") == 3
         assert await attempts(client, "reads", retry=False) == 1
@@ -130,7 +130,7 @@ async def test_a_tool_is_called_again_only_if_that_does_no_harm(tmp_path: Path) 
         assert await attempts(client, "acts", retry=False) == 1
 
 
-async def test_a_closed_connection_is_not_asked_again(tmp_path: Path) -> None:
+async def test_a_request_on_a_closed_connection_is_not_repeated(tmp_path: Path) -> None:
     command = program(tmp_path, "for request in requests():\n    sys.exit(3)", stateless=False)
     async with MCPClient.connect_stdio(command, QUICK) as client:
         with pytest.raises(ChannelClosed):
@@ -140,7 +140,7 @@ async def test_a_closed_connection_is_not_asked_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CLT-23", "DEC-11")
-def test_what_was_certainly_not_delivered_may_always_be_sent_again() -> None:
+def test_an_undelivered_request_may_always_be_repeated() -> None:
     retry = Retry(1)
     assert retry.allows("tools/call", ChannelClosed(delivered=False))
     assert retry.allows("tools/call", ConnectFailed("no"))
@@ -153,7 +153,7 @@ def test_what_was_certainly_not_delivered_may_always_be_sent_again() -> None:
 
 
 @pytest.mark.covers("CLT-20")
-def test_delays_double_with_jitter_up_to_a_cap() -> None:
+def test_delays_double_with_jitter_up_to_a_limit() -> None:
     delays = list(Retry(12, 0.5).delays())
     assert len(delays) == 12
     for attempt, delay in enumerate(delays):
@@ -162,13 +162,13 @@ def test_delays_double_with_jitter_up_to_a_cap() -> None:
     assert list(Retry(12, 0.5).delays()) != delays
 
 
-def test_what_ends_at_once_is_never_restarted_in_a_busy_loop() -> None:
+def test_restarts_always_have_a_minimum_delay() -> None:
     for _ in range(20):
         assert 0.0375 <= restarts(0.0).after(9.0) <= 0.05
     assert 0.75 <= restarts(1.0).after(0.0) <= 1.0
 
 
-def test_the_sentence_leaves_out_the_last_words_of_a_process() -> None:
+def test_the_message_does_not_contain_the_stderr_of_a_process() -> None:
     end = ChannelClosed("it ended", stderr=["Traceback"])
     expected = "Request x failed after 3 retries: Transport closed: it ended"
     assert str(retries_exhausted("x", 3, end)) == expected
@@ -176,7 +176,9 @@ def test_the_sentence_leaves_out_the_last_words_of_a_process() -> None:
 
 
 @pytest.mark.parametrize(("asked", "delay"), [("29", 29.0), ("31", 30.0), (None, 0.0)])
-def test_a_server_may_ask_for_half_a_minute_of_patience(asked: str | None, delay: float) -> None:
+def test_a_server_may_request_a_delay_of_up_to_half_a_minute(
+    asked: str | None, delay: float
+) -> None:
     busy = HttpError(503, headers={} if asked is None else {"retry-after": asked})
     assert server_requested_delay(busy) == delay
     assert server_requested_delay(OSError()) == 0.0

@@ -1,4 +1,4 @@
-"""Servers ask, and the callbacks of the client answer: in both eras, ours and the official SDK."""
+"""Tests of the input callbacks of a client, in both eras, with our server and the official SDK."""
 
 import asyncio
 import json
@@ -83,7 +83,7 @@ async def test_requests_of_a_server_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("PRO-30")
-async def test_what_has_no_callback_is_not_found(tmp_path: Path) -> None:
+async def test_a_request_without_a_callback_is_not_found(tmp_path: Path) -> None:
     async with MCPClient.connect_stdio(program(tmp_path, ASKING, stateless=False)) as client:
         for question in (FORM, MODEL, ROOTS):
             assert (await ask(client, question))["code"] == -32601
@@ -99,7 +99,7 @@ async def test_what_has_no_callback_is_not_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("PRO-37")
-async def test_a_call_waits_for_the_user_beyond_its_own_limit(tmp_path: Path) -> None:
+async def test_a_call_waits_for_the_user_beyond_its_own_timeout(tmp_path: Path) -> None:
     async def slow(question: Question) -> dict[str, Any]:
         await asyncio.sleep(0.5)
         return decline()
@@ -147,7 +147,7 @@ server.run()
 
 
 @pytest.mark.covers("PRO-24", "PRO-30")
-async def test_the_official_server_asks_in_both_eras(tmp_path: Path) -> None:
+async def test_the_official_server_requests_input_in_both_eras(tmp_path: Path) -> None:
     file = tmp_path / "official.py"
     file.write_text(textwrap.dedent(OFFICIAL))
     command = [sys.executable, str(file)]
@@ -171,7 +171,7 @@ async def test_the_official_server_asks_in_both_eras(tmp_path: Path) -> None:
     assert asked[0].schema["required"] == ["name"]
 
 
-async def test_a_question_that_makes_no_sense_is_refused() -> None:
+async def test_a_malformed_elicitation_is_refused() -> None:
     answers = InputCallbacks(on_elicit=lambda question: decline())
     with pytest.raises(RpcError, match="Invalid elicitation request"):
         await answers.answer("elicitation/create", {"message": 5})
@@ -208,7 +208,7 @@ def test_a_form_has_the_defaults_of_its_schema() -> None:
         ("form", cancel(), {"action": "cancel"}),
     ],
 )
-async def test_the_answer_of_a_user(mode: str, said: Any, given: dict[str, Any]) -> None:
+async def test_answers_of_a_user(mode: str, said: Any, given: dict[str, Any]) -> None:
     answers = InputCallbacks(on_elicit=lambda question: said, elicit_url=True)
     params = {"message": "Who?", "mode": mode, "url": "https://a.example/"}
     assert await answers.answer("elicitation/create", params) == given
@@ -226,7 +226,9 @@ async def test_the_answer_of_a_user(mode: str, said: Any, given: dict[str, Any])
         (accept(5), -32603, "on_elicit must pass accept() a dict with a value for each field"),  # type: ignore[arg-type]
     ],
 )
-async def test_the_answer_of_a_callback_that_is_none(said: Any, code: int, why: str) -> None:
+async def test_an_invalid_answer_of_a_callback_is_an_internal_error(
+    said: Any, code: int, why: str
+) -> None:
     answers = InputCallbacks(on_elicit=lambda question: said)
     with pytest.raises(RpcError) as refused:
         await answers.answer("elicitation/create", {"message": "Who?"})
@@ -259,7 +261,7 @@ async def test_the_answer_of_a_callback_that_is_none(said: Any, code: int, why: 
         ({}, "sampling/createMessage", {}, None),
     ],
 )
-async def test_what_was_not_declared_is_refused(
+async def test_undeclared_features_are_refused(
     settings: dict[str, bool], method: str, params: dict[str, Any], why: str | None
 ) -> None:
     answers = InputCallbacks(
@@ -274,7 +276,7 @@ async def test_what_was_not_declared_is_refused(
     assert refused.value.message.endswith(why)
 
 
-async def test_a_text_of_a_model_becomes_a_message() -> None:
+async def test_a_text_of_on_sample_becomes_a_message() -> None:
     assert await InputCallbacks(on_sample=lambda params: "hi").answer(
         "sampling/createMessage", {}
     ) == {
@@ -310,7 +312,7 @@ async def test_roots_are_uris(given: list[Any], roots: list[dict[str, str]]) -> 
         ([5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
-async def test_roots_that_are_none_are_refused(given: Any, why: str) -> None:
+async def test_invalid_roots_are_refused(given: Any, why: str) -> None:
     with pytest.raises(RpcError) as refused:
         await InputCallbacks(on_roots=lambda: given).answer("roots/list", {})
     assert (refused.value.code, refused.value.message) == (-32603, why)
@@ -330,7 +332,7 @@ async def test_roots_that_are_none_are_refused(given: Any, why: str) -> None:
         ),
     ],
 )
-def test_what_there_are_callbacks_for_is_declared(
+def test_capabilities_follow_from_callbacks(
     settings: dict[str, bool], declared: dict[str, Any]
 ) -> None:
     answers = InputCallbacks(

@@ -1,4 +1,4 @@
-"""Requests that a stateless server answers with questions."""
+"""Tests of requests for which a stateless server requires input."""
 
 import asyncio
 import itertools
@@ -55,7 +55,7 @@ class Server:
         (b'{"resultType":1}', False),
     ],
 )
-def test_only_a_request_for_input_asks_back(result: bytes, expected: bool) -> None:
+def test_only_input_required_results_need_another_round(result: bytes, expected: bool) -> None:
     assert is_input_required(Raw(result)) is expected
 
 
@@ -83,7 +83,7 @@ async def test_answers_and_state_are_sent_with_the_original_params() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_a_server_may_ask_back_as_often_as_the_limit(
+async def test_a_server_may_request_input_up_to_the_limit(
     monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("fairlead.client.input.rounds.FIRST_PAUSE", 0.0)
@@ -94,7 +94,7 @@ async def test_a_server_may_ask_back_as_often_as_the_limit(
         await rounds.finish("tools/call", {}, LATER, Server(*[LATER] * limit))
 
 
-async def test_pauses_between_retries_double_up_to_the_longest(
+async def test_pauses_between_retries_double_up_to_the_maximum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.client.input.rounds.LONGEST_PAUSE", 0.2)
@@ -108,7 +108,7 @@ async def test_pauses_between_retries_double_up_to_the_longest(
     assert pauses == [0.05, 0.1, 0.2, 0.2, 0.2]
 
 
-async def test_a_question_without_a_callback_names_the_missing_capability() -> None:
+async def test_an_input_request_without_a_callback_names_the_missing_capability() -> None:
     first = raw(resultType="input_required", inputRequests={"a": question("A")})
     server = Server(DONE)
     with pytest.raises(InputNotGiven, match="'elicitation'") as missing:
@@ -117,7 +117,7 @@ async def test_a_question_without_a_callback_names_the_missing_capability() -> N
     assert server.asked == []
 
 
-async def test_a_callback_that_fails_is_named_as_the_reason() -> None:
+async def test_a_failing_callback_is_named_as_the_reason() -> None:
     def on_elicit(asked: Any) -> Any:
         raise ValueError("no screen")
 
@@ -159,7 +159,7 @@ async def test_waiting_for_input_has_its_own_limit() -> None:
         await rounds.finish("tools/call", {}, first, Server())
 
 
-async def test_the_limit_for_everything_else_does_not_count_the_wait_for_input() -> None:
+async def test_the_limit_for_all_other_time_does_not_include_the_wait_for_input() -> None:
     async def on_elicit(asked: Any) -> Any:
         await asyncio.sleep(0.03)
         return accept({})
@@ -189,7 +189,7 @@ async def test_a_malformed_request_for_input_is_an_error(first: Raw, why: str) -
         await ClientInputRounds(InputCallbacks()).finish("m", {}, first, Server(DONE))
 
 
-# A stateless server asks back inside its results: rounds, against a program written by hand.
+# Rounds of a stateless server that is a hand-written program
 
 
 STATE = 'opaque "ünïcode" \\ \u2028 state'
@@ -271,7 +271,7 @@ CALLBACKS: dict[str, Any] = {
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_questions_are_answered_and_the_request_is_sent_again(tmp_path: Path) -> None:
+async def test_input_requests_are_answered_and_the_request_is_sent_again(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command, **CALLBACKS) as client:
         result = await client.call_tool("ask", {"x": 1})
@@ -302,12 +302,14 @@ async def test_questions_are_answered_and_the_request_is_sent_again(tmp_path: Pa
     assert again == first["params"] == {"name": "ask", "arguments": {"x": 1}}
     assert "Ada" in result["content"][0]["text"]
     assert len(heard(tmp_path, "prompts/get")) == 2
-    # The result of a round is never kept, whatever it says about itself.
+    # The result of a round is never cached, whatever its time to live.
     assert len(heard(tmp_path, "resources/read")) == 4
 
 
 @pytest.mark.covers("PRO-24")
-async def test_state_alone_means_try_again_and_no_state_is_none(tmp_path: Path) -> None:
+async def test_state_without_input_requests_means_retry_and_missing_state_is_not_sent(
+    tmp_path: Path,
+) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command, **CALLBACKS) as client:
         assert (await client.call("busy")).text == "3"
@@ -316,7 +318,7 @@ async def test_state_alone_means_try_again_and_no_state_is_none(tmp_path: Path) 
 
 
 @pytest.mark.covers("PRO-24")
-async def test_a_question_that_cannot_be_answered_ends_it(tmp_path: Path) -> None:
+async def test_input_that_cannot_be_provided_ends_the_call(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command) as client:
         with pytest.raises(InputNotGiven, match="does not offer the capability 'elicitation'"):
@@ -332,19 +334,19 @@ async def test_a_question_that_cannot_be_answered_ends_it(tmp_path: Path) -> Non
         with pytest.raises(InputNotGiven, match="User rejected sampling") as caught:
             await client.call_tool("model")
         assert caught.value.method == "sampling/createMessage"
-        client.on_elicit = ask_user  # knows no pages
+        client.on_elicit = ask_user  # does not support pages
         with pytest.raises(InputNotGiven, match=r"elicitation\.url"):
             await client.call_tool("page")
         with pytest.raises(RemoteProtocolError, match="neither inputRequests nor requestState"):
             await client.call_tool("nothing")
-    # None of them was sent a second time; later requests declare what was added.
+    # None of them was sent a second time; later requests declare the added callbacks.
     calls = heard(tmp_path, "tools/call")
     assert [m["params"]["name"] for m in calls] == ["ask", "ask", "model", "page", "nothing"]
     declared = calls[-1]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
     assert declared == {"elicitation": {"form": {}}, "sampling": {}}
 
 
-async def test_rounds_and_waiting_have_an_end(tmp_path: Path) -> None:
+async def test_rounds_and_waiting_are_limited(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     config = MCPClientConfig(max_rounds=3, input_timeout=0.2)
     async with MCPClient.connect_stdio(command, config, on_elicit=lambda q: decline()) as client:
@@ -362,7 +364,7 @@ async def test_rounds_and_waiting_have_an_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("PRO-37")
-async def test_a_person_may_take_longer_than_the_request_may(tmp_path: Path) -> None:
+async def test_user_input_may_take_longer_than_the_timeout_of_a_request(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
 
     async def slow(question: Question) -> dict[str, Any]:
@@ -373,7 +375,7 @@ async def test_a_person_may_take_longer_than_the_request_may(tmp_path: Path) -> 
         assert "Ada" in (await client.call("ask", timeout=0.3)).text
 
 
-async def test_cancelling_the_caller_cancels_the_questions(tmp_path: Path) -> None:
+async def test_cancelling_the_caller_cancels_the_callbacks(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     asked, stopped = asyncio.Event(), asyncio.Event()
 
@@ -395,7 +397,7 @@ async def test_cancelling_the_caller_cancels_the_questions(tmp_path: Path) -> No
     assert len(heard(tmp_path, "tools/call")) == 1
 
 
-async def test_an_envelope_carries_the_id_of_the_last_round(tmp_path: Path) -> None:
+async def test_an_envelope_has_the_id_of_the_last_round(tmp_path: Path) -> None:
     command = program(tmp_path, CURIOUS, stateless=True)
     async with MCPClient.connect_stdio(command, **CALLBACKS) as client:
         envelope = await client.call_tool("ask", errors="envelope")
@@ -403,7 +405,7 @@ async def test_an_envelope_carries_the_id_of_the_last_round(tmp_path: Path) -> N
     assert envelope["result"]["resultType"] == "complete"
 
 
-async def test_a_retry_that_the_server_asked_for_waits_up_to_two_seconds(
+async def test_a_requested_retry_waits_up_to_two_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     times = [virtual_time.now]
@@ -417,7 +419,7 @@ async def test_a_retry_that_the_server_asked_for_waits_up_to_two_seconds(
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0])
 
 
-async def test_without_a_limit_of_its_own_a_server_may_ask_back_twenty_times() -> None:
+async def test_by_default_a_server_may_request_input_twenty_times() -> None:
     question_of_server = raw(resultType="input_required", inputRequests={})
     server = Server(*[question_of_server] * 19, DONE)
     rounds = ClientInputRounds(InputCallbacks())
@@ -429,7 +431,7 @@ async def test_without_a_limit_of_its_own_a_server_may_ask_back_twenty_times() -
 
 
 @pytest.mark.parametrize(("seconds", "late"), [(599, False), (601, True)])
-async def test_everything_but_input_may_take_ten_minutes(
+async def test_all_time_except_for_input_is_limited_to_ten_minutes(
     virtual_time: VirtualTime, seconds: float, late: bool
 ) -> None:
     async def ask(params: dict[str, Any]) -> Raw:

@@ -1,4 +1,4 @@
-"""Pages to visit before a server goes on (error -32042), and what the client does about them."""
+"""Tests of pages that a server requires to be visited first (error -32042)."""
 
 import asyncio
 from pathlib import Path
@@ -57,7 +57,7 @@ def _forget_verdicts() -> None:
 
 
 class Person:
-    """Agrees to open pages, and visits them if there is a client to do it with."""
+    """A user who agrees to open pages, and visits them if there is a client for it."""
 
     def __init__(self) -> None:
         self.asked: list[Question] = []
@@ -78,7 +78,7 @@ def attempts(folder: Path, name: str) -> int:
     return sum(m["params"].get("name") == name for m in heard(folder, "tools/call"))
 
 
-async def test_the_user_is_sent_to_each_page_and_the_call_is_made_again(tmp_path: Path) -> None:
+async def test_the_user_is_asked_for_each_page_and_the_call_is_repeated(tmp_path: Path) -> None:
     person = Person()
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(
@@ -101,7 +101,7 @@ async def test_the_user_is_sent_to_each_page_and_the_call_is_made_again(tmp_path
 
 
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
-async def test_prompts_and_resources_may_need_a_visit_too(tmp_path: Path, method: str) -> None:
+async def test_prompts_and_resources_may_require_a_visit_too(tmp_path: Path, method: str) -> None:
     person = Person()
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(
@@ -116,7 +116,7 @@ async def test_prompts_and_resources_may_need_a_visit_too(tmp_path: Path, method
     assert len(person.asked) == 1
 
 
-async def test_a_page_that_follows_another_is_asked_for_too(tmp_path: Path) -> None:
+async def test_a_page_required_after_another_one_is_requested_too(tmp_path: Path) -> None:
     person = Person()
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(
@@ -128,7 +128,7 @@ async def test_a_page_that_follows_another_is_asked_for_too(tmp_path: Path) -> N
         assert attempts(tmp_path, "steps") == 3
 
 
-async def test_the_call_goes_on_when_the_server_says_that_the_visit_is_over(
+async def test_the_call_continues_when_the_server_announces_the_end_of_the_visit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visiting, "FIRST_PAUSE", 60.0)  # so only the announcement can end it
@@ -148,14 +148,14 @@ async def test_the_call_goes_on_when_the_server_says_that_the_visit_is_over(
         call = asyncio.ensure_future(client.call_tool("t", on_sent=sent))
         async with asyncio.timeout(5):
             await refused.wait()
-            await client.ping()  # so that the second refusal has come
+            await client.ping()  # so that the second refusal has arrived
             await visit(client, "other", "a")
             await call
     assert len(person.asked) == 1  # once, although the server named the page twice
     assert len(ids) == 3
 
 
-async def test_without_an_announcement_the_server_is_asked_again_now_and_then(
+async def test_without_an_announcement_the_call_is_repeated_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(visiting, "FIRST_PAUSE", 0.01)
@@ -175,7 +175,7 @@ async def test_without_an_announcement_the_server_is_asked_again_now_and_then(
 
 
 @pytest.mark.covers("ARC-12")
-async def test_a_client_that_opens_no_pages_hears_which_ones(tmp_path: Path) -> None:
+async def test_error_of_a_client_that_opens_no_pages_lists_them(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     async with MCPClient.connect_stdio(command, LATEST, on_elicit=lambda q: accept()) as client:
         with pytest.raises(UrlElicitationRequired) as caught:
@@ -203,7 +203,7 @@ async def test_a_client_that_opens_no_pages_hears_which_ones(tmp_path: Path) -> 
     assert attempts(tmp_path, "two") == 1
 
 
-async def test_a_user_who_does_not_go_there_ends_the_call(tmp_path: Path) -> None:
+async def test_a_user_who_does_not_visit_the_page_ends_the_call(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
 
     def break_down(question: Question) -> dict[str, Any]:
@@ -230,7 +230,7 @@ async def test_a_user_who_does_not_go_there_ends_the_call(tmp_path: Path) -> Non
     assert attempts(tmp_path, "two") == 5
 
 
-async def test_calls_that_need_the_same_page_ask_for_it_once(tmp_path: Path) -> None:
+async def test_calls_that_need_the_same_page_ask_the_user_once(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     asked: list[Question] = []
 
@@ -248,7 +248,7 @@ async def test_calls_that_need_the_same_page_ask_for_it_once(tmp_path: Path) -> 
     assert attempts(tmp_path, "t") == 10
 
 
-async def test_a_visit_has_an_end(tmp_path: Path) -> None:
+async def test_the_time_for_a_visit_is_limited(tmp_path: Path) -> None:
     command = program(tmp_path, GUARDED, stateless=False)
     config = MCPClientConfig(protocol_version="latest", input_timeout=0.2)
 
@@ -261,7 +261,7 @@ async def test_a_visit_has_an_end(tmp_path: Path) -> None:
     ) as client:
         with pytest.raises(UrlElicitationRequired, match=r"not done within 0\.2 seconds"):
             await client.call_tool("t")
-        client.on_elicit = lambda question: accept()  # and never goes there
+        client.on_elicit = lambda question: accept()  # never visits the page
         with pytest.raises(UrlElicitationRequired, match=r"not done within 0\.2 seconds"):
             await client.call_tool("t")
 
@@ -288,18 +288,18 @@ async def test_closing_ends_a_call_that_waits_for_a_visit(tmp_path: Path) -> Non
     assert stopped.is_set()
 
 
-async def test_our_own_server_sends_people_to_pages_in_both_ways() -> None:
+async def test_our_own_server_requires_visits_in_both_eras() -> None:
     server = MCPServer("pages")
     visited: list[str] = []
 
     @server.tool()
     async def ask(ctx: Context) -> str:
-        """Asks in the middle of the call."""
+        """Request a visit during the call."""
         return await ctx.elicit_url("Log in", "https://example.com/in")
 
     @server.tool()
     def refuse() -> str:
-        """Refuses until somebody was there."""
+        """Refuse until the page was visited."""
         if not visited:
             page = {
                 "mode": "url",
@@ -322,14 +322,14 @@ async def test_our_own_server_sends_people_to_pages_in_both_ways() -> None:
         ) as client:
             assert (await client.call("ask")).text == "accept"
             assert visited == ["https://example.com/in"]
-            if version == "latest":  # a stateless server asks inside its result instead
+            if version == "latest":  # a stateless server puts the request into its result instead
                 visited.clear()
                 assert (await client.call("refuse")).text == "welcome"
                 assert visited == ["https://example.com/before"]
 
 
 def wants(*pages: str) -> UrlElicitationRequired:
-    """A refusal that names pages."""
+    """Return an error that lists pages."""
     named = [
         {"url": f"https://example.com/{page}", "elicitationId": page, "message": "Visit it"}
         for page in pages
@@ -341,7 +341,7 @@ async def visits(question: Question) -> Any:
     return accept()
 
 
-async def test_a_server_that_still_refuses_is_asked_again_every_ten_seconds(
+async def test_a_call_that_is_still_refused_is_repeated_every_ten_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     times: list[float] = []

@@ -1,4 +1,4 @@
-"""The plain face of a connection, for people who want one method call."""
+"""Tests of transports and of the functions that create them."""
 
 import asyncio
 import logging
@@ -61,7 +61,9 @@ def entry(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.covers("TRN-01", "TRN-04", "TRN-05", "TRN-08", "TRN-19")
-async def test_the_life_of_a_transport(entry: dict[str, Any], loop_kind: str) -> None:
+async def test_a_transport_connects_requests_and_closes(
+    entry: dict[str, Any], loop_kind: str
+) -> None:
     transport = StdioTransport(entry)
     ends: list[ChannelClosed] = []
     transport.on_close = ends.append
@@ -69,7 +71,7 @@ async def test_the_life_of_a_transport(entry: dict[str, Any], loop_kind: str) ->
     with pytest.raises(ChannelClosed, match="Transport not connected"):
         await transport.request("echo", {})
     async with transport:
-        await transport.connect()  # again: harmless
+        await transport.connect()  # a second time has no effect
         assert transport.connected
         assert await transport.request("echo", {"a": 1}) == {"a": 1}
         await transport.notify("something", {"b": 2})
@@ -81,12 +83,12 @@ async def test_the_life_of_a_transport(entry: dict[str, Any], loop_kind: str) ->
     with pytest.raises(ChannelClosed, match="Transport not connected"):
         await transport.notify("x")
     with pytest.raises(ChannelClosed):
-        await transport.connect()  # DEC-25: closed stays closed
+        await transport.connect()  # DEC-25: a closed transport stays closed
     assert isinstance(transport, MCPTransport)
 
 
 @pytest.mark.covers("DEC-25")
-async def test_a_transport_that_was_closed_before_it_opened_stays_closed(
+async def test_a_transport_closed_before_it_was_opened_stays_closed(
     entry: dict[str, Any],
 ) -> None:
     transport = StdioTransport(entry)
@@ -106,7 +108,7 @@ async def test_ids_are_integers_from_one_or_strings(entry: dict[str, Any]) -> No
 
 
 @pytest.mark.covers("TRN-02", "TRN-10")
-async def test_abort_timeout_and_cancellation_are_told_apart(entry: dict[str, Any]) -> None:
+async def test_abort_timeout_and_cancellation_raise_different_errors(entry: dict[str, Any]) -> None:
     async with StdioTransport(entry) as transport:
         signal = AbortSignal()
         asked = asyncio.create_task(
@@ -116,7 +118,7 @@ async def test_abort_timeout_and_cancellation_are_told_apart(entry: dict[str, An
         signal.abort(KeyError("the user left"))
         with pytest.raises(KeyError, match="the user left"):
             await asked
-        with pytest.raises(KeyError):  # a signal that was given before counts too
+        with pytest.raises(KeyError):  # also a signal that was aborted before
             await transport.request("silence", options=RequestOptions(signal=signal))
         bare = AbortSignal()
         asked = asyncio.create_task(
@@ -130,11 +132,11 @@ async def test_abort_timeout_and_cancellation_are_told_apart(entry: dict[str, An
             await transport.request("silence", options=RequestOptions(timeout=0.03))
         unused = AbortSignal()
         assert await transport.request("echo", {}, options=RequestOptions(signal=unused)) == {}
-        unused.abort()  # too late, harmless
+        unused.abort()  # too late, without effect
 
 
 @pytest.mark.covers("TRN-02")
-async def test_progress_through_options(entry: dict[str, Any]) -> None:
+async def test_progress_is_reported_through_options(entry: dict[str, Any]) -> None:
     said: list[Any] = []
     async with StdioTransport(entry) as transport:
         options = RequestOptions(on_progress=lambda *progress: said.append(progress))
@@ -143,7 +145,7 @@ async def test_progress_through_options(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("TRN-16", "TRN-17")
-async def test_requests_of_the_peer(entry: dict[str, Any]) -> None:
+async def test_requests_of_the_server_are_answered(entry: dict[str, Any]) -> None:
     class Busy(Exception):
         code = -32050
 
@@ -159,7 +161,7 @@ async def test_requests_of_the_peer(entry: dict[str, Any]) -> None:
 
     async with StdioTransport(entry) as transport:
         await transport.request("initialize", {"protocolVersion": "2025-11-25"})
-        # Handled without anybody having registered anything.
+        # Answered without a registered callback.
         assert await transport.request("ask") == {
             "jsonrpc": "2.0",
             "id": "q",
@@ -174,7 +176,7 @@ async def test_requests_of_the_peer(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("STD-07", "TRN-07")
-async def test_an_end_is_reported_once_with_its_exit_code(entry: dict[str, Any]) -> None:
+async def test_the_end_is_reported_once_with_its_exit_code(entry: dict[str, Any]) -> None:
     transport = StdioTransport(entry)
     ended: asyncio.Future[ChannelClosed] = asyncio.get_running_loop().create_future()
     transport.on_close = ended.set_result
@@ -186,7 +188,7 @@ async def test_an_end_is_reported_once_with_its_exit_code(entry: dict[str, Any])
 
 
 @pytest.mark.covers("TRN-03")
-async def test_how_entries_are_read(
+async def test_entries_are_read_in_all_spellings(
     entry: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert isinstance(create_transport(entry), StdioTransport)
@@ -207,7 +209,7 @@ async def test_how_entries_are_read(
 
 
 @pytest.mark.covers("TRN-09", "DEC-03")
-def test_which_timeout_counts(
+def test_precedence_of_timeouts(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert request_timeout() == 30.0
@@ -229,6 +231,6 @@ async def test_a_factory_cleans_up_when_connecting_fails() -> None:
         await create_stdio_transport({"command": "no-such-program-at-all"})
 
 
-def test_a_remote_server_is_no_child_process() -> None:
+def test_a_remote_server_is_not_a_child_process() -> None:
     with pytest.raises(ConfigError, match="a server of type 'http' is not a child process"):
         StdioTransport({"type": "http", "url": "http://x"})

@@ -1,4 +1,4 @@
-"""A server object in the same process, and interceptors on the way to it."""
+"""Tests of servers in the same process, and of interceptors of a client."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def notes() -> MCPServer:
 
 @pytest.mark.covers("CLT-01", "CLT-02")
 @pytest.mark.parametrize("version", ["auto", "latest"])
-async def test_a_server_object_is_called_like_any_other(version: str) -> None:
+async def test_a_server_object_is_called_like_a_remote_server(version: str) -> None:
     config = MCPClientConfig(protocol_version=version)
     async with MCPClient.connect_inprocess(notes(), config) as client:
         assert (await client.call("echo", {"text": "hi"})).text == "hi"
@@ -43,7 +43,7 @@ async def test_a_server_object_is_called_like_any_other(version: str) -> None:
         await client.call("echo", {"text": "hi"})
 
 
-async def test_both_ends_close_together() -> None:
+async def test_both_ends_are_closed_together() -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
     server = MCPServer("slow")
 
@@ -76,7 +76,7 @@ async def test_a_lost_server_object_is_attached_again() -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "latest"])
-async def test_interceptors_stand_around_each_request(version: str) -> None:
+async def test_interceptors_are_called_around_each_request(version: str) -> None:
     seen: list[Any] = []
 
     async def outer(exchange: Exchange, proceed: Proceed) -> Answer:

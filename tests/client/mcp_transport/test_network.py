@@ -1,4 +1,4 @@
-"""Failures over HTTP as exceptions, and as the envelopes that some callers prefer."""
+"""Tests of failures over HTTP as exceptions and as envelopes."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ async def test_a_stream_that_takes_too_long_is_a_timeout(version: str) -> None:
 
 
 @pytest.mark.covers("CON-10", "TRN-03", "DEC-03", "DEC-09")
-def test_entries_may_be_written_in_several_ways() -> None:
+def test_entries_have_several_spellings() -> None:
     other = read_entry({"transport": "http", "endpoint": "http://x/mcp", "requestTimeoutMs": 5})
     assert other == MCPHttpServerConfig(url="http://x/mcp", timeout=5)
     for kind in ("streamableHttp", "streamable-http", "streamable_http"):
@@ -97,7 +97,7 @@ def test_entries_may_be_written_in_several_ways() -> None:
 
 
 @pytest.mark.covers("TRN-03", "TRN-05", "TRN-19")
-async def test_the_type_of_an_entry_says_which_transport_it_is() -> None:
+async def test_the_type_of_an_entry_selects_the_transport() -> None:
     assert isinstance(create_transport({"command": "x"}), StdioTransport)
     for kind in ("http", "sse"):
         transport = create_transport({"type": kind, "url": "http://127.0.0.1:1/mcp"})
@@ -108,7 +108,7 @@ async def test_the_type_of_an_entry_says_which_transport_it_is() -> None:
     server.tool(name="t")(lambda: "x")
     async with serving(server) as url:
         transport = await create_http_transport({"type": "http", "url": url})
-        assert transport.connected  # usable, though nothing was sent yet
+        assert transport.connected  # connected, although nothing was sent yet
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x"}}
         hello["clientInfo"] = {"name": "x", "version": "1"}
         result = await transport.request("initialize", hello)

@@ -1,4 +1,4 @@
-"""Notifications that wait for a listener."""
+"""Tests of notifications that wait for a listener."""
 
 import asyncio
 from typing import Any
@@ -37,7 +37,7 @@ async def test_the_latest_notifications_wait_for_a_listener() -> None:
     assert got == [("n/3", {"n": 3}), ("n/4", {"n": 4}), ("plain", {})]
 
 
-async def test_a_slow_listener_gets_one_at_a_time_and_misses_the_oldest() -> None:
+async def test_a_slow_listener_gets_one_notification_at_a_time_and_misses_the_oldest() -> None:
     mailbox = NotificationQueue(before=1, behind=2)
     release = asyncio.Event()
     got: list[str] = []
@@ -77,7 +77,7 @@ async def test_a_failing_listener_gets_the_next_notification() -> None:
     assert got == ["n/0", "n/1", "n/2"]
 
 
-async def test_closing_cancels_the_listener_and_drops_what_waits() -> None:
+async def test_closing_cancels_the_listener_and_drops_queued_notifications() -> None:
     mailbox = NotificationQueue()
     cancelled = asyncio.Event()
     got: list[str] = []

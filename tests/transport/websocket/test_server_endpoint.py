@@ -1,4 +1,4 @@
-"""The WebSocket endpoint event by event, without a socket: who comes in, and how each one ends."""
+"""Tests of the WebSocket endpoint with ASGI events instead of a socket."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_met
 
 
 class Client:
-    """One client of an application, with its events in our hands."""
+    """A client of an ASGI application, whose events the test sends and receives."""
 
     def __init__(self, app: HttpApp, *headers: tuple[bytes, bytes], **scope: Any) -> None:
         self._events: asyncio.Queue[Any] = asyncio.Queue()
@@ -75,7 +75,7 @@ async def application(**settings: Any) -> AsyncIterator[HttpApp]:
         yield app
 
 
-async def test_a_client_is_answered_and_leaves() -> None:
+async def test_a_client_is_served_until_it_disconnects() -> None:
     async with application() as app:
         client = await Client(app).opened()
         client.say(text=json.dumps(PING))
@@ -102,7 +102,7 @@ async def test_a_client_is_answered_and_leaves() -> None:
         ({"auth_token": "x"}, "/other", "", 401, None),
     ],
 )
-async def test_a_path_has_a_websocket_or_not(
+async def test_only_the_configured_path_has_a_websocket(
     settings: dict[str, Any], path: str, root: str, status: int | None, text: str | None
 ) -> None:
     async with application(**settings) as app:
@@ -117,7 +117,7 @@ async def test_a_path_has_a_websocket_or_not(
         assert text is None or refused[1] == text
 
 
-async def test_headers_that_decide_may_occur_once() -> None:
+async def test_headers_that_decide_on_admission_must_not_be_repeated() -> None:
     async with application(allowed_origins=("https://a.example",)) as app:
         origin = (b"origin", b"https://a.example")
         client = await Client(app, origin, (b"x", b"1"), (b"x", b"2")).opened()
@@ -128,7 +128,7 @@ async def test_headers_that_decide_may_occur_once() -> None:
         assert await Client(app, (b"host", b"localhost")).refused() == (400, said)
 
 
-async def test_a_server_without_the_extension_is_closed_instead() -> None:
+async def test_without_the_response_extension_a_refused_handshake_is_closed() -> None:
     async with application(ws_path=None) as app:
         for extensions in ({}, None):
             client = Client(app, extensions=extensions)
@@ -144,18 +144,18 @@ async def test_a_server_without_the_extension_is_closed_instead() -> None:
     ],
     ids=["bytes", "long", "long in bytes"],
 )
-async def test_a_frame_that_may_not_come_ends_the_connection(
+async def test_an_invalid_frame_ends_the_connection(
     event: dict[str, Any], code: int, reason: str
 ) -> None:
     async with application(max_body=100) as app:
         client = await Client(app).opened()
-        client.say(text="x" * 100)  # answered: it is no message
+        client.say(text="x" * 100)  # answered with an error: not a message
         assert "error" in (await client.next())["text"]
         client.say(**event)
         assert await client.closed() == (code, reason)
 
 
-async def test_a_client_that_has_its_share_is_refused_or_loses_one() -> None:
+async def test_a_client_over_its_limit_is_refused_or_loses_a_connection() -> None:
     async with application(max_sockets=3, max_sockets_per_client=2) as app:
         clients = [await Client(app).opened() for _ in range(2)]
         third = await Client(app).opened()
@@ -175,7 +175,7 @@ async def test_a_client_that_has_its_share_is_refused_or_loses_one() -> None:
         assert app.sockets._ending == set()
 
 
-async def test_a_server_that_ends_says_goodbye() -> None:
+async def test_a_server_that_shuts_down_closes_its_connections_with_1001() -> None:
     async with application() as app:
         clients = [await Client(app).opened() for _ in range(2)]
         closing = asyncio.create_task(app.sockets.close())
@@ -186,7 +186,7 @@ async def test_a_server_that_ends_says_goodbye() -> None:
         assert app.sockets._open == set()
 
 
-async def test_what_keeps_a_connection_alive_is_not_answered() -> None:
+async def test_keep_alive_frames_are_not_answered() -> None:
     async with application() as app:
         client = await Client(app).opened()
         client.say(text='{"type":"ping"}')
@@ -197,7 +197,7 @@ async def test_what_keeps_a_connection_alive_is_not_answered() -> None:
         await client.task
 
 
-async def test_a_refusal_has_the_headers_that_fit() -> None:
+async def test_a_refusal_has_only_the_headers_that_apply() -> None:
     async with application(auth_token="x") as app:
         client = Client(app)
         start, body = await client.next(), await client.next()
@@ -211,7 +211,7 @@ async def test_a_refusal_has_the_headers_that_fit() -> None:
 @pytest.mark.parametrize(
     ("offered", "chosen"), [(["a", "mcp"], "mcp"), (["a"], None), ([], None), (None, None)]
 )
-async def test_the_subprotocol_is_chosen_if_it_is_offered(
+async def test_the_subprotocol_is_selected_if_it_is_offered(
     offered: list[str] | None, chosen: str | None
 ) -> None:
     async with application() as app:
@@ -221,7 +221,9 @@ async def test_the_subprotocol_is_chosen_if_it_is_offered(
         await client.task
 
 
-async def test_a_client_that_cannot_be_served_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_is_closed_with_1011_if_accept_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with application() as app:
 
         def fail(channel: Any, principal: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Frames that are nothing but tool calls, at the server's end and at the client's."""
+"""Tests of the tool-call dialect, on the server and on the client side."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ CONTEXT = TransportContext(transport_type="websocket", peer_address="10.0.0.7")
 
 
 class FakeSocket:
-    """A WebSocket that keeps what is sent and receives nothing."""
+    """A WebSocket that records sent frames and receives nothing."""
 
     def __init__(self) -> None:
         self.open = True
@@ -45,7 +45,7 @@ class FakeSocket:
 
 
 async def turns() -> None:
-    """Let what is due happen."""
+    """Run all callbacks that are due."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -66,12 +66,12 @@ def members(frame: dict[str, Any]) -> dict[str, Raw]:
         ({"name": "add", "jsonrpc": "2.0"}, False),
     ],
 )
-def test_a_call_has_a_name_and_nothing_of_jsonrpc(frame: dict[str, Any], expected: bool) -> None:
+def test_a_call_has_a_name_and_no_member_of_jsonrpc(frame: dict[str, Any], expected: bool) -> None:
     assert is_tool_call(members(frame)) is expected
 
 
 class Served:
-    """The server's end, run until the test closes it."""
+    """The channel of the server, run until the test closes it."""
 
     def __init__(self) -> None:
         self.socket = FakeSocket()
@@ -95,7 +95,7 @@ class Served:
         await self.carrier.close()
 
 
-async def test_the_server_is_introduced_to_a_client_that_never_was() -> None:
+async def test_the_server_receives_a_simulated_handshake() -> None:
     served = await Served().start()
     hello, ready = served.heard
     assert isinstance(hello, Request)
@@ -110,7 +110,7 @@ async def test_the_server_is_introduced_to_a_client_that_never_was() -> None:
     await served.close()
 
 
-async def test_a_call_becomes_a_request_and_its_answer_a_frame() -> None:
+async def test_a_call_becomes_a_request_and_its_response_a_frame() -> None:
     served = await Served().start()
     frame = {"id": 7, "name": "add", "arguments": {"a": 1}, "_meta": {"k": 1}, "other": 1}
     served.channel.take_call(members(frame))
@@ -131,7 +131,7 @@ async def test_a_call_becomes_a_request_and_its_answer_a_frame() -> None:
     await served.close()
 
 
-async def test_a_call_without_an_id_cannot_be_answered() -> None:
+async def test_a_call_without_an_id_is_an_error() -> None:
     served = await Served().start()
     with pytest.raises(RemoteProtocolError, match="A tool call must have an id") as refused:
         served.channel.take_call(members({"name": "add"}))
@@ -139,7 +139,7 @@ async def test_a_call_without_an_id_cannot_be_answered() -> None:
     await served.close()
 
 
-async def test_the_answer_to_the_introduction_is_not_sent() -> None:
+async def test_the_response_to_the_simulated_handshake_is_not_sent() -> None:
     served = await Served().start()
     served.channel.send(Success(served.hello().id, Raw(b"{}")))
     served.channel.send_success(served.hello().id, b"{}")
@@ -150,7 +150,7 @@ async def test_the_answer_to_the_introduction_is_not_sent() -> None:
     await served.close()
 
 
-async def test_every_call_is_refused_as_the_introduction_was() -> None:
+async def test_a_failed_handshake_fails_every_call() -> None:
     served = await Served().start()
     served.channel.send(failure(served.hello().id, -32600, "not today"))
     served.channel.take_call(members({"id": 1, "name": "add"}))
@@ -161,7 +161,7 @@ async def test_every_call_is_refused_as_the_introduction_was() -> None:
     await served.close()
 
 
-async def test_a_server_that_asks_back_is_told_that_it_cannot() -> None:
+async def test_requests_of_the_server_fail_with_method_not_found() -> None:
     served = await Served().start()
     served.channel.send(Request("q", "sampling/createMessage"))
     served.channel.send(Notification("notifications/progress"))
@@ -175,7 +175,7 @@ async def test_a_server_that_asks_back_is_told_that_it_cannot() -> None:
     await served.close()
 
 
-async def test_a_slow_reader_makes_both_dialects_wait() -> None:
+async def test_a_slow_reader_congests_both_dialects() -> None:
     served = await Served().start()
     assert served.channel.congested is False
     served.carrier.write(b'"' + b"x" * HIGH_WATER + b'"')
@@ -185,7 +185,7 @@ async def test_a_slow_reader_makes_both_dialects_wait() -> None:
     await served.close()
 
 
-async def test_a_closed_line_sends_nothing() -> None:
+async def test_a_closed_channel_refuses_to_send() -> None:
     served = await Served().start()
     await served.channel.close()
     with pytest.raises(ChannelClosed) as refused:
@@ -198,7 +198,7 @@ async def test_a_closed_line_sends_nothing() -> None:
 
 
 class Calling:
-    """The client's end, run until the test closes it."""
+    """The channel of the client, run until the test closes it."""
 
     def __init__(self, context: TransportContext = CONTEXT) -> None:
         self.socket = FakeSocket()
@@ -216,7 +216,7 @@ class Calling:
 
 
 @pytest.mark.parametrize(("address", "name"), [("10.0.0.7", "10.0.0.7"), (None, "")])
-async def test_the_handshake_is_answered_here(address: str | None, name: str) -> None:
+async def test_the_handshake_is_answered_by_the_channel(address: str | None, name: str) -> None:
     client = Calling(TransportContext(transport_type="websocket", peer_address=address))
     await turns()
     client.channel.send(Request("h", "initialize", Raw(b'{"protocolVersion":"2025-06-18"}')))
@@ -242,7 +242,7 @@ async def test_the_handshake_is_answered_here(address: str | None, name: str) ->
     await client.close()
 
 
-async def test_calls_are_numbered_and_answers_get_their_ids_back() -> None:
+async def test_calls_are_numbered_and_responses_get_the_ids_of_their_requests() -> None:
     client = Calling()
     await turns()
     client.call("a", name="add", arguments={"x": 1})
@@ -254,7 +254,7 @@ async def test_calls_are_numbered_and_answers_get_their_ids_back() -> None:
     ]
     client.channel.take(b'{"id": 2, "result": {"n": 2}}')
     client.channel.take(b'{"id": 1, "error": {"code": -1, "message": "no"}}')
-    client.channel.take(b'{"id": 1, "result": {}}')  # a second answer
+    client.channel.take(b'{"id": 1, "result": {}}')  # a second response
     client.channel.take(b'{"id": 99, "result": {}}')  # to a call that was never made
     second, first = client.heard
     assert isinstance(second, Success)
@@ -263,7 +263,7 @@ async def test_calls_are_numbered_and_answers_get_their_ids_back() -> None:
     await client.close()
 
 
-async def test_the_answer_to_a_cancelled_call_is_dropped() -> None:
+async def test_the_response_to_a_cancelled_call_is_dropped() -> None:
     client = Calling()
     await turns()
     client.call("a", name="add")
@@ -276,7 +276,7 @@ async def test_the_answer_to_a_cancelled_call_is_dropped() -> None:
     await client.close()
 
 
-async def test_an_answer_that_is_malformed_fails_its_call() -> None:
+async def test_a_malformed_response_fails_its_call() -> None:
     client = Calling()
     await turns()
     client.call("a", name="add")
@@ -291,7 +291,7 @@ async def test_an_answer_that_is_malformed_fails_its_call() -> None:
     await client.close()
 
 
-async def test_nothing_is_sent_after_the_end() -> None:
+async def test_sending_fails_after_the_end() -> None:
     client = Calling()
     await turns()
     client.socket.open = False
@@ -303,7 +303,7 @@ async def test_nothing_is_sent_after_the_end() -> None:
     await client.close()
 
 
-async def test_what_is_no_answer_is_handed_over_to_the_client_as_it_is() -> None:
+async def test_frames_that_are_not_responses_are_delivered_unchanged() -> None:
     channel = ToolCallClientChannel(CONTEXT, FakeSocket())
     got: list[Incoming] = []
     running = asyncio.ensure_future(channel.run(got.append))

@@ -1,4 +1,4 @@
-"""A channel on a WebSocket: what its end is called, and how long closing it may take."""
+"""Tests of the channel on a WebSocket: close codes and time limits of closing."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeSocket:
-    """A WebSocket that takes frames and a goodbye as slowly as it is told."""
+    """A WebSocket that accepts frames and the close with configurable delays."""
 
     def __init__(self, *, send: float = 0, close: float = 0) -> None:
         self.open, self.aborted = True, False
@@ -73,7 +73,7 @@ async def test_the_end_of_a_socket_is_described_by_its_code_and_reason(
 
 
 @pytest.mark.parametrize(("each", "left"), [(0.4, 2), (0.9, 1), (1.1, 0)])
-async def test_frames_that_are_queued_have_a_second_to_leave(
+async def test_queued_frames_have_one_second_to_be_written_on_close(
     virtual_time: VirtualTime, each: float, left: int
 ) -> None:
     socket = FakeSocket(send=each)
@@ -88,7 +88,7 @@ async def test_frames_that_are_queued_have_a_second_to_leave(
 
 
 @pytest.mark.parametrize(("seconds", "took"), [(0.9, 0.9), (5, 1.0)])
-async def test_the_peer_has_a_second_for_its_close_frame(
+async def test_the_peer_has_one_second_for_its_close_frame(
     virtual_time: VirtualTime, seconds: float, took: float
 ) -> None:
     socket = FakeSocket(close=seconds)
@@ -99,7 +99,7 @@ async def test_the_peer_has_a_second_for_its_close_frame(
     await asyncio.gather(channel.close(), channel.close())
     assert virtual_time.now - begun == pytest.approx(took)
     await channel.wait_closed()
-    await reading  # no error: it ended as we wished
+    await reading  # no error: closed by this side
     assert (socket.farewells, socket.aborted) == ([(1000, "")], True)
 
 
@@ -126,7 +126,7 @@ def test_close_codes_have_names(code: int, name: str) -> None:
 
 
 class TalkingSocket(FakeSocket):
-    """A WebSocket on which frames come, and then its end."""
+    """A WebSocket that receives the given frames and then its end."""
 
     def __init__(self, *frames: str | bytes, end: Exception | None = None, **more: float) -> None:
         super().__init__(**more)
@@ -145,7 +145,7 @@ class TalkingSocket(FakeSocket):
 NOTE = '{"jsonrpc":"2.0","method":"n"}'
 
 
-async def test_frames_are_delivered_and_what_is_no_message_too() -> None:
+async def test_frames_are_delivered_and_invalid_ones_as_errors() -> None:
     noise = b"n\xff" + b"o" * 300
     channel = channel_on(TalkingSocket(NOTE, NOTE.encode(), noise, end=WebSocketClosed(1000)))
     got: list[Any] = []
@@ -159,7 +159,7 @@ async def test_frames_are_delivered_and_what_is_no_message_too() -> None:
     await channel.close()
 
 
-async def test_what_arrives_before_anybody_listens_is_delivered_first() -> None:
+async def test_items_that_arrive_before_run_are_delivered_first() -> None:
     channel = channel_on(TalkingSocket(NOTE, end=WebSocketClosed(1001, "bye")))
     channel.hand_over(Notification("early"))
     got: list[Any] = []
@@ -169,7 +169,7 @@ async def test_what_arrives_before_anybody_listens_is_delivered_first() -> None:
     await channel.close()
 
 
-async def test_a_socket_that_cannot_be_read_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_socket_with_a_failing_reader_is_closed(caplog: pytest.LogCaptureFixture) -> None:
     socket = TalkingSocket(end=ValueError("odd"))
     channel = channel_on(socket)
     with pytest.raises(ChannelClosed, match=r"1011 \(internal error\): internal error"):
@@ -179,7 +179,7 @@ async def test_a_socket_that_cannot_be_read_is_closed(caplog: pytest.LogCaptureF
     assert socket.farewells == [(1011, "internal error")]
 
 
-async def test_frames_that_are_queued_are_dropped_with_the_socket(
+async def test_queued_frames_are_dropped_with_the_socket(
     virtual_time: VirtualTime,
 ) -> None:
     socket = TalkingSocket(send=5.0)
@@ -226,7 +226,7 @@ async def test_a_frame_that_cannot_be_sent_ends_the_channel(problem: Exception) 
     running.exception()
 
 
-async def test_nothing_is_sent_while_a_channel_closes_or_the_socket_is_shut(
+async def test_sending_fails_while_a_channel_closes_or_the_socket_is_not_open(
     virtual_time: VirtualTime,
 ) -> None:
     socket = FakeSocket(close=0.5)
@@ -270,7 +270,7 @@ async def test_other_clients_get_a_turn_between_many_frames() -> None:
     await channel.close()
 
 
-async def test_reading_waits_while_too_much_waits_to_be_sent(virtual_time: VirtualTime) -> None:
+async def test_reading_waits_while_the_write_queue_is_full(virtual_time: VirtualTime) -> None:
     socket = TalkingSocket(NOTE, send=3.0)
     channel = channel_on(socket)
     channel.write(b"x" * (HARD_LIMIT + 1))

@@ -1,4 +1,4 @@
-"""The client's end of a WebSocket: with our own server, and with servers that misbehave."""
+"""Tests of WebSocket clients, with our own server and with servers that misbehave."""
 
 import asyncio
 import contextlib
@@ -99,7 +99,7 @@ async def our_server(**options: Any) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def peer_at(url: str, **options: Any) -> AsyncIterator[Peer]:
-    """A client on our channel, before its first word."""
+    """A peer on a client channel, before its first message."""
     settings = {name: options.pop(name) for name in ("handler", "on_error") if name in options}
     told: asyncio.Queue[Notification] = asyncio.Queue()
     channel = await connect_websocket(url, proxy=None, **options)
@@ -131,7 +131,7 @@ async def introduce(peer: Peer, revision: Revision) -> None:
 
 @pytest.mark.covers("WSK-01", "WSK-05")
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST], ids=str)
-async def test_both_eras_over_one_endpoint(revision: Revision, loop_kind: str) -> None:
+async def test_both_eras_work_over_one_endpoint(revision: Revision, loop_kind: str) -> None:
     async with our_server() as url, peer_at(url) as peer:
         await introduce(peer, revision)
         progress: list[Any] = []
@@ -147,7 +147,7 @@ async def test_both_eras_over_one_endpoint(revision: Revision, loop_kind: str) -
 
 
 @pytest.mark.covers("WSK-05")
-async def test_a_server_asks_back_over_the_same_socket() -> None:
+async def test_a_server_sends_requests_over_the_same_socket() -> None:
     async def answer(exchange: Exchange) -> Answer:
         assert exchange.method == "sampling/createMessage"
         said = {"type": "text", "text": "lunch"}
@@ -160,7 +160,7 @@ async def test_a_server_asks_back_over_the_same_socket() -> None:
 
 
 @pytest.mark.covers("WSK-03")
-async def test_calls_run_beside_each_other_and_each_gets_its_own_answer() -> None:
+async def test_concurrent_calls_get_their_own_responses() -> None:
     async with our_server() as url, peer_at(url) as peer:
         await introduce(peer, NEWEST)
 
@@ -175,7 +175,7 @@ async def test_calls_run_beside_each_other_and_each_gets_its_own_answer() -> Non
 
 
 @pytest.mark.covers("WSK-07", "WSK-08")
-async def test_a_server_that_ends_is_named_as_the_cause() -> None:
+async def test_the_error_names_a_server_that_shuts_down() -> None:
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(our_server())
         async with peer_at(url) as peer:
@@ -196,7 +196,7 @@ async def add_one(peer: Peer) -> str:
     return str(parse(await peer.request("tools/call", params))["content"][0]["text"])
 
 
-async def test_a_refusal_carries_status_and_words() -> None:
+async def test_a_refusal_has_its_status_and_body() -> None:
     async with our_server(auth_token="s3cret") as url:
         with pytest.raises(HttpError, match="bearer token") as caught:
             await connect_websocket(url, proxy=None)
@@ -207,7 +207,7 @@ async def test_a_refusal_carries_status_and_words() -> None:
             await introduce(peer, NEWEST)
 
 
-# Servers of others
+# Other servers
 
 Script = Callable[[ServerConnection], Awaitable[None]]
 
@@ -233,7 +233,7 @@ def success(request: Any, result: Any) -> str:
         (4242, "my own", r"WebSocket closed with 4242: my own$"),
     ],
 )
-async def test_a_close_fails_what_waits_with_code_and_reason(
+async def test_a_close_fails_pending_requests_with_code_and_reason(
     code: int, reason: str, said: str
 ) -> None:
     async def script(connection: ServerConnection) -> None:
@@ -264,7 +264,7 @@ async def test_a_close_fails_what_waits_with_code_and_reason(
 
 
 @pytest.mark.covers("WSK-07")
-async def test_a_drop_is_told_as_one() -> None:
+async def test_a_dropped_connection_has_code_1006() -> None:
     async def script(connection: ServerConnection) -> None:
         await connection.recv()
         connection.transport.abort()
@@ -276,7 +276,7 @@ async def test_a_drop_is_told_as_one() -> None:
 
 
 @pytest.mark.covers("WSK-02")
-async def test_nothing_is_sent_on_a_socket_that_is_not_open() -> None:
+async def test_sending_on_a_socket_that_is_not_open_fails() -> None:
     async def script(connection: ServerConnection) -> None:
         await connection.close(1001)
 
@@ -293,10 +293,10 @@ async def test_nothing_is_sent_on_a_socket_that_is_not_open() -> None:
 
 
 @pytest.mark.covers("WSK-06")
-async def test_whatever_else_a_server_says_does_not_disturb() -> None:
+async def test_unknown_frames_of_a_server_are_ignored() -> None:
     async def script(connection: ServerConnection) -> None:
         request = parse(await connection.recv())
-        for _ in range(200):  # more than a program that only chats may say
+        for _ in range(200):  # more than the limit for programs that write other output
             await connection.send('{"type":"ping"}')
         await connection.send('{"type":"notification","method":"notifications/bare","params":{}}')
         await connection.send('{"unknown":true}')
@@ -331,7 +331,7 @@ async def test_a_server_that_never_answers_costs_one_timeout() -> None:
         assert peer.connected
 
 
-async def test_a_message_over_the_limit_ends_it() -> None:
+async def test_a_message_over_the_limit_ends_the_connection() -> None:
     async def script(connection: ServerConnection) -> None:
         request = parse(await connection.recv())
         await connection.send(success(request, {"long": "x" * 5000}))
@@ -342,7 +342,7 @@ async def test_a_message_over_the_limit_ends_it() -> None:
             await peer.request("server/discover")
 
 
-async def test_we_say_goodbye() -> None:
+async def test_closing_sends_a_close_frame() -> None:
     codes: asyncio.Queue[int | None] = asyncio.Queue()
 
     async def script(connection: ServerConnection) -> None:
@@ -359,7 +359,7 @@ async def test_we_say_goodbye() -> None:
 
 
 @pytest.mark.covers("WSK-01")
-async def test_a_secure_socket(tmp_path: Path) -> None:
+async def test_tls_connection_works(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     make_certificate(key, certificate)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -414,7 +414,7 @@ async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.covers("WSK-01")
-async def test_a_server_that_does_not_open_in_time() -> None:
+async def test_a_server_that_does_not_open_in_time_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"ws://user:secret@127.0.0.1:{deaf.getsockname()[1]}/mcp?token=secret"
         with pytest.raises(ConnectFailed, match="WebSocket open timeout after 50ms") as caught:
@@ -422,7 +422,7 @@ async def test_a_server_that_does_not_open_in_time() -> None:
         assert "secret" not in str(caught.value)
 
 
-async def test_nobody_there() -> None:
+async def test_an_address_without_a_listener_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ConnectFailed, match="Could not connect to ws://127"):
@@ -430,12 +430,12 @@ async def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://localhost/", "nonsense", "ws://[", "ws:///x"])
-async def test_what_is_no_address(url: str) -> None:
+async def test_an_invalid_url_is_a_config_error(url: str) -> None:
     with pytest.raises((ConfigError, ConnectFailed)):
         await connect_websocket(url, proxy=None)
 
 
-async def test_headers_do_not_follow_to_another_origin() -> None:
+async def test_headers_are_not_sent_to_another_origin() -> None:
     async def nobody(connection: ServerConnection) -> None:
         raise AssertionError("should not be reached")
 
@@ -451,12 +451,12 @@ async def test_headers_do_not_follow_to_another_origin() -> None:
                 await connect_websocket(url, headers={"X-Key": "secret"}, proxy=None)
 
 
-async def test_a_server_without_subprotocols_will_do() -> None:
+async def test_a_server_without_subprotocols_is_accepted() -> None:
     async def script(connection: ServerConnection) -> None:
         request = parse(await connection.recv())
         assert connection.request is not None
         sent = connection.request.headers
-        assert "Sec-WebSocket-Extensions" not in sent  # nothing that could be a bomb
+        assert "Sec-WebSocket-Extensions" not in sent  # no compression, so no decompression bombs
         await connection.send(success(request, {"offered": sent["Sec-WebSocket-Protocol"]}))
         await connection.wait_closed()
 
@@ -475,7 +475,7 @@ async def handshaken(peer: Peer) -> None:
 
 
 @pytest.mark.covers("WSK-03", "WSK-04", "DEC-07")
-async def test_calls_are_bare_frames_with_numbers_of_their_own() -> None:
+async def test_calls_are_frames_with_their_own_ids() -> None:
     heard: list[Any] = []
 
     async def script(connection: ServerConnection) -> None:
@@ -502,7 +502,7 @@ async def test_calls_are_bare_frames_with_numbers_of_their_own() -> None:
 
 
 @pytest.mark.covers("WSK-04", "WSK-06")
-async def test_answers_of_every_shape_find_their_call() -> None:
+async def test_responses_of_every_shape_match_their_call() -> None:
     async def script(connection: ServerConnection) -> None:
         async for frame in connection:
             call = parse(frame)
@@ -531,7 +531,7 @@ async def test_answers_of_every_shape_find_their_call() -> None:
 
 
 @pytest.mark.covers("DEC-07")
-async def test_the_dialect_between_both_of_our_ends() -> None:
+async def test_client_and_server_support_the_dialect() -> None:
     async with our_server() as url, peer_at(url, dialect="toolcall") as peer:
         await handshaken(peer)
         assert await add_one(peer) == "2"
@@ -540,11 +540,11 @@ async def test_the_dialect_between_both_of_our_ends() -> None:
         assert caught.value.code == -32602
 
 
-# Bounds: a socket in memory, whose other end reads when the test says so
+# Limits: a socket in memory, whose other end reads when the test allows it
 
 
 class Held:
-    """A `WebSocketConnection` whose peer takes nothing until it is let go."""
+    """A `WebSocketConnection` whose peer reads nothing until it is released."""
 
     def __init__(self) -> None:
         self.open = True
@@ -581,12 +581,12 @@ LARGE = Success(1, Raw(b'"%b"' % (b"x" * (HIGH_WATER // 2))))
 
 
 async def turns() -> None:
-    """Let everything happen that can happen now."""
+    """Run all callbacks that are due."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def test_senders_are_asked_to_wait_and_all_of_it_arrives() -> None:
+async def test_senders_wait_and_all_frames_arrive() -> None:
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
     await channel.drain()
@@ -604,7 +604,7 @@ async def test_senders_are_asked_to_wait_and_all_of_it_arrives() -> None:
     assert held.closed == [(1000, "")]
 
 
-async def test_we_do_not_read_on_for_a_peer_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_stops_for_a_peer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "HARD_LIMIT", 2 * HIGH_WATER)
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
@@ -624,7 +624,7 @@ async def test_we_do_not_read_on_for_a_peer_that_does_not(monkeypatch: pytest.Mo
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_peer_that_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "STALLED", 0.02)
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
@@ -640,7 +640,9 @@ async def test_a_peer_that_takes_nothing_is_hung_up_on(monkeypatch: pytest.Monke
     assert held.taken == []
 
 
-async def test_what_nobody_will_ever_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queue_over_sixteen_times_the_limit_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outbox, "HARD_LIMIT", HIGH_WATER // 4)
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
@@ -654,7 +656,7 @@ async def test_what_nobody_will_ever_read_is_not_kept(monkeypatch: pytest.Monkey
     await channel.close()
 
 
-async def test_a_write_that_fails_leaves_the_reason_to_the_reader() -> None:
+async def test_a_failed_write_leaves_the_reason_to_the_reader() -> None:
     held = Held()
     held.fault = WebSocketClosed(1006, "broken pipe")
     channel = WebSocketChannel(CONTEXT, held)
@@ -671,7 +673,7 @@ async def test_a_write_that_fails_leaves_the_reason_to_the_reader() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_fault_of_ours_is_an_internal_error() -> None:
+async def test_an_internal_failure_closes_with_1011() -> None:
     held = Held()
     held.fault = ValueError("a bug")
     channel = WebSocketChannel(CONTEXT, held)
@@ -683,18 +685,18 @@ async def test_a_fault_of_ours_is_an_internal_error() -> None:
     assert held.closed == [(1011, "internal error")]
 
 
-async def test_closing_waits_for_nobody_for_long() -> None:
+async def test_closing_is_bounded_in_time() -> None:
     held = Held()
     channel = WebSocketChannel(CONTEXT, held)
     channel.send(LARGE)
     async with asyncio.timeout(5):
         await asyncio.gather(channel.close(), channel.close())
     assert held.closed == [(1000, "")]
-    await channel.run(lambda _: None)  # over at once
+    await channel.run(lambda _: None)  # returns at once
     await channel.close()
 
 
-async def test_what_comes_before_anybody_runs_us_is_kept() -> None:
+async def test_items_that_arrive_before_run_are_kept() -> None:
     channel = WebSocketClientChannel(CONTEXT, Held())
     channel.take(b'{"jsonrpc":"2.0","method":"early"}')
     got: list[Incoming] = []
@@ -705,7 +707,7 @@ async def test_what_comes_before_anybody_runs_us_is_kept() -> None:
     await running
 
 
-# Words for what went wrong
+# Error messages
 
 
 def _translated(exc: Exception) -> Exception:
@@ -738,7 +740,7 @@ def _translated(exc: Exception) -> Exception:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_failures_to_connect_are_told_in_our_words(
+def test_failures_to_connect_are_translated(
     raised: Exception, kind: type[Exception], text: str
 ) -> None:
     error = _translated(raised)
@@ -746,7 +748,7 @@ def test_failures_to_connect_are_told_in_our_words(
     assert text in str(error)
 
 
-def test_a_refusal_keeps_4096_bytes_of_its_body() -> None:
+def test_at_most_4096_bytes_of_the_body_of_a_refusal_are_kept() -> None:
     for size, kept in ((4096, 4096), (4097, 4096)):
         response = Response(403, "Forbidden", Headers({"X-Why": "no"}), b"x" * size)
         error = _translated(InvalidStatus(response))
@@ -773,7 +775,7 @@ def test_the_first_close_frame_is_the_reason(
     assert (gone.code, gone.reason) == (code, reason)
 
 
-def test_a_socket_that_broke_without_a_cause_has_no_reason() -> None:
+def test_a_connection_lost_without_a_cause_has_no_reason() -> None:
     assert client_module._gone(ConnectionClosed(None, None)).reason == ""
 
 
@@ -785,12 +787,12 @@ def test_a_socket_that_broke_without_a_cause_has_no_reason() -> None:
         ("ws://[half", "the URL"),
     ],
 )
-def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert client_module._shown(url) == shown
 
 
 class GoneConnection:
-    """A connection of the library that was closed."""
+    """A closed connection of the library."""
 
     def __init__(self) -> None:
         self.state = State.CLOSED
@@ -811,7 +813,7 @@ class GoneConnection:
             raise RuntimeError("it is being lost")
 
 
-async def test_a_connection_that_was_closed_says_so_in_our_words() -> None:
+async def test_the_end_of_a_connection_of_the_library_is_translated() -> None:
     gone: Any = GoneConnection()
     connection = client_module._LibraryConnection(gone)
     assert not connection.open

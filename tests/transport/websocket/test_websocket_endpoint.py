@@ -1,4 +1,4 @@
-"""Our server on a real port, and strangers at its WebSocket: good, odd and bad ones."""
+"""Tests of our server on a real port, with valid, unusual and hostile WebSocket clients."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ META = {"_meta": {VERSION: "2026-07-28", CAPABILITIES: {}}}
 
 
 class Busy(MCPServer):
-    """A server whose tools tell the test how far they are."""
+    """A server whose tools signal their progress to the test."""
 
     def __init__(self) -> None:
         super().__init__("sockets")
@@ -73,7 +73,7 @@ def make_server() -> Busy:
 
 @contextlib.asynccontextmanager
 async def serving(server: MCPServer | None = None, **options: Any) -> AsyncIterator[str]:
-    """The URL of the WebSocket endpoint of a server on a port of its own."""
+    """Yield the URL of the WebSocket endpoint of a server on its own port."""
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         (server or make_server()).run_http(port=0, started=url.set_result, **options)
@@ -96,7 +96,7 @@ async def stranger(url: str, **options: Any) -> AsyncIterator["Stranger"]:
 
 
 class Stranger:
-    """A client that says exactly what it is told to."""
+    """A client that sends exactly the given frames."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -113,7 +113,7 @@ class Stranger:
         return await self.hear()
 
     async def end(self) -> tuple[int, str]:
-        """The code and reason that the server closes with."""
+        """Return the code and reason that the server closes with."""
         with pytest.raises(ConnectionClosed) as caught:
             async with asyncio.timeout(10):
                 while True:
@@ -134,10 +134,11 @@ def call(request_id: int | str, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.covers("WSK-09")
-async def test_a_stateless_request_needs_no_introduction() -> None:
+async def test_a_stateless_request_needs_no_handshake() -> None:
     async with serving() as url, stranger(url) as client:
         assert client.connection.subprotocol == "mcp"
-        assert client.connection.protocol.extensions == []  # nothing that could be a bomb
+        # no compression, so no decompression bombs
+        assert client.connection.protocol.extensions == []
         answer = await client.ask(call(1, "add", a=1, b=2))
         assert answer["id"] == 1
         assert answer["result"]["content"] == [{"type": "text", "text": "3"}]
@@ -150,7 +151,7 @@ async def test_a_client_that_offers_no_subprotocol_gets_none() -> None:
 
 
 @pytest.mark.covers("WSK-05")
-async def test_a_handshake_opens_the_older_era() -> None:
+async def test_a_handshake_selects_the_handshake_era() -> None:
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -177,7 +178,7 @@ async def test_other_paths_have_no_websocket() -> None:
         assert caught.value.response.status_code == 404
 
 
-# Who may come in
+# Admission
 
 
 @pytest.mark.covers("WSK-09")
@@ -190,7 +191,7 @@ async def test_other_paths_have_no_websocket() -> None:
         ({"additional_headers": {"Host": "evil.example:80"}}, 403),
     ],
 )
-async def test_pages_and_names_from_elsewhere_are_refused(
+async def test_other_origins_and_host_names_are_refused(
     options: dict[str, Any], status: int
 ) -> None:
     headers = options.get("additional_headers", {})
@@ -205,7 +206,7 @@ def _origin(options: dict[str, Any]) -> dict[str, str]:
 
 
 async def upgrade(url: str, headers: Mapping[str, str], *more: tuple[str, str]) -> str:
-    """What the server says to a handshake with these headers; no library comes between."""
+    """Return the response to a handshake with these headers, without a library in between."""
     reader, writer = await raw(url, headers, *more)
     async with asyncio.timeout(10):
         answer = await reader.read()
@@ -232,7 +233,7 @@ async def raw(
 
 
 @pytest.mark.covers("WSK-09")
-async def test_a_listed_page_comes_in() -> None:
+async def test_a_listed_origin_is_admitted() -> None:
     async with (
         serving(allowed_origins=("https://app.example",)) as url,
         stranger(url, origin=Origin("https://app.example")) as client,
@@ -241,7 +242,7 @@ async def test_a_listed_page_comes_in() -> None:
 
 
 @pytest.mark.covers("WSK-09")
-async def test_a_token_is_needed_where_one_is_set() -> None:
+async def test_a_token_is_required_if_one_is_configured() -> None:
     async with serving(auth_token="s3cret") as url:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             with pytest.raises(InvalidStatus) as caught:
@@ -281,24 +282,24 @@ class Hand:
             await edge.serve(self.scope, self.inbox.get, self.send)
 
 
-async def test_two_origins_are_one_too_many() -> None:
+async def test_a_repeated_origin_header_is_refused() -> None:
     twice = (b"origin", b"http://localhost")
     hand = Hand(twice, twice, extensions={"websocket.http.response": {}})
     await hand.serve()
     assert hand.sent[0]["status"] == 400
 
 
-async def test_an_asgi_server_without_the_extension_closes_instead() -> None:
+async def test_an_asgi_server_without_the_extension_closes_the_handshake() -> None:
     hand = Hand((b"origin", b"https://evil.example"))
     await hand.serve()
     assert [(event["type"], event["code"]) for event in hand.sent] == [("websocket.close", 1008)]
 
 
-# What is no message
+# Invalid frames
 
 
 @pytest.mark.covers("WSK-10")
-async def test_garbage_is_answered_and_the_connection_goes_on() -> None:
+async def test_invalid_frames_are_answered_and_the_connection_stays_open() -> None:
     async with serving() as url, stranger(url) as client:
         for frame, code, its_id in (
             ("this is not JSON", -32700, None),
@@ -316,7 +317,7 @@ async def test_garbage_is_answered_and_the_connection_goes_on() -> None:
 
 
 @pytest.mark.covers("WSK-06")
-async def test_asides_need_no_answer() -> None:
+async def test_keep_alive_frames_are_not_answered() -> None:
     async with serving() as url, stranger(url) as client:
         await client.say({"type": "ping"})
         await client.say({"type": "notification", "text": "hello"})
@@ -331,7 +332,7 @@ async def test_asides_need_no_answer() -> None:
 
 
 @pytest.mark.covers("WSK-04", "DEC-07")
-async def test_a_bare_call_is_answered_in_kind() -> None:
+async def test_a_bare_call_gets_a_bare_response() -> None:
     async with serving() as url, stranger(url) as client:
         answer = await client.ask({"id": 1, "name": "add", "arguments": {"a": 20, "b": 22}})
         assert validate_tool_response(answer).problems == ()
@@ -365,7 +366,7 @@ async def test_a_bare_call_that_fails_keeps_its_id() -> None:
 
 
 @pytest.mark.covers("DEC-07")
-async def test_dialects_are_told_apart_frame_by_frame() -> None:
+async def test_the_dialect_is_determined_for_each_frame() -> None:
     hello = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},
@@ -386,7 +387,7 @@ async def test_dialects_are_told_apart_frame_by_frame() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_each_end_has_its_code() -> None:
+async def test_each_kind_of_end_has_its_close_code() -> None:
     async with serving(max_body=2000, max_sockets=1) as url:
         async with stranger(url) as client:
             async with stranger(url) as second:
@@ -402,12 +403,12 @@ async def test_each_end_has_its_code() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_broken_frame_is_a_protocol_error() -> None:
+async def test_a_malformed_frame_is_a_protocol_error() -> None:
     async with serving() as url:
         reader, writer = await raw(url)
         async with asyncio.timeout(10):
             await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"\x81\x02{}")  # a client has to mask
+            writer.write(b"\x81\x02{}")  # a client has to mask its frames
             answer = await reader.read()
         writer.close()
         assert answer[0] == 0x88
@@ -415,7 +416,7 @@ async def test_a_broken_frame_is_a_protocol_error() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_server_that_ends_says_so() -> None:
+async def test_a_server_that_shuts_down_closes_with_1001() -> None:
     server = make_server()
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(serving(server))
@@ -428,7 +429,7 @@ async def test_a_server_that_ends_says_so() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_a_server_that_cannot_serve_says_so() -> None:
+async def test_a_server_that_cannot_serve_closes_with_1011() -> None:
     def broken(channel: Any) -> Any:
         raise RuntimeError("out of order")
 
@@ -439,14 +440,14 @@ async def test_a_server_that_cannot_serve_says_so() -> None:
 
 
 @pytest.mark.covers("WSK-08")
-async def test_we_have_a_limit_even_if_the_asgi_server_has_none() -> None:
+async def test_the_message_limit_applies_even_if_the_asgi_server_has_none() -> None:
     hand = Hand()
     hand.inbox.put_nowait({"type": "websocket.receive", "text": "ü" * 501})
     await hand.serve(max_body=1000)
     assert hand.sent[-1]["code"] == 1009
 
 
-async def test_a_client_that_drops_cancels_its_calls() -> None:
+async def test_a_lost_client_cancels_its_calls() -> None:
     server = make_server()
     async with serving(server) as url, stranger(url) as client:
         await client.say(call(1, "wait"))
@@ -463,9 +464,9 @@ async def test_a_client_that_drops_cancels_its_calls() -> None:
 async def flood(
     server: Busy, url: str, count: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client that asks for a megabyte `count` times and reads nothing; some are on their way.
+    """A client that requests a megabyte `count` times and reads nothing; some calls have started.
 
-    How many calls a server begins before it stops reading depends on the sizes of socket buffers.
+    How many calls a server starts before it stops reading depends on the sizes of socket buffers.
     """
     reader, writer = await raw(url)
     await reader.readuntil(b"\r\n\r\n")
@@ -478,8 +479,10 @@ async def flood(
     return reader, writer
 
 
-async def test_a_client_that_reads_late_gets_everything() -> None:
-    """More than the server keeps for it: it stops to read, and goes on when there is room."""
+async def test_a_client_that_reads_late_gets_all_responses() -> None:
+    """The responses exceed the write queue: the server stops reading and resumes when there is
+    room.
+    """
     server = make_server()
     async with serving(server) as url, asyncio.timeout(30):
         reader, writer = await flood(server, url, 60)
@@ -491,7 +494,7 @@ async def test_a_client_that_reads_late_gets_everything() -> None:
         writer.close()
 
 
-async def test_a_client_that_does_not_read_holds_nobody_up() -> None:
+async def test_a_client_that_does_not_read_does_not_delay_others() -> None:
     server = make_server()
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(30):
         url = await stack.enter_async_context(serving(server))
@@ -505,7 +508,7 @@ async def test_a_client_that_does_not_read_holds_nobody_up() -> None:
 
 
 def masked(payload: bytes) -> bytes:
-    """A text frame as a client sends it, with a mask of zeros."""
+    """Return a text frame as sent by a client, with a mask of zeros."""
     size = len(payload)
     head = b"\x81" + bytes([0x80 | 126]) + size.to_bytes(2, "big")
     assert 125 < size < 1 << 16
@@ -529,7 +532,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 class Events:
-    """What an ASGI server sends and hears."""
+    """The send and receive callables of an ASGI server, with recorded events."""
 
     def __init__(self, *events: dict[str, Any], fails: Exception | None = None) -> None:
         self.incoming = list(events)
@@ -546,7 +549,7 @@ class Events:
         self.sent.append(event)
 
 
-async def test_frames_of_an_asgi_server() -> None:
+async def test_asgi_events_are_translated_to_frames() -> None:
     events = Events(
         {"type": "websocket.receive", "text": "a"},
         {"type": "websocket.receive", "text": None, "bytes": b"b"},
@@ -566,7 +569,9 @@ async def test_frames_of_an_asgi_server() -> None:
         ({}, 1005, ""),
     ],
 )
-async def test_the_end_of_an_asgi_socket(event: dict[str, Any], code: int, reason: str) -> None:
+async def test_an_asgi_disconnect_is_translated(
+    event: dict[str, Any], code: int, reason: str
+) -> None:
     events = Events({"type": "websocket.disconnect", **event})
     with pytest.raises(WebSocketClosed) as gone:
         await events.socket.receive()
@@ -576,7 +581,7 @@ async def test_the_end_of_an_asgi_socket(event: dict[str, Any], code: int, reaso
     assert events.sent == [], "the peer is gone"
 
 
-async def test_an_asgi_socket_is_closed_once_with_a_reason_that_fits() -> None:
+async def test_an_asgi_socket_is_closed_once_with_a_shortened_reason() -> None:
     events = Events()
     await events.socket.close(1008, "é" * 61)
     await events.socket.close(1000, "again")
@@ -585,7 +590,7 @@ async def test_an_asgi_socket_is_closed_once_with_a_reason_that_fits() -> None:
 
 
 @pytest.mark.parametrize("failure", [OSError("broken"), RuntimeError("closed there")])
-async def test_a_write_that_fails_is_an_end(failure: Exception) -> None:
+async def test_a_failed_write_closes_the_socket(failure: Exception) -> None:
     events = Events(fails=failure)
     with pytest.raises(WebSocketClosed) as gone:
         await events.socket.send(b"x")
@@ -603,7 +608,7 @@ async def test_a_write_that_fails_is_an_end(failure: Exception) -> None:
         ({"other": 1}, False),
     ],
 )
-def test_what_some_clients_send_to_keep_a_connection_alive(
+def test_keep_alive_frames_of_some_clients_are_recognized(
     members: dict[str, Any], aside: bool
 ) -> None:
     assert websocket_server._is_aside(members) is aside

@@ -1,4 +1,4 @@
-"""Frames for a peer that reads slowly, or not at all."""
+"""Tests of the queue of frames for a peer that reads slowly or not at all."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from tests.support.virtual_time import VirtualTime
 
 
 async def turns() -> None:
-    """Let what is due happen."""
+    """Run all callbacks that are due."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 class SlowPeer:
-    """Takes one frame whenever it is told to."""
+    """A peer that reads one frame whenever the test allows it."""
 
     def __init__(self) -> None:
         self.turns = asyncio.Semaphore(0)
@@ -32,13 +32,13 @@ class SlowPeer:
         self.taken.append(len(frame))
 
 
-async def test_a_peer_that_takes_nothing_for_a_minute_is_given_up(
+async def test_a_peer_that_reads_nothing_for_a_minute_is_disconnected(
     virtual_time: VirtualTime,
 ) -> None:
     peer = SlowPeer()
     for _ in range(3):
         peer.queue.put(bytes(HIGH_WATER))
-    for _ in range(2):  # whatever it takes counts
+    for _ in range(2):  # each frame that is read restarts the time limit
         await asyncio.sleep(59)
         assert peer.given_up == []
         peer.turns.release()
@@ -51,7 +51,7 @@ async def test_a_peer_that_takes_nothing_for_a_minute_is_given_up(
     assert (peer.queue.congested, peer.queue.full) == (False, False)
 
 
-async def test_a_queue_that_is_short_is_not_watched(virtual_time: VirtualTime) -> None:
+async def test_a_short_queue_has_no_time_limit(virtual_time: VirtualTime) -> None:
     peer = SlowPeer()
     peer.queue.put(bytes(HIGH_WATER))
     await asyncio.sleep(600)
@@ -69,9 +69,9 @@ async def test_a_queue_that_is_short_is_not_watched(virtual_time: VirtualTime) -
     crowded.queue.drop()
 
 
-async def test_sixteen_times_the_hard_limit_is_too_much() -> None:
+async def test_a_queue_over_sixteen_times_the_hard_limit_is_dropped() -> None:
     peer = SlowPeer()
-    frame = bytes(HARD_LIMIT)  # one object: the queue counts bytes, and copies none
+    frame = bytes(HARD_LIMIT)  # one object: the queue counts bytes and makes no copies
     peer.queue.put(frame)
     assert not peer.queue.full
     for _ in range(15):
@@ -84,7 +84,7 @@ async def test_sixteen_times_the_hard_limit_is_too_much() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "taken"), [(3.0, [1, 2]), (0.5, [])])
-async def test_what_is_flushed_leaves_in_time_or_not_at_all(
+async def test_flush_writes_frames_in_time_or_drops_them(
     virtual_time: VirtualTime, seconds: float, taken: list[int]
 ) -> None:
     peer = SlowPeer()
@@ -100,7 +100,7 @@ async def test_what_is_flushed_leaves_in_time_or_not_at_all(
     assert peer.taken == taken
 
 
-async def test_a_dropped_queue_sends_nothing_more_also_after_new_frames() -> None:
+async def test_a_dropped_queue_sends_nothing_until_new_frames_are_queued() -> None:
     peer = SlowPeer()
     peer.queue.put(b"x")
     peer.queue.put(b"xx")
@@ -116,9 +116,7 @@ async def test_a_dropped_queue_sends_nothing_more_also_after_new_frames() -> Non
 @pytest.mark.parametrize(
     ("left", "congested"), [(HIGH_WATER // 2, False), (HIGH_WATER // 2 + 1, True)]
 )
-async def test_senders_go_on_when_half_of_the_high_water_mark_is_left(
-    left: int, congested: bool
-) -> None:
+async def test_senders_resume_at_half_of_the_high_water_mark(left: int, congested: bool) -> None:
     peer = SlowPeer()
     peer.queue.put(bytes(HIGH_WATER))
     assert not peer.queue.congested
@@ -132,7 +130,7 @@ async def test_senders_go_on_when_half_of_the_high_water_mark_is_left(
     await peer.queue.drain()
 
 
-async def test_a_failed_write_drops_the_rest_and_is_told() -> None:
+async def test_a_failed_write_drops_the_rest_and_is_reported() -> None:
     failures: list[Exception] = []
 
     async def fail(frame: bytes) -> None:
@@ -146,7 +144,7 @@ async def test_a_failed_write_drops_the_rest_and_is_told() -> None:
     assert (queue.congested, queue.full) == (False, False)
 
 
-async def test_a_single_frame_may_be_as_large_as_it_is() -> None:
+async def test_a_single_frame_may_exceed_the_limit() -> None:
     peer = SlowPeer()
 
     class Huge(bytes):
@@ -155,6 +153,6 @@ async def test_a_single_frame_may_be_as_large_as_it_is() -> None:
 
     peer.queue.put(Huge())
     assert peer.given_up == []
-    peer.queue.put(b"x")  # the first one may not have left yet, but two are one too many
+    peer.queue.put(b"x")  # the first one may still be queued, but two exceed the limit
     assert peer.given_up == ["the peer left too many bytes unread"]
     await asyncio.sleep(0)
