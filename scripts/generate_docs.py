@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from api_reference import API_TABLES
+from cli_reference import cli_reference
 from constants_table import constants_table
 from evidence_tables import BENCHMARKS, EVIDENCE_TABLES
 from settings_tables import SETTINGS_TABLES, amount
@@ -26,7 +28,7 @@ _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)",
 
 
 class Attack(NamedTuple):
-    """What `@pytest.mark.attack` says about a test."""
+    """The arguments of `@pytest.mark.attack` on a test."""
 
     attack: str
     limit: str
@@ -48,7 +50,7 @@ def limits_table() -> str:
 
 
 def attacks_table() -> str:
-    """Return what the tests in `tests/attacks` try, and what comes of it, as a table."""
+    """Return the attacks of the tests in `tests/attacks` and their outcomes as a table."""
     lines = ["| Attack | Limit or rule | Outcome | Test |", "|---|---|---|---|"]
     for one in sorted(attacks(), key=lambda one: (one.file, one.attack)):
         lines.append(f"| {one.attack} | {one.limit} | {one.outcome} | `{one.file}` |")
@@ -68,6 +70,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "limits": limits_table,
     "attacks": attacks_table,
     "constants": constants_table,
+    "cli": cli_reference,
+    **API_TABLES,
     **SETTINGS_TABLES,
     **EVIDENCE_TABLES,
 }

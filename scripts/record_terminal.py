@@ -5,6 +5,7 @@ their output with three replacements: the folder of the executable is left out, 
 is `~/demo`, and the free port that was used is the default one.
 """
 
+import io
 import os
 import pty
 import re
@@ -38,7 +39,7 @@ def main() -> int:
         session.run("fairlead call numbers add a=1 b=2")
         session.run_gateway("fairlead up", "fairlead call numbers_add a=20 b=22 URL/mcp")
         text = session.transcript()
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text), soft_wrap=False)
     DRAWING.parent.mkdir(exist_ok=True)
     console.save_svg(str(DRAWING), title="Fairlead", unique_id="fairlead")
