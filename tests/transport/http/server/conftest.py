@@ -1,4 +1,4 @@
-"""Both ways to an endpoint."""
+"""Fixture that runs tests over both paths to an endpoint."""
 
 from typing import Any
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(params=[True, False], ids=["lane", "asgi"])
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The fast path, and the ordinary one through ASGI."""
+    """Return the settings of the fast path or of the ASGI path."""
     return {"fast_path": request.param}

@@ -1,4 +1,4 @@
-"""One HTTP request of an ASGI server: its body, its answer, and a client that leaves."""
+"""One HTTP request over ASGI: body, response, and disconnects."""
 
 import asyncio
 from typing import Any
@@ -58,7 +58,7 @@ GONE = {"type": "http.disconnect"}
         (None, False),
     ],
 )
-def test_json_is_declared(kind: str | None, expected: bool) -> None:
+def test_json_bodies_are_recognised_by_their_content_type(kind: str | None, expected: bool) -> None:
     assert has_json({} if kind is None else {b"content-type": kind.encode()}) is expected
 
 
@@ -72,18 +72,20 @@ def test_json_is_declared(kind: str | None, expected: bool) -> None:
         ({b"content-length": b"0", b"transfer-encoding": b"chunked"}, True),
     ],
 )
-def test_a_body_follows_or_not(headers: dict[bytes, bytes], expected: bool) -> None:
+def test_the_headers_declare_whether_a_body_follows(
+    headers: dict[bytes, bytes], expected: bool
+) -> None:
     assert has_body(headers) is expected
 
 
-def test_headers_are_found_in_any_case() -> None:
+def test_headers_are_case_insensitive() -> None:
     headers = HeaderMap({b"x-a": "ü".encode("latin-1"), b"b": b"2"})
     assert (headers["X-A"], dict(headers), len(headers)) == ("ü", {"x-a": "ü", "b": "2"}, 2)
     with pytest.raises(KeyError):
         headers["c"]
 
 
-async def test_the_request_as_it_came() -> None:
+async def test_a_call_has_the_data_of_its_scope() -> None:
     call = Call(x_a="1")
     assert (call.method, call.path, call.client, call.server) == ("POST", "/mcp", "10.0.0.1", None)
     assert (call.gone, call.started, call.body_timeout) == (False, False, 30)
@@ -126,13 +128,13 @@ async def test_a_body_is_read_up_to_its_limit(
         assert await call.body(limit) == body
 
 
-async def test_a_client_that_leaves_before_its_body_is_there() -> None:
+async def test_a_disconnect_before_the_end_of_the_body_is_an_error() -> None:
     with pytest.raises(ChannelClosed, match="the client disconnected"):
         await Call(part(b"a", True), GONE).body(9)
 
 
 @pytest.mark.parametrize(("sent", "seconds"), [(0, 30.0), (32 << 10, 31.0), (96 << 10, 33.0)])
-async def test_a_body_has_time_for_its_size(
+async def test_the_timeout_of_a_body_grows_with_its_size(
     virtual_time: VirtualTime, sent: int, seconds: float
 ) -> None:
     call = Call(part(bytes(sent), True)) if sent else Call()
@@ -143,16 +145,18 @@ async def test_a_body_has_time_for_its_size(
     assert BODY_TIMEOUT.hits == hits + 1
 
 
-async def test_a_server_that_sees_to_slow_bodies_itself(virtual_time: VirtualTime) -> None:
+async def test_the_body_timeout_is_disabled_if_the_server_has_one(
+    virtual_time: VirtualTime,
+) -> None:
     call = Call(scope={BODY_TIMED: True})
     asyncio.get_running_loop().call_later(500, call.events.put_nowait, part(b"late"))
     assert await call.body(9) == b"late"
 
 
-# Answers
+# Responses
 
 
-async def test_answers_with_and_without_a_body() -> None:
+async def test_responses_with_and_without_a_body() -> None:
     call = Call()
     call.extra = ((b"x-extra", b"1"),)
     await call.answer(200, b"{}", headers=[(b"x-own", b"2")])
@@ -189,7 +193,7 @@ async def test_answers_with_and_without_a_body() -> None:
         ),
     ],
 )
-async def test_sentences_for_people(
+async def test_errors_are_sent_as_plain_text(
     how: str, status: int, text: str, header: tuple[bytes, bytes]
 ) -> None:
     call = Call()
@@ -200,7 +204,7 @@ async def test_sentences_for_people(
     assert (b"content-type", b"text/plain; charset=utf-8") in start["headers"]
 
 
-async def test_a_stream_that_is_given_up_ends() -> None:
+async def test_giving_up_ends_an_open_stream() -> None:
     call = Call()
     await call.open_stream([(b"x-own", b"1")])
     await call.write(b"data")
@@ -214,7 +218,7 @@ async def test_a_stream_that_is_given_up_ends() -> None:
     ]
 
 
-# Clients that leave
+# Disconnects
 
 
 class Watched:
@@ -234,7 +238,7 @@ class Watched:
         await self.slow.wait()
 
 
-async def test_a_client_that_leaves_is_noticed(virtual_time: VirtualTime) -> None:
+async def test_a_disconnect_is_reported(virtual_time: VirtualTime) -> None:
     watched = Watched()
     watched.call.events.put_nowait(part(b"", False))
     watched.call.events.put_nowait(GONE)
@@ -244,7 +248,7 @@ async def test_a_client_that_leaves_is_noticed(virtual_time: VirtualTime) -> Non
     assert (watched.left, watched.call.gone, watched.beats) == (1, True, [])
 
 
-async def test_heartbeats_come_at_an_interval_until_the_end(virtual_time: VirtualTime) -> None:
+async def test_heartbeats_are_sent_at_an_interval_until_unwatch(virtual_time: VirtualTime) -> None:
     watched = Watched(every=15)
     begun = virtual_time.now
     await asyncio.sleep(50)
@@ -269,7 +273,7 @@ async def test_a_slow_reader_has_one_heartbeat_at_a_time(virtual_time: VirtualTi
     watched.call.unwatch()
 
 
-async def test_a_call_that_is_over_soon_is_not_watched(virtual_time: VirtualTime) -> None:
+async def test_a_short_call_is_not_watched(virtual_time: VirtualTime) -> None:
     watched = Watched(every=1)
     watched.call.events.put_nowait(GONE)
     watched.call.unwatch()

@@ -1,4 +1,4 @@
-"""Requests to an endpoint, one by one, without a socket: status, headers and reasons."""
+"""Single requests to an endpoint, without a socket: status, headers and error messages."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ async def ask(
     more: dict[str, str | None] | None = None,
     twice: tuple[bytes, bytes] | None = None,
 ) -> Reply:
-    """Send a message, or a body; a header that is None is left out."""
+    """Send a message or a body; a header that is None is omitted."""
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     events = [{"type": "http.request", "body": b"" if message is None else body}]
     sent: list[Any] = []
@@ -129,7 +129,7 @@ async def ask(
         ),
     ],
 )
-async def test_a_message_is_answered_with_a_status(
+async def test_messages_are_answered_with_a_status(
     message: Any, more: dict[str, str | None], status: int, error: tuple[int, str] | None
 ) -> None:
     async with endpoint() as app:
@@ -155,7 +155,7 @@ async def test_a_message_is_answered_with_a_status(
         ({"content-encoding": "identity"}, 200, None),
     ],
 )
-async def test_the_headers_of_a_message(
+async def test_the_headers_of_a_message_are_checked(
     more: dict[str, str | None], status: int, text: str | None
 ) -> None:
     async with endpoint(max_body=100) as app:
@@ -167,7 +167,7 @@ async def test_the_headers_of_a_message(
 
 
 @pytest.mark.parametrize("stateless", [True, False])
-async def test_a_body_that_is_no_message_is_refused_with_its_id_if_that_is_known(
+async def test_an_invalid_message_is_refused_with_its_id_if_known(
     stateless: bool,
 ) -> None:
     more: Any = STATELESS if stateless else {}
@@ -179,7 +179,7 @@ async def test_a_body_that_is_no_message_is_refused_with_its_id_if_that_is_known
         assert (reply.status, json.loads(reply.body)["id"]) == (400, 7)
 
 
-async def test_a_version_that_is_unknown_is_shown_in_part() -> None:
+async def test_the_error_shows_part_of_an_unknown_version() -> None:
     async with endpoint() as app:
         session = (await ask(app, HELLO)).headers["mcp-session-id"]
         for more in ({}, {"mcp-session-id": session}):
@@ -207,7 +207,7 @@ async def test_a_header_that_occurs_twice_is_refused() -> None:
         assert reply.body == b"400 Bad Request: the header mcp-session-id must occur once\n"
 
 
-async def test_sessions_may_be_required_or_missing() -> None:
+async def test_sessions_can_be_required_or_disabled() -> None:
     async with endpoint(require_session=True) as app:
         reply = await ask(app, LIST)
         assert (reply.status, reply.error) == (
@@ -223,7 +223,7 @@ async def test_sessions_may_be_required_or_missing() -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD"])
-async def test_other_methods_are_told_which_there_are(method: str) -> None:
+async def test_other_methods_get_a_405_with_the_allowed_ones(method: str) -> None:
     async with endpoint() as app:
         reply = await ask(app, method=method)
         assert reply.status == 405
@@ -234,9 +234,7 @@ async def test_other_methods_are_told_which_there_are(method: str) -> None:
     ("origin", "status"),
     [("https://page.example", 204), ("https://evil.example", 403), (None, 403)],
 )
-async def test_a_browser_asks_before_its_page_may_use_the_endpoint(
-    origin: str | None, status: int
-) -> None:
+async def test_cors_preflights_are_answered(origin: str | None, status: int) -> None:
     async with endpoint(allowed_origins=("https://page.example",)) as app:
         for wanted in ("x-a, x-b", None):
             more = {"origin": origin, "access-control-request-headers": wanted}
@@ -250,18 +248,18 @@ async def test_a_browser_asks_before_its_page_may_use_the_endpoint(
                 )
 
 
-async def test_an_endpoint_ends_once_it_is_closed() -> None:
+async def test_ending_is_true_after_close() -> None:
     async with endpoint() as app:
         assert app.edge.ending is False
         await app.edge.close()
         assert app.edge.ending is True
 
 
-# What its owner is told
+# Hooks
 
 
 class Owner:
-    """Hears what an endpoint tells its owner."""
+    """Recorder of the calls of an endpoint's hooks."""
 
     def __init__(self, **settings: Any) -> None:
         self.malformed: list[Any] = []
@@ -281,7 +279,7 @@ class Owner:
         raise AssertionError("no session is opened here")
 
 
-async def test_bodies_that_are_no_messages_are_reported() -> None:
+async def test_malformed_bodies_are_reported() -> None:
     owner = Owner()
     asked = await AsgiRequest(owner.endpoint, b'{"jsonrpc":')
     assert asked.status == 400
@@ -290,7 +288,7 @@ async def test_bodies_that_are_no_messages_are_reported() -> None:
     assert (frame.why, frame.transport.peer_address) == (asked.error[1], "127.0.0.1")
 
 
-async def test_messages_that_are_refused_are_reported() -> None:
+async def test_refused_messages_are_reported() -> None:
     owner = Owner()
     asked = await AsgiRequest(owner.endpoint, LIST, {"mcp-session-id": "x"})
     assert asked.status == 404
@@ -303,7 +301,7 @@ async def test_messages_that_are_refused_are_reported() -> None:
     assert len(owner.malformed) == 1, "a batch is not reported"
 
 
-async def test_a_stateless_notification_is_told() -> None:
+async def test_a_stateless_notification_is_passed_to_the_hook() -> None:
     owner = Owner()
     note = {**NOTE, "params": {"_meta": META}}
     fields: Any = {**STATELESS, "mcp-method": "notifications/x"}
@@ -326,7 +324,7 @@ async def test_a_stateless_notification_is_told() -> None:
         (None, "wrong", 401),
     ],
 )
-async def test_packed_bodies_are_refused_to_those_who_may_come_in(
+async def test_compressed_bodies_are_refused_after_authentication(
     encoding: str | None, token: str, status: int
 ) -> None:
     owner = Owner(auth_token="right")
@@ -336,7 +334,7 @@ async def test_packed_bodies_are_refused_to_those_who_may_come_in(
     assert ("accept-encoding" in asked.headers) == (status == 415)
 
 
-async def test_a_client_that_leaves_while_it_sends_gets_nothing() -> None:
+async def test_a_disconnect_during_the_body_gets_no_response() -> None:
     owner = Owner()
     asked = AsgiRequest(owner.endpoint, LIST, more_body=True)
     asked.disconnect()
@@ -356,7 +354,7 @@ async def test_a_body_that_does_not_arrive_in_time_is_refused(virtual_time: Virt
     assert virtual_time.now - begun == pytest.approx(3.0, abs=0.1)
 
 
-async def test_an_introduction_that_is_invalid_is_refused_without_sessions() -> None:
+async def test_an_invalid_initialize_is_refused_without_sessions() -> None:
     async with endpoint(sessions=False) as app:
         asked = await AsgiRequest(app, {**HELLO, "params": {"protocolVersion": 5}})
         assert (asked.status, asked.json["id"]) == (200, 1)

@@ -14,7 +14,7 @@ from tests.support.http_server import call, make_server, serving
 
 
 @pytest.mark.covers("DEC-08")
-async def test_errors_have_the_status_of_their_era(options: dict[str, Any]) -> None:
+async def test_the_status_of_an_error_depends_on_the_era(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         unknown = {"name": "nobody", "arguments": {}}
         assert (await web.stateless("tools/call", unknown)).status == 400
@@ -66,7 +66,7 @@ def test_each_code_has_a_status(code: int, stateless: int, mapped: int) -> None:
         ("mapped", b"", True),
     ],
 )
-async def test_a_setting_or_the_client_wants_a_status_for_every_error(
+async def test_mapped_statuses_are_selected_by_setting_or_by_prefer(
     setting: Any, prefer: bytes, mapped: bool
 ) -> None:
     async def never(*_: Any) -> Any: ...

@@ -1,4 +1,4 @@
-"""What the HTTP server bears: slow and silent clients, huge heads, other places to run."""
+"""Limits of the HTTP server for slow clients and large heads, and ways to run it."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ async def test_a_head_over_the_limit_is_refused() -> None:
 
 
 @pytest.mark.covers("SRV-41")
-async def test_connections_that_say_nothing_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_TIME", 0.2)
     async with serving(make_server()) as web:
         silent = [await connect(web) for _ in range(200)]
@@ -47,7 +47,7 @@ async def test_connections_that_say_nothing_are_closed(monkeypatch: pytest.Monke
 
 
 @pytest.mark.covers("SRV-41")
-async def test_a_reader_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "STALLED", 0.3)
     server = make_server()
 
@@ -64,7 +64,7 @@ async def test_a_reader_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPat
         writer.write(f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text)
         transport: Any = writer.transport
         transport.pause_reading()
-        await asyncio.sleep(1.0)  # takes nothing, for longer than it may
+        await asyncio.sleep(1.0)  # reads nothing for longer than allowed
         transport.resume_reading()
         async with asyncio.timeout(LIMIT):
             got = 0
@@ -78,7 +78,7 @@ async def test_a_reader_that_takes_nothing_is_left(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.covers("SRV-45")
-async def test_a_port_for_strangers_needs_a_token() -> None:
+async def test_a_public_address_requires_a_token() -> None:
     with pytest.raises(ConfigError, match="auth_token"):
         await make_server().run_http("0.0.0.0", 0)
     async with serving(make_server(), host="0.0.0.0", auth_token="s") as web:
@@ -88,16 +88,16 @@ async def test_a_port_for_strangers_needs_a_token() -> None:
         assert (await web.get(web.url.replace("0.0.0.0", "127.0.0.1"))).status == 405
 
 
-async def test_a_port_that_is_taken_is_told_plainly() -> None:
+async def test_the_error_names_a_port_in_use() -> None:
     async with serving(make_server()) as web:
         port = int(web.url.removesuffix("/mcp").rpartition(":")[2])
         with pytest.raises(ConfigError, match=f"Cannot listen on 127.0.0.1:{port}"):
             await make_server().run_http(port=port)
 
 
-async def test_a_unix_socket_serves_the_same_and_only_this_user(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_private_and_serves_the_endpoint(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
-    for _ in range(2):  # the second time over what the first left behind
+    for _ in range(2):  # the second time over the file that the first left behind
         async with serving(make_server(), uds=str(path)) as web:
             assert web.url == f"unix://{path}#/mcp"
             assert path.stat().st_mode & 0o777 == 0o600
@@ -108,7 +108,7 @@ async def test_a_unix_socket_serves_the_same_and_only_this_user(tmp_path: Path) 
 
 
 @pytest.mark.covers("SRV-49")
-async def test_it_serves_over_tls(tmp_path: Path) -> None:
+async def test_the_endpoint_is_served_over_tls(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     _certificate(key, certificate)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -157,8 +157,8 @@ def _certificate(key: Path, certificate: Path) -> None:
 
 
 @pytest.mark.covers("SRV-11")
-async def test_the_application_mounts_in_another() -> None:
-    """Under Starlette and plain uvicorn, with its own path before ours."""
+async def test_the_application_can_be_mounted_in_another() -> None:
+    """Mount under Starlette and plain uvicorn, with a path prefix."""
     import uvicorn
     from starlette.applications import Starlette
     from starlette.responses import PlainTextResponse
@@ -191,7 +191,7 @@ async def test_the_application_mounts_in_another() -> None:
 
 
 @pytest.mark.covers("SRV-09", "SRV-10")
-def test_a_program_that_serves_http_ends_on_a_signal(tmp_path: Path) -> None:
+def test_an_http_server_process_stops_on_a_signal(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "from fairlead import MCPServer\n"

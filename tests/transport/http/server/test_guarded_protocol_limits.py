@@ -1,4 +1,4 @@
-"""One HTTP connection without a socket: exact limits in bytes and seconds, and how it ends."""
+"""One HTTP connection without a socket: exact limits in bytes and seconds, and closing."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MAX_HEAD = 64 << 10
 
 
 class Upgraded(asyncio.Protocol):
-    """Stands in for the protocol of WebSockets."""
+    """A stand-in for the WebSocket protocol."""
 
     handshake_initiated = True
 
@@ -30,7 +30,7 @@ class Upgraded(asyncio.Protocol):
 
 
 class Connection:
-    """A connection to an application that answers when it is told to."""
+    """A connection to an application that responds when the test says so."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ class Connection:
         self.ends: list[str] = []
         self.answer = asyncio.Event()
         self.length: int | None = 2
-        self.script: Callable[..., Any] | None = None  # instead of the usual answer
+        self.script: Callable[..., Any] | None = None  # replaces the usual response
         config = Config(self.app, interface="asgi3", lifespan="off", log_config=None, ws=Upgraded)
         config.load()
         self.state = ServerState()
@@ -96,7 +96,7 @@ def refusal(status: str, why: str) -> bytes:
 
 
 @pytest.mark.parametrize("data", [b"", b"GET /x HTTP/1.1\r\nhost"], ids=["nothing", "half a head"])
-async def test_a_head_has_ten_seconds(virtual_time: VirtualTime, data: bytes) -> None:
+async def test_a_head_times_out_after_ten_seconds(virtual_time: VirtualTime, data: bytes) -> None:
     one = Connection()
     if data:
         await one.feed(data)
@@ -105,7 +105,7 @@ async def test_a_head_has_ten_seconds(virtual_time: VirtualTime, data: bytes) ->
     await one.lose()
 
 
-async def test_each_part_of_a_head_does_not_begin_the_time_again(virtual_time: VirtualTime) -> None:
+async def test_parts_of_a_head_do_not_restart_its_timeout(virtual_time: VirtualTime) -> None:
     one = Connection()
     await one.feed(b"GET /x HTTP/1.1\r\n")
     await asyncio.sleep(9)
@@ -115,7 +115,9 @@ async def test_each_part_of_a_head_does_not_begin_the_time_again(virtual_time: V
     await one.lose()
 
 
-async def test_a_request_that_is_being_answered_is_waited_for(virtual_time: VirtualTime) -> None:
+async def test_the_head_timeout_does_not_end_a_request_in_progress(
+    virtual_time: VirtualTime,
+) -> None:
     one = Connection()
     await one.feed(GET)
     await asyncio.sleep(100)
@@ -130,7 +132,7 @@ async def test_a_request_that_is_being_answered_is_waited_for(virtual_time: Virt
     await one.lose()
 
 
-async def test_a_lost_connection_has_no_timers_left(virtual_time: VirtualTime) -> None:
+async def test_a_lost_connection_leaves_no_timers(virtual_time: VirtualTime) -> None:
     one = Connection()
     one.protocol.pause_writing()
     await one.lose()
@@ -140,7 +142,7 @@ async def test_a_lost_connection_has_no_timers_left(virtual_time: VirtualTime) -
 
 
 @pytest.mark.parametrize(("extra", "fits"), [(0, True), (1, False)])
-async def test_a_head_has_64_kib(extra: int, fits: bool) -> None:
+async def test_a_head_is_limited_to_64_kib(extra: int, fits: bool) -> None:
     one = Connection()
     value = b"v" * (MAX_HEAD - len("/x") - len("host") - len("here") - 4 - len("big") - 4 + extra)
     await one.feed(b"GET /x HTTP/1.1\r\nhost: here\r\n")
@@ -186,7 +188,7 @@ async def test_bytes_between_pieces_of_a_body_are_counted_from_the_last_piece() 
         (b"nonsense\r\n\r\n", "invalid HTTP request"),
     ],
 )
-async def test_what_is_not_plainly_http_is_refused(head: bytes, why: str) -> None:
+async def test_ambiguous_http_is_refused(head: bytes, why: str) -> None:
     one = Connection()
     await one.feed(head)
     assert one.transport.written == refusal("400 Bad Request", why)
@@ -230,7 +232,7 @@ async def test_an_unknown_upgrade_is_ignored() -> None:
     await one.lose()
 
 
-async def test_an_unknown_upgrade_of_a_last_request_stays_the_last() -> None:
+async def test_an_ignored_upgrade_keeps_connection_close() -> None:
     one = Connection()
     one.answer.set()
     head = b"GET /x HTTP/1.1\r\nhost: here\r\nconnection: close, upgrade\r\nupgrade: h2c\r\n\r\n"
@@ -240,7 +242,7 @@ async def test_an_unknown_upgrade_of_a_last_request_stays_the_last() -> None:
     await one.lose()
 
 
-async def test_this_is_no_proxy() -> None:
+async def test_connect_is_refused() -> None:
     one = Connection()
     await one.feed(b"CONNECT there:443 HTTP/1.1\r\nhost: there\r\n\r\n")
     assert one.transport.written == refusal("405 Method Not Allowed", "this server is not a proxy")
@@ -263,7 +265,7 @@ LATE = refusal("408 Request Timeout", "the body did not arrive in time")
 
 
 @pytest.mark.parametrize(("sent", "seconds"), [(0, 30), (32 << 10, 31), (320 << 10, 40)])
-async def test_a_body_has_half_a_minute_and_a_second_for_each_32_kib(
+async def test_a_body_has_30_seconds_plus_one_for_each_32_kib(
     virtual_time: VirtualTime, sent: int, seconds: float
 ) -> None:
     one = Connection()
@@ -280,7 +282,7 @@ async def test_a_body_has_half_a_minute_and_a_second_for_each_32_kib(
     await one.lose()
 
 
-async def test_time_in_which_we_do_not_read_is_not_counted(virtual_time: VirtualTime) -> None:
+async def test_time_with_paused_reading_does_not_count(virtual_time: VirtualTime) -> None:
     one = Connection()
     await one.feed(POST + b"x")
     one.protocol.flow.read_paused = True
@@ -293,7 +295,7 @@ async def test_time_in_which_we_do_not_read_is_not_counted(virtual_time: Virtual
     await one.lose()
 
 
-async def test_a_body_without_a_limit(virtual_time: VirtualTime) -> None:
+async def test_the_body_timeout_can_be_disabled(virtual_time: VirtualTime) -> None:
     one = Connection()
     one.protocol.body_timeout = 0
     await one.feed(POST)
@@ -302,7 +304,7 @@ async def test_a_body_without_a_limit(virtual_time: VirtualTime) -> None:
     await one.lose()
 
 
-async def test_the_body_of_a_second_request_has_the_same_time(virtual_time: VirtualTime) -> None:
+async def test_the_body_of_a_second_request_has_its_own_timeout(virtual_time: VirtualTime) -> None:
     one = Connection()
     one.answer.set()
     first = b"x" * (320 << 10)
@@ -318,11 +320,11 @@ async def test_the_body_of_a_second_request_has_the_same_time(virtual_time: Virt
 
 
 @pytest.mark.parametrize("half_open", [False, True])
-async def test_a_refusal_in_the_middle_of_a_body_lingers(
+async def test_a_refusal_during_a_body_leaves_time_to_read_it(
     virtual_time: VirtualTime, half_open: bool
 ) -> None:
     one = Connection()
-    one.transport.half_open = half_open  # TLS cannot close one side only
+    one.transport.half_open = half_open  # TLS cannot close only one side
     await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
     one.transport.reading = False
     one.protocol.flow.read_paused = True
@@ -339,7 +341,7 @@ async def test_a_refusal_in_the_middle_of_a_body_lingers(
     await one.lose()
 
 
-async def test_a_fault_behind_a_request_waits_for_its_answer() -> None:
+async def test_an_invalid_request_after_another_closes_after_its_response() -> None:
     one = Connection()
     await one.feed(GET)
     await one.feed(b"nonsense\r\n\r\n")
@@ -352,7 +354,7 @@ async def test_a_fault_behind_a_request_waits_for_its_answer() -> None:
     await one.lose()
 
 
-async def test_requests_in_a_row_are_all_told_of_the_end() -> None:
+async def test_pipelined_requests_are_notified_of_a_disconnect() -> None:
     one = Connection()
 
     async def wait_for_the_end(receive: Any, send: Any) -> None:
@@ -377,7 +379,9 @@ CHUNKED = b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n
 
 
 @pytest.mark.parametrize("before", ["another request", "half an answer"])
-async def test_a_fault_in_a_body_behind_something_else_closes_the_connection(before: str) -> None:
+async def test_an_invalid_body_after_an_unfinished_response_closes_the_connection(
+    before: str,
+) -> None:
     one = Connection()
 
     async def answer_half(receive: Any, send: Any) -> None:
@@ -397,7 +401,9 @@ async def test_a_fault_in_a_body_behind_something_else_closes_the_connection(bef
     await one.lose()
 
 
-async def test_a_body_that_nobody_waits_for_ends_with_its_time(virtual_time: VirtualTime) -> None:
+async def test_a_slow_body_after_the_response_closes_the_connection(
+    virtual_time: VirtualTime,
+) -> None:
     one = Connection()
 
     async def answer_at_once(receive: Any, send: Any) -> None:
@@ -409,7 +415,7 @@ async def test_a_body_that_nobody_waits_for_ends_with_its_time(virtual_time: Vir
     await one.feed(POST + b"x")
     assert one.status == b"HTTP/1.1 200 OK"
     written = one.transport.written
-    await one.feed(b"x")  # else it would be a kept connection on which nothing comes
+    await one.feed(b"x")  # otherwise it would be an idle kept connection
     await asyncio.sleep(29.9)
     assert one.closed_after is None
     await asyncio.sleep(0.2)
@@ -419,7 +425,7 @@ async def test_a_body_that_nobody_waits_for_ends_with_its_time(virtual_time: Vir
     await one.lose()
 
 
-async def test_an_upgraded_connection_is_not_timed(virtual_time: VirtualTime) -> None:
+async def test_an_upgraded_connection_has_no_timeout(virtual_time: VirtualTime) -> None:
     one = Connection()
     upgraded: list[Upgraded] = []
     one.transport.set_protocol = upgraded.append  # type: ignore[method-assign,assignment]
@@ -441,7 +447,7 @@ async def test_only_a_get_is_upgraded() -> None:
 
 
 @pytest.mark.parametrize("initiated", [True, False])
-async def test_a_handshake_that_is_none_is_refused(
+async def test_an_invalid_websocket_handshake_is_refused(
     monkeypatch: pytest.MonkeyPatch, initiated: bool
 ) -> None:
     monkeypatch.setattr(Upgraded, "handshake_initiated", initiated)
@@ -462,7 +468,7 @@ async def test_a_handshake_that_is_none_is_refused(
 OLD = b"GET /x HTTP/1.0\r\n\r\n"
 
 
-async def test_http_1_0_with_a_length_is_answered_as_it_is() -> None:
+async def test_http_1_0_with_a_length_is_sent_unchanged() -> None:
     one = Connection()
     one.answer.set()
     await one.feed(OLD)
@@ -497,7 +503,7 @@ async def test_http_1_0_gets_a_stream_until_the_connection_ends() -> None:
     await one.lose()
 
 
-async def test_http_1_0_tells_those_who_listen_that_the_response_is_complete() -> None:
+async def test_http_1_0_reports_the_completed_response_to_the_application() -> None:
     one = Connection()
 
     async def stream(receive: Any, send: Any) -> None:
@@ -514,7 +520,7 @@ async def test_http_1_0_tells_those_who_listen_that_the_response_is_complete() -
     await one.lose()
 
 
-async def test_http_1_0_waits_for_its_reader_and_stops_when_it_leaves() -> None:
+async def test_http_1_0_waits_for_a_slow_reader_and_stops_on_disconnect() -> None:
     one = Connection()
     sent: list[int] = []
 
@@ -541,7 +547,7 @@ async def test_http_1_0_waits_for_its_reader_and_stops_when_it_leaves() -> None:
 @pytest.mark.parametrize(
     ("left", "aborted"), [(0, False), (100_000 - (16 << 10), False), (100_001 - (16 << 10), True)]
 )
-async def test_a_reader_takes_16_kib_in_a_minute(
+async def test_a_client_must_read_16_kib_per_minute(
     virtual_time: VirtualTime, left: int, aborted: bool
 ) -> None:
     one = Connection()
@@ -561,13 +567,13 @@ async def test_a_reader_takes_16_kib_in_a_minute(
     await one.lose()
 
 
-async def test_a_reader_that_goes_on_is_not_watched(virtual_time: VirtualTime) -> None:
+async def test_the_reader_timeout_ends_when_writing_resumes(virtual_time: VirtualTime) -> None:
     one = Connection()
     await one.feed(GET)
     one.transport.buffered = 100_000
     one.protocol.pause_writing()
     await asyncio.sleep(50)
-    one.protocol.pause_writing()  # it is measured from the first time
+    one.protocol.pause_writing()  # measured from the first call
     one.protocol.resume_writing()
     await asyncio.sleep(200)
     assert not one.transport.aborted

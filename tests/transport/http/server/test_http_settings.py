@@ -1,4 +1,4 @@
-"""What an endpoint is like if nothing is said about it."""
+"""Defaults of the HTTP settings."""
 
 from dataclasses import asdict
 
@@ -7,7 +7,7 @@ import pytest
 from fairlead.transport.http.server.http_settings import HttpSettings
 
 
-def test_an_endpoint_serves_every_kind_of_client_and_asks_for_no_token() -> None:
+def test_the_default_endpoint_serves_all_transports_without_a_token() -> None:
     settings = HttpSettings()
     assert (settings.path, settings.sse_path, settings.ws_path) == ("/mcp", "/sse", "/ws")
     assert (settings.auth_token, settings.verify_token) == (None, None)
@@ -27,10 +27,10 @@ def test_an_endpoint_serves_every_kind_of_client_and_asks_for_no_token() -> None
         ("max_sockets", 10_000),
     ],
 )
-def test_limits_that_hold_unless_others_are_set(name: str, value: float) -> None:
+def test_default_limits(name: str, value: float) -> None:
     assert asdict(HttpSettings())[name] == value
 
 
-def test_settings_are_named() -> None:
+def test_settings_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         HttpSettings("/other")  # type: ignore[misc]

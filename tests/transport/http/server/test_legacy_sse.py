@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05: one stream to the client, POSTs the other way."""
+"""HTTP+SSE of 2024-11-05: one stream to the client, and POSTs from it."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ async def say(web: Web, endpoint: str, body: Any) -> int:
 
 
 @pytest.mark.covers("SSE-03")
-async def test_a_conversation_of_2024() -> None:
+async def test_http_sse_serves_a_complete_conversation() -> None:
     async with serving(make_server()) as web:
         async with web.http.get(web.url.replace("/mcp", "/sse")) as stream:
             assert stream.content_type == "text/event-stream"
@@ -58,7 +58,7 @@ async def test_a_conversation_of_2024() -> None:
 
 
 @pytest.mark.covers("SSE-03")
-async def test_when_the_stream_ends_everything_does() -> None:
+async def test_the_session_ends_with_its_stream() -> None:
     desk = Desk()
     async with serving(make_server(desk)) as web:
         async with web.http.get(web.url.replace("/mcp", "/sse")) as stream:
@@ -74,12 +74,12 @@ async def test_when_the_stream_ends_everything_does() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_it_can_be_left_out() -> None:
+async def test_http_sse_can_be_disabled() -> None:
     async with serving(make_server(), sse_path=None) as web:
         assert (await web.get(web.url.replace("/mcp", "/sse"))).status == 404
 
 
-async def test_other_methods_and_too_much_are_refused() -> None:
+async def test_other_methods_and_excessive_use_are_refused() -> None:
     async with serving(make_server(), max_body=200, max_sessions=1) as web:
         url = web.url.replace("/mcp", "/sse")
         wrong = await web.post({}, url=url)
@@ -101,7 +101,7 @@ async def opened(web: Web, url: str) -> int:
         return int(stream.status)
 
 
-async def test_a_client_that_reads_nothing_may_ask_nothing_more(
+async def test_requests_of_a_client_that_does_not_read_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serving(make_server()) as web:
@@ -120,7 +120,7 @@ async def test_a_client_that_reads_nothing_may_ask_nothing_more(
 async def streaming(
     desk: Desk | None = None, **settings: Any
 ) -> AsyncIterator[tuple[HttpApp, AsgiRequest, str]]:
-    """An application, a stream of it, and the id of its session."""
+    """Yield an application, one of its streams, and the id of its session."""
     app = HttpApp(make_server(desk), HttpSettings(**settings))
     async with app.running():
         stream = AsgiRequest(app, method="GET", path="/sse")
@@ -140,7 +140,7 @@ async def posted(app: HttpApp, session: str, message: Any, **headers: str | None
 
 
 def data(stream: AsgiRequest) -> list[Any]:
-    """The messages of a stream."""
+    """Return the messages of a stream."""
     lines = [line for line in stream.body.decode().split("\n") if line.startswith("data: {")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
@@ -175,7 +175,7 @@ async def test_a_message_is_accepted_and_answered_on_the_stream() -> None:
     ],
     ids=["text", "unknown session", "too long", "noise", "other JSON"],
 )
-async def test_a_message_that_is_refused(
+async def test_invalid_messages_are_refused(
     session: str | None, message: Any, headers: Any, status: int, text: str
 ) -> None:
     async with streaming(max_body=100) as (app, _, own):
@@ -184,7 +184,7 @@ async def test_a_message_that_is_refused(
         assert text in asked.body.decode()
 
 
-async def test_a_session_is_no_other_clients() -> None:
+async def test_a_session_belongs_to_its_principal() -> None:
     tokens = {"a": "ada", "b": "bob"}
     app = HttpApp(make_server(), HttpSettings(verify_token=tokens.get))
     async with app.running():
@@ -199,7 +199,7 @@ async def test_a_session_is_no_other_clients() -> None:
         await asyncio.wait((stream.task,))
 
 
-async def test_a_client_that_reads_too_little_is_served_nothing_more() -> None:
+async def test_requests_are_refused_above_the_limit_of_unread_bytes() -> None:
     async with streaming() as (app, stream, session):
         channel = app._legacy._sessions[session]
         stream.held = asyncio.Event()
@@ -229,7 +229,7 @@ async def test_senders_wait_for_a_slow_reader(size: int, congested: bool) -> Non
     assert channel.congested == congested
 
 
-async def test_nothing_is_sent_on_a_stream_that_has_ended() -> None:
+async def test_nothing_is_sent_after_the_end_of_the_stream() -> None:
     channel = SseSession(TransportContext(transport_type="sse"), ANONYMOUS)
     channel.send_success(1, b"{}")
     channel.send(Notification("x"))
@@ -256,7 +256,7 @@ async def test_the_end_of_a_stream_cancels_its_calls() -> None:
         assert (await posted(app, session, NOTE)).status == 404
 
 
-async def test_a_client_with_its_share_of_streams_loses_one_or_is_refused() -> None:
+async def test_a_client_at_its_limit_loses_a_stream_or_is_refused() -> None:
     async with streaming(max_sessions=5, max_sessions_per_client=1) as (app, first, _):
         second = AsgiRequest(app, method="GET", path="/sse")
         await turns()
@@ -277,7 +277,9 @@ async def test_a_stream_has_heartbeats(virtual_time: VirtualTime) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allow"), [("POST", "/sse", "GET"), ("GET", "/messages", "POST")]
 )
-async def test_other_methods_are_told_which_there_is(method: str, path: str, allow: str) -> None:
+async def test_other_methods_get_a_405_with_the_allowed_one(
+    method: str, path: str, allow: str
+) -> None:
     app = HttpApp(make_server(), HttpSettings())
     async with app.running():
         asked = await AsgiRequest(app, method=method, path=path)

@@ -1,4 +1,4 @@
-"""What a POST has to be, and which era it belongs to."""
+"""Checks of POSTs, and their routing by era."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ Headers = dict[str, str]
         (b"[]", 400, -32600),
     ],
 )
-async def test_what_is_no_message_is_answered_so(
+async def test_invalid_messages_are_refused(
     body: bytes, status: int, code: int, options: dict[str, Any]
 ) -> None:
     async with serving(make_server(), **options) as web:
@@ -41,7 +41,7 @@ async def test_what_is_no_message_is_answered_so(
         ({"Accept": "application/json"}, 200),
     ],
 )
-async def test_the_kind_of_body_and_answer_must_fit(
+async def test_content_type_and_accept_are_checked(
     headers: Headers, status: int, options: dict[str, Any]
 ) -> None:
     async with serving(make_server(), **options) as web:
@@ -57,7 +57,7 @@ async def test_a_body_over_the_limit_is_not_read(options: dict[str, Any]) -> Non
 
 @pytest.mark.covers("SRV-40")
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "no/such/method"])
-async def test_what_describes_itself_is_stateless_whatever_it_asks(
+async def test_a_message_with_its_own_metadata_is_stateless(
     method: str, options: dict[str, Any]
 ) -> None:
     async with serving(make_server(), **options) as web:
@@ -66,7 +66,7 @@ async def test_what_describes_itself_is_stateless_whatever_it_asks(
         assert "mcp-session-id" not in answer.headers
 
 
-async def test_a_stateless_header_without_a_description_is_refused() -> None:
+async def test_a_stateless_header_without_metadata_is_refused() -> None:
     async with serving(make_server()) as web:
         body, headers = stateless("tools/list")
         del body["params"]["_meta"]
@@ -75,7 +75,7 @@ async def test_a_stateless_header_without_a_description_is_refused() -> None:
 
 
 @pytest.mark.covers("SRV-44")
-async def test_a_session_that_is_not_ours_is_not_found() -> None:
+async def test_an_unknown_session_is_a_404() -> None:
     async with serving(make_server()) as web:
         answer = await web.post(call("add"), {"Mcp-Session-Id": "guessed"})
         assert (answer.status, answer.json["id"]) == (404, 7)
@@ -83,7 +83,7 @@ async def test_a_session_that_is_not_ours_is_not_found() -> None:
 
 
 @pytest.mark.covers("DEC-18", "PRO-04")
-async def test_a_message_without_a_session_stands_alone() -> None:
+async def test_a_message_without_a_session_is_served() -> None:
     async with serving(make_server()) as web:
         assert (await web.post(call("add", {"a": 1, "b": 2}))).text == "3"
         headers = {"MCP-Protocol-Version": "2025-06-18"}
@@ -98,7 +98,7 @@ async def test_a_message_without_a_session_stands_alone() -> None:
 
 
 @pytest.mark.covers("DEC-18")
-async def test_a_server_may_insist_on_sessions() -> None:
+async def test_a_server_may_require_sessions() -> None:
     async with serving(make_server(), require_session=True) as web:
         answer = await web.post(call("add", {"a": 1, "b": 2}))
         assert (answer.status, answer.error) == (400, -32600)
@@ -107,7 +107,7 @@ async def test_a_server_may_insist_on_sessions() -> None:
         assert (await web.stateless("server/discover")).status == 200
 
 
-async def test_without_sessions_a_handshake_client_is_served_all_the_same() -> None:
+async def test_a_handshake_client_is_served_without_sessions() -> None:
     async with serving(make_server(), sessions=False) as web:
         answer = await web.post(introduction())
         assert answer.result["protocolVersion"] == "2025-11-25"
@@ -117,7 +117,7 @@ async def test_without_sessions_a_handshake_client_is_served_all_the_same() -> N
         assert (await web.get()).status == 405
 
 
-async def test_a_routing_header_that_is_there_twice_is_refused(options: dict[str, Any]) -> None:
+async def test_a_repeated_routing_header_is_refused(options: dict[str, Any]) -> None:
     import multidict
 
     async with serving(make_server(), **options) as web:

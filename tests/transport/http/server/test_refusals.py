@@ -1,4 +1,4 @@
-"""Requests that are refused: the report, and the answer."""
+"""Refusals of requests: report and response."""
 
 import json
 from typing import Any
@@ -58,13 +58,13 @@ async def test_a_message_is_refused_with_a_status(
     assert all(one.size == len(one.frame) for one in heard)
 
 
-async def test_a_refusal_may_have_no_listener() -> None:
+async def test_a_refusal_works_without_a_hook() -> None:
     call = Call()
     await MessageRefusals(None).refuse(call, Request(7, "x"), RpcError(-1, "no"), 400)
     assert call.body["id"] == 7
 
 
-async def test_a_request_that_is_not_admitted() -> None:
+async def test_a_request_that_is_not_admitted_gets_its_status() -> None:
     call = Call()
     await send_rejection(call, RequestRefusal(401, "who?", ((b"www-authenticate", b"Bearer"),)))
     assert call.sent[0]["status"] == 401
@@ -72,7 +72,7 @@ async def test_a_request_that_is_not_admitted() -> None:
     assert call.body == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "who?"}}
 
 
-async def test_later() -> None:
+async def test_send_later_responds_with_503_and_retry_after() -> None:
     call = Call()
     await send_later(call, "too many")
     assert call.sent[0]["status"] == 503
@@ -80,7 +80,7 @@ async def test_later() -> None:
     assert call.sent[1]["body"] == b"503 Service Unavailable: too many\n"
 
 
-def test_a_session_that_is_not_there() -> None:
+def test_the_error_of_an_unknown_session() -> None:
     error = unknown_session()
     assert (error.code, error.message) == (
         -32600,

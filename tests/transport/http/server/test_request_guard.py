@@ -1,4 +1,4 @@
-"""Who may talk to an endpoint: Host, Origin and bearer token."""
+"""Admission of requests by Host, Origin and bearer token."""
 
 from typing import Any
 
@@ -39,7 +39,9 @@ def refused(one: RequestGuard, server: Any = HERE, **headers: str) -> int | None
         ("[::1", HERE, None),
     ],
 )
-def test_a_connection_of_this_machine_names_it(host: str, server: Any, status: int | None) -> None:
+def test_a_loopback_connection_must_name_this_machine(
+    host: str, server: Any, status: int | None
+) -> None:
     one = guard()
     assert refused(one, server, host=host) == status
     assert refused(one, server, host=host) == status, "also the second time"
@@ -56,7 +58,7 @@ def test_a_connection_of_this_machine_names_it(host: str, server: Any, status: i
         ("other.example", PUBLIC, 403),
     ],
 )
-def test_hosts_that_are_listed(host: str, server: Any, status: int | None) -> None:
+def test_allowed_hosts_are_accepted(host: str, server: Any, status: int | None) -> None:
     assert refused(guard(allowed_hosts=("MCP.example",)), server, host=host) == status
 
 
@@ -86,7 +88,7 @@ def test_a_limited_number_of_hosts_is_remembered() -> None:
         ("http://[half", HERE, 403),
     ],
 )
-def test_pages_that_may_use_an_endpoint(origin: str, server: Any, status: int | None) -> None:
+def test_allowed_origins_are_accepted(origin: str, server: Any, status: int | None) -> None:
     one = guard(allowed_origins=("https://App.example/",))
     assert refused(one, server, host="localhost", origin=origin) == status
 
@@ -102,11 +104,13 @@ def test_pages_that_may_use_an_endpoint(origin: str, server: Any, status: int | 
         ({"sec_fetch_site": "cross-site", "origin": "http://localhost"}, None),
     ],
 )
-def test_what_other_pages_embed(headers: dict[str, str], status: int | None) -> None:
+def test_resources_embedded_by_other_sites_are_refused(
+    headers: dict[str, str], status: int | None
+) -> None:
     assert refused(guard(), host="localhost", **headers) == status
 
 
-def test_refusals_say_what_to_list() -> None:
+def test_refusals_name_the_setting_to_change() -> None:
     one = guard()
     found = one.refuse({b"host": b"h" * 200}, HERE)
     assert found is not None
@@ -137,7 +141,7 @@ def test_refusals_say_what_to_list() -> None:
         ("Bearer of-ann", "ann"),
     ],
 )
-def test_tokens(header: str | None, expected: object) -> None:
+def test_bearer_tokens_are_verified(header: str | None, expected: object) -> None:
     one = guard(auth_token="secret", verify_token={"of-ann": "ann"}.get)
     assert one.open is False
     found = one.principal({} if header is None else {b"authorization": header.encode()})
@@ -149,7 +153,7 @@ def test_tokens(header: str | None, expected: object) -> None:
         assert found == expected
 
 
-def test_without_tokens_everybody_is_anonymous() -> None:
+def test_clients_are_anonymous_without_tokens() -> None:
     one = guard()
     assert one.open is True
     assert one.principal({b"authorization": b"Bearer x"}) is ANONYMOUS
@@ -157,7 +161,7 @@ def test_without_tokens_everybody_is_anonymous() -> None:
     assert guard(auth_token="").open is False
 
 
-def test_pages_of_listed_origins_may_read_the_answer() -> None:
+def test_pages_of_allowed_origins_may_read_the_response() -> None:
     one = guard(allowed_origins=("https://app.example",))
     assert one.cors({b"origin": b"https://APP.example"}) == (
         (b"access-control-allow-origin", b"https://APP.example"),

@@ -1,4 +1,4 @@
-"""In which order a stateless request is checked, and which refusal wins."""
+"""Order of the checks of a stateless request, and the error that takes precedence."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ async def discover_with(web: Web, version: str, header: str, **more: Any) -> tup
     return answer.status, answer.error
 
 
-async def test_half_a_description_is_refused_as_such(options: dict[str, Any]) -> None:
+async def test_incomplete_metadata_is_refused(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         for meta in (
             {"io.modelcontextprotocol/protocolVersion": "2026-07-28"},
@@ -30,14 +30,18 @@ async def test_half_a_description_is_refused_as_such(options: dict[str, Any]) ->
             assert (answer.status, answer.error) == (400, -32602)
 
 
-async def test_a_wrong_header_comes_before_an_unknown_version(options: dict[str, Any]) -> None:
+async def test_a_wrong_header_takes_precedence_over_an_unknown_version(
+    options: dict[str, Any],
+) -> None:
     async with serving(make_server(), **options) as web:
         assert await discover_with(web, "v999", "2026-07-28") == (400, -32020)
         assert await discover_with(web, "v999", "v999") == (400, -32022)
         assert await discover_with(web, "2025-11-25", "2025-11-25") == (400, -32022)
 
 
-async def test_a_missing_description_comes_before_a_wrong_header(options: dict[str, Any]) -> None:
+async def test_missing_metadata_takes_precedence_over_a_wrong_header(
+    options: dict[str, Any],
+) -> None:
     async with serving(make_server(), **options) as web:
         body, headers = stateless("tools/list", headers={"Mcp-Method": "wrong"})
         del body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
@@ -58,20 +62,20 @@ async def test_a_missing_description_comes_before_a_wrong_header(options: dict[s
     ],
     ids=str,
 )
-async def test_headers_must_say_what_the_body_says(wrong: Headers, options: dict[str, Any]) -> None:
+async def test_headers_must_match_the_body(wrong: Headers, options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         answer = await web.stateless("tools/call", {"name": "add", "arguments": {}}, wrong)
         assert (answer.status, answer.error, answer.json["id"]) == (400, -32020, 5)
 
 
-async def test_headers_may_say_it_in_base64_and_in_any_case(options: dict[str, Any]) -> None:
+async def test_headers_may_be_base64_encoded_and_in_any_case(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         arguments = {"name": "add", "arguments": {"a": 1, "b": 2}}
         for headers in ({"Mcp-Name": "=?base64?YWRk?="}, {"mcp-NAME": "add"}):
             assert (await web.stateless("tools/call", arguments, headers)).text == "3"
 
 
-async def test_arguments_with_a_header_are_held_against_it(options: dict[str, Any]) -> None:
+async def test_mirrored_arguments_must_match_their_headers(options: dict[str, Any]) -> None:
     server = MCPServer("web", rate_limit_rate=0)
 
     @server.tool()
@@ -93,11 +97,11 @@ async def test_arguments_with_a_header_are_held_against_it(options: dict[str, An
         assert await find_with(web, {"region": "eu"}, "") == (400, -32020)
         assert await find_with(web, {}, "eu") == (400, -32020)
         assert await find_with(web, {"region": "Hello"}, "=?base64?SGVsbG8?=") == (400, -32020)
-        session = await web.initialize()  # no such rule in the handshake era
+        session = await web.initialize()  # the handshake era has no such rule
         assert (await session.call("find", {"region": "eu"})).text == "eu"
 
 
-async def test_a_notification_is_accepted_and_nothing_more(options: dict[str, Any]) -> None:
+async def test_a_notification_is_accepted_with_an_empty_response(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         body = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": META}}
         answer = await web.post(body, {"MCP-Protocol-Version": "2026-07-28"})

@@ -1,4 +1,4 @@
-"""What an interceptor waited for was cancelled: that ends a request, and not the server."""
+"""POSTs without a session: inline, in a task, and delegated."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ from tests.support.http_server import LIMIT, call, make_server, serving
 
 
 @pytest.mark.parametrize("era", ["stateless", "session"])
-async def test_an_interceptor_that_waits_for_something_cancelled_has_failed(era: str) -> None:
+async def test_awaiting_a_cancelled_future_is_an_internal_error(era: str) -> None:
     async def waits(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
             other = asyncio.get_running_loop().create_future()
@@ -46,7 +46,7 @@ async def test_an_interceptor_that_waits_for_something_cancelled_has_failed(era:
         else:
             session = await web.initialize()
             answer = await session.post(call("add"))
-        assert answer.status != 503  # which would say that the server ends
+        assert answer.status != 503  # the status of a shutdown
         assert answer.error == -32603
         again = await web.stateless("tools/list")
         assert again.status == 200
@@ -65,7 +65,7 @@ async def test_an_interceptor_that_waits_for_something_cancelled_has_failed(era:
     ],
     ids=["data", "bytes", "local", "remote"],
 )
-def test_the_failure_of_a_request_says_what_was_wrong(
+def test_an_exception_becomes_an_error_response(
     error: RpcError | LocalProtocolError | RemoteProtocolError, body: dict[str, Any]
 ) -> None:
     made = failure_of(Request(7, "x"), error)
@@ -77,7 +77,7 @@ def test_the_failure_of_a_request_says_what_was_wrong(
 
 
 class RecordingCall:
-    """An HTTP call that keeps what is done to it."""
+    """An HTTP call that records what is done to it."""
 
     context = TransportContext(transport_type="http")
 
@@ -119,7 +119,7 @@ def failed(code: int, message: str) -> dict[str, Any]:
 
 
 class Posts:
-    """`StatelessPosts` whose handler does what it is told."""
+    """`StatelessPosts` with a handler that the test controls."""
 
     def __init__(self, handler: Any = None, **settings: Any) -> None:
         self.call: Any = RecordingCall()
@@ -130,7 +130,7 @@ class Posts:
         raise AssertionError("not handled here")
 
     def begin(self, *, starts: bool = False, **options: Any) -> Any:
-        """Returns the work that is left, if any."""
+        """Begin a request and return the remaining coroutine, if any."""
         caller = Caller(Revision.V2026_07_28, True, ANONYMOUS)
         head = read_params_head(REQUEST.params)
         start = self._start if starts else None
@@ -161,7 +161,7 @@ def inline(answer: Any) -> dict[str, Any]:
     ],
     ids=["result", "error", "refused", "failed"],
 )
-def test_an_answer_that_needs_no_waiting_is_given_at_once(answer: Any, done: Any) -> None:
+def test_inline_requests_are_answered_immediately(answer: Any, done: Any) -> None:
     one = Posts(**inline(answer))
     assert one.begin() is None
     assert one.call.done == [done]
@@ -191,7 +191,7 @@ async def test_other_requests_are_handled_in_a_task(settings: dict[str, Any]) ->
     ],
     ids=["error", "odd", "failed"],
 )
-async def test_a_handler_that_fails_is_answered_with_a_status(
+async def test_an_exception_in_the_handler_is_answered_with_a_status(
     problem: Exception, done: Any
 ) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -202,7 +202,7 @@ async def test_a_handler_that_fails_is_answered_with_a_status(
     assert one.call.done == ["watch 7", "unwatch", done]
 
 
-async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
+async def test_a_notification_before_the_response_makes_it_a_stream() -> None:
     async def handle(exchange: Exchange) -> Answer:
         edge: Any = exchange.edge
         assert edge.session.state is SessionState.ACTIVE
@@ -221,7 +221,7 @@ async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
     assert msgspec.json.decode(last.removeprefix(b"data: ")) == failed(-1, "no")
 
 
-async def test_an_answer_may_have_further_members() -> None:
+async def test_a_response_may_have_extra_members() -> None:
     async def handle(exchange: Exchange) -> Answer:
         edge: Any = exchange.edge
         edge.add_extra_members(7, {"more": Raw(b"1")})
@@ -238,7 +238,7 @@ async def test_an_answer_may_have_further_members() -> None:
     ids=["result", "error"],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_the_dialect_of_fragments_is_always_a_stream(
+async def test_the_fragment_dialect_always_uses_a_stream(
     outcome: Any, event: bytes, at_once: bool
 ) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -257,10 +257,10 @@ async def test_the_dialect_of_fragments_is_always_a_stream(
     assert ended == "end"
 
 
-# Clients that leave
+# Disconnects
 
 
-async def test_a_client_that_leaves_ends_the_work() -> None:
+async def test_a_disconnect_cancels_the_handler() -> None:
     entered, ends = asyncio.Event(), []
 
     async def handle(exchange: Exchange) -> Answer:
@@ -280,7 +280,7 @@ async def test_a_client_that_leaves_ends_the_work() -> None:
     assert not working.cancelled()
 
 
-async def test_work_that_is_cancelled_from_outside_is_cancelled() -> None:
+async def test_a_cancellation_from_outside_is_propagated() -> None:
     entered = asyncio.Event()
 
     async def handle(exchange: Exchange) -> Answer:
@@ -296,11 +296,11 @@ async def test_work_that_is_cancelled_from_outside_is_cancelled() -> None:
     assert one.call.done == ["watch 7", "unwatch"]
 
 
-# Requests that are taken over
+# Delegated requests
 
 
 class Taker:
-    """Takes requests over, and gives the outcome when it is told to."""
+    """A delegate that takes requests over and completes them when the test says so."""
 
     def __init__(self, *, takes: bool = True) -> None:
         self.takes = takes
@@ -323,7 +323,7 @@ class Taker:
     ],
     ids=["bytes", "raw", "error", "gone"],
 )
-async def test_a_request_that_is_taken_over_needs_no_task(outcome: Any, answer: Any) -> None:
+async def test_a_delegated_request_needs_no_task(outcome: Any, answer: Any) -> None:
     taker = Taker()
     one = Posts(take=taker)
     assert one.begin(starts=True) is None
@@ -333,7 +333,7 @@ async def test_a_request_that_is_taken_over_needs_no_task(outcome: Any, answer: 
     assert (one.started, taker.cancelled) == ([], [])
 
 
-async def test_a_client_that_leaves_cancels_what_was_taken_over() -> None:
+async def test_a_disconnect_cancels_a_delegated_request() -> None:
     taker = Taker()
     one = Posts(take=taker)
     one.begin(starts=True)
@@ -342,7 +342,7 @@ async def test_a_client_that_leaves_cancels_what_was_taken_over() -> None:
 
 
 @pytest.mark.parametrize(("starts", "takes"), [(False, True), (True, False)])
-async def test_a_request_that_is_not_taken_over_is_handled(starts: bool, takes: bool) -> None:
+async def test_a_request_that_is_not_delegated_is_handled(starts: bool, takes: bool) -> None:
     async def handle(exchange: Exchange) -> Answer:
         return b"{}"
 
@@ -353,7 +353,7 @@ async def test_a_request_that_is_not_taken_over_is_handled(starts: bool, takes: 
     assert one.call.done == ["watch 7", "unwatch", (200, OK)]
 
 
-async def test_a_request_that_was_not_delivered_is_handled_after_all() -> None:
+async def test_an_undelivered_delegated_request_is_handled_locally() -> None:
     async def handle(exchange: Exchange) -> Answer:
         assert exchange is taker.exchange
         return b"{}"
@@ -370,7 +370,7 @@ async def test_a_request_that_was_not_delivered_is_handled_after_all() -> None:
 @pytest.mark.parametrize(
     ("outcome", "answer"), [(b"{}", OK), (RpcError(-1, "no"), failed(-1, "no"))], ids=["ok", "no"]
 )
-async def test_what_was_taken_over_ends_the_stream_that_it_began(outcome: Any, answer: Any) -> None:
+async def test_a_delegated_request_ends_its_stream(outcome: Any, answer: Any) -> None:
     taker = Taker()
     one = Posts(take=taker)
     one.begin(starts=True)
@@ -388,5 +388,5 @@ async def test_what_was_taken_over_ends_the_stream_that_it_began(outcome: Any, a
 @pytest.mark.parametrize(
     ("code", "status"), [(-32601, 404), (-32603, 500), (-32602, 400), (-1, 500), (12345, 500)]
 )
-def test_every_error_has_a_status_where_that_is_wanted(code: int, status: int) -> None:
+def test_mapped_statuses_exist_for_every_error(code: int, status: int) -> None:
     assert mapped_status(code) == status

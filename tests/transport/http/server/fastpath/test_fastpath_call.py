@@ -1,4 +1,4 @@
-"""Answers of the fast path, byte by byte, on a connection without a socket."""
+"""Responses of the fast path, byte by byte, on a connection without a socket."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,7 +16,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Connection:
-    """What a call needs of its connection."""
+    """The part of a connection that a call uses."""
 
     def __init__(self) -> None:
         self.transport = FakeHttpTransport()
@@ -55,7 +55,7 @@ def start(*, keep_alive: bool = True, path: str | None = "/mcp") -> tuple[FastPa
     return call, connection
 
 
-async def test_a_call_knows_its_request() -> None:
+async def test_a_call_has_the_data_of_its_request() -> None:
     call, connection = start()
     assert call.headers == {b"a": b"b"}
     assert (call.context.path, call.path) == ("/mcp", "/mcp")
@@ -88,7 +88,7 @@ async def test_a_call_knows_its_request() -> None:
     ],
     ids=["body", "no body", "last, no body", "last"],
 )
-async def test_a_whole_answer_is_written_once(
+async def test_a_complete_response_is_written_once(
     keep_alive: bool, arguments: Any, written: bytes
 ) -> None:
     done = ["complete"] if keep_alive else ["drop", "complete"]
@@ -103,7 +103,7 @@ async def test_a_whole_answer_is_written_once(
         assert (connection.done, call.response_complete) == (done, True)
 
 
-async def test_further_headers_are_in_every_answer() -> None:
+async def test_extra_headers_are_in_every_response() -> None:
     call, connection = start()
     call.extra = ((b"x-own", b"1"),)
     call.answer_now(202, b"")
@@ -132,7 +132,7 @@ async def test_a_stream_is_written_in_chunks() -> None:
     assert (connection.done, call.response_complete) == (["complete"], True)
 
 
-async def test_a_stream_waits_for_its_reader() -> None:
+async def test_a_stream_waits_for_a_slow_reader() -> None:
     call, connection = start()
     await call.open_stream()
     connection.transport.written = b""
@@ -145,7 +145,7 @@ async def test_a_stream_waits_for_its_reader() -> None:
     assert connection.transport.written == b"1\r\nx\r\n"
 
 
-async def test_a_writer_that_never_waits_lets_others_run_when_the_connection_closes(
+async def test_writing_to_a_closing_connection_yields_to_the_loop(
     virtual_time: VirtualTime,
 ) -> None:
     call, connection = start()
@@ -160,7 +160,7 @@ async def test_a_writer_that_never_waits_lets_others_run_when_the_connection_clo
         await turns()
 
 
-async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
+async def test_nothing_is_written_after_a_disconnect() -> None:
     call, connection = start()
     left: list[int] = []
 
@@ -185,7 +185,7 @@ async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
     assert not connection.patience.is_set
 
 
-async def test_the_end_of_a_connection_behind_an_answer_is_of_no_interest() -> None:
+async def test_a_disconnect_after_the_response_is_ignored() -> None:
     call, _ = start()
     left: list[int] = []
 
@@ -198,7 +198,7 @@ async def test_the_end_of_a_connection_behind_an_answer_is_of_no_interest() -> N
     assert (call.gone, left) == (False, [])
 
 
-async def test_a_server_that_ends_gives_up_what_is_under_way() -> None:
+async def test_a_shutdown_answers_pending_calls_with_503() -> None:
     call, connection = start()
     call.give_up()
     assert connection.transport.written == (
@@ -210,7 +210,7 @@ async def test_a_server_that_ends_gives_up_what_is_under_way() -> None:
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_a_server_that_ends_cuts_streams_off(ended: bool) -> None:
+async def test_a_shutdown_closes_open_streams(ended: bool) -> None:
     call, connection = start()
     await call.open_stream()
     if ended:
@@ -221,7 +221,7 @@ async def test_a_server_that_ends_cuts_streams_off(ended: bool) -> None:
     assert (connection.transport.closed_at is not None) == (not ended)
 
 
-async def test_heartbeats_come_while_nothing_else_is_written(virtual_time: VirtualTime) -> None:
+async def test_heartbeats_are_sent_while_nothing_else_is_written(virtual_time: VirtualTime) -> None:
     call, connection = start()
     begun = virtual_time.now
     beats: list[float] = []

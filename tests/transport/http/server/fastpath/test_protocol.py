@@ -1,4 +1,4 @@
-"""A head that was read before is not read again, and nobody can tell."""
+"""Reuse of parsed heads, which must not change any response."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tests.support.http_server import (
 
 
 def piece(body: Any, *extra: str, path: str = "/mcp") -> bytes:
-    """One request, whole."""
+    """Return one complete request."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [
         f"POST {path} HTTP/1.1",
@@ -43,7 +43,7 @@ def stateless_piece(tool: str, arguments: dict[str, Any], number: int, named: st
 
 
 class Line:
-    """One connection, on which whole answers are read."""
+    """A connection from which complete responses are read."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -59,7 +59,7 @@ class Line:
         await self.writer.drain()
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer: status, headers, body."""
+        """Return the next response: status, headers, body."""
         async with asyncio.timeout(LIMIT):
             status = int((await self.reader.readline()).split()[1])
             headers: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Line:
             )
 
     async def open_session(self) -> tuple[str, ...]:
-        """Returns the headers of the requests in it."""
+        """Open a session and return the headers of requests in it."""
         await self.send(piece(introduction("2025-11-25")))
         _, headers, _ = await self.answer()
         fields = f"Mcp-Session-Id: {headers['mcp-session-id']}", "MCP-Protocol-Version: 2025-11-25"
@@ -88,7 +88,7 @@ class Line:
 
 
 def requests(session: tuple[str, ...]) -> list[bytes]:
-    """All kinds of requests of the same few heads, good and bad."""
+    """Return valid and invalid requests of all kinds that share a few heads."""
     strange = {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META}
     sent = []
     for n in range(10, 30):
@@ -102,7 +102,7 @@ def requests(session: tuple[str, ...]) -> list[bytes]:
         piece({"jsonrpc": "2.0", "id": 42, "method": "tools/call", "params": strange}, *session),
         piece(introduction("2025-11-25"), *session),
         piece(call("add", {"a": 1, "b": "no"}, 43), *session),
-        piece(call("steps", {}, 44, progressToken=1), *session),  # progress comes before it
+        piece(call("steps", {}, 44, progressToken=1), *session),  # progress precedes the response
         stateless_piece("add", {"a": 1, "b": 2}, 45, named="other"),
         stateless_piece("nobody", {}, 46),
         piece(call("add", {"a": 5, "b": 5}, 47), *session),
@@ -115,8 +115,8 @@ def requests(session: tuple[str, ...]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("cuts", ["whole", "together", *range(6)])
-async def test_whatever_the_pieces_are_the_answers_are_the_same(cuts: str | int) -> None:
-    """With the lane and without it, each request is understood in the same way."""
+async def test_responses_do_not_depend_on_how_requests_are_split(cuts: str | int) -> None:
+    """Responses must be the same with and without the fast path."""
     heard = []
     for lane in (True, False):
         async with serving(make_server(), fast_path=lane) as web:
@@ -153,7 +153,8 @@ async def write_in_pieces(line: Line, stream: bytes, cuts: str | int) -> None:
 
 def plain(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, Any]:
     status, headers, body = answer
-    body = re.sub(rb"(correlation_id[^0-9a-f]+)[0-9a-f]{16}", rb"\1", body)  # never the same
+    # differs in every response
+    body = re.sub(rb"(correlation_id[^0-9a-f]+)[0-9a-f]{16}", rb"\1", body)
     if headers.get("content-type", "").startswith("text/event-stream"):
         lines = body.decode().splitlines()
         return status, [line for line in lines if line.startswith("data: {")]
@@ -162,7 +163,7 @@ def plain(answer: tuple[int, dict[str, str], bytes]) -> tuple[int, Any]:
     return status, None
 
 
-async def test_a_head_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_head_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[bytes] = []
     feed = GuardedProtocol._feed
 
@@ -183,7 +184,7 @@ async def test_a_head_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_known_head_opens_no_session_that_has_ended() -> None:
+async def test_a_known_head_does_not_reach_a_terminated_session() -> None:
     async with serving(make_server()) as web:
         line = await Line.to(web)
         session = await line.open_session()
@@ -199,7 +200,7 @@ async def test_a_known_head_opens_no_session_that_has_ended() -> None:
         line.writer.close()
 
 
-async def test_a_token_is_looked_at_every_time() -> None:
+async def test_a_token_is_verified_for_every_request() -> None:
     good = {"secret"}
     verify = {"verify_token": lambda token: "me" if token in good else None}
     async with serving(make_server(), **verify) as web:

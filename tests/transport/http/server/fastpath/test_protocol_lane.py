@@ -1,4 +1,4 @@
-"""One connection of the fast path without a socket: which requests it answers, and its timers."""
+"""A fast-path connection without a socket: the requests it answers, and its timers."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ USUAL = {"Host": "127.0.0.1", "Content-Type": JSON, "Accept": BOTH}
 def head_of(
     fields: dict[str, str | None], length: int | None, line: str = "POST /mcp HTTP/1.1"
 ) -> bytes:
-    """The head of a request; a header that is None is left out."""
+    """Return the head of a request; a header that is None is omitted."""
     sent = {**USUAL, **fields}
     if length is not None:
         sent = {"Content-Length": str(length), **sent}
@@ -45,7 +45,7 @@ def request(
     fields: dict[str, str | None] | None = None,
     line: str = "POST /mcp HTTP/1.1",
 ) -> bytes:
-    """One whole request; a stateless `tools/list` unless told otherwise."""
+    """Return one complete request, by default a stateless `tools/list`."""
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     return head_of({**LIST_FIELDS, **(fields or {})}, len(body), line) + body
 
@@ -56,7 +56,7 @@ def stateless_call(tool: str) -> bytes:
 
 
 class Lane:
-    """A connection to the test server, and which requests went through ASGI."""
+    """A connection to the test server that records which requests went through ASGI."""
 
     def __init__(self, app: HttpApp) -> None:
         self.app = app
@@ -90,7 +90,7 @@ class Lane:
             await turns()
 
     def answers(self) -> list[tuple[int, dict[str, str], bytes]]:
-        """What was written since the last time: statuses, headers and bodies."""
+        """Return the responses written since the last call: statuses, headers and bodies."""
         data, self.transport.written = self.transport.written, b""
         found = []
         while data:
@@ -111,13 +111,13 @@ class Lane:
         return [status for status, _, _ in self.answers()]
 
     async def asked(self, *pieces: bytes) -> tuple[list[int], bool]:
-        """Send; return the statuses of the answers, and whether ASGI had a part in them."""
+        """Send data; return the statuses of the responses and whether ASGI was involved."""
         self.through_asgi.clear()
         await self.send(*pieces)
         return self.statuses(), bool(self.through_asgi)
 
     async def open_session(self) -> dict[str, str | None]:
-        """Returns the headers of the requests in it."""
+        """Open a session and return the headers of requests in it."""
         nothing: dict[str, str | None] = {"Mcp-Method": None, "MCP-Protocol-Version": None}
         await self.send(request(introduction(), nothing))
         ((_, headers, _),) = self.answers()
@@ -203,7 +203,7 @@ async def test_only_a_post_to_the_endpoint_is_answered_without_asgi(
     ("message", "status", "asgi"),
     [
         (LIST, 200, False),
-        ({**LIST, "method": "no/such"}, 400, True),  # the header says something else
+        ({**LIST, "method": "no/such"}, 400, True),  # the header contradicts the body
         (PING, 400, True),  # neither in a session nor stateless
         ({**LIST, "params": {"_meta": {}}}, 400, True),
         ({"jsonrpc": "2.0", "method": "tools/list", "params": {"_meta": META}}, 202, True),
@@ -213,7 +213,7 @@ async def test_only_a_post_to_the_endpoint_is_answered_without_asgi(
     ],
     ids=["list", "other", "ping", "bare", "notification", "batch", "noise", "response"],
 )
-async def test_only_a_stateless_request_in_order_is_answered_without_asgi(
+async def test_only_a_valid_stateless_request_is_answered_without_asgi(
     message: Any, status: int, asgi: bool
 ) -> None:
     async with lane() as one:
@@ -230,7 +230,7 @@ async def test_a_head_with_many_fields_goes_through_asgi(count: int, asgi: bool)
 
 
 @pytest.mark.parametrize("name", ["Content-Type", "X-A"])
-async def test_a_field_that_is_there_twice_goes_through_asgi(name: str) -> None:
+async def test_a_repeated_header_goes_through_asgi(name: str) -> None:
     async with lane() as one:
         twice = request(fields={"X-A": "1"}).replace(b"X-A", name.encode() + b": a\r\nX-A", 1)
         assert twice.count(name.encode()) == 2
@@ -276,7 +276,7 @@ async def test_a_body_that_will_be_over_the_limit_is_refused_before_it_is_sent()
         assert await one.asked(head_of({**LIST_FIELDS}, 1000)) == ([], False)
 
 
-async def test_a_reader_that_takes_nothing_is_not_answered_at_once() -> None:
+async def test_a_client_that_does_not_read_goes_through_asgi() -> None:
     async with lane() as one:
         assert await one.asked(request()) == ([200], False)
         one.protocol.pause_writing()
@@ -287,7 +287,7 @@ async def test_a_reader_that_takes_nothing_is_not_answered_at_once() -> None:
         assert await one.asked(request()) == ([200], False)
 
 
-async def test_a_token_is_verified_before_a_body_is_kept() -> None:
+async def test_a_token_is_verified_before_the_body_is_buffered() -> None:
     def verify(token: str) -> str | None:
         if token == "bad luck":
             raise ValueError("boom")
@@ -311,7 +311,7 @@ async def test_a_token_is_verified_before_a_body_is_kept() -> None:
         assert await one.asked(request(fields=fields)) == ([500], True)
 
 
-# Heads that are known
+# Known heads
 
 
 async def test_a_head_is_parsed_once() -> None:
@@ -326,7 +326,7 @@ async def test_a_head_is_parsed_once() -> None:
 
 
 @pytest.mark.parametrize("count", [8, 9])
-async def test_eight_heads_are_known(count: int) -> None:
+async def test_eight_heads_are_remembered(count: int) -> None:
     heads = [request(fields={"X-Number": str(number)}) for number in range(count)]
     async with lane() as one:
         for head in heads:
@@ -340,7 +340,7 @@ async def test_eight_heads_are_known(count: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "parsed"), [(4096, 1), (4097, 2)])
-async def test_long_heads_are_not_known(size: int, parsed: int) -> None:
+async def test_long_heads_are_not_remembered(size: int, parsed: int) -> None:
     body = json.dumps(LIST).encode()
     short = len(head_of({**LIST_FIELDS, "X-Pad": ""}, len(body)))
     fields = {**LIST_FIELDS, "X-Pad": "x" * (size - short)}
@@ -351,7 +351,7 @@ async def test_long_heads_are_not_known(size: int, parsed: int) -> None:
         assert one.parsed == parsed
 
 
-async def test_what_came_in_pieces_or_chunks_is_not_known() -> None:
+async def test_split_and_chunked_requests_are_not_remembered() -> None:
     body = json.dumps(LIST).encode()
     head = head_of({**LIST_FIELDS}, len(body))
     chunked = head_of({**LIST_FIELDS, "Transfer-Encoding": "chunked"}, None)
@@ -376,7 +376,7 @@ async def test_two_requests_in_one_piece_are_both_answered() -> None:
         assert one.parsed == 5
 
 
-async def test_a_known_head_with_another_kind_of_body_goes_the_usual_way() -> None:
+async def test_a_known_head_with_another_kind_of_body_goes_through_asgi() -> None:
     async with lane() as one:
         assert await one.asked(request()) == ([200], False)
         size = len(json.dumps(LIST))
@@ -384,7 +384,7 @@ async def test_a_known_head_with_another_kind_of_body_goes_the_usual_way() -> No
         assert await one.asked(request()) == ([200], False)
 
 
-async def test_a_known_head_waits_for_its_turn() -> None:
+async def test_pipelined_requests_with_known_heads_are_answered_in_order() -> None:
     desk = Desk()
     async with lane(desk) as one:
         assert await one.asked(request()) == ([200], False)
@@ -398,10 +398,10 @@ async def test_a_known_head_waits_for_its_turn() -> None:
         assert one.state.total_requests == 3
 
 
-# Time
+# Timeouts
 
 
-async def test_a_kept_connection_may_be_silent_for_five_seconds(
+async def test_an_idle_connection_is_closed_after_five_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     async with lane() as one:
@@ -415,7 +415,7 @@ async def test_a_kept_connection_may_be_silent_for_five_seconds(
         assert one.transport.closed_at == pytest.approx(begun + 2 * 4.9 + 5.0)
 
 
-async def test_a_request_that_has_begun_stops_the_silence(virtual_time: VirtualTime) -> None:
+async def test_a_started_request_ends_the_keep_alive_timeout(virtual_time: VirtualTime) -> None:
     async with lane() as one:
         await one.asked(request())
         await asyncio.sleep(4)
@@ -445,7 +445,7 @@ async def test_a_blank_line_before_a_known_head_does_not_close_the_connection(
 
 
 @pytest.mark.parametrize("between", [True, False], ids=["asgi", "lane"])
-async def test_the_silence_before_a_call_leaves_no_timer(
+async def test_the_keep_alive_timeout_does_not_affect_a_later_call(
     virtual_time: VirtualTime, between: bool
 ) -> None:
     desk = Desk()
@@ -465,7 +465,7 @@ async def test_the_silence_before_a_call_leaves_no_timer(
         assert one.statuses() == [200]
 
 
-async def test_requests_in_a_row_leave_no_heartbeat_behind(virtual_time: VirtualTime) -> None:
+async def test_pipelined_requests_leave_no_heartbeat_timer(virtual_time: VirtualTime) -> None:
     desk = Desk()
     async with lane(desk, heartbeat=2.0) as one:
         fields = await one.open_session()
@@ -481,7 +481,7 @@ async def test_requests_in_a_row_leave_no_heartbeat_behind(virtual_time: Virtual
 
 
 @pytest.mark.parametrize(("sent", "seconds"), [(0, 30), (320 << 10, 40)])
-async def test_a_slow_body_has_as_long_as_through_asgi(
+async def test_a_slow_body_has_the_same_timeout_as_through_asgi(
     virtual_time: VirtualTime, sent: int, seconds: float
 ) -> None:
     async with lane() as one:
@@ -494,7 +494,9 @@ async def test_a_slow_body_has_as_long_as_through_asgi(
         assert one.statuses() == [408]
 
 
-async def test_a_call_is_not_cut_off_by_the_silence(virtual_time: VirtualTime) -> None:
+async def test_a_call_in_progress_is_not_ended_by_the_keep_alive_timeout(
+    virtual_time: VirtualTime,
+) -> None:
     desk = Desk()
     async with lane(desk, heartbeat=0) as one:
         await one.asked(request())
@@ -531,10 +533,10 @@ async def test_a_long_call_has_a_heartbeat(virtual_time: VirtualTime) -> None:
         assert one.protocol.waits_for_next
 
 
-# The end
+# End of calls and connections
 
 
-async def test_a_call_that_is_cancelled_from_outside_is_answered_with_503() -> None:
+async def test_a_call_cancelled_by_a_shutdown_is_answered_with_503() -> None:
     desk = Desk()
     async with lane(desk) as one:
         await one.asked(stateless_call("wait"))
@@ -548,7 +550,7 @@ async def test_a_call_that_is_cancelled_from_outside_is_answered_with_503() -> N
         assert one.protocol.tasks == set()
 
 
-async def test_a_client_that_leaves_cancels_its_call() -> None:
+async def test_a_disconnect_cancels_the_call() -> None:
     desk = Desk()
     async with lane(desk) as one:
         await one.asked(stateless_call("wait"))
@@ -559,7 +561,7 @@ async def test_a_client_that_leaves_cancels_its_call() -> None:
         assert (one.transport.written, one.protocol.tasks) == (b"", set())
 
 
-async def test_a_last_request_is_answered_and_the_connection_closed() -> None:
+async def test_connection_close_is_answered_before_closing() -> None:
     async with lane() as one:
         await one.send(request(fields={"Connection": "close"}))
         ((status, headers, _),) = one.answers()
@@ -568,7 +570,7 @@ async def test_a_last_request_is_answered_and_the_connection_closed() -> None:
         assert one.parsed == 1
 
 
-async def test_a_lost_connection_has_no_timer_left(virtual_time: VirtualTime) -> None:
+async def test_a_lost_connection_leaves_no_timer(virtual_time: VirtualTime) -> None:
     async with lane() as one:
         await one.asked(request())
         one.protocol.connection_lost(None)
@@ -578,7 +580,7 @@ async def test_a_lost_connection_has_no_timer_left(virtual_time: VirtualTime) ->
         assert not one.protocol.waits_for_next
 
 
-async def test_a_request_says_where_it_came_from() -> None:
+async def test_interceptors_see_the_transport_of_a_request() -> None:
     seen: list[TransportContext] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -638,7 +640,7 @@ async def test_a_request_in_a_session_is_answered_without_asgi() -> None:
         *("stateless", "escaped", "own name"),
     ],
 )
-async def test_which_posts_with_a_session_are_answered_without_asgi(
+async def test_only_valid_requests_in_a_session_are_answered_without_asgi(
     message: Any, more: dict[str, str | None], status: int, asgi: bool
 ) -> None:
     async with lane() as one:
@@ -647,7 +649,7 @@ async def test_which_posts_with_a_session_are_answered_without_asgi(
             assert await one.asked(request(message, {**fields, **more})) == ([status], asgi)
 
 
-async def test_an_id_in_use_is_refused_by_the_usual_way() -> None:
+async def test_an_id_in_use_is_refused_through_asgi() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -660,7 +662,7 @@ async def test_an_id_in_use_is_refused_by_the_usual_way() -> None:
         other.protocol.connection_lost(None)
 
 
-async def test_progress_turns_the_answer_into_a_stream() -> None:
+async def test_progress_turns_the_response_into_a_stream() -> None:
     async with lane() as one:
         fields = await one.open_session()
         await one.asked(request(call("steps", {}, 8, progressToken=1), fields))
@@ -672,7 +674,7 @@ async def test_progress_turns_the_answer_into_a_stream() -> None:
         assert one.through_asgi == []
 
 
-async def test_a_cancelled_request_is_answered_with_nothing() -> None:
+async def test_a_cancelled_request_is_answered_with_202() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -706,7 +708,9 @@ async def test_a_long_request_in_a_session_becomes_a_stream(virtual_time: Virtua
         assert b"waited" in body
 
 
-async def test_a_request_in_a_session_without_heartbeats_waits(virtual_time: VirtualTime) -> None:
+async def test_a_request_without_heartbeats_waits_for_its_response(
+    virtual_time: VirtualTime,
+) -> None:
     desk = Desk()
     async with lane(desk, heartbeat=0) as one:
         fields = await one.open_session()
@@ -718,7 +722,7 @@ async def test_a_request_in_a_session_without_heartbeats_waits(virtual_time: Vir
         assert one.statuses() == [200]
 
 
-async def test_a_client_in_a_session_that_leaves_cancels_nothing() -> None:
+async def test_a_disconnect_in_a_session_cancels_nothing() -> None:
     desk = Desk()
     async with lane(desk) as one:
         fields = await one.open_session()
@@ -735,7 +739,7 @@ async def test_a_client_in_a_session_that_leaves_cancels_nothing() -> None:
         other.protocol.connection_lost(None)
 
 
-async def test_answers_may_always_be_streams() -> None:
+async def test_responses_are_streams_if_the_settings_say_so() -> None:
     async with lane(answers="sse") as one:
         fields = await one.open_session()
         one.through_asgi.clear()
@@ -748,7 +752,7 @@ async def test_answers_may_always_be_streams() -> None:
         assert one.through_asgi == []
 
 
-async def test_a_last_request_in_a_session_closes_the_connection() -> None:
+async def test_connection_close_is_respected_in_a_session() -> None:
     async with lane() as one:
         fields = await one.open_session()
         await one.send(request(PING, {**fields, "Connection": "close"}))
@@ -757,7 +761,7 @@ async def test_a_last_request_in_a_session_closes_the_connection() -> None:
         assert one.transport.closed_at is not None
 
 
-# The class
+# Choice of the protocol class
 
 
 @pytest.mark.parametrize(
@@ -770,7 +774,7 @@ async def test_a_last_request_in_a_session_closes_the_connection() -> None:
         ({"answers": "sse"}, True),
     ],
 )
-def test_settings_choose_the_protocol(settings: dict[str, Any], fast: bool) -> None:
+def test_settings_select_the_protocol_class(settings: dict[str, Any], fast: bool) -> None:
     made = fast_path_protocol({}, HttpSettings(body_timeout=3.0, **settings))
     assert issubclass(made, FastPathProtocol) == fast
     assert issubclass(made, GuardedProtocol)

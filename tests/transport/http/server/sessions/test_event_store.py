@@ -36,7 +36,7 @@ def test_an_event_id_names_its_stream_and_number(
         assert event_id(*expected) == text
 
 
-async def test_a_client_gets_what_followed_the_event_it_names() -> None:
+async def test_a_client_gets_the_events_after_the_given_one() -> None:
     store = MemoryEventStore()
     for number in (1, 2, 3):
         store.append("s", "p1", number, b"%d" % number)
@@ -93,7 +93,7 @@ async def test_old_streams_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.size == 4
 
 
-async def test_a_session_keeps_as_many_bytes_as_it_may() -> None:
+async def test_the_bytes_of_a_session_are_limited() -> None:
     store = MemoryEventStore(max_bytes=5)
     store.append("s", "a", 1, b"12")
     store.append("s", "b", 1, b"123")
@@ -122,7 +122,7 @@ async def test_a_stream_keeps_1024_events_and_a_session_64_streams() -> None:
     assert store.size == 64
 
 
-async def test_a_session_keeps_four_megabytes() -> None:
+async def test_a_session_keeps_four_mebibytes() -> None:
     store = MemoryEventStore()
     store.append("s", "p1", 1, bytes(1 << 20))
     store.append("s", "p2", 1, bytes(3 << 20))
@@ -133,7 +133,7 @@ async def test_a_session_keeps_four_megabytes() -> None:
 
 
 @pytest.mark.parametrize(("age", "kept"), [(600.0, True), (600.1, False)])
-async def test_a_stream_is_old_after_ten_minutes(
+async def test_a_stream_expires_after_ten_minutes(
     virtual_time: VirtualTime, age: float, kept: bool
 ) -> None:
     store = MemoryEventStore()
@@ -158,11 +158,11 @@ async def test_a_stream_is_old_after_ten_minutes(
         ([30, 1, 2], 10, 7),
     ],
 )
-def test_a_share_is_what_each_may_have(sizes: list[int], total: int, share: int) -> None:
+def test_shares_are_limited_by_the_total(sizes: list[int], total: int, share: int) -> None:
     assert resume._share(sizes, total) == share
 
 
-async def test_the_client_that_keeps_most_forgets_its_oldest_sessions() -> None:
+async def test_the_client_with_most_bytes_loses_its_oldest_sessions() -> None:
     store = MemoryEventStore(max_total=80, owner_of=lambda session: session[0])
     for session in ("a1", "a2", "b1", "a3"):
         store.append(session, "g", 1, bytes(20))
@@ -179,14 +179,14 @@ async def test_the_client_that_keeps_most_forgets_its_oldest_sessions() -> None:
     assert (store.size, store._owned) == (0, {})
 
 
-async def test_the_session_that_was_written_last_is_kept() -> None:
+async def test_the_session_written_last_is_kept() -> None:
     store = MemoryEventStore(max_total=10)
     store.append("a", "g", 1, bytes(5))
     store.append("b", "g", 1, bytes(50))
     assert await store.after("b", "g", 0) is not None
 
 
-async def test_making_room_counts_as_a_limit_that_was_hit() -> None:
+async def test_making_room_counts_as_a_limit_hit() -> None:
     before = EVENT_BYTES.hits
     store = MemoryEventStore(max_total=10)
     store.append("a", "g", 1, bytes(5))
@@ -196,7 +196,7 @@ async def test_making_room_counts_as_a_limit_that_was_hit() -> None:
     assert EVENT_BYTES.hits == before + 1
 
 
-async def test_a_session_that_is_written_to_is_not_the_oldest_any_more() -> None:
+async def test_writing_to_a_session_makes_it_the_newest() -> None:
     store = MemoryEventStore(max_total=80, owner_of=lambda session: "one client")
     for session in ("a", "b", "c"):
         store.append(session, "g", 1, bytes(20))

@@ -1,4 +1,4 @@
-"""Messages of one HTTP response before a connection carries them."""
+"""Event streams before and while a connection carries them."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def test_a_stream_is_done_when_every_request_is_answered() -> None:
     assert [frame for _, frame in stream.take()] == [b"note", b"one", b"other", b"two"]
 
 
-def test_a_stream_without_requests_ends_when_it_is_told() -> None:
+def test_a_stream_without_requests_is_done_after_end() -> None:
     stream = EventStream("s", "g", None)
     stream.put(b"x", answers=1)
     assert (stream.done, stream.chatty) == (False, False)
@@ -33,7 +33,7 @@ def test_a_stream_without_requests_ends_when_it_is_told() -> None:
     assert stream.done
 
 
-def test_frames_are_taken_once_and_their_size_is_known() -> None:
+def test_frames_are_taken_once_and_their_size_is_counted() -> None:
     emptied: list[int] = []
     stream = EventStream("s", "g", None, taken=lambda: emptied.append(1))
     stream.put(b"12")
@@ -95,11 +95,11 @@ async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
     assert not stream.leaving
 
 
-# Writing a stream into an answer
+# Writing a stream into a response
 
 
 class RecordingCall:
-    """An HTTP call that keeps what is done to it."""
+    """An HTTP call that records what is done to it."""
 
     extra: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -130,7 +130,7 @@ class RecordingCall:
         self.done.append("unwatch")
 
     def leave(self) -> None:
-        """As if the client had hung up."""
+        """Simulate a disconnect of the client."""
         self.gone = True
         self.left()
 
@@ -156,7 +156,7 @@ HEADERS = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering",
 
 
 @pytest.mark.parametrize("when", ["before", "at once"])
-async def test_a_stream_that_is_done_is_one_answer(when: str) -> None:
+async def test_a_stream_that_is_done_is_sent_as_one_response(when: str) -> None:
     stream, call = carried()
     if when == "before":
         stream.put(b"a")
@@ -172,9 +172,7 @@ async def test_a_stream_that_is_done_is_one_answer(when: str) -> None:
 
 
 @pytest.mark.parametrize(("prime", "numbered"), [(True, True), (True, False), (False, True)])
-async def test_a_numbered_stream_begins_with_an_id_to_come_back_with(
-    prime: bool, numbered: bool
-) -> None:
+async def test_a_numbered_stream_begins_with_a_priming_event(prime: bool, numbered: bool) -> None:
     stream, call = carried(MemoryEventStore())
     stream.put(b"a")
     if numbered:
@@ -188,7 +186,7 @@ async def test_a_numbered_stream_begins_with_an_id_to_come_back_with(
     assert body == said
 
 
-async def test_the_first_id_of_a_stream_that_goes_on_is_that_of_its_last_event() -> None:
+async def test_the_priming_event_of_a_continued_stream_has_the_last_id() -> None:
     stream, call = carried(MemoryEventStore())
     stream.number_events()
     stream.put(b"a")
@@ -219,7 +217,7 @@ async def test_missed_events_are_written_first() -> None:
     await writing
 
 
-async def test_a_stream_is_written_as_it_comes() -> None:
+async def test_messages_are_written_as_they_arrive() -> None:
     stream, call = carried()
     writing = start(call, stream, heartbeat=7.0)
     await turns()
@@ -240,7 +238,7 @@ async def test_a_stream_is_written_as_it_comes() -> None:
 @pytest.mark.parametrize(
     ("how", "ended"), [("leave", True), ("end", True), ("gone", False), ("another", True)]
 )
-async def test_when_a_connection_stops_carrying_a_stream(how: str, ended: bool) -> None:
+async def test_writing_stops_when_the_stream_ends_or_is_detached(how: str, ended: bool) -> None:
     stream, call = carried()
     writing = start(call, stream)
     await turns()
@@ -259,7 +257,7 @@ async def test_when_a_connection_stops_carrying_a_stream(how: str, ended: bool) 
     assert stream.carrier == ("another" if how == "another" else None)
 
 
-async def test_what_is_queued_is_written_before_a_connection_leaves() -> None:
+async def test_queued_messages_are_written_before_the_connection_ends() -> None:
     stream, call = carried()
     writing = start(call, stream)
     await turns()
@@ -269,7 +267,7 @@ async def test_what_is_queued_is_written_before_a_connection_leaves() -> None:
     assert call.done[2:] == [b"data: a\n\n", "unwatch", "end"]
 
 
-async def test_a_done_stream_is_not_written_to_a_client_that_has_gone() -> None:
+async def test_a_done_stream_is_not_written_after_a_disconnect() -> None:
     stream, call = carried()
     stream.put(b"a", answers=1)
     call.gone = True
@@ -277,7 +275,7 @@ async def test_a_done_stream_is_not_written_to_a_client_that_has_gone() -> None:
     assert (call.done, stream.carrier) == ([], None)
 
 
-async def test_a_write_that_fails_leaves_the_stream_without_a_carrier() -> None:
+async def test_a_failed_write_detaches_the_stream() -> None:
     stream, call = carried()
     writing = start(call, stream)
     await turns()
@@ -292,7 +290,7 @@ async def test_a_write_that_fails_leaves_the_stream_without_a_carrier() -> None:
     assert (call.done, stream.carrier) == (["open", "watch", "unwatch"], None)
 
 
-def test_detaching_another_connection_takes_nothing() -> None:
+def test_detaching_another_connection_has_no_effect() -> None:
     stream, _ = carried()
     stream.put(b"a")
     stream.detach(object())

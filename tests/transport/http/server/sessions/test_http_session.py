@@ -1,4 +1,4 @@
-"""One session of the handshake era: which answer carries which message."""
+"""One session of the handshake era, and which response carries which message."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ NOTE = Notification("notifications/x")
 
 
 class Direct:
-    """A POST that waits for nothing but its answer."""
+    """A POST that waits for its response only."""
 
     def __init__(self) -> None:
         self.frames: list[bytes | None] = []
@@ -36,7 +36,7 @@ class Direct:
 
 
 class Served:
-    """A server that has agreed on a version."""
+    """A server that has accepted a protocol version."""
 
     def __init__(self, version: str | None) -> None:
         self.session = SessionContext(state=SessionState.ACTIVE, protocol_version=version)
@@ -63,7 +63,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("how", ANSWERS)
-async def test_an_answer_goes_to_the_post_of_its_request(
+async def test_a_response_goes_to_the_post_of_its_request(
     virtual_time: VirtualTime, how: str
 ) -> None:
     one, direct, answer = session(), Direct(), ANSWERS[how]
@@ -86,7 +86,7 @@ async def test_an_answer_goes_to_the_post_of_its_request(
     assert one.standalone.frames == []
 
 
-async def test_an_error_is_an_answer_too() -> None:
+async def test_an_error_goes_to_the_post_of_its_request() -> None:
     one, direct = session(), Direct()
     one.expect(1, direct)
     stream = one.open_stream([Request(2, "x")])
@@ -98,7 +98,7 @@ async def test_an_error_is_an_answer_too() -> None:
     assert [frame for _, frame in stream.take()] == [encode(refusals[1])]
 
 
-async def test_what_belongs_to_a_request_goes_to_its_stream() -> None:
+async def test_messages_related_to_a_request_go_to_its_stream() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream([Request(1, "x")])
     one.expect(2, direct)
@@ -115,7 +115,7 @@ async def test_what_belongs_to_a_request_goes_to_its_stream() -> None:
     assert direct.streams == [made]
 
 
-async def test_a_request_may_end_without_an_answer() -> None:
+async def test_a_request_may_end_without_a_response() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream([Request(1, "x"), Request(2, "x")])
     one.keep(stream)
@@ -131,7 +131,7 @@ async def test_a_request_may_end_without_an_answer() -> None:
     assert stream.take() == []
 
 
-async def test_a_session_is_busy_while_something_is_under_way_or_listened_to() -> None:
+async def test_a_session_is_busy_with_a_request_or_a_listener() -> None:
     one = session()
     assert not one.busy
     one.open_stream([Request(1, "x")])
@@ -189,7 +189,7 @@ async def test_a_session_is_congested_while_a_reader_is_slow(
         await draining
 
 
-async def test_hanging_up_asks_the_carrier_of_a_request_to_leave() -> None:
+async def test_detach_disconnects_the_carrier_of_a_request() -> None:
     one, direct = session(), Direct()
     stream = one.open_stream([Request(1, "x")])
     one.expect(2, direct)
@@ -221,7 +221,7 @@ async def test_a_closed_session_ends_all_streams_and_sends_nothing_more() -> Non
     ("version", "revision"),
     [("2025-11-25", Revision.V2025_11_25), ("1999", None), (None, None)],
 )
-async def test_a_session_has_the_revision_that_its_server_agreed_on(
+async def test_a_session_has_the_negotiated_revision(
     version: str | None, revision: Revision | None
 ) -> None:
     one: Any = session()

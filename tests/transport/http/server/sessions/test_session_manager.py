@@ -1,4 +1,4 @@
-"""A client that leaves before its session has begun leaves none behind."""
+"""Clients that disconnect before their session is open."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from tests.support.http_server import LIMIT, introduction, make_server, serving
 
 
 @pytest.mark.covers("GTW-05")
-async def test_who_leaves_during_initialize_leaves_no_session() -> None:
+async def test_a_disconnect_during_initialize_leaves_no_session() -> None:
     begun, go_on, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def hold(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -37,6 +37,6 @@ async def test_who_leaves_during_initialize_leaves_no_session() -> None:
         writer.write(head.encode() + body)
         await begun.wait()
         writer.close()
-        await gone.wait()  # its session was ended, and what was under way in it
-        answer = await web.post(introduction())  # and there is room for another
+        await gone.wait()  # the session and its requests were ended
+        answer = await web.post(introduction())  # and another session fits the limit
         assert answer.status == 200

@@ -1,4 +1,4 @@
-"""Sessions of an endpoint: shares of clients, idle ones, and those that are restored."""
+"""Sessions of an endpoint: limits per client, idle sessions, and restoration."""
 
 import asyncio
 import time
@@ -20,10 +20,10 @@ HELLO = decode(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}')
 
 
 class Server:
-    """Accepts sessions, and answers `initialize` with a version."""
+    """A server that accepts sessions and answers `initialize` with a version."""
 
     def __init__(self, version: str | None = "2025-11-25") -> None:
-        self.version = version  # None: it says nothing
+        self.version = version  # None: it does not respond
         self.peers: list[ServedSession] = []
 
     def __call__(self, channel: Any, principal: Principal) -> "ServedSession":
@@ -56,7 +56,7 @@ def at(address: str, path: str = "/mcp") -> TransportContext:
     return TransportContext(transport_type="http", peer_address=address, path=path)
 
 
-async def test_a_session_is_found_by_those_it_was_made_for(virtual_time: VirtualTime) -> None:
+async def test_a_session_is_found_by_its_principal_only(virtual_time: VirtualTime) -> None:
     manager = SessionManager(HttpSettings(), Server())
     one = manager.open(at("10.0.0.1"), "ada")
     other = manager.open(at("10.0.0.1"), ANONYMOUS)
@@ -75,7 +75,7 @@ async def test_a_session_is_found_by_those_it_was_made_for(virtual_time: Virtual
     assert manager.closing
 
 
-async def test_a_client_that_has_its_share_loses_an_idle_session() -> None:
+async def test_a_client_at_its_limit_loses_an_idle_session() -> None:
     server = Server()
     manager = SessionManager(HttpSettings(max_sessions_per_client=2), server)
     first, second = (manager.open(at("10.0.0.1"), ANONYMOUS) for _ in range(2))
@@ -96,7 +96,7 @@ async def test_a_client_that_has_its_share_loses_an_idle_session() -> None:
 @pytest.mark.parametrize(
     ("idle", "busy", "left"), [(99, False, 1), (125, False, 0), (125, True, 1)]
 )
-async def test_a_session_that_is_not_used_ends(
+async def test_an_unused_session_expires(
     virtual_time: VirtualTime, idle: float, busy: bool, left: int
 ) -> None:
     server = Server()
@@ -112,7 +112,7 @@ async def test_a_session_that_is_not_used_ends(
     assert manager._sweep is None
 
 
-async def test_sessions_may_be_idle_for_ever(virtual_time: VirtualTime) -> None:
+async def test_sessions_may_be_idle_forever(virtual_time: VirtualTime) -> None:
     manager = SessionManager(HttpSettings(session_idle=0), Server())
     manager.open(at("10.0.0.1"), ANONYMOUS)
     await asyncio.sleep(100_000)
@@ -120,7 +120,7 @@ async def test_sessions_may_be_idle_for_ever(virtual_time: VirtualTime) -> None:
     await manager.close()
 
 
-async def test_the_events_of_a_session_end_with_it() -> None:
+async def test_the_events_of_a_session_are_deleted_with_it() -> None:
     manager = SessionManager(HttpSettings(), Server())
     one = manager.open(at("10.0.0.1"), ANONYMOUS)
     one.keep(one.standalone)
@@ -135,7 +135,7 @@ async def test_the_events_of_a_session_end_with_it() -> None:
 
 
 class Restoring:
-    """An endpoint that keeps its sessions, and one that takes its place."""
+    """An endpoint that stores its sessions, and another one that replaces it."""
 
     def __init__(self, version: str | None = "2025-11-25", **settings: Any) -> None:
         self.store = MemorySessionStore()
@@ -161,7 +161,7 @@ class Restoring:
         return await self.store.load(session.key)
 
 
-async def test_a_session_is_restored_once_for_all_who_ask() -> None:
+async def test_concurrent_requests_restore_a_session_once() -> None:
     both = Restoring()
     kept = await both.keep()
     stored = await both.stored(kept)
@@ -175,7 +175,7 @@ async def test_a_session_is_restored_once_for_all_who_ask() -> None:
     assert both.new.get(kept.id, "ada") is first
     [peer] = both.server.peers
     assert peer.heard == ["initialize", "notifications/initialized"]
-    assert await both.restore(kept.id) is None  # it is there
+    assert await both.restore(kept.id) is None  # it still exists
     assert not first.busy
     await both.new.close()
     assert await both.stored(kept) is not None
@@ -186,7 +186,7 @@ async def test_a_session_is_restored_once_for_all_who_ask() -> None:
     [{"principal": "bob"}, {"principal": ANONYMOUS}, {"path": "/other"}],
     ids=["another principal", "anonymous", "another path"],
 )
-async def test_a_session_is_not_restored_for_others(asked: dict[str, Any]) -> None:
+async def test_a_session_is_not_restored_for_other_principals(asked: dict[str, Any]) -> None:
     both = Restoring()
     kept = await both.keep()
     await both.old.close()
@@ -197,9 +197,7 @@ async def test_a_session_is_not_restored_for_others(asked: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("age", "found"), [(99, True), (101, False)])
-async def test_a_session_is_restored_until_it_was_kept_for_too_long(
-    age: float, found: bool
-) -> None:
+async def test_a_stored_session_is_restored_until_it_expires(age: float, found: bool) -> None:
     both = Restoring(session_kept=100)
     kept = await both.keep()
     await both.old.close()
@@ -212,7 +210,7 @@ async def test_a_session_is_restored_until_it_was_kept_for_too_long(
 @pytest.mark.parametrize(
     ("version", "remains"), [("2025-06-18", False), ("1999", False), (None, True)]
 )
-async def test_a_server_that_does_not_agree_is_begun_anew(
+async def test_a_session_is_not_restored_if_the_server_disagrees(
     virtual_time: VirtualTime, version: str | None, remains: bool
 ) -> None:
     both = Restoring(version)
@@ -227,11 +225,11 @@ async def test_a_server_that_does_not_agree_is_begun_anew(
     await both.new.close()
 
 
-async def test_a_session_that_ends_for_good_is_not_kept() -> None:
+async def test_a_terminated_session_is_deleted_from_the_store() -> None:
     both = Restoring()
     one, other, third = [await both.keep() for _ in range(3)]
     await both.old.end(one)
-    await other.close()  # by its server
+    await other.close()  # closed by its server
     await both.old.close()
     assert [await both.stored(s) is not None for s in (one, other, third)] == [False, False, True]
     assert both.new.restorer is not None
@@ -242,7 +240,7 @@ async def test_a_session_that_ends_for_good_is_not_kept() -> None:
     await both.new.close()
 
 
-async def test_what_is_kept_must_be_a_request() -> None:
+async def test_a_stored_opening_must_be_a_request() -> None:
     both = Restoring()
     kept = await both.keep()
     await both.old.close()
@@ -256,7 +254,7 @@ async def test_what_is_kept_must_be_a_request() -> None:
     await both.new.close()
 
 
-async def test_closing_ends_a_restore_under_way_and_keeps_the_session() -> None:
+async def test_closing_cancels_a_restoration_and_keeps_the_stored_session() -> None:
     both = Restoring(None)
     kept = await both.keep()
     await both.old.close()
@@ -270,7 +268,7 @@ async def test_closing_ends_a_restore_under_way_and_keeps_the_session() -> None:
     assert await both.stored(kept) is not None
 
 
-async def test_a_store_that_fails_costs_its_sessions_only(
+async def test_a_failing_store_affects_only_restoration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     both = Restoring()
@@ -287,9 +285,7 @@ async def test_a_store_that_fails_costs_its_sessions_only(
 
 
 @pytest.mark.parametrize(("kept_for", "remains"), [(0, True), (100, False)])
-async def test_stored_sessions_expire_unless_they_are_kept_for_ever(
-    kept_for: float, remains: bool
-) -> None:
+async def test_stored_sessions_expire_unless_kept_forever(kept_for: float, remains: bool) -> None:
     both = Restoring(session_kept=kept_for)
     kept, used = await both.keep(), await both.keep()
     restorer = both.old.restorer
@@ -304,20 +300,20 @@ async def test_stored_sessions_expire_unless_they_are_kept_for_ever(
     await both.new.close()
 
 
-async def test_the_store_is_told_which_sessions_are_in_use(virtual_time: VirtualTime) -> None:
+async def test_the_store_is_updated_with_the_sessions_in_use(virtual_time: VirtualTime) -> None:
     both = Restoring(session_idle=1000)
     busy, used, idle = [await both.keep() for _ in range(3)]
     keys = [one.key for one in (busy, used, idle) if one.key is not None]
     busy.open_stream([Request(1, "x")])
 
     async def told() -> list[bool]:
-        """Which of them the store has heard of since the last time."""
+        """Return the sessions reported to the store since the last call."""
         found = [await both.stored(one) for one in (busy, used, idle)]
         await both.store.touch(keys, time.time() - 100)
         return [one is not None and time.time() - one.used < 50 for one in found]
 
     await told()
-    await asyncio.sleep(251)  # a quarter of the time that they may be idle
+    await asyncio.sleep(251)  # a quarter of the idle timeout
     assert await told() == [True, True, True]
     assert both.old.get(used.id, "ada") is used
     await asyncio.sleep(249)
@@ -362,7 +358,7 @@ async def test_closing_waits_for_sessions_that_are_ending() -> None:
     assert all(one.closed for one in served)
 
 
-async def test_a_client_that_leaves_does_not_end_the_restore_of_its_session() -> None:
+async def test_a_disconnect_does_not_cancel_the_restoration() -> None:
     both = Restoring()
     kept = await both.keep()
     await both.old.close()
@@ -376,7 +372,7 @@ async def test_a_client_that_leaves_does_not_end_the_restore_of_its_session() ->
     await both.new.close()
 
 
-async def test_too_many_sessions_restore_none(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_session_is_restored_above_the_limit(caplog: pytest.LogCaptureFixture) -> None:
     both = Restoring(max_sessions_per_client=1)
     kept = await both.keep()
     await both.old.close()
@@ -387,7 +383,7 @@ async def test_too_many_sessions_restore_none(caplog: pytest.LogCaptureFixture) 
     await both.new.close()
 
 
-async def test_nothing_is_restored_without_a_store_or_at_the_end() -> None:
+async def test_nothing_is_restored_without_a_store_or_after_close() -> None:
     call: Any = SimpleNamespace(context=at("10.0.0.1"))
     manager = SessionManager(HttpSettings(), Server())
     assert await manager.find(call, b"x", "ada") is None
@@ -403,7 +399,7 @@ async def test_nothing_is_restored_without_a_store_or_at_the_end() -> None:
     assert len(both.store) == 1
 
 
-async def test_a_session_that_is_idle_here_is_still_kept(virtual_time: VirtualTime) -> None:
+async def test_an_idle_session_stays_in_the_store(virtual_time: VirtualTime) -> None:
     both = Restoring(session_idle=100)
     kept = await both.keep()
     await asyncio.sleep(130)
@@ -414,7 +410,7 @@ async def test_a_session_that_is_idle_here_is_still_kept(virtual_time: VirtualTi
     await both.new.close()
 
 
-async def test_a_restore_that_is_ended_is_waited_for() -> None:
+async def test_close_waits_for_cancelled_restorations() -> None:
     both = Restoring(None)
     kept = await both.keep()
     await both.old.close()
@@ -429,7 +425,7 @@ async def test_a_restore_that_is_ended_is_waited_for() -> None:
     await both.new.close()
 
 
-async def test_a_session_that_had_to_make_room_is_not_kept() -> None:
+async def test_a_session_dropped_by_the_limit_is_deleted_from_the_store() -> None:
     both = Restoring(max_sessions_per_client=1)
     kept = await both.keep()
     both.old.open(at("10.0.0.1"), "ada")

@@ -1,4 +1,4 @@
-"""POSTs that open a session, follow in it, or come as a batch."""
+"""POSTs that open a session, belong to one, or contain a batch."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ from tests.support.http_server import (
     ("asked", "agreed"),
     [("2024-11-05", "2024-11-05"), ("2026-07-28", "2025-11-25"), ("1999-01-01", "2025-11-25")],
 )
-async def test_a_handshake_never_agrees_on_a_stateless_revision(asked: str, agreed: str) -> None:
+async def test_a_handshake_never_negotiates_a_stateless_revision(asked: str, agreed: str) -> None:
     async with serving(make_server()) as web:
         answer = await web.post(introduction(asked))
         assert answer.result["protocolVersion"] == agreed
@@ -28,7 +28,7 @@ async def test_a_handshake_never_agrees_on_a_stateless_revision(asked: str, agre
 
 
 @pytest.mark.covers("RPC-13", "PRO-04")
-async def test_a_batch_is_for_the_revision_that_has_it() -> None:
+async def test_batches_are_accepted_only_in_revisions_that_allow_them() -> None:
     batch = [call("add", {"a": 1, "b": 2}, 1), call("add", {"a": 3, "b": 4}, 2)]
     async with serving(make_server()) as web:
         old = await web.initialize("2025-03-26")
@@ -37,7 +37,8 @@ async def test_a_batch_is_for_the_revision_that_has_it() -> None:
         new = await web.initialize("2025-06-18")
         refused = await new.post(batch)
         assert (refused.status, refused.error) == (400, -32600)
-        alone = await web.post(batch)  # no session, no header: the revision that has them
+        # without a session and header: the revision that allows batches
+        alone = await web.post(batch)
         assert [answer["id"] for answer in sorted(alone.json, key=lambda a: a["id"])] == [1, 2]
         assert (await web.post(batch, {"MCP-Protocol-Version": "2026-07-28"})).error == -32600
         only_told = [{"jsonrpc": "2.0", "method": "notifications/x"}]
@@ -46,7 +47,9 @@ async def test_a_batch_is_for_the_revision_that_has_it() -> None:
 
 @pytest.mark.covers("SRV-40", "SSE-10")
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_stream_has_ids_and_is_primed_where_the_revision_asks_for_it(version: str) -> None:
+async def test_a_stream_has_ids_and_a_priming_event_if_the_revision_supports_them(
+    version: str,
+) -> None:
     async with serving(make_server(), retry=0.25) as web:
         session = await web.initialize(version)
         answer = await session.post(call("steps", progressToken="t"))
@@ -61,7 +64,7 @@ async def test_a_stream_has_ids_and_is_primed_where_the_revision_asks_for_it(ver
         assert answer.messages[-1]["id"] == 7
 
 
-async def test_answers_may_always_be_streams() -> None:
+async def test_responses_are_streams_if_the_settings_say_so() -> None:
     async with serving(make_server(), answers="sse") as web:
         session = await web.initialize()
         answer = await session.call("add", {"a": 1, "b": 2})
@@ -73,7 +76,7 @@ async def test_answers_may_always_be_streams() -> None:
         assert only_json.kind == "application/json"
 
 
-async def test_a_question_goes_out_on_the_stream_of_the_call() -> None:
+async def test_an_elicitation_is_sent_on_the_stream_of_its_call() -> None:
     async with serving(make_server()) as web:
         session = await web.initialize(elicitation={})
         async with session.stream(call("name")) as response:
@@ -84,10 +87,10 @@ async def test_a_question_goes_out_on_the_stream_of_the_call() -> None:
             assert (told.status, told.body) == (202, b"")
             answer = await next_message(response)
             assert answer["result"]["content"][0]["text"] == "accept Ada"
-            assert await next_event(response) == {}  # SSE-11: it ends with the answer
+            assert await next_event(response) == {}  # SSE-11: the stream ends with the response
 
 
-async def test_an_id_in_use_is_not_used_twice() -> None:
+async def test_a_request_id_in_use_is_refused() -> None:
     desk = Desk()
     async with serving(make_server(desk)) as web:
         session = await web.initialize()
@@ -99,7 +102,7 @@ async def test_an_id_in_use_is_not_used_twice() -> None:
         assert (await waiting).text == "waited"
 
 
-async def test_a_cancelled_request_ends_without_an_answer() -> None:
+async def test_a_cancelled_request_ends_without_a_response() -> None:
     desk = Desk()
     async with serving(make_server(desk)) as web:
         session = await web.initialize()
@@ -111,7 +114,7 @@ async def test_a_cancelled_request_ends_without_an_answer() -> None:
         assert (await waiting).body == b""
 
 
-async def test_who_accepts_only_json_gets_only_the_answer() -> None:
+async def test_a_client_that_accepts_only_json_gets_only_the_response() -> None:
     async with serving(make_server()) as web:
         session = await web.initialize()
         body = call("steps", progressToken="t")

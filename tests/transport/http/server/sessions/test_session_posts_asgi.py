@@ -1,4 +1,4 @@
-"""POSTs in sessions without a socket: when they are answered, and what is left afterwards."""
+"""POSTs in sessions without a socket: when they are answered, and which state remains."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ async def serving(desk: Desk | None = None, **settings: Any) -> AsyncIterator[Ht
 
 
 async def open_session(app: HttpApp, version: str = "2025-11-25") -> dict[str, str | None]:
-    """Returns the headers of requests in it."""
+    """Open a session and return the headers of requests in it."""
     opened = await AsgiRequest(app, introduction(version))
     fields: dict[str, str | None] = {"mcp-session-id": opened.headers["mcp-session-id"]}
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -44,10 +44,10 @@ NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
 OLD = {"mcp-protocol-version": "2025-03-26"}
 
 
-# Answers
+# Responses
 
 
-async def test_an_answer_leaves_nothing_behind(virtual_time: VirtualTime) -> None:
+async def test_a_response_leaves_no_task(virtual_time: VirtualTime) -> None:
     desk = Desk()
     desk.go_on.set()
     async with serving(desk) as app:
@@ -64,7 +64,7 @@ async def test_an_answer_leaves_nothing_behind(virtual_time: VirtualTime) -> Non
         assert not [name for name in left if name.startswith("AsgiCall")]
 
 
-async def test_a_call_that_lasts_begins_a_stream_with_its_first_heartbeat(
+async def test_a_long_call_starts_a_stream_with_its_first_heartbeat(
     virtual_time: VirtualTime,
 ) -> None:
     desk = Desk()
@@ -86,7 +86,9 @@ async def test_a_call_that_lasts_begins_a_stream_with_its_first_heartbeat(
         assert len(asked.sent) == size
 
 
-async def test_a_client_of_json_waits_without_heartbeats(virtual_time: VirtualTime) -> None:
+async def test_a_client_that_accepts_only_json_gets_no_heartbeats(
+    virtual_time: VirtualTime,
+) -> None:
     desk = Desk()
     async with serving(desk, heartbeat=5.0) as app:
         fields = {**await open_session(app), "accept": "application/json"}
@@ -109,7 +111,7 @@ async def test_a_cancelled_request_is_answered_with_202() -> None:
         assert (asked.status, asked.body) == (202, b"")
 
 
-async def test_a_client_that_leaves_cancels_nothing(virtual_time: VirtualTime) -> None:
+async def test_a_disconnect_cancels_nothing(virtual_time: VirtualTime) -> None:
     desk = Desk()
     async with serving(desk) as app:
         fields = await open_session(app)
@@ -125,7 +127,7 @@ async def test_a_client_that_leaves_cancels_nothing(virtual_time: VirtualTime) -
         assert (await AsgiRequest(app, call("add"), fields)).status == 200
 
 
-async def test_a_client_that_leaves_before_it_has_a_session_has_none(
+async def test_a_disconnect_during_initialize_leaves_no_session(
     virtual_time: VirtualTime,
 ) -> None:
     release = asyncio.Event()
@@ -147,7 +149,7 @@ async def test_a_client_that_leaves_before_it_has_a_session_has_none(
 # Opening
 
 
-async def test_no_session_is_opened_while_the_server_ends() -> None:
+async def test_no_session_is_opened_during_shutdown() -> None:
     async with serving() as app:
         await app.edge.close()
         asked = await AsgiRequest(app, introduction())
@@ -157,7 +159,7 @@ async def test_no_session_is_opened_while_the_server_ends() -> None:
         assert batch.status == 503
 
 
-async def test_more_sessions_than_a_client_may_have_are_refused() -> None:
+async def test_sessions_above_the_limit_of_a_client_are_refused() -> None:
     desk = Desk()
     async with serving(desk, max_sessions=1) as app:
         fields = await open_session(app)
@@ -171,7 +173,7 @@ async def test_more_sessions_than_a_client_may_have_are_refused() -> None:
         await waiting
 
 
-async def test_an_introduction_that_is_refused_opens_nothing() -> None:
+async def test_a_refused_initialize_opens_no_session() -> None:
     async with serving() as app:
         message = {**introduction(), "params": {"protocolVersion": 5}}
         asked = await AsgiRequest(app, message)
@@ -200,7 +202,7 @@ ADD = [call("add", {"a": n, "b": 1}, n) for n in (1, 2)]
     ],
     ids=["alone", "old", "new", "unknown", "no session", "malformed", "notification"],
 )
-async def test_a_batch_outside_a_session(
+async def test_a_batch_without_a_session_is_served_if_its_revision_allows_it(
     batch: Any, headers: dict[str, str | None], status: int, problem: str | None
 ) -> None:
     async with serving() as app:
@@ -217,7 +219,7 @@ async def test_a_batch_outside_a_session(
 
 
 @pytest.mark.parametrize(("version", "status"), [("2025-03-26", 200), ("2025-06-18", 400)])
-async def test_a_batch_in_a_session(version: str, status: int) -> None:
+async def test_a_batch_in_a_session_depends_on_the_revision(version: str, status: int) -> None:
     async with serving() as app:
         fields = await open_session(app, version)
         asked = await AsgiRequest(app, ADD, fields)
@@ -229,15 +231,15 @@ async def test_a_batch_in_a_session(version: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(("require", "status"), [(True, 400), (False, 200)])
-async def test_a_batch_may_need_a_session(require: bool, status: int) -> None:
+async def test_a_batch_is_refused_if_a_session_is_required(require: bool, status: int) -> None:
     async with serving(require_session=require) as app:
         assert (await AsgiRequest(app, ADD)).status == status
         fields = await open_session(app, "2025-03-26")
         assert (await AsgiRequest(app, ADD, fields)).status == 200
 
 
-async def test_a_batch_alone_is_served_like_one_in_a_session() -> None:
-    """The server has heard an introduction: it would refuse requests without one."""
+async def test_a_batch_without_a_session_is_served_in_a_temporary_one() -> None:
+    """The server receives a handshake first; it would refuse requests without one."""
     async with serving() as app:
         batch = [{"jsonrpc": "2.0", "id": "list", "method": "tools/list"}, NOTE]
         asked = await AsgiRequest(app, batch, {**OLD})
@@ -249,7 +251,7 @@ async def test_a_batch_alone_is_served_like_one_in_a_session() -> None:
 # Streams
 
 
-async def test_a_stream_whose_server_hangs_up_is_taken_up_again() -> None:
+async def test_a_stream_detached_by_the_server_is_resumed() -> None:
     desk = Desk()
     async with serving(desk, retry=0.25) as app:
         fields = await open_session(app)
@@ -267,7 +269,7 @@ async def test_a_stream_whose_server_hangs_up_is_taken_up_again() -> None:
         assert json.loads(event.removeprefix("data: "))["id"] == 7
 
 
-async def test_a_listening_stream_is_primed() -> None:
+async def test_a_listening_stream_begins_with_a_priming_event() -> None:
     async with serving() as app:
         fields = await open_session(app)
         listening = AsgiRequest(app, headers=fields, method="GET")
@@ -282,7 +284,7 @@ async def test_a_listening_stream_is_primed() -> None:
 @pytest.mark.parametrize(
     ("version", "ids"), [("2024-11-05", 0), ("2025-03-26", 3), ("2025-06-18", 3), ("2025-11-25", 4)]
 )
-async def test_events_have_ids_where_the_revision_knows_them(version: str, ids: int) -> None:
+async def test_events_have_ids_if_the_revision_supports_them(version: str, ids: int) -> None:
     async with serving() as app:
         fields = await open_session(app, version)
         asked = await AsgiRequest(app, call("steps", {}, 8, progressToken=1), fields)

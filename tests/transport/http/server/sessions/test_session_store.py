@@ -42,7 +42,7 @@ Make = Callable[..., SessionStore]
 
 @pytest.fixture(params=STORES)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
-    """A store; for SQLite each is a new one on the same file."""
+    """Return a store; for SQLite, every call opens the same file."""
     one: list[MemorySessionStore] = []
 
     def make(**options: Any) -> SessionStore:
@@ -63,13 +63,13 @@ def stored(key: str, used: float, principal: str | None = None) -> StoredSession
 
 
 @pytest.mark.covers("GTW-13")
-async def test_a_store_keeps_what_is_used_and_within_its_limit(make: Make) -> None:
+async def test_a_store_keeps_the_sessions_in_use_within_its_limit(make: Make) -> None:
     store = make(max_sessions=3)
     for number in range(3):
         await store.save(stored(f"k{number}", 100.0 + number, "ann"))
     await store.touch(["k0", "unknown"], 200.0)
     await store.save(stored("k3", 150.0))
-    assert await store.load("k1") is None  # unused for longest
+    assert await store.load("k1") is None  # unused for the longest time
     kept = await store.load("k0")
     assert kept == StoredSession(
         key="k0",
@@ -86,7 +86,7 @@ async def test_a_store_keeps_what_is_used_and_within_its_limit(make: Make) -> No
     assert await store.load("k0") is None
 
 
-async def test_a_session_that_is_over_takes_no_room(make: Make) -> None:
+async def test_a_deleted_session_does_not_count(make: Make) -> None:
     store = make(max_sessions=2)
     for number in range(2):
         await store.save(stored(f"k{number}", 100.0 + number))
@@ -102,7 +102,7 @@ async def test_a_session_that_is_over_takes_no_room(make: Make) -> None:
 
 
 @pytest.mark.covers("GTW-13")
-async def test_a_file_of_sessions_is_nobody_elses_and_knows_no_ids(tmp_path: Path) -> None:
+async def test_the_session_file_is_private_and_contains_no_session_ids(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     store = SqliteSessionStore(path)
     async with serving(make_server(), session_store=store) as web:
@@ -117,21 +117,21 @@ async def test_a_file_of_sessions_is_nobody_elses_and_knows_no_ids(tmp_path: Pat
 
 
 def moved(session: Session, web: Web) -> Session:
-    """The same session, at the server that took the place of the first."""
+    """Return the same session at the server that replaced the first one."""
     return Session(web, session.headers["Mcp-Session-Id"], "2025-11-25")
 
 
 @pytest.mark.covers("GTW-13")
-async def test_a_session_goes_on_after_a_restart(make: Make) -> None:
+async def test_a_session_continues_after_a_restart(make: Make) -> None:
     async with serving(make_server(), session_store=make()) as web:
         session = await web.initialize(elicitation={})
         assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
     async with serving(make_server(), session_store=make()) as web:
         again = moved(session, web)
         several = [again.call("add", {"a": n, "b": 1}, n) for n in range(2, 12)]
-        answers = await asyncio.gather(*several)  # it is taken up once
+        answers = await asyncio.gather(*several)  # restored once
         assert [answer.text for answer in answers] == [str(n + 1) for n in range(2, 12)]
-        async with again.stream() as listening:  # and all that a session can do works
+        async with again.stream() as listening:  # and everything in a session works
             assert listening.status == 200
         async with again.stream(call("name", request_id=30)) as answer:
             question = await next_message(answer)
@@ -150,20 +150,20 @@ async def test_a_session_goes_on_after_a_restart(make: Make) -> None:
 
 
 @pytest.mark.covers("GTW-13")
-async def test_what_ended_before_the_restart_does_not_come_back(make: Make) -> None:
+async def test_a_terminated_session_is_not_restored(make: Make) -> None:
     async with serving(make_server(), session_store=make()) as web:
         ended, kept = await web.initialize(), await web.initialize()
         await web.http.delete(web.url, headers=ended.headers)
     async with serving(make_server(), session_store=make()) as web:
         assert (await moved(ended, web).call("add")).status == 404
-        # A client may end a session that nobody has taken up.
+        # A client may terminate a session that was not restored.
         gone = await web.http.delete(web.url, headers=moved(kept, web).headers)
         assert gone.status == 200
         assert (await moved(kept, web).call("add")).status == 404
 
 
 @pytest.mark.covers("GTW-13")
-async def test_a_session_is_for_one_client_at_one_endpoint_for_some_time(make: Make) -> None:
+async def test_a_stored_session_is_bound_to_its_principal_path_and_lifetime(make: Make) -> None:
     tokens = {"ann-token": "ann", "bob-token": "bob"}
     options: dict[str, Any] = {"verify_token": tokens.get}
     bob = {"Authorization": "Bearer bob-token"}
@@ -183,7 +183,7 @@ async def test_a_session_is_for_one_client_at_one_endpoint_for_some_time(make: M
         assert (await web.post(asked, {**name, **ann})).status == 404
 
 
-async def test_a_server_that_agrees_no_more_is_begun_anew(make: Make) -> None:
+async def test_a_session_ends_if_the_new_server_disagrees(make: Make) -> None:
     store = make()
     async with serving(make_server(), session_store=store) as web:
         session = await web.initialize()
@@ -204,7 +204,7 @@ async def test_a_server_that_agrees_no_more_is_begun_anew(make: Make) -> None:
         assert await store.load(kept.key) is None
 
 
-async def test_a_restart_while_a_session_is_taken_up_loses_nothing(make: Make) -> None:
+async def test_a_restart_during_a_restoration_keeps_the_session(make: Make) -> None:
     begun = asyncio.Event()
 
     async def silent(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -224,7 +224,7 @@ async def test_a_restart_while_a_session_is_taken_up_loses_nothing(make: Make) -
         assert (await moved(session, web).call("add", {"a": 1, "b": 2})).text == "3"
 
 
-async def test_what_nobody_has_kept_is_no_session(make: Make) -> None:
+async def test_an_invalid_stored_session_is_not_restored(make: Make) -> None:
     store = make()
     for opening in (b"no message", b'{"jsonrpc":"2.0","method":"notifications/x"}'):
         odd = StoredSession(
@@ -247,7 +247,7 @@ class Broken(MemorySessionStore):
     load = touch = delete = expire = save  # type: ignore[assignment]
 
 
-async def test_a_store_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_store_does_not_affect_clients(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(make_server(), session_store=Broken()) as web:
         session = await web.initialize()
         assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
@@ -257,7 +257,7 @@ async def test_a_store_that_fails_stops_nobody(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.covers("GTW-13", "GTW-05")
 async def test_a_client_does_not_notice_that_a_relay_was_restarted(tmp_path: Path) -> None:
-    """It keeps its session; the relay opens a new one with the server."""
+    """The client keeps its session; the relay opens a new one with the server."""
     port = 0
     handshake = MCPClientConfig(protocol_version="2025-11-25")
     client: MCPClient | None = None

@@ -1,4 +1,4 @@
-"""A file of sessions: opened, closed, brought up to date, and kept within its limit."""
+"""The SQLite file of sessions: creation, permissions, migration and limits."""
 
 import os
 import sqlite3
@@ -24,7 +24,7 @@ def session(key: str, used: float = 1.0, client: str = "") -> StoredSession:
     )
 
 
-async def test_a_file_is_made_for_the_user_alone_and_closed(tmp_path: Path) -> None:
+async def test_the_file_is_created_private_and_closed(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "sessions.db"
     store = SqliteSessionStore(path)
     assert store.check() is store
@@ -41,12 +41,12 @@ async def test_a_file_is_made_for_the_user_alone_and_closed(tmp_path: Path) -> N
     again.close()
 
 
-def test_a_store_that_was_not_used_can_be_closed(tmp_path: Path) -> None:
+def test_an_unused_store_can_be_closed(tmp_path: Path) -> None:
     SqliteSessionStore(tmp_path / "sessions.db").close()
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_file_that_is_open_to_others_is_so_no_more(tmp_path: Path) -> None:
+async def test_the_permissions_of_an_existing_file_are_restricted(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     path.touch(mode=0o644)
     SqliteSessionStore(path).check().close()
@@ -54,7 +54,9 @@ async def test_a_file_that_is_open_to_others_is_so_no_more(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough" * 100])
-def test_another_file_is_refused_and_stays(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_unchanged(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "sessions.db"
     path.write_bytes(content)
     store = SqliteSessionStore(path)
@@ -65,7 +67,7 @@ def test_another_file_is_refused_and_stays(tmp_path: Path, content: bytes) -> No
     assert path.read_bytes() == content
 
 
-async def test_a_file_of_an_earlier_version_is_brought_up_to_date(tmp_path: Path) -> None:
+async def test_a_file_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     with sqlite3.connect(path) as file:
         file.execute(
@@ -95,7 +97,7 @@ async def test_the_client_with_most_sessions_loses_its_oldest(tmp_path: Path) ->
     store.close()
 
 
-async def test_sessions_that_were_not_used_expire(tmp_path: Path) -> None:
+async def test_unused_sessions_expire(tmp_path: Path) -> None:
     store = SqliteSessionStore(tmp_path / "sessions.db")
     for number in range(4):
         await store.save(session(str(number), number))

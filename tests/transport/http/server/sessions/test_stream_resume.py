@@ -1,4 +1,4 @@
-"""Streams that a client listens to or resumes, and the end of a session."""
+"""Streams that a client listens to or resumes, and termination of sessions."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tests.support.http_server import (
 
 
 @pytest.mark.covers("SSE-10", "SSE-11")
-async def test_a_caller_with_a_session_that_leaves_cancels_nothing_and_may_come_back() -> None:
+async def test_a_disconnect_in_a_session_cancels_nothing_and_the_stream_can_be_resumed() -> None:
     desk = Desk()
     server = make_server(desk)
 
@@ -48,12 +48,12 @@ async def test_a_caller_with_a_session_that_leaves_cancels_nothing_and_may_come_
             assert (await next_message(response))["params"]["progress"] == 2
             assert (await next_message(response))["result"]["content"][0]["text"] == "told"
             assert await next_event(response) == {}
-        # Once more, after it is over: the store still has it, and only that stream.
+        # Once more after the end: the store still has the stream, and only that one.
         async with session.stream(**{"Last-Event-ID": first["id"]}) as response:
             assert (await next_message(response))["params"]["progress"] == 2
 
 
-async def test_an_event_nobody_knows_cannot_be_resumed() -> None:
+async def test_an_unknown_event_id_is_refused() -> None:
     async with serving(make_server()) as web:
         session = await web.initialize()
         for last in ("nonsense", "p99_1", "p1_99999999999999999999999"):
@@ -69,7 +69,7 @@ async def test_an_event_nobody_knows_cannot_be_resumed() -> None:
 
 
 @pytest.mark.covers("SSE-10")
-async def test_a_server_may_hang_up_and_be_asked_again() -> None:
+async def test_a_server_may_disconnect_and_the_client_resumes() -> None:
     desk = Desk()
     async with serving(make_server(desk), retry=0.01) as web:
         session = await web.initialize("2025-11-25")
@@ -83,7 +83,7 @@ async def test_a_server_may_hang_up_and_be_asked_again() -> None:
 
 
 @pytest.mark.covers("SSE-11")
-async def test_what_belongs_to_no_request_goes_to_the_listening_stream_alone() -> None:
+async def test_messages_outside_a_request_go_to_the_listening_stream_only() -> None:
     server = make_server()
     async with serving(server) as web:
         session = await web.initialize("2025-06-18")
@@ -93,14 +93,14 @@ async def test_what_belongs_to_no_request_goes_to_the_listening_stream_alone() -
             assert json.loads(told["data"])["method"] == "notifications/tools/list_changed"
             answer = await session.call("add", {"a": 1, "b": 2})
             assert answer.kind == "application/json"
-        # What happens while nobody listens is heard by the one who comes back.
+        # Messages sent without a listener are received by the client that resumes.
         await asyncio.sleep(0)
         server.remove_tool("steps")
         async with session.stream(**{"Last-Event-ID": told["id"]}) as response:
             assert (await next_message(response))["method"] == "notifications/tools/list_changed"
 
 
-async def test_news_from_before_the_first_listener_waits_for_it() -> None:
+async def test_notifications_before_the_first_listener_are_kept_for_it() -> None:
     server = make_server()
     async with serving(server) as web:
         session = await web.initialize()
@@ -111,7 +111,7 @@ async def test_news_from_before_the_first_listener_waits_for_it() -> None:
 
 
 @pytest.mark.covers("SRV-40", "SRV-44")
-async def test_a_session_ends_when_its_client_says_so() -> None:
+async def test_delete_terminates_a_session() -> None:
     desk = Desk()
     async with serving(make_server(desk)) as web:
         session = await web.initialize()
@@ -144,7 +144,7 @@ def _priming(_: object) -> Any:
 
 
 async def session_of(app: HttpApp, version: str = "2025-11-25") -> Any:
-    """Returns the session, and the headers of requests in it."""
+    """Return the session and the headers of requests in it."""
     opened = await AsgiRequest(app, introduction(version))
     name = opened.headers["mcp-session-id"]
     session = app.edge.sessions.get(name, ANONYMOUS)
@@ -164,12 +164,12 @@ async def left(*requests: AsgiRequest) -> None:
         await asyncio.wait((request.task,))
 
 
-async def test_events_that_a_slow_connection_has_not_taken_are_sent_once() -> None:
+async def test_events_not_read_by_a_slow_connection_are_sent_once() -> None:
     app = HttpApp(make_server(), HttpSettings())
     async with app.running():
         session, headers = await session_of(app)
         stream = session.standalone
-        stream.attach(object())  # reads nothing
+        stream.attach(object())  # a connection that reads nothing
         stream.number_events()
         for number in (1, 2, 3):
             stream.put(b'{"n":%d}' % number)
@@ -182,7 +182,7 @@ async def test_events_that_a_slow_connection_has_not_taken_are_sent_once() -> No
         await left(asked)
 
 
-async def test_a_stream_that_is_resumed_leaves_its_old_connection() -> None:
+async def test_a_new_connection_replaces_the_old_one_of_a_stream() -> None:
     app = HttpApp(make_server(), HttpSettings(retry=2.5))
     async with app.running():
         session, headers = await session_of(app)
@@ -206,7 +206,7 @@ async def test_a_stream_that_is_resumed_leaves_its_old_connection() -> None:
         ("2024-11-05", b"data: {}\n\n"),
     ],
 )
-async def test_what_a_revision_knows_of_resuming(version: str, body: bytes) -> None:
+async def test_event_ids_and_priming_depend_on_the_revision(version: str, body: bytes) -> None:
     app = HttpApp(make_server(), HttpSettings())
     async with app.running():
         session, headers = await session_of(app, version)
@@ -243,7 +243,7 @@ async def test_requests_without_a_session_are_refused(
         assert asked.headers.get("allow") == ("POST" if status == 405 else None)
 
 
-async def test_a_session_is_ended_by_its_client() -> None:
+async def test_a_session_is_terminated_by_its_client() -> None:
     app = HttpApp(make_server(), HttpSettings())
     async with app.running():
         _, headers = await session_of(app)
@@ -254,7 +254,7 @@ async def test_a_session_is_ended_by_its_client() -> None:
         assert len(app.edge.sessions) == 0
 
 
-async def test_a_session_of_another_process_is_ended_too() -> None:
+async def test_a_session_of_another_process_is_terminated_too() -> None:
     store = MemorySessionStore()
     settings = HttpSettings(session_store=store)
     first = HttpApp(make_server(), settings)

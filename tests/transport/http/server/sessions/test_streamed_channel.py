@@ -1,4 +1,4 @@
-"""Sessions and streams: what is said before an answer, what is missed, and what ends when."""
+"""Sessions and streams: messages before a response, idle timeouts, limits and shutdown."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ from tests.support.http_server import (
 
 
 @pytest.mark.covers("SRV-40", "SSE-08")
-async def test_the_answer_is_json_unless_something_comes_before_it(
+async def test_the_response_is_json_unless_a_message_precedes_it(
     options: dict[str, Any],
 ) -> None:
     async with serving(make_server(), **options) as web:
         plain = await web.stateless("tools/call", {"name": "steps", "arguments": {}})
-        assert plain.kind == "application/json"  # nobody asked for progress
+        assert plain.kind == "application/json"  # no progress was requested
         answer = await web.stateless(
             "tools/call", {"name": "steps", "arguments": {}}, progressToken="t"
         )
@@ -42,17 +42,17 @@ async def test_the_answer_is_json_unless_something_comes_before_it(
         first, second, last = answer.messages
         assert [first["params"]["progress"], second["params"]["progress"]] == [1, 2]
         assert last["result"]["content"][0]["text"] == "done"
-        assert not any("id" in event for event in answer.events)  # nothing to resume here
+        assert not any("id" in event for event in answer.events)  # nothing can be resumed here
 
 
-async def test_a_refusal_before_the_stream_has_its_status(options: dict[str, Any]) -> None:
+async def test_an_error_before_the_stream_has_its_own_status(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         answer = await web.stateless("tools/call", {"name": "name", "arguments": {}})
         assert (answer.status, answer.error) == (400, -32021)
         assert answer.json["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
 
 
-async def test_a_stateless_caller_that_leaves_cancels_its_request(options: dict[str, Any]) -> None:
+async def test_a_disconnect_cancels_a_stateless_request(options: dict[str, Any]) -> None:
     desk = Desk()
     async with serving(make_server(desk), **options) as web:
         body, headers = stateless("tools/call", {"name": "wait", "arguments": {}})
@@ -79,10 +79,10 @@ async def test_one_connection_serves_many_requests(options: dict[str, Any]) -> N
 
 
 @pytest.mark.covers("SRV-48")
-async def test_requests_that_come_all_at_once_are_answered_in_order(
+async def test_pipelined_requests_are_answered_in_order(
     options: dict[str, Any],
 ) -> None:
-    """Pipelining: three requests in one write."""
+    """Send three requests in one write (pipelining)."""
     async with serving(make_server(), **options) as web:
         host, _, port = web.url.removeprefix("http://").removesuffix("/mcp").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -107,7 +107,7 @@ async def test_requests_that_come_all_at_once_are_answered_in_order(
 
 
 @pytest.mark.covers("SSE-09")
-async def test_a_silent_answer_is_kept_alive(options: dict[str, Any]) -> None:
+async def test_heartbeats_keep_a_slow_response_alive(options: dict[str, Any]) -> None:
     desk = Desk()
     async with serving(make_server(desk), heartbeat=0.05, **options) as web:
         body, headers = stateless("tools/call", {"name": "wait", "arguments": {}})
@@ -119,7 +119,7 @@ async def test_a_silent_answer_is_kept_alive(options: dict[str, Any]) -> None:
             assert (await next_message(response))["result"]["content"][0]["text"] == "waited"
 
 
-async def test_listening_begins_with_an_acknowledgement_and_hears_of_changes(
+async def test_a_subscription_is_acknowledged_and_receives_changes(
     options: dict[str, Any],
 ) -> None:
     server = make_server()
@@ -140,28 +140,28 @@ async def test_listening_begins_with_an_acknowledgement_and_hears_of_changes(
 
 
 @pytest.mark.covers("SRV-44")
-async def test_a_session_nobody_uses_expires_and_one_in_use_does_not() -> None:
+async def test_an_unused_session_expires_and_one_in_use_does_not() -> None:
     async with serving(make_server(), session_idle=0.2) as web:
         idle, used = await web.initialize(), await web.initialize()
         async with used.stream() as listening:
             async with asyncio.timeout(LIMIT):
                 while (await idle_status(idle)) != 404:
-                    await asyncio.sleep(0.25)  # longer than it may be idle
+                    await asyncio.sleep(0.25)  # longer than the idle timeout
             assert listening.status == 200
             assert (await used.call("add", {"a": 1, "b": 2})).text == "3"
 
 
-async def test_a_session_is_not_idle_right_behind_a_long_call() -> None:
+async def test_a_long_call_restarts_the_idle_timeout() -> None:
     desk = Desk()
     async with serving(make_server(desk), session_idle=0.4) as web:
         session = await web.initialize()
         calling = asyncio.create_task(session.call("wait"))
         async with asyncio.timeout(LIMIT):
             await desk.started.wait()
-        await asyncio.sleep(0.5)  # longer than it may be idle
+        await asyncio.sleep(0.5)  # longer than the idle timeout
         desk.go_on.set()
         assert (await calling).text == "waited"
-        await asyncio.sleep(0.2)  # and some sweeps later
+        await asyncio.sleep(0.2)  # several sweeps later
         assert (await session.call("add", {"a": 1, "b": 2})).text == "3"
 
 
@@ -170,11 +170,11 @@ async def idle_status(session: Session) -> int:
 
 
 @pytest.mark.covers("SRV-44")
-async def test_the_number_of_sessions_is_bounded() -> None:
+async def test_the_number_of_sessions_is_limited() -> None:
     async with serving(make_server(), max_sessions=2) as web:
         first, second = await web.initialize(), await web.initialize()
         async with second.stream():
-            third = await web.initialize()  # the first was idle longest
+            third = await web.initialize()  # the first was idle for the longest time
             assert (await first.call("add", {"a": 1, "b": 2})).status == 404
             async with third.stream():
                 refused = await web.post({**call("x"), "method": "initialize"} | _introduced())
@@ -190,7 +190,7 @@ def _introduced() -> dict[str, Any]:
 
 
 @pytest.mark.covers("SRV-44")
-async def test_a_session_belongs_to_whom_it_was_made_for() -> None:
+async def test_a_session_belongs_to_its_principal() -> None:
     people = {"a-token": "ada", "b-token": "bob"}
     async with serving(make_server(), verify_token=people.get) as web:
         adas = {"Authorization": "Bearer a-token"}
@@ -204,7 +204,7 @@ async def test_a_session_belongs_to_whom_it_was_made_for() -> None:
 
 
 @pytest.mark.covers("SRV-10")
-async def test_the_server_ends_though_streams_are_open() -> None:
+async def test_the_server_stops_with_open_streams() -> None:
     server, loop = make_server(), asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as stack:
         web = await stack.enter_async_context(serving(server))
@@ -222,7 +222,7 @@ async def test_the_server_ends_though_streams_are_open() -> None:
         assert listening is not None
 
 
-async def test_a_slow_reader_holds_up_only_itself() -> None:
+async def test_a_slow_reader_delays_only_itself() -> None:
     server = MCPServer("web", rate_limit_rate=0)
     sent = 0
 
@@ -245,7 +245,7 @@ async def test_a_slow_reader_holds_up_only_itself() -> None:
                 while not sent:
                     await asyncio.sleep(0.01)
                 before = -1
-                while sent != before:  # until it stands still, because nobody reads
+                while sent != before:  # until it stops, because the client does not read
                     before = sent
                     await asyncio.sleep(0.2)
             assert sent < 1000  # of 2000: the rest is not in memory
@@ -253,11 +253,11 @@ async def test_a_slow_reader_holds_up_only_itself() -> None:
             assert (await other.call("quick")).text == "ok"
 
 
-# Parts
+# Fragments
 
 
 @pytest.mark.covers("SSE-12", "SRV-35", "DEC-06")
-async def test_who_asks_for_parts_gets_them_and_others_hear_of_progress() -> None:
+async def test_fragments_are_sent_on_request_and_as_progress_otherwise() -> None:
     server = MCPServer("web", rate_limit_rate=0)
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""The half that the server's channels over HTTP share."""
+"""Delivery and draining of the server's channels over HTTP."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ MOST = MESSAGES_PER_TURN.value
 
 
 class Channel(StreamedChannel):
-    """A channel that is congested when it is told so."""
+    """A channel that is congested when the test says so."""
 
     full = False
 
@@ -39,7 +39,7 @@ def channel() -> Channel:
     return Channel(TransportContext(transport_type="http"))
 
 
-async def test_messages_before_the_run_are_delivered_first_and_once() -> None:
+async def test_messages_received_before_run_are_delivered_first_and_once() -> None:
     one, heard = channel(), list[Incoming]()
     one.take(note(1))
     one.take(note(2))
@@ -59,7 +59,7 @@ async def test_messages_before_the_run_are_delivered_first_and_once() -> None:
 @pytest.mark.parametrize(
     ("count", "turns"), [(0, 0), (1, 0), (MOST, 0), (MOST + 1, 1), (2 * MOST, 1), (2 * MOST + 1, 2)]
 )
-async def test_a_batch_lets_others_have_their_turn(count: int, turns: int) -> None:
+async def test_a_large_batch_yields_to_other_tasks(count: int, turns: int) -> None:
     one, heard, other = channel(), list[Incoming](), list[int]()
     running = asyncio.create_task(one.run(heard.append))
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_a_batch_lets_others_have_their_turn(count: int, turns: int) -> No
     await running
 
 
-async def test_senders_wait_while_it_is_congested() -> None:
+async def test_drain_waits_while_the_channel_is_congested() -> None:
     one = channel()
     await one.drain()
     one.relieve()
@@ -87,7 +87,7 @@ async def test_senders_wait_while_it_is_congested() -> None:
     waiting = [asyncio.create_task(one.drain()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
-    one._taken()  # a stream, but not the one that counts
+    one._taken()  # a stream other than the congested one
     for _ in range(3):
         await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
@@ -96,7 +96,7 @@ async def test_senders_wait_while_it_is_congested() -> None:
         await asyncio.gather(*waiting)
 
 
-async def test_senders_do_not_wait_beyond_the_end() -> None:
+async def test_drain_raises_when_the_channel_ends() -> None:
     one = channel()
     one.full = True
     waiting = asyncio.create_task(one.drain())
