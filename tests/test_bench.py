@@ -1,4 +1,4 @@
-"""The benchmarks compare servers that give the same answers, and write down the noise."""
+"""Tests of the benchmarks: equal results of all runtimes, and the measured noise."""
 
 import sys
 from pathlib import Path
@@ -27,7 +27,7 @@ _PLACED = (Serving, Posting, Relaying, GatewayCalls)
 _TEXT = {"content": [{"type": "text", "text": "hello"}]}
 _EFFORT = Effort(rounds=1, spawns=1, seconds=0.001, warm_up=0.001, idle=0)
 
-# The bare server, but every result is structured as well.
+# The bare server, with structured content in every result.
 _STRUCTURED = """
 import sys
 sys.path.insert(0, {servers!r})
@@ -41,7 +41,7 @@ def _answer(number: int, result: dict[str, object]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": number, "result": result})
 
 
-def test_results_that_differ_in_free_members_are_equal() -> None:
+def test_results_that_differ_in_optional_members_are_equal() -> None:
     plain = _answer(1, _TEXT)
     full = _answer(2, {**_TEXT, "isError": False, "resultType": "complete", "_meta": {"a": 1}})
     assert difference({"one": plain, "two": full}) is None
@@ -74,12 +74,12 @@ def test_results_that_differ_are_reported_with_their_runtimes(other: dict[str, o
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"id":1,"error":{}}', b'{"result":{}}'])
-def test_an_answer_without_a_result_fails(answer: bytes) -> None:
+def test_response_without_a_result_fails(answer: bytes) -> None:
     with pytest.raises(Failed, match="not the result of a call"):
         essence(answer)
 
 
-def test_a_row_with_unequal_answers_fails_for_all() -> None:
+def test_row_with_different_results_fails_for_all_runtimes() -> None:
     script = _STRUCTURED.format(servers=str(ROOT / "bench" / "servers"))
     runtimes = [
         Runtime(name="plain", version="", servers={Era.HANDSHAKE: BARE}),
@@ -93,7 +93,7 @@ def test_a_row_with_unequal_answers_fails_for_all() -> None:
     assert "answers to the same call differ" in row.failed["plain"]
 
 
-def test_a_row_with_equal_answers_has_samples_of_all() -> None:
+def test_row_with_equal_results_has_samples_of_all_runtimes() -> None:
     runtimes = [Runtime(name=n, version="", servers={Era.HANDSHAKE: BARE}) for n in ("a", "b")]
     row = Row("case", "label", "calls/s")
     with Pool() as pool:
@@ -102,8 +102,8 @@ def test_a_row_with_equal_answers_has_samples_of_all() -> None:
     assert row.samples.keys() == {"a", "b"}
 
 
-def test_a_slow_first_call_does_not_make_bursts_small() -> None:
-    rates = iter([2.0])  # calls per second: a process has to be started first
+def test_slow_first_call_does_not_reduce_the_burst_size() -> None:
+    rates = iter([2.0])  # calls per second: the process has to start first
     sizes: list[int] = []
 
     def burst(calls: int) -> float:
@@ -115,19 +115,19 @@ def test_a_slow_first_call_does_not_make_bursts_small() -> None:
     assert sizes == [2, 2, 8, 32, 128, 512]
 
 
-def test_bursts_of_a_slow_runtime_have_the_smallest_size() -> None:
+def test_slow_runtime_has_the_smallest_burst_size() -> None:
     effort = Effort(rounds=1, spawns=1, seconds=0.1, warm_up=0.01, idle=0)
     slow = Runtime(name="a", version="")
     assert warm_up(lambda _: 10.0, range(128, 50_000), effort, slow, 5_000) == 128
 
 
-def test_no_round_begins_when_the_time_of_a_row_is_over() -> None:
+def test_rounds_stop_when_the_time_of_a_row_is_over() -> None:
     row = Row("case", "label", "calls/s")
     take_turns(row, {"a": lambda: 1.0, "b": lambda: 2.0}, rounds=9, seconds=0)
     assert row.samples == {"a": [1.0] * 3, "b": [2.0] * 3}
 
 
-def test_noise_is_the_ratio_of_ours_to_ours_and_no_peer() -> None:
+def test_noise_is_the_ratio_of_two_runs_of_the_same_build() -> None:
     row = Row("case", "label", "calls/s")
     row.samples = {OURS: [10.0] * 3, AGAIN: [8.0] * 3, "mcp": [5.0] * 3}
     facts = summarize([row], [Runtime(name=OURS, version="1")], {}, load=0, quick=False)
@@ -146,7 +146,7 @@ def test_noise_of_figures_near_zero_is_a_difference() -> None:
     assert facts["noise"] is None
 
 
-def test_ours_again_is_not_the_build_of_another_commit() -> None:
+def test_second_run_of_a_build_is_not_another_commit() -> None:
     ours = Runtime(name=OURS, version="1", build=True)
     runtimes = with_noise([ours, Runtime(name="mcp", version="2"), Runtime(name="x", version="3")])
     assert [runtime.name for runtime in runtimes] == [OURS, "mcp", AGAIN, "x"]
@@ -154,13 +154,13 @@ def test_ours_again_is_not_the_build_of_another_commit() -> None:
     assert comparing_commits([*runtimes, Runtime(name="abc123", version="", build=True)])
 
 
-def test_rows_have_places_of_their_own() -> None:
+def test_case_and_label_of_rows_are_unique() -> None:
     places = [(plan.case, plan.label) for plan in PLANS]
     assert places == list(dict.fromkeys(places))
 
 
 @pytest.mark.parametrize("case", ["stdio-server-1", "http-server-1", "relay", "gateway"])
-def test_servers_relays_and_gateway_are_measured_pinned_and_not(case: str) -> None:
+def test_servers_relays_and_gateway_are_measured_pinned_and_unpinned(case: str) -> None:
     measures = [plan.measure for plan in PLANS if plan.case == case]
     kinds = {m.one_cpu for m in measures if isinstance(m, _PLACED) and m.window == 1}
     assert kinds == {True, False}

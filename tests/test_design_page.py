@@ -1,4 +1,4 @@
-"""The modules that the design page names exist."""
+"""Tests of the module names in docs/design.md."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tree of errors: facts are attributes, and each makes its own sentence."""
+"""Tests of the error classes: attributes and messages."""
 
 import json
 from typing import Any
@@ -74,7 +74,7 @@ LAST_WORDS = "x. Last lines on stderr:\n  | one\n  | two"
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_each_error_makes_its_own_sentence(error: FairleadError, text: str) -> None:
+def test_each_error_builds_its_message(error: FairleadError, text: str) -> None:
     assert str(error) == text
 
 
@@ -94,7 +94,7 @@ def test_each_error_makes_its_own_sentence(error: FairleadError, text: str) -> N
     ],
     ids=str,
 )
-def test_it_is_known_whether_a_request_may_have_arrived(
+def test_delivered_is_false_only_if_the_request_was_not_processed(
     error: TransportError, delivered: bool
 ) -> None:
     assert error.delivered is delivered
@@ -125,7 +125,7 @@ def test_facts_are_attributes() -> None:
 
 
 @pytest.mark.parametrize("make", [TransportError, ConnectFailed, ChannelClosed])
-def test_a_public_phrase_is_set_where_it_is_given(make: Any) -> None:
+def test_public_phrase_is_empty_by_default(make: Any) -> None:
     assert make("x").public == ""
     assert make("x", public="is away").public == "is away"
 
@@ -140,11 +140,11 @@ def test_a_public_phrase_is_set_where_it_is_given(make: Any) -> None:
         ({"retry-after": ""}, None),
     ],
 )
-def test_seconds_to_wait_are_a_number(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_must_be_a_number(headers: dict[str, str], seconds: float | None) -> None:
     assert HttpError(429, headers=headers).retry_after == seconds
 
 
-def test_challenges_of_a_server_are_read_from_headers() -> None:
+def test_authentication_challenges_are_read_from_headers() -> None:
     error = HttpError(401, headers={"www-authenticate": "Bearer", "mcp-auth-server": "a"})
     assert (error.www_authenticate, error.mcp_auth_server) == ("Bearer", "a")
     assert (error.status, error.body) == (401, "")
@@ -152,7 +152,7 @@ def test_challenges_of_a_server_are_read_from_headers() -> None:
     assert (bare.www_authenticate, bare.mcp_auth_server, bare.headers) == (None, None, {})
 
 
-def test_data_of_an_error_is_decoded_when_it_is_asked_for() -> None:
+def test_data_of_an_error_is_decoded_on_access() -> None:
     assert RpcError(1, "x").data is None
     assert RpcError(1, "x", {"a": 1}).data == {"a": 1}
     raw = b'{"code":1,"message":"x","data":[1]}'
@@ -173,7 +173,7 @@ def test_data_of_an_error_is_decoded_when_it_is_asked_for() -> None:
         ),
     ],
 )
-def test_pages_to_visit_are_those_that_can_be_read(data: Any, pages: list[str], text: str) -> None:
+def test_malformed_elicitations_are_left_out(data: Any, pages: list[str], text: str) -> None:
     refusal = RpcError(-32042, "visit", data)
     error = UrlElicitationRequired(refusal)
     assert [page["url"] for page in error.pages] == pages
@@ -196,7 +196,7 @@ FULL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("facts", [FULL, {"code": "EXECUTION_ERROR", "message": "x"}])
-def test_a_tool_error_survives_the_wire(facts: dict[str, Any]) -> None:
+def test_tool_error_survives_encoding(facts: dict[str, Any]) -> None:
     error = MCPToolError.from_dict({**facts, "unknown": 1})
     assert error.to_dict() == facts
     assert json.loads(error.to_json()) == facts
@@ -206,7 +206,7 @@ def test_a_tool_error_survives_the_wire(facts: dict[str, Any]) -> None:
     assert MCPToolError.from_mcp_response(response).to_dict() == facts
 
 
-def test_a_tool_error_is_one_of_execution_unless_it_says_otherwise() -> None:
+def test_default_code_of_a_tool_error_is_execution_error() -> None:
     error = MCPToolError("x")
     assert (error.code, error.field_errors) == (MCPErrorCode.EXECUTION_ERROR, None)
     assert MCPToolError("x", field_errors=[]).field_errors is None
@@ -226,6 +226,6 @@ def test_a_tool_error_is_one_of_execution_unless_it_says_otherwise() -> None:
         ({"isError": True, "content": [{"text": "{}"}]}, "not a tool error: 'message'"),
     ],
 )
-def test_other_results_are_no_tool_errors(result: Any, text: str) -> None:
+def test_other_results_are_not_tool_errors(result: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         MCPToolError.from_mcp_response(result)

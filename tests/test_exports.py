@@ -1,4 +1,4 @@
-"""The public surface is short on purpose."""
+"""Tests of the exported names."""
 
 import importlib
 
@@ -82,13 +82,13 @@ def test_the_top_level_exports_exactly_these_names() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_exported_name_is_there_and_documented(name: str) -> None:
+def test_every_exported_name_exists_and_is_documented(name: str) -> None:
     value = getattr(fairlead, name)
     assert value.__doc__
     assert name in dir(fairlead) or hasattr(fairlead, name)
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'MCPNothing'"):
         _ = fairlead.MCPNothing  # type: ignore[attr-defined]
 
@@ -96,6 +96,6 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 @pytest.mark.parametrize(
     ("module", "name"), [(m, n) for m, names in FROM_FOLDERS.items() for n in names]
 )
-def test_names_that_live_in_folders(module: str, name: str) -> None:
+def test_packages_export_these_names(module: str, name: str) -> None:
     assert name in importlib.import_module(module).__all__
     assert hasattr(importlib.import_module(module), name)

@@ -1,4 +1,4 @@
-"""Tables in the documentation are those that the code and the tests produce."""
+"""Tests that generated tables in the documentation are up to date."""
 
 import ast
 import importlib
@@ -19,7 +19,7 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
     assert generate_docs.filled(text) == text, "run `make tables`"
 
 
-def test_the_plot_shows_the_last_results() -> None:
+def test_plot_shows_the_latest_results() -> None:
     assert generate_docs.PLOT.read_text() == generate_docs.plot(), "run `make tables`"
 
 
@@ -27,16 +27,16 @@ def test_the_readme_quotes_the_benchmarks() -> None:
     assert generate_docs.ROOT / "README.md" in generate_docs.pages()
 
 
-def test_every_limit_has_a_name_of_its_own() -> None:
+def test_names_of_limits_are_unique() -> None:
     names = [limit.name for limit in generate_docs.all_limits()]
     assert names == list(dict.fromkeys(names))
 
 
-def test_every_limit_has_a_value_and_says_what_happens() -> None:
+def test_every_limit_has_a_value_and_a_consequence() -> None:
     assert all(limit.value > 0 and limit.outcome for limit in generate_docs.all_limits())
 
 
-def test_every_class_of_settings_has_a_table() -> None:
+def test_every_settings_class_has_a_table() -> None:
     found = {
         node.name
         for path in (generate_docs.ROOT / "src").rglob("*.py")
@@ -49,7 +49,7 @@ def test_every_class_of_settings_has_a_table() -> None:
     assert found - {place.rpartition(":")[2] for place in places} == set()
 
 
-def test_every_table_of_settings_is_on_one_page() -> None:
+def test_every_settings_table_is_on_one_page() -> None:
     text = "".join(page.read_text() for page in generate_docs.pages())
     counts = {
         name: text.count(f"<!-- generated: {name} -->") for name in settings_tables.SETTINGS_TABLES
@@ -89,14 +89,12 @@ def test_amounts_are_shown_with_their_unit(value: float, unit: str, shown: str) 
         ("def f():\n    LIMIT = 1", None),
     ],
 )
-def test_numbers_with_names_in_upper_case_are_constants(
-    source: str, shown: tuple[object, ...] | None
-) -> None:
+def test_upper_case_numbers_are_constants(source: str, shown: tuple[object, ...] | None) -> None:
     found = [one[1:] for one in constants_table.constants_of("m.py", source)]
     assert found == ([] if shown is None else [shown])
 
 
-def test_constants_that_are_assigned_together_are_listed_one_by_one() -> None:
+def test_constants_assigned_together_are_listed_separately() -> None:
     found = constants_table.constants_of("m.py", "FIRST, LAST = 0.5, 2 * 60.0  # seconds")
     assert [one[1:] for one in found] == [
         ("FIRST", (0.5,), "seconds"),

@@ -1,4 +1,4 @@
-"""Optional hooks are declared with a default, not looked for on our own objects."""
+"""Tests that optional hooks are declared with a default instead of looked up with `getattr`."""
 
 import ast
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-# Objects of other programs and libraries, in which an attribute may be missing; "*" is a name that
-# the code computes. Hooks of our own classes are declared in a base class instead:
-# `InterceptorBase`, `ReplyPathBase`, `SharedStream` (channels), `EndpointHooks`.
+# Attributes of objects of other programs and libraries, which may be missing; "*" is a computed
+# name. Hooks of our own classes are declared in a base class instead: `InterceptorBase`,
+# `ReplyPathBase`, `SharedStream` (channels), `EndpointHooks`.
 FOREIGN = {
     "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once
     "transport/channel.py": {"*"},  # channels of other classes, once
@@ -35,7 +35,9 @@ FOREIGN = {
 
 
 def looked_for(file: Path) -> Iterator[str]:
-    """Names of attributes that a file treats as optional, except those of modules and Python's."""
+    """Return the names of attributes that a file treats as optional, except those of modules and of
+    Python itself.
+    """
     tree = ast.parse(file.read_text())
     modules = {
         (alias.asname or alias.name).split(".")[0]
@@ -58,7 +60,7 @@ def looked_for(file: Path) -> Iterator[str]:
             yield said
 
 
-def test_hooks_are_declared() -> None:
+def test_optional_hooks_are_declared() -> None:
     found = {
         file.relative_to(SOURCE).as_posix(): names
         for file in sorted(SOURCE.rglob("*.py"))
@@ -67,7 +69,7 @@ def test_hooks_are_declared() -> None:
     assert found == FOREIGN
 
 
-def test_a_lookup_is_found(tmp_path: Path) -> None:
+def test_lookup_with_a_default_is_found(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
         "import os\n"

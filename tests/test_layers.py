@@ -1,4 +1,4 @@
-"""Imports point one way, and starting costs only what is used."""
+"""Tests of the import order of packages, and of the modules that are loaded at start-up."""
 
 import ast
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
-# Lowest first. A layer imports from those left of it, never from its right or from a sibling.
+# Lowest first. A layer imports only from lower layers, never from a higher one or from a sibling.
 LAYERS = [
     {"errors", "lazy_names", "limits", "suggestions"},
     {"wire"},
@@ -38,13 +38,13 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 
 def layer_of(file: Path) -> str | None:
-    """The layer a file belongs to; the top level only re-exports and starts the command line."""
+    """Return the layer of a file; None for `__init__` and `__main__` of the top level."""
     first = file.relative_to(SOURCE).parts[0].removesuffix(".py")
     return None if first in ("__init__", "__main__") else first
 
 
 def imports_of(file: Path) -> list[tuple[int, str, int]]:
-    """Line, dotted name and level of everything a file imports, wherever it stands in it."""
+    """Yield line, dotted name and level of every import in a file, at any depth."""
     found = []
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -58,7 +58,7 @@ def imports_of(file: Path) -> list[tuple[int, str, int]]:
 
 
 def target_layer(file: Path, name: str, level: int) -> str | None:
-    """Which of our layers an import reaches, if any."""
+    """Return the layer that an import refers to, or None."""
     if level == 0:
         parts = name.split(".")
         return parts[1] if parts[0] == "fairlead" and len(parts) > 1 else None
@@ -67,14 +67,14 @@ def target_layer(file: Path, name: str, level: int) -> str | None:
     return (*base, *name.split("."))[0]
 
 
-def test_every_folder_is_a_known_layer() -> None:
+def test_every_package_has_a_layer() -> None:
     found = {layer for file in FILES if (layer := layer_of(file)) is not None}
     assert found <= set(HEIGHT), found - set(HEIGHT)
 
 
 @pytest.mark.covers("ARC-01")
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
-def test_imports_point_down(file: Path) -> None:
+def test_imports_refer_to_lower_layers(file: Path) -> None:
     ours = layer_of(file)
     if ours is None:
         return
@@ -86,13 +86,13 @@ def test_imports_point_down(file: Path) -> None:
 
 
 def module_of(file: Path) -> str:
-    """The dotted name of a file; a folder's `__init__` has the folder's."""
+    """Return the dotted name of a file; `__init__` has the name of its package."""
     parts = ("fairlead", *file.relative_to(SOURCE).with_suffix("").parts)
     return ".".join(parts).removesuffix(".__init__")
 
 
 def imported_modules(file: Path, modules: set[str]) -> set[str]:
-    """The modules of ours that a file imports, wherever in it: for type checkers, in functions."""
+    """Return the modules of Fairlead that a file imports, including for type checkers."""
     here = ("fairlead", *file.relative_to(SOURCE).parts[:-1])
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
@@ -108,7 +108,7 @@ def imported_modules(file: Path, modules: set[str]) -> set[str]:
 
 
 def reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
-    """All modules that a module imports, directly or through others."""
+    """Return all modules that a module imports, directly or indirectly."""
     seen: set[str] = set()
     ahead = [start]
     while ahead:
@@ -118,7 +118,7 @@ def reachable(start: str, imports: dict[str, set[str]]) -> set[str]:
     return seen
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_imports_have_no_cycles() -> None:
     modules = {module_of(file) for file in FILES}
     imports = {module_of(file): imported_modules(file, modules) for file in FILES}
     below = {module: reachable(module, imports) for module in modules}
@@ -140,7 +140,7 @@ def test_the_core_does_no_input_or_output(file: Path) -> None:
 
 
 @pytest.mark.covers("ARC-02")
-def test_wire_knows_no_method_of_the_protocol() -> None:
+def test_wire_contains_no_method_names() -> None:
     for file in (SOURCE / "wire").glob("*.py"):
         text = file.read_text()
         for word in ("tools/", "resources/", "prompts/", "initialize", "notifications/"):
@@ -170,15 +170,15 @@ def loaded_by(statement: str) -> set[str]:
 @pytest.mark.covers("DEC-19")
 def test_the_core_needs_only_msgspec_and_the_standard_library() -> None:
     loaded = loaded_by("import fairlead; from fairlead import MCPServer, MCPClient")
-    allowed = {"fairlead", "msgspec", "typing_extensions", "__main__"}  # msgspec takes the third
+    allowed = {"fairlead", "msgspec", "typing_extensions", "__main__"}  # msgspec is the third
     third_party = loaded - set(sys.stdlib_module_names) - allowed
-    # Start-up hooks of the environment (editable installs, coverage) are not ours.
+    # Start-up hooks of the environment (editable installs, coverage) are not part of Fairlead.
     ours = {name for name in third_party if not name.startswith(("_", "a1_", "cov", "sitecust"))}
     assert ours == set()
 
 
 def test_a_server_loads_only_what_it_needs() -> None:
-    """Each module costs a server about 0.2 ms of its start."""
+    """Each module costs about 0.2 ms of a server's start-up time."""
     program = """
 import sys
 before = set(sys.modules)

@@ -1,4 +1,4 @@
-"""The tree tells a reader where things are: names, sizes, and where tests live."""
+"""Tests of the names and sizes of modules and packages, and of the places of tests."""
 
 import ast
 from collections import defaultdict
@@ -11,17 +11,17 @@ TESTS = Path(__file__).parent
 MODULES = sorted(path for path in SOURCE.rglob("*.py"))
 PACKAGES = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 
-MOST_MODULES = 14  # in a package
-MOST_LINES = 500  # in a file
-# Lists of equals, in which a reader looks for one name.
+MOST_MODULES = 14  # per package
+MOST_LINES = 500  # per file
+# Flat collections, in which a reader looks for one name.
 COLLECTIONS = {"config/hosts", "policy/actions", "protocol/types"}
-# One table each, read from top to bottom.
+# Long tables, which are read from top to bottom.
 TABLES = {"limits.py", "protocol/methods.py"}
-# Established nouns.
+# Established nouns that end in "-ing".
 GERUNDS = {"framing", "logging", "routing", "sampling", "testing"}
-# The two ends of HTTP, each under the path of its side.
+# Modules of the client and the server side of HTTP, with the same name on both sides.
 HALVES = {"legacy_sse", "request_headers"}
-# Tests of several modules together, and those of the repository itself.
+# Tests of several modules together, and of the repository itself.
 ACROSS = {
     "attacks",
     "chaos",
@@ -56,13 +56,13 @@ def test_module_names_are_unique() -> None:
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
-def test_modules_are_named_by_nouns() -> None:
+def test_module_names_are_nouns() -> None:
     names = {path.stem for path in MODULES} - GERUNDS
     assert sorted(name for name in names if name.endswith("ing")) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
-def test_a_package_can_be_taken_in_at_a_glance(package: Path) -> None:
+def test_packages_are_documented_and_small(package: Path) -> None:
     assert ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
     modules = [path for path in package.glob("*.py") if path.stem != "__init__"]
     if relative(package) not in COLLECTIONS:
@@ -78,8 +78,8 @@ def test_files_are_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
-def test_tests_are_where_their_module_is() -> None:
-    """At least 85 of 100 test files have the path of the module that they test."""
+def test_test_files_have_the_path_of_their_module() -> None:
+    """At least 85 % of the test files have the path of the module that they test."""
     files = [
         path.relative_to(TESTS)
         for path in TESTS.rglob("test_*.py")

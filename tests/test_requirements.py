@@ -1,4 +1,4 @@
-"""What docs/requirements.md ticks is shown by a test, and tests name only ids that exist."""
+"""Tests that ticked requirements of docs/requirements.md are covered and covered ids exist."""
 
 import ast
 import re
@@ -11,16 +11,16 @@ MARKER = re.compile(r"\bmark\.covers\(([^)]+?),?\s*\)")
 
 
 def listed() -> dict[str, bool]:
-    """Every id of the page, and whether it is ticked."""
+    """Return every id of the page, and whether it is ticked."""
     return {name: tick == "x" for tick, name in LINE.findall(PAGE.read_text())}
 
 
 def covered() -> dict[str, list[str]]:
-    """Every id that a `covers(...)` marker names, with the files that do."""
+    """Return every id in a `covers(...)` marker, with the files that have it."""
     found: dict[str, list[str]] = {}
     for file in sorted(TESTS.rglob("test_*.py")):
         for given in MARKER.findall(file.read_text()):
-            for name in ast.literal_eval(f"({given},)"):  # literals, or this raises
+            for name in ast.literal_eval(f"({given},)"):  # Raises for anything but literals.
                 found.setdefault(name, []).append(file.name)
     return found
 

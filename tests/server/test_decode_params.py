@@ -1,4 +1,4 @@
-"""Parameters that handlers decode themselves."""
+"""Tests of parameters that handlers decode themselves."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_parameters_are_decoded_and_absent_ones_are_empty() -> None:
     [b'{"n":"x"}', b"[]", b"{", b'{"a":' + b"[" * 100_000],
     ids=["type", "list", "truncated", "deep"],
 )
-def test_parameters_of_another_type_are_refused(params: bytes) -> None:
+def test_parameters_of_another_type_are_rejected(params: bytes) -> None:
     with pytest.raises(RpcError) as refused:
         decode_params(Raw(params), Params)
     assert refused.value.code == -32602

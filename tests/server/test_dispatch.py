@@ -1,4 +1,4 @@
-"""Each method has a route in the eras that know it, and all others are refused."""
+"""Tests of routes: methods of each era are handled, and all others are rejected."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ from tests.support.single_exchange import exchange
 
 
 @pytest.mark.covers("DEC-16", "SRV-16")
-async def test_refusals_of_the_protocol_itself() -> None:
+async def test_protocol_violations_are_rejected() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -30,14 +30,14 @@ async def test_refusals_of_the_protocol_itself() -> None:
     assert (await ask(server, "tools/list", {"cursor": 5}))["error"]["code"] == -32602
     assert (await ask(server, "tools/list", {"cursor": "zzz"}))["error"]["code"] == -32602
     assert (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["code"] == -32602
-    # In the stateless era the methods of the handshake era do not exist.
+    # The methods of the handshake era do not exist in the stateless era.
     for method in ("initialize", "ping", "logging/setLevel"):
         assert (await ask(server, method, {"_meta": META}))["error"]["code"] == -32601
     assert (await ask(server, "server/discover"))["error"]["code"] == -32601
 
 
 @pytest.mark.covers("SRV-15")
-async def test_every_method_of_a_server_is_answered_in_its_era() -> None:
+async def test_every_method_is_handled_in_its_era() -> None:
     server = MCPServer("s")
     server.tool("t")(lambda: "x")
     server.register_resource("r://1", "r", content_provider="x")
@@ -72,13 +72,13 @@ async def test_every_method_of_a_server_is_answered_in_its_era() -> None:
     for method, params in (both | {"server/discover": {}}).items():
         answer = await ask(server, method, {**params, "_meta": META})
         assert answer["result"]["resultType"] == "complete", method
-    async with client_of(server) as client:  # this one needs a connection
+    async with client_of(server) as client:  # requires a connection
         await client.listen("tools")
     alone = await ask(server, "subscriptions/listen", {"notifications": {}, "_meta": META})
     assert alone["error"]["code"] == -32600
 
 
-async def test_stateless_callers_may_only_ask_for_what_is_declared() -> None:
+async def test_stateless_callers_may_only_call_methods_of_declared_capabilities() -> None:
     server = MCPServer("s")
     discovered = await ask(server, "server/discover", {"_meta": META})
     assert discovered["result"]["capabilities"].keys() == {"tools", "logging"}
@@ -157,7 +157,7 @@ async def test_a_request_is_handled_in_its_own_trace(
     assert seen == [inner]
 
 
-async def test_a_method_without_a_task_is_answered_in_one_all_the_same() -> None:
+async def test_handle_also_answers_methods_without_a_task_function() -> None:
     dispatcher = RequestDispatcher(inline=False)
 
     def now(exchange: Exchange) -> Answer:
@@ -191,7 +191,7 @@ async def test_a_method_without_a_task_is_answered_in_one_all_the_same() -> None
     assert dispatcher.answer_inline(exchange("resources/list", stateless=False)) == b'{"a":1}'
 
 
-async def test_a_session_sets_its_level_and_is_told_which_there_are() -> None:
+async def test_unknown_log_level_is_rejected_with_the_list_of_levels() -> None:
     server = MCPServer("s")
     assert (await ask(server, "logging/setLevel", {"level": "notice"}))["result"] == {}
     refused = (await ask(server, "logging/setLevel", {"level": "loud"}))["error"]["message"]

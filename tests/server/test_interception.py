@@ -1,4 +1,4 @@
-"""The way back of a request that came alone: interceptors see what the server says there."""
+"""Tests of interceptors on the reply path of a request without a connection."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ SESSION = SessionContext(state=SessionState.ACTIVE, session_id="s")
 
 
 class Edge(ReplyPathBase):
-    """A way back that notes what takes it."""
+    """Reply path that records its messages."""
 
     def __init__(self) -> None:
         self.session = SESSION
@@ -61,7 +61,7 @@ class Watch:
 
 
 async def edge_for_handlers(watch: Watch, edge: Edge) -> Exchange:
-    """The exchange that a handler gets for a request that came over this edge."""
+    """Return the exchange that a handler receives for a request over this reply path."""
     seen: list[Exchange] = []
 
     async def handler(exchange: Exchange) -> Answer:
@@ -76,7 +76,7 @@ async def edge_for_handlers(watch: Watch, edge: Edge) -> Exchange:
     return seen[0]
 
 
-async def test_what_is_told_and_asked_passes_the_interceptors() -> None:
+async def test_notifications_and_requests_of_a_handler_pass_the_interceptors() -> None:
     watch, edge = Watch(), Edge()
     exchange = await edge_for_handlers(watch, edge)
     note = Notification("notifications/x", Raw(b'{"b":2}'))
@@ -96,7 +96,7 @@ async def test_what_is_told_and_asked_passes_the_interceptors() -> None:
     assert watch.seen[1].message == Request(0, "roots/list", UNSET)
 
 
-async def test_interceptors_refuse_or_answer_what_is_said() -> None:
+async def test_interceptors_may_reject_or_answer_messages_of_a_handler() -> None:
     watch, edge = Watch(), Edge()
     watch.refuses = {"notifications/x", "sampling/createMessage"}
     watch.answers = {"roots/list": b'{"roots":[]}', "ping": None}
@@ -109,7 +109,7 @@ async def test_interceptors_refuse_or_answer_what_is_said() -> None:
     assert edge.took == []
 
 
-async def test_the_session_and_its_level_are_those_of_the_edge() -> None:
+async def test_session_and_log_level_are_those_of_the_edge() -> None:
     edge = Edge()
     exchange = await edge_for_handlers(Watch(), edge)
     assert exchange.edge.session is SESSION
@@ -119,13 +119,13 @@ async def test_the_session_and_its_level_are_those_of_the_edge() -> None:
 
 
 class EdgeWithParts(Edge):
-    """A way back that takes parts of results."""
+    """Reply path that supports fragments."""
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
         self.took.append(("part", exchange.request_id, bytes(content)))
 
 
-async def test_parts_of_a_result_pass_the_interceptors_where_there_are_any() -> None:
+async def test_fragments_pass_the_interceptors_if_the_edge_supports_them() -> None:
     assert not isinstance((await edge_for_handlers(Watch(), Edge())).edge, FragmentSender)
     watch, edge = Watch(), EdgeWithParts()
     exchange = await edge_for_handlers(watch, edge)
@@ -140,14 +140,14 @@ async def test_parts_of_a_result_pass_the_interceptors_where_there_are_any() -> 
 
 
 class Emptying(Watch):
-    """Leaves nothing of a part."""
+    """Interceptor that removes the content of fragments."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         exchange.message = Notification(exchange.method, Raw(b"{}"))
         return await proceed(exchange)
 
 
-async def test_a_part_that_an_interceptor_emptied_is_not_sent() -> None:
+async def test_fragment_emptied_by_an_interceptor_is_not_sent() -> None:
     edge = EdgeWithParts()
     exchange = await edge_for_handlers(Emptying(), edge)
     assert isinstance(exchange.edge, FragmentSender)
@@ -155,7 +155,7 @@ async def test_a_part_that_an_interceptor_emptied_is_not_sent() -> None:
     assert edge.took == []
 
 
-async def test_a_request_without_a_way_back_needs_none() -> None:
+async def test_direct_exchange_keeps_its_reply_path() -> None:
     seen: list[Exchange] = []
 
     async def handler(exchange: Exchange) -> Answer:
@@ -168,7 +168,7 @@ async def test_a_request_without_a_way_back_needs_none() -> None:
     assert seen[0] is exchange
 
 
-async def test_a_notification_outside_of_any_connection_is_seen() -> None:
+async def test_stateless_notification_passes_the_interceptors() -> None:
     watch, done = Watch(), asyncio.Event()
 
     async def last(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -187,7 +187,7 @@ async def test_a_notification_outside_of_any_connection_is_seen() -> None:
     assert MCPServer("s").on_stateless_notification is None
 
 
-async def test_a_connection_shows_interceptors_what_the_server_says() -> None:
+async def test_messages_of_a_server_on_a_connection_pass_the_interceptors() -> None:
     watch = Watch()
     server = MCPServer("s", interceptors=[watch])
 

@@ -1,4 +1,4 @@
-"""How a server describes itself in both eras."""
+"""Tests of the self-description of a server in both eras."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from tests.support.in_memory_client import META, ask
 
 
 @pytest.mark.covers("PRO-02", "PRO-03", "PRO-21")
-async def test_introductions() -> None:
+async def test_initialize_and_discover_describe_the_server() -> None:
     server = MCPServer("s", title="The S", instructions="Be kind.")
     server.register_prompt("p", template="x")
     hello = {"protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": {}}
     initialized = (await ask(server, "initialize", hello))["result"]
     assert initialized == {
-        "protocolVersion": "2025-11-25",  # our newest with a handshake
+        "protocolVersion": "2025-11-25",  # the newest revision with a handshake
         "capabilities": {
             "tools": {"listChanged": True},
             "logging": {},

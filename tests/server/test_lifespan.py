@@ -1,4 +1,4 @@
-"""What is open while a server serves."""
+"""Tests of the lifespan of a server."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ log: list[str] = []
 @asynccontextmanager
 async def database(server: MCPServer) -> AsyncIterator[dict[str, str]]:
     log.append(f"open {server.name}")
-    async with asyncio.TaskGroup():  # must be left by the task that entered it
+    async with asyncio.TaskGroup():  # must be exited by the task that entered it
         yield {"db": server.name}
     log.append(f"close {server.name}")
 
@@ -39,7 +39,7 @@ def client_of(server: MCPServer, servings: list[asyncio.Task[None]]) -> Any:
     return MCPClient.connect_channel(open_channel)
 
 
-async def test_it_opens_before_the_first_connection_and_closes_after_the_last() -> None:
+async def test_lifespan_opens_before_the_first_connection_and_closes_after_the_last() -> None:
     server = MCPServer("s", lifespan=database)
 
     @server.tool()
@@ -60,7 +60,7 @@ async def test_it_opens_before_the_first_connection_and_closes_after_the_last() 
     assert server.state is None
 
 
-async def test_mounted_servers_are_opened_too() -> None:
+async def test_lifespans_of_mounted_servers_are_opened_too() -> None:
     inner, outer = MCPServer("inner", lifespan=database), MCPServer("outer", lifespan=database)
     outer.mount(inner, "i")
     async with outer.running() as state:
@@ -76,7 +76,7 @@ async def test_mounted_servers_are_opened_too() -> None:
         assert nothing is None
 
 
-async def test_a_lifespan_that_fails_ends_the_server_with_its_reason() -> None:
+async def test_exception_while_opening_is_raised_by_the_server() -> None:
     @asynccontextmanager
     async def broken(server: MCPServer) -> AsyncIterator[None]:
         if server.name == "s":
@@ -88,7 +88,7 @@ async def test_a_lifespan_that_fails_ends_the_server_with_its_reason() -> None:
         await MCPServer("s", lifespan=broken).serve(right)
 
 
-async def test_what_goes_wrong_while_closing_is_heard() -> None:
+async def test_exception_while_closing_is_raised() -> None:
     @asynccontextmanager
     async def leaking(server: MCPServer) -> AsyncIterator[None]:
         yield
@@ -99,7 +99,7 @@ async def test_what_goes_wrong_while_closing_is_heard() -> None:
             pass
 
 
-async def test_a_lifespan_that_failed_may_be_opened_again() -> None:
+async def test_failed_lifespan_can_be_opened_again() -> None:
     fails = [True, False]
 
     @asynccontextmanager
@@ -117,7 +117,7 @@ async def test_a_lifespan_that_failed_may_be_opened_again() -> None:
     assert lifespan.state is None
 
 
-async def test_a_user_that_leaves_while_it_opens_does_not_end_it_for_others() -> None:
+async def test_user_cancelled_during_opening_does_not_close_the_lifespan_of_others() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ async def test_a_user_that_leaves_while_it_opens_does_not_end_it_for_others() ->
     assert closed == ["closed"]
 
 
-async def test_the_only_user_may_leave_while_it_opens() -> None:
+async def test_only_user_can_be_cancelled_during_opening() -> None:
     gate, closed = asyncio.Event(), list[str]()
 
     @asynccontextmanager
@@ -159,13 +159,13 @@ async def test_the_only_user_may_leave_while_it_opens() -> None:
     assert closed == ["closed"]
 
 
-async def test_without_a_lifespan_there_is_nothing_to_open() -> None:
+async def test_server_without_a_lifespan_has_no_state() -> None:
     lifespan = Lifespan(None, None)
     async with lifespan as state:
         assert state is None
 
 
-async def test_a_failure_without_a_waiting_user_is_not_reported_later(
+async def test_exception_without_a_waiting_user_is_not_reported_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = asyncio.Event()

@@ -1,4 +1,4 @@
-"""One server inside another."""
+"""Tests of mounting one server in another."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def weather() -> MCPServer:
     return server
 
 
-async def test_what_the_inner_server_offers_is_offered_under_a_prefix() -> None:
+async def test_entries_of_the_inner_server_are_registered_with_a_prefix() -> None:
     outer = MCPServer("outer")
     outer.register_tool("own", {"type": "object"}, lambda: "own")
     outer.mount(weather(), prefix="w")
@@ -84,7 +84,7 @@ async def test_changes_of_the_inner_server_are_followed() -> None:
         assert [tool["name"] for tool in tools] == ["m_w_more"]
 
 
-def test_names_that_are_taken_and_servers_in_themselves_are_refused() -> None:
+def test_duplicate_names_and_recursive_mounts_are_rejected() -> None:
     outer = MCPServer("outer")
     with pytest.raises(ValueError, match="itself"):
         outer.mount(outer)
@@ -99,7 +99,7 @@ def failed(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("meta", [{}, META])
-async def test_interceptors_of_the_inner_server_stand_around_what_it_offers(
+async def test_interceptors_of_the_inner_server_see_requests_for_its_entries(
     meta: dict[str, Any],
 ) -> None:
     seen: list[str] = []
@@ -129,7 +129,7 @@ async def test_interceptors_of_the_inner_server_stand_around_what_it_offers(
         seen.clear()
         opened = (await wire.ask("tools/call", {"name": "m_i_open", **own}))["result"]
         assert opened["content"][0]["text"] == "y"
-        if meta:  # whoever asked knows only the outer one
+        if meta:  # The client knows only the outer server.
             signed = opened["_meta"]["io.modelcontextprotocol/serverInfo"]
             assert (signed["name"], opened["resultType"]) == ("outer", "complete")
         refusal = (await wire.ask("tools/call", {"name": "m_i_secret", **own}))["error"]
@@ -151,7 +151,7 @@ async def test_interceptors_of_the_inner_server_stand_around_what_it_offers(
 
 
 @pytest.mark.covers("SRV-23", "SRV-24")
-async def test_limits_of_the_inner_server_hold_for_its_tools() -> None:
+async def test_limits_of_the_inner_server_apply_to_its_tools() -> None:
     inner = MCPServer(
         "inner", rate_limit_rate=0, per_tool_timeouts={"slow": 0.02}, per_tool_rate={"rare": 0.001}
     )
@@ -177,7 +177,7 @@ async def test_limits_of_the_inner_server_hold_for_its_tools() -> None:
     assert json.loads(result["content"][0]["text"])["code"] == "TIMEOUT"
 
 
-async def test_tools_of_the_inner_server_get_its_state_and_run_where_it_says() -> None:
+async def test_mounted_tools_get_the_state_of_their_server_and_stay_inline() -> None:
     @asynccontextmanager
     async def lifespan(server: MCPServer) -> AsyncIterator[str]:
         yield f"state of {server.name}"
@@ -195,7 +195,7 @@ async def test_tools_of_the_inner_server_get_its_state_and_run_where_it_says() -
         assert result["content"][0]["text"] == "state of inner, True"
 
 
-async def test_a_mounted_tool_may_ask_and_be_asked_again() -> None:
+async def test_mounted_tool_can_request_input_in_rounds() -> None:
     inner = MCPServer("inner")
 
     @inner.tool()
@@ -218,7 +218,7 @@ async def test_a_mounted_tool_may_ask_and_be_asked_again() -> None:
         assert done["content"][0]["text"] == "hello Ada"
 
 
-async def test_a_mounted_tool_runs_in_its_own_server_beside_inline_tools() -> None:
+async def test_mounted_tool_runs_in_its_own_server_beside_inline_tools() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -237,7 +237,7 @@ async def test_a_mounted_tool_runs_in_its_own_server_beside_inline_tools() -> No
     assert seen == ["t"]
 
 
-async def test_a_tool_that_is_replaced_is_replaced_outside_too() -> None:
+async def test_replaced_tool_is_also_replaced_in_the_outer_server() -> None:
     inner, outer = MCPServer("inner"), MCPServer("outer")
     inner.register_tool("t", {}, lambda: "old")
     inner.register_prompt("p", template="old")
@@ -263,7 +263,7 @@ async def test_a_tool_that_is_replaced_is_replaced_outside_too() -> None:
     ids=["nothing", "no meta", "meta"],
 )
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_stateless_result_is_signed_by_the_outer_server(
+async def test_stateless_result_names_the_outer_server(
     result: bytes | None, expected: Any, stateless: bool
 ) -> None:
     outer, inner = MCPServer("outer"), MCPServer("inner")
@@ -294,7 +294,7 @@ def single(params: Any, *, stateless: bool) -> Exchange:
     return exchange("tools/call", params, stateless=stateless)
 
 
-def test_without_a_prefix_names_stay_as_they_are() -> None:
+def test_names_are_unchanged_without_a_prefix() -> None:
     outer, inner = MCPServer("outer"), weather()
     mount(outer, inner, info={}, handler=inner.handler)
     assert outer.registry.listing.names() == inner.registry.listing.names()

@@ -1,4 +1,4 @@
-"""What authors register, as it is found again."""
+"""Tests of registered entries."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tests.support.in_memory_client import META, ask
 
 
 def changes_of(server: MCPServer) -> list[str]:
-    """The changes that are announced from now on."""
+    """Return the list of changes that are announced from now on."""
     told: list[str] = []
     server.changes.changed = lambda method, uri=None: told.append(  # type: ignore[method-assign]
         method.removeprefix("notifications/") if uri is None else uri
@@ -41,7 +41,7 @@ def test_decorators_return_the_function() -> None:
     assert server.completions.find("function", "a") is function
 
 
-def test_a_tool_has_what_its_author_said() -> None:
+def test_tool_has_the_registered_properties() -> None:
     server, annotations = MCPServer("s"), ToolAnnotations(read_only_hint=True)
     server.tool(
         "n", "D", "T", {"type": "object"}, annotations=annotations, meta={"a": 1}, timeout=5
@@ -59,7 +59,7 @@ def test_a_tool_has_what_its_author_said() -> None:
     assert (given.definition.title, given.convert is not None) == ("M", True)
 
 
-def test_a_resource_has_what_its_author_said() -> None:
+def test_resource_has_the_registered_properties() -> None:
     server = MCPServer("s", cache_ttl=5, cache_scope="public")
 
     @server.resource("r://doc")
@@ -103,7 +103,7 @@ def test_a_resource_has_what_its_author_said() -> None:
     [("text", "text"), (None, ""), (lambda: "made", "made"), ("", "")],
     ids=["text", "nothing", "function", "empty"],
 )
-async def test_the_content_of_a_resource_may_be_given(given: Any, text: str) -> None:
+async def test_content_of_a_resource_may_be_a_value(given: Any, text: str) -> None:
     server = MCPServer("s")
     server.register_resource("r://{1}", "one", content_provider=given)
     answer = await ask(server, "resources/read", {"uri": "r://{1}"})
@@ -119,7 +119,7 @@ async def test_the_content_of_a_resource_may_be_given(given: Any, text: str) -> 
     ],
     ids=["server", "time", "scope"],
 )
-async def test_a_result_says_how_long_it_may_be_kept(own: Any, hints: Any) -> None:
+async def test_results_have_the_registered_cache_hints(own: Any, hints: Any) -> None:
     server = MCPServer("s", cache_ttl=5, cache_scope="public")
     server.register_resource("r://1", "one", content_provider="x", **own)
     result = (await ask(server, "resources/read", {"uri": "r://1", "_meta": META}))["result"]
@@ -130,7 +130,7 @@ async def test_a_result_says_how_long_it_may_be_kept(own: Any, hints: Any) -> No
     assert list(old) == ["contents"]
 
 
-def test_what_is_added_and_removed_is_announced(tmp_path: Path) -> None:
+def test_added_and_removed_entries_are_announced(tmp_path: Path) -> None:
     server = MCPServer("s")
     told = changes_of(server)
     (tmp_path / "a.txt").write_text("x")
@@ -165,7 +165,7 @@ def test_what_is_added_and_removed_is_announced(tmp_path: Path) -> None:
     announced()
 
 
-def test_a_registry_that_was_replaced_is_not_followed() -> None:
+def test_changes_of_a_replaced_registry_are_not_announced() -> None:
     server, old, new = MCPServer("s"), MCPToolRegistry(), MCPToolRegistry()
     first = server.registry
     server.registry = old
@@ -182,7 +182,7 @@ def test_a_registry_that_was_replaced_is_not_followed() -> None:
     assert (told, server.tool_count) == (["tools/list_changed"], 1)
 
 
-def test_a_prompt_has_what_its_author_said() -> None:
+def test_prompt_has_the_registered_properties() -> None:
     server = MCPServer("s")
 
     @server.prompt("n", title="T", description="D")

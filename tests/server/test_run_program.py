@@ -1,4 +1,4 @@
-"""The life of a server process: defaults and signals."""
+"""Tests of a server process: defaults and signals."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ server.run()
 """
 
 
-def test_a_process_with_a_stuck_thread_ends_in_time_and_says_so() -> None:
+def test_process_with_a_stuck_thread_exits_in_time_with_a_message() -> None:
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
@@ -76,7 +76,7 @@ async def test_http_is_served_on_port_8080_of_this_machine_by_default(
 
 
 class Handled(asyncio.SelectorEventLoop):
-    """A loop whose signals are raised by tests."""
+    """Event loop whose signals are raised by tests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Handled(asyncio.SelectorEventLoop):
 
 
 class Process:
-    """What a program does to its process, which stays as it is."""
+    """Recorded effects of a program on its process, which stays unchanged."""
 
     def __init__(self) -> None:
         self.did: list[Any] = []
@@ -121,7 +121,7 @@ def handlers() -> dict[int, Any]:
     return loop.handlers
 
 
-def test_a_program_runs_to_its_end_and_leaves_in_time(process: Process) -> None:
+def test_program_runs_to_its_end_and_exits_in_time(process: Process) -> None:
     async def main() -> None:
         assert handlers().keys() == {signal.SIGINT, signal.SIGTERM}
         process.did.append("main")
@@ -132,9 +132,7 @@ def test_a_program_runs_to_its_end_and_leaves_in_time(process: Process) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_program_and_a_second_one_leaves_it_time_to_tidy_up(
-    process: Process, number: int
-) -> None:
+def test_second_signal_does_not_interrupt_the_cleanup(process: Process, number: int) -> None:
     async def main() -> None:
         stop = handlers()[number]
         stop()
@@ -142,7 +140,7 @@ def test_a_signal_ends_a_program_and_a_second_one_leaves_it_time_to_tidy_up(
             await asyncio.sleep(0)
             process.did.append("went on")
         finally:
-            process.wait_until_left()  # it has begun with the signal
+            process.wait_until_left()  # started by the signal
             stop()
             await asyncio.sleep(0)
             process.did.append("tidied up")
@@ -152,7 +150,7 @@ def test_a_signal_ends_a_program_and_a_second_one_leaves_it_time_to_tidy_up(
     assert sorted(process.did[3:]) == ["leaves", "tidied up"]
 
 
-def test_a_failure_of_a_program_is_raised(process: Process) -> None:
+def test_exception_of_a_program_is_raised(process: Process) -> None:
     async def main() -> None:
         raise KeyError("x")
 
@@ -160,7 +158,7 @@ def test_a_failure_of_a_program_is_raised(process: Process) -> None:
         program.run_program(main)
 
 
-async def test_a_cancellation_from_outside_goes_on() -> None:
+async def test_external_cancellation_propagates() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -171,7 +169,7 @@ async def test_a_cancellation_from_outside_goes_on() -> None:
         await running
 
 
-def test_what_does_not_end_in_time_is_left(
+def test_process_exits_although_a_function_still_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left: list[int] = []
@@ -185,7 +183,7 @@ def test_what_does_not_end_in_time_is_left(
 
 
 class Runnable:
-    """A server that notes how it is run."""
+    """Server that records how it is run."""
 
     name = "n"
 

@@ -1,4 +1,4 @@
-"""What a server answers, in both eras, through its real front door."""
+"""Tests of an MCP server in both eras, through real connections."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
 
     @server.tool()
     async def greet(name: str, times: int = 1) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"hello {name} " * times
 
     assert await greet("x", 1) == "hello x "  # the function is returned unchanged
@@ -49,7 +49,7 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
         (tool,) = await client.list_tools()
         assert tool == {
             "name": "greet",
-            "description": "Greet somebody.",
+            "description": "Greet a person.",
             "inputSchema": {
                 "type": "object",
                 "properties": {
@@ -66,7 +66,7 @@ async def test_tools_are_listed_and_called_in_every_revision(version: str) -> No
 
 
 @pytest.mark.covers("SRV-29", "SRV-34")
-async def test_what_functions_may_return() -> None:
+async def test_return_values_become_content_blocks() -> None:
     server = MCPServer("s")
     values: dict[str, Any] = {
         "none": None,
@@ -130,7 +130,7 @@ async def test_bad_arguments_are_a_result_that_lists_every_problem(version: str)
 
 
 @pytest.mark.covers("SRV-30")
-async def test_numbers_and_booleans_in_strings_are_understood() -> None:
+async def test_numbers_and_booleans_in_strings_are_converted() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -143,7 +143,7 @@ async def test_numbers_and_booleans_in_strings_are_understood() -> None:
 
 
 @pytest.mark.covers("SRV-20", "SRV-21", "SRV-25", "SRV-31")
-async def test_a_tool_that_fails_is_a_result_and_is_logged(
+async def test_failure_of_a_tool_is_a_result_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = MCPServer("s")
@@ -193,7 +193,7 @@ async def test_a_tool_that_fails_is_a_result_and_is_logged(
 
 @pytest.mark.covers("SRV-24", "SRV-27", "SRV-13")
 @pytest.mark.parametrize("kind", ["async", "sync", "stubborn"])
-async def test_a_tool_that_takes_too_long(kind: str) -> None:
+async def test_slow_tool_times_out(kind: str) -> None:
     server = MCPServer("s", per_tool_timeouts={"slow": 0.05})
     ended = asyncio.Event()
 
@@ -227,7 +227,7 @@ async def test_a_tool_that_takes_too_long(kind: str) -> None:
 
 
 @pytest.mark.covers("SRV-17", "ARC-08")
-async def test_a_slow_tool_delays_nobody(loop_kind: str) -> None:
+async def test_slow_tool_does_not_delay_other_calls(loop_kind: str) -> None:
     server = MCPServer("s")
     release = asyncio.Event()
 
@@ -278,14 +278,14 @@ async def test_a_cancelled_call_stops_its_handler_and_is_not_a_timeout() -> None
 
 
 @pytest.mark.covers("SRV-28", "PRO-33", "PRO-35")
-async def test_a_handler_talks_while_it_works(version: str) -> None:
+async def test_handler_sends_progress_and_log_messages(version: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
     async def work(steps: int, anything: Context) -> str:
         for step in range(steps):
             await anything.progress(step + 1, steps, f"step {step + 1}")
-        await anything.progress(0)  # going backwards is dropped
+        await anything.progress(0)  # Decreasing progress is dropped.
         await anything.debug("too fine")
         await anything.warning({"disk": "full"})
         return f"{anything.client} {anything.protocol_version} {anything.request_id}"
@@ -294,7 +294,8 @@ async def test_a_handler_talks_while_it_works(version: str) -> None:
     steps: list[Any] = []
     async with client_of(server, version) as client:
         (tool,) = await client.list_tools()
-        assert list(tool["inputSchema"]["properties"]) == ["steps"]  # the context is no argument
+        # The context is not an argument.
+        assert list(tool["inputSchema"]["properties"]) == ["steps"]
         client.on_log = lambda level, data, logger: logs.append((level, data))
         await client.set_log_level("info")
         result = await client.call_tool(
@@ -306,7 +307,7 @@ async def test_a_handler_talks_while_it_works(version: str) -> None:
         assert text_of(result).startswith(f"fairlead {client.protocol_version} ")
 
 
-async def test_a_stateless_caller_that_asks_for_no_logs_gets_none() -> None:
+async def test_stateless_caller_without_a_log_level_receives_no_logs() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -323,7 +324,7 @@ async def test_a_stateless_caller_that_asks_for_no_logs_gets_none() -> None:
     assert heard == []
 
 
-async def test_a_synchronous_handler_can_talk_too() -> None:
+async def test_synchronous_handler_can_send_progress() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -362,7 +363,7 @@ async def test_inline_tools_are_called_on_the_loop() -> None:
 
 
 @pytest.mark.covers("SRV-01", "SRV-13", "DEC-26")
-def test_how_a_server_is_configured() -> None:
+def test_server_takes_a_configuration_or_settings() -> None:
     assert MCPServer().name == "fairlead-mcp-server"
     assert MCPServer("weather").name == "weather"
     assert MCPServer("weather", version="2").config.version == "2"
@@ -382,7 +383,7 @@ def test_how_a_server_is_configured() -> None:
 
 
 @pytest.mark.covers("SRV-15", "PRO-34")
-async def test_lists_come_in_pages_and_in_order(version: str) -> None:
+async def test_lists_are_paged_in_order_of_registration(version: str) -> None:
     server = MCPServer("s", page_size=7)
     for number in range(23):
         server.register_tool(f"t{number:02}", {"type": "object"}, lambda: "x")
@@ -409,7 +410,7 @@ async def test_names_are_unique() -> None:
 
 
 @pytest.mark.covers("SRV-03")
-async def test_a_tool_with_a_schema_of_its_own() -> None:
+async def test_tool_with_a_given_schema_is_validated() -> None:
     server = MCPServer("s")
     schema = {
         "type": "object",
@@ -448,7 +449,7 @@ def test_references_in_schemas_are_never_fetched() -> None:
         MCPServer("s").register_tool("t", schema, lambda a: a)
 
 
-async def test_interceptors_stand_around_every_request() -> None:
+async def test_interceptors_see_every_request() -> None:
     seen: list[str] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -476,7 +477,7 @@ async def test_interceptors_stand_around_every_request() -> None:
     ]
 
 
-async def test_annotations_and_meta_reach_those_who_know_them() -> None:
+async def test_annotations_and_meta_are_sent_in_revisions_that_have_them() -> None:
     server = MCPServer("s")
     server.tool(
         "t",
@@ -493,7 +494,7 @@ async def test_annotations_and_meta_reach_those_who_know_them() -> None:
         assert set(tool) == {"name", "inputSchema"}
 
 
-async def test_a_type_without_a_json_form_is_refused_when_it_is_registered() -> None:
+async def test_type_without_a_json_form_is_rejected_at_registration() -> None:
     server = MCPServer("s")
     with pytest.raises(TypeError, match=r"bad: parameter 'x' has no JSON form"):
 
@@ -508,7 +509,7 @@ async def test_a_type_without_a_json_form_is_refused_when_it_is_registered() -> 
             return ""
 
 
-async def test_both_eras_on_one_connection() -> None:
+async def test_one_connection_serves_both_eras() -> None:
     server = MCPServer("s")
     server.tool("t")(lambda: "x")
     left, right = memory_pair()
@@ -604,7 +605,7 @@ asyncio.run(main())
     assert after == b"after it"
 
 
-def test_work_that_gets_on_is_finished_after_the_end_of_stdin() -> None:
+def test_running_calls_are_finished_after_the_end_of_stdin() -> None:
     program = """
 import asyncio
 from fairlead import MCPServer
@@ -663,7 +664,7 @@ def test_tools_are_described_by_their_first_line() -> None:
     ],
     ids=["array", "list"],
 )
-def test_the_schema_of_arguments_is_that_of_an_object(schema: Any, problem: str) -> None:
+def test_input_schema_must_be_an_object(schema: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         MCPServer("s").register_tool("t", schema, lambda: "x")
 
@@ -676,13 +677,13 @@ def test_the_schema_of_arguments_is_that_of_an_object(schema: Any, problem: str)
     ],
     ids=["negative", "unknown"],
 )
-def test_hints_that_mean_nothing_are_refused(hints: dict[str, Any], problem: str) -> None:
+def test_invalid_cache_hints_are_rejected(hints: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         MCPServer("s").register_resource("r://1", "one", content_provider="1", **hints)
     MCPServer("s").register_resource("r://1", "one", content_provider="1", cache_ttl=0)
 
 
-async def test_a_server_ends_its_streams_and_connections() -> None:
+async def test_server_closes_its_streams_and_connections() -> None:
     server = MCPServer("s")
     key = "io.modelcontextprotocol/subscriptionId"
     wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -692,13 +693,13 @@ async def test_a_server_ends_its_streams_and_connections() -> None:
         ending = asyncio.create_task(server.end_streams())
         assert (await wire.next())["result"]["_meta"] == {key: "l"}
         await ending
-        await wire.ask("tools/list", {"_meta": META})  # the connection goes on
+        await wire.ask("tools/list", {"_meta": META})  # The connection stays open.
         assert server.metrics()["connections"] == 1
         await server.close()
         assert server.metrics()["connections"] == 0
 
 
-async def test_metrics_count_what_is_under_way_and_what_went_wrong() -> None:
+async def test_metrics_count_running_calls_and_failures() -> None:
     server = MCPServer("s")
     assert server.metrics() == {
         "connections": 0,
@@ -743,7 +744,7 @@ async def test_a_server_warms_up_once(how: str, monkeypatch: pytest.MonkeyPatch)
     assert warmed == ([] if how == "cold" else ["tool"])
 
 
-def test_the_arguments_that_travel_as_headers_are_known() -> None:
+def test_header_arguments_of_a_tool_are_returned() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -767,7 +768,7 @@ async def test_requests_are_answered_inline_unless_there_are_interceptors(
     assert ("tools/call" in server.inline_methods) is not intercepted
 
 
-async def test_stdin_and_stdout_are_a_channel_like_any_other(
+async def test_run_stdio_serves_stdin_and_stdout_as_a_channel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left, right = memory_pair()
@@ -776,7 +777,7 @@ async def test_stdin_and_stdout_are_a_channel_like_any_other(
     @contextlib.asynccontextmanager
     async def open_stdio(*, limit: int) -> AsyncIterator[Any]:
         limits.append(limit)
-        assert loaded == ["loaded"]  # modules may print while they are imported
+        assert loaded == ["loaded"]  # Modules may print while they are imported.
         yield right
 
     monkeypatch.setattr("fairlead.transport.stdio.own_stdio.open_stdio", open_stdio)

@@ -1,4 +1,4 @@
-"""Settings of a server."""
+"""Tests of the settings of a server."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 from fairlead import MCPServerConfig
 
 
-def test_defaults_are_those_of_a_careful_local_server() -> None:
+def test_default_settings() -> None:
     assert dataclasses.asdict(MCPServerConfig()) == {
         "name": "fairlead-mcp-server",
         "version": "1.0.0",
@@ -39,13 +39,13 @@ def test_defaults_are_those_of_a_careful_local_server() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"), [(None, 7), ({}, 7), ({"t": 3}, 3), ({"t": 0}, 0), ({"other": 3}, 7)]
 )
-def test_a_tool_has_the_time_limit_of_its_name(
+def test_timeout_of_a_tool_is_looked_up_by_name(
     own: dict[str, float] | None, expected: float
 ) -> None:
     config = MCPServerConfig(default_tool_timeout=7, per_tool_timeouts=own)
     assert config.timeout_of("t") == expected
 
 
-def test_settings_are_given_by_name() -> None:
+def test_settings_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         MCPServerConfig("n")  # type: ignore[misc]

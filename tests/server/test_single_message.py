@@ -1,4 +1,4 @@
-"""Messages that are answered outside any connection."""
+"""Tests of messages that are handled outside of any connection."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.support.in_memory_client import META, ask
 
 
 @pytest.mark.covers("SRV-07")
-async def test_single_messages_without_any_connection() -> None:
+async def test_single_messages_are_handled_without_a_connection() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -65,7 +65,7 @@ async def test_single_messages_without_any_connection() -> None:
     ],
     ids=["batch", "malformed", "unknown"],
 )
-async def test_a_message_that_is_refused_is_answered_with_the_reason(
+async def test_rejected_message_is_answered_with_the_reason(
     message: Any, request_id: int | None, code: int, text: str
 ) -> None:
     answer = await MCPServer("s").handle_request(message)
@@ -75,7 +75,7 @@ async def test_a_message_that_is_refused_is_answered_with_the_reason(
 
 
 @pytest.mark.parametrize("given", [None, "", "own"], ids=["none", "empty", "given"])
-async def test_a_refusal_is_logged_under_an_id(
+async def test_rejection_is_logged_with_a_correlation_id(
     given: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await MCPServer("s").handle_request({"jsonrpc": "2.0", "id": 1, "method": 5}, given)
@@ -88,7 +88,7 @@ async def test_a_refusal_is_logged_under_an_id(
         assert re.fullmatch("[0-9a-f]{16}", name)
 
 
-async def test_an_answer_or_a_failure_of_the_handler_is_the_response() -> None:
+async def test_result_or_exception_of_the_handler_becomes_the_response() -> None:
     outcomes: list[Any] = [
         b'{"a":1}',
         None,
@@ -113,7 +113,7 @@ async def test_an_answer_or_a_failure_of_the_handler_is_the_response() -> None:
     ]
 
 
-async def test_a_frame_that_is_no_message_is_answered_without_an_id() -> None:
+async def test_malformed_frame_is_answered_without_an_id() -> None:
     async def handler(exchange: Exchange) -> Answer:
         raise AssertionError("not reached")
 

@@ -1,4 +1,4 @@
-"""The plugin for pytest: what is recorded once is played from then on."""
+"""Tests of the pytest plugin, which records servers once and replays them."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def dedented(text: str) -> str:
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # An installed Fairlead says by itself that it has a plugin; this one may be older than that.
+    # An installed Fairlead registers its plugin itself, but the installed version may be older.
     command += ["-p", "fairlead.testing.plugin", *options, str(folder)]
     return subprocess.run(
         command,
@@ -80,7 +80,7 @@ def calls(folder: Path) -> int:
 
 
 @pytest.mark.covers("GTW-11")
-def test_a_tape_is_recorded_once_and_played_after(folder: Path) -> None:
+def test_tape_is_recorded_once_and_then_played(folder: Path) -> None:
     assert run(folder, "--fairlead-tapes", "never").returncode == 1
     assert calls(folder) == 0
     done = run(folder)
@@ -97,7 +97,7 @@ def test_a_tape_is_recorded_once_and_played_after(folder: Path) -> None:
     assert calls(folder) == 2
 
 
-def test_the_tape_of_a_test_that_fails_is_not_kept(folder: Path) -> None:
+def test_tape_of_a_failing_test_is_discarded(folder: Path) -> None:
     test = folder / "test_it.py"
     test.write_text(test.read_text().replace("one two three", "nothing"))
     assert run(folder).returncode == 1
@@ -129,8 +129,8 @@ SECRETIVE = """
 
     def test_it(fairlead_tape):
         for n in (1, 2):  # the same name is the same tape
-            (said,) = visit(fairlead_tape("shop", SERVER), n)
-            assert said.startswith(f"{n} ")
+            (text,) = visit(fairlead_tape("shop", SERVER), n)
+            assert text.startswith(f"{n} ")
 
 
     def test_another(fairlead_tape):
@@ -150,7 +150,7 @@ SHOP = """
 """
 
 
-def test_what_a_server_is_given_to_know_is_not_on_its_tape(tmp_path: Path) -> None:
+def test_secrets_of_a_server_are_not_recorded(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(dedented(SECRETIVE))
     (tmp_path / "server.py").write_text(dedented(SHOP))
     done = run(tmp_path, "-k", "not another")
@@ -161,7 +161,7 @@ def test_what_a_server_is_given_to_know_is_not_on_its_tape(tmp_path: Path) -> No
     told = json.loads(about.read_text())
     assert told["name"] == "shop"
     assert told["about"]["command"] == [sys.executable, str(tmp_path / "server.py")]
-    # Another test of the same name plays what the first one recorded, and is told what is missing.
+    # Another test plays the tape of the first one, and its report names the missing request.
     done = run(tmp_path)
     assert done.returncode == 1
     assert "1 failed, 1 passed" in done.stdout

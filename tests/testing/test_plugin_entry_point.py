@@ -1,4 +1,4 @@
-"""Whoever has installed Fairlead has its fixture, and has done nothing for it."""
+"""Tests of the entry point that registers the pytest plugin."""
 
 import os
 import subprocess
@@ -47,14 +47,14 @@ def is_installed() -> bool:
 
 @pytest.mark.slow
 @pytest.mark.covers("GTW-11")
-def test_the_fixture_is_found_by_the_metadata_of_the_package(tmp_path: Path) -> None:
-    assert is_installed(), "what is installed here is older than its pyproject.toml: make install"
+def test_fixture_is_available_through_the_package_metadata(tmp_path: Path) -> None:
+    assert is_installed(), "the installed package is older than pyproject.toml: run `make install`"
     server = tmp_path / "server.py"
     server.write_text(SERVER)
     (tmp_path / "test_it.py").write_text(TEST.replace("SERVER", str(server)))
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # nothing of ours from above
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # no settings of this repository
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHONPATH", "COV"))}
-    for _ in ("it is recorded", "it is played"):
+    for _ in ("record", "play"):
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
             cwd=tmp_path,

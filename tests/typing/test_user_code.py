@@ -1,7 +1,7 @@
-"""The public API as programs use it: `make check` reads this file, and `pytest` runs it.
+"""Tests of the types of the public API. `make check` checks this file, and `pytest` runs it.
 
 mypy and pyright, both strict, know the type of every name here. `assert_type` fails in a type
-checker if a name is lost or has become `Any`; at run time it does nothing.
+checker if a name is missing or has become `Any`; at run time it does nothing.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -120,7 +120,7 @@ def test_decorators_keep_the_types_of_functions() -> None:
     assert add(1, 2) == 3
 
 
-def test_names_that_are_imported_on_first_use_have_types() -> None:
+def test_lazily_imported_names_have_types() -> None:
     assert_type(fairlead.MCPServer, type[MCPServer])
     assert_type(fairlead.MCPClient, type[MCPClient])
     assert_type(fairlead.MCPManager, type[MCPManager])
@@ -137,7 +137,7 @@ def test_names_that_are_imported_on_first_use_have_types() -> None:
     assert callable(parse_sse)
 
 
-def test_misspelt_names_are_errors() -> None:
+def test_misspelt_names_are_type_errors() -> None:
     with pytest.raises(AttributeError):
         _ = fairlead.MCPSever  # type: ignore[attr-defined]
 

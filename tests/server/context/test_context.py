@@ -1,4 +1,4 @@
-"""What a handler learns from its context, and what it may ask."""
+"""Tests of the information and the requests of a context."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ async def call(server: MCPServer, name: str, **meta: Any) -> Any:
     return text if result.get("isError") else json.loads(text)
 
 
-async def test_a_handler_sees_who_calls_and_with_what() -> None:
+async def test_context_describes_the_caller_and_the_request() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -56,7 +56,7 @@ async def test_a_handler_sees_who_calls_and_with_what() -> None:
         ([1], "The response to roots is malformed"),
     ],
 )
-async def test_roots_that_are_no_list_are_an_error(answer: Any, words: str) -> None:
+async def test_malformed_roots_are_an_error(answer: Any, words: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -142,7 +142,7 @@ async def test_log_messages_have_the_level_of_their_function(level: str | None) 
     assert "result" in frames[-1]
 
 
-async def test_progress_that_does_not_grow_is_not_told() -> None:
+async def test_progress_that_does_not_increase_is_dropped() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -163,7 +163,7 @@ async def test_progress_that_does_not_grow_is_not_told() -> None:
         await wire.ask("tools/call", {"name": "work", "_meta": META}, id=2)
 
 
-async def test_a_handler_may_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_handler_can_close_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     detached: list[Any] = []
     monkeypatch.setattr(
         LineChannel, "detach", lambda _, request_id: detached.append(request_id), raising=False

@@ -1,4 +1,4 @@
-"""What a context asks the caller's side, and reads from its own server, without a connection."""
+"""Tests of requests that a context sends to the client and to its own server."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ EVERYTHING = {
 
 
 class Edge(ReplyPathBase):
-    """A way back that notes what is asked and told, and answers."""
+    """Reply path that records messages and answers requests."""
 
     session = SessionContext(state=SessionState.ACTIVE, session_id="s")
     log_level: str | None = None
@@ -60,7 +60,7 @@ def context_of(edge: Any, can: Any = EVERYTHING, params: Any = None, **options: 
     return Context(given, **options)
 
 
-async def test_the_model_is_asked_with_messages_and_options() -> None:
+async def test_sampling_request_has_messages_and_options() -> None:
     edge = Edge({"role": "assistant"})
     context = context_of(edge)
     message = {"role": "user", "content": {"type": "text", "text": "hello"}}
@@ -79,7 +79,7 @@ async def test_the_model_is_asked_with_messages_and_options() -> None:
     assert malformed.value.code == -32602
 
 
-async def test_a_person_is_sent_to_a_page() -> None:
+async def test_url_elicitation_sends_the_user_to_a_page() -> None:
     edge = Edge({"action": "decline"})
     context = context_of(edge)
     assert await context.elicit_url("Sign in", "https://a.b/") == "decline"
@@ -91,7 +91,7 @@ async def test_a_person_is_sent_to_a_page() -> None:
     )
 
 
-async def test_the_folders_of_the_client_are_listed() -> None:
+async def test_roots_of_the_client_are_listed() -> None:
     edge = Edge({"roots": [{"uri": "file:///a"}]})
     assert await context_of(edge).roots() == [{"uri": "file:///a"}]
     assert edge.asked == [("roots/list", {})]
@@ -127,7 +127,7 @@ def choice(context: Context) -> Any:
     ],
     ids=["form", "only URLs", "URL", "only forms", "tools", "tool choice", "sampling", "roots"],
 )
-async def test_a_client_is_asked_only_what_it_declared(
+async def test_requests_need_a_declared_capability(
     ask: Callable[[Context], Any], can: Any, missing: str
 ) -> None:
     edge = Edge({})
@@ -138,7 +138,7 @@ async def test_a_client_is_asked_only_what_it_declared(
     assert edge.asked == []
 
 
-async def test_a_client_that_cannot_be_reached_cannot_be_asked() -> None:
+async def test_unreachable_client_raises_cannot_ask() -> None:
     edge = Edge(fails=LocalProtocolError("no stream is open", code=-32600))
     context = context_of(edge)
     with pytest.raises(CannotAsk, match="^no stream is open$") as refused:
@@ -146,7 +146,7 @@ async def test_a_client_that_cannot_be_reached_cannot_be_asked() -> None:
     assert refused.value.capability == "roots"
 
 
-async def test_the_clock_stands_still_while_a_question_is_open() -> None:
+async def test_timeout_is_paused_while_a_request_is_pending() -> None:
     class Paused(Edge):
         async def request_caller(self, exchange: Exchange, method: str, params: Any) -> Raw:
             paused.append(context.clock._paused)
@@ -167,7 +167,7 @@ async def test_the_clock_stands_still_while_a_question_is_open() -> None:
         (None, "nonsense", []),
     ],
 )
-async def test_a_session_hears_the_levels_it_asked_for(
+async def test_session_receives_log_messages_from_its_level_on(
     own: str | None, default: str, told: list[str]
 ) -> None:
     edge = Edge()
@@ -178,7 +178,7 @@ async def test_a_session_hears_the_levels_it_asked_for(
     assert edge.told == [("notifications/message", {"level": level, "data": "x"}) for level in told]
 
 
-async def test_a_step_is_done_each_time_where_nothing_is_repeated() -> None:
+async def test_step_runs_each_time_outside_of_rounds() -> None:
     done: list[int] = []
 
     async def later(number: int, *, more: int) -> int:
@@ -196,11 +196,11 @@ async def test_a_step_is_done_each_time_where_nothing_is_repeated() -> None:
     [(None, {}), ({"name": "t"}, {}), ({"_meta": {"a/b": 1}}, {"a/b": 1})],
     ids=["no params", "none", "some"],
 )
-async def test_the_meta_of_a_request_is_as_it_was_sent(params: Any, meta: Any) -> None:
+async def test_meta_of_a_request_is_returned_unchanged(params: Any, meta: Any) -> None:
     assert context_of(Edge(), params=params).meta == meta
 
 
-async def test_a_call_knows_who_makes_it() -> None:
+async def test_context_names_the_principal() -> None:
     given = exchange(principal="ann", info=b'{"name":"c"}', stateless=False)
     context = Context(given, state="shared")
     assert (context.principal, context.client, context.state) == ("ann", "c", "shared")
@@ -230,14 +230,14 @@ async def test_a_resource_of_the_server_is_read_on_behalf_of_the_caller() -> Non
     assert inner.transport.headers == {"x-correlation-id": context.correlation_id}
 
 
-async def test_without_a_server_there_is_nothing_to_read() -> None:
+async def test_reading_a_resource_requires_a_server() -> None:
     with pytest.raises(RpcError) as refused:
         await Context(exchange()).read_resource("r://1")
     assert refused.value.code == -32602
     assert refused.value.message == "Cannot read r://1: this context has no server"
 
 
-async def test_a_thread_that_waits_is_released_when_the_call_is_over() -> None:
+async def test_waiting_thread_is_released_when_the_call_is_over() -> None:
     context, begun = Context(exchange()), asyncio.Event()
 
     async def forever() -> None:
@@ -257,7 +257,7 @@ async def test_a_thread_that_waits_is_released_when_the_call_is_over() -> None:
         context.check_cancelled()
 
 
-async def test_a_thread_gets_what_the_loop_made() -> None:
+async def test_wait_returns_the_result_of_the_awaitable() -> None:
     context = Context(exchange())
 
     async def fail() -> None:
@@ -284,7 +284,7 @@ async def test_a_call_whose_task_is_cancelled_is_cancelled() -> None:
     assert context.cancelled is False
 
 
-async def test_a_client_of_an_older_revision_cannot_be_asked_what_it_does_not_know() -> None:
+async def test_url_elicitation_raises_cannot_ask_for_older_revisions() -> None:
     context = context_of(Edge({}))
     given = context.exchange
     given.caller = replace(given.caller, revision=Revision("2025-06-18"))
@@ -293,7 +293,7 @@ async def test_a_client_of_an_older_revision_cannot_be_asked_what_it_does_not_kn
     assert refused.value.capability == "elicitation.url"
 
 
-async def test_without_anything_said_a_session_hears_what_informs_it() -> None:
+async def test_session_without_a_level_receives_messages_from_info_on() -> None:
     edge = Edge()
     context = context_of(edge)
     for level in ("debug", "info"):

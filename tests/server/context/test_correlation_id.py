@@ -1,4 +1,4 @@
-"""The id that names a request in logs."""
+"""Tests of correlation ids."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from fairlead.wire import Request
     ],
     ids=["none", "other", "empty", "short", "longest", "too long", "two lines"],
 )
-def test_an_id_is_kept_if_it_can_stand_in_a_log(
+def test_id_of_the_client_is_used_if_it_is_safe_to_log(
     headers: Mapping[str, str] | None, kept: bool
 ) -> None:
     caller = Caller(NEWEST, True, ANONYMOUS)

@@ -1,4 +1,4 @@
-"""Forms for questions to a person, and the answers that fit them."""
+"""Tests of elicitation forms and the responses to them."""
 
 import enum
 import json
@@ -41,7 +41,7 @@ def accepted(content: Any) -> Raw:
     ],
     ids=["schema", "text for a number", "record", "plain", "text for a plain number", "choice"],
 )
-def test_an_answer_that_fits_is_read(kind: Any, content: Any, data: Any) -> None:
+def test_response_that_matches_the_schema_is_converted(kind: Any, content: Any, data: Any) -> None:
     answer = ElicitationForm(kind).read(accepted(content))
     assert (answer.action, answer.data) == ("accept", data)
 
@@ -58,7 +58,7 @@ def test_an_answer_that_fits_is_read(kind: Any, content: Any, data: Any) -> None
     ],
     ids=["wrong", "missing", "not a number", "record", "infinite", "empty"],
 )
-def test_an_answer_that_does_not_fit_is_refused(kind: Any, content: Any) -> None:
+def test_response_that_does_not_match_the_schema_is_rejected(kind: Any, content: Any) -> None:
     with pytest.raises(RpcError) as refused:
         ElicitationForm(kind).read(accepted(content))
     assert refused.value.code == -32602
@@ -66,12 +66,12 @@ def test_an_answer_that_does_not_fit_is_refused(kind: Any, content: Any) -> None
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_an_answer_may_be_none(action: str) -> None:
+def test_declined_or_cancelled_response_has_no_data(action: str) -> None:
     answer = ElicitationForm(SCHEMA).read(Raw(b'{"action":"%b"}' % action.encode()))
     assert (answer.action, answer.data) == (action, None)
 
 
-def test_a_schema_that_is_none_is_refused() -> None:
+def test_invalid_schema_is_rejected() -> None:
     with pytest.raises(TypeError, match="invalid JSON Schema of a form"):
         ElicitationForm({"type": "no such type"})
 
@@ -144,7 +144,7 @@ class Settings(msgspec.Struct):
     ],
     ids=["plain", "struct", "typed dict", "schema"],
 )
-def test_a_form_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None:
+def test_form_schema_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None:
     assert ElicitationForm(kind).schema == schema
 
 
@@ -159,7 +159,7 @@ def test_a_form_has_plain_fields(kind: Any, schema: dict[str, Any]) -> None:
     ],
     ids=["record", "list", "union", "mapping", "nested"],
 )
-def test_a_form_is_flat(kind: Any, field: str) -> None:
+def test_nested_types_are_rejected(kind: Any, field: str) -> None:
     with pytest.raises(TypeError) as refused:
         ElicitationForm(kind)
     assert str(refused.value) == (
@@ -171,7 +171,7 @@ def test_a_form_is_flat(kind: Any, field: str) -> None:
     ("text", "finite"),
     [("nan", False), ("-Inf", False), ("+infinity", False), ("1e5", True), ("infinite", None)],
 )
-def test_a_number_in_a_text_is_finite(text: str, finite: bool | None) -> None:
+def test_numbers_in_texts_must_be_finite(text: str, finite: bool | None) -> None:
     form = ElicitationForm(Settings)
     if finite:
         assert form.read(accepted({"ratio": text})).data == Settings(ratio=float(text))
@@ -185,12 +185,12 @@ def test_a_number_in_a_text_is_finite(text: str, finite: bool | None) -> None:
 @pytest.mark.parametrize(
     "answer", [b"{", b"[]", b"{}", b'{"action":"maybe"}', b'{"action":"accept","content":[]}']
 )
-def test_what_is_no_answer_is_refused(answer: bytes) -> None:
+def test_malformed_response_is_rejected(answer: bytes) -> None:
     with pytest.raises(RpcError, match="The response does not match the requested schema: "):
         ElicitationForm(bool).read(Raw(answer))
 
 
-def test_an_answer_says_whether_it_was_accepted() -> None:
+def test_accepted_is_true_only_for_the_action_accept() -> None:
     form = ElicitationForm(bool)
     assert form.read(accepted({"value": False})).accepted is True
     assert form.read(Raw(b'{"action":"decline","content":{"value":true}}')).accepted is False

@@ -1,4 +1,4 @@
-"""The clock of a call stands still while it is paused."""
+"""Tests of a timeout that can be paused."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class Clock:
-    """A time limit of 5 seconds for the current task, and when it was over."""
+    """Start a timeout of 5 seconds for the current task, and record when it expires."""
 
     def __init__(self, now: VirtualTime) -> None:
         self.deadlines: Deadlines[Any] = Deadlines(asyncio.get_running_loop())
@@ -29,7 +29,7 @@ class Clock:
         self.expired.append(self._now.now - self._begun)
 
 
-async def test_a_limit_expires_once(virtual_time: VirtualTime) -> None:
+async def test_timeout_expires_once(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(20)
@@ -55,7 +55,7 @@ async def test_pauses_do_not_count_and_may_overlap(virtual_time: VirtualTime) ->
     assert clock.expired == [pytest.approx(45)]
 
 
-async def test_a_limit_that_is_paused_before_it_starts_runs_later(
+async def test_timeout_paused_before_its_start_runs_after_resume(
     virtual_time: VirtualTime,
 ) -> None:
     clock = Clock(virtual_time)
@@ -67,7 +67,7 @@ async def test_a_limit_that_is_paused_before_it_starts_runs_later(
     assert clock.expired == [15]
 
 
-async def test_a_limit_that_is_used_up_expires_at_once(virtual_time: VirtualTime) -> None:
+async def test_timeout_without_time_left_expires_immediately(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.start()
     await asyncio.sleep(2)
@@ -78,7 +78,7 @@ async def test_a_limit_that_is_used_up_expires_at_once(virtual_time: VirtualTime
     assert clock.expired == [2]
 
 
-async def test_a_limit_that_was_stopped_stays_so(virtual_time: VirtualTime) -> None:
+async def test_stopped_timeout_does_not_resume(virtual_time: VirtualTime) -> None:
     clock = Clock(virtual_time)
     clock.timeout.stop()
     clock.start()

@@ -1,4 +1,4 @@
-"""Questions in the middle of a call: one handler, both eras."""
+"""Tests of requests for input during a call, with the same handler in both eras."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 
 class Line:
-    """The client's end of a connection, in our hands."""
+    """The client side of a connection, driven by a test."""
 
     def __init__(self, server: MCPServer) -> None:
         self.channel, right = memory_pair()
@@ -47,7 +47,7 @@ class Line:
     async def call(
         self, name: str, arguments: Any = None, *, capabilities: Any = ALL, **more: Any
     ) -> dict[str, Any]:
-        """A stateless call; its result, or its error under "error"."""
+        """Send a stateless call and return its result, or its error as the member "error"."""
         meta = {VERSION: "2026-07-28", CAPABILITIES: capabilities}
         params = {"name": name, "arguments": arguments or {}, "_meta": meta, **more}
         self.send({"id": next(self.ids), "method": "tools/call", "params": params})
@@ -125,7 +125,7 @@ def shop() -> tuple[MCPServer, list[str]]:
 
 
 @pytest.mark.covers("PRO-24")
-async def test_a_call_goes_through_two_rounds_and_its_step_happens_once() -> None:
+async def test_step_runs_once_in_a_call_with_two_rounds() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -169,7 +169,7 @@ async def test_a_call_goes_through_two_rounds_and_its_step_happens_once() -> Non
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_somebody_may_say_no(action: str) -> None:
+async def test_user_may_decline(action: str) -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -182,12 +182,12 @@ async def test_somebody_may_say_no(action: str) -> None:
         assert last["content"][0]["text"] == f"{action}, charged for tea"
 
 
-async def test_questions_that_are_asked_together_go_out_together() -> None:
+async def test_concurrent_requests_are_sent_in_one_round() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("together")
         assert set(first["inputRequests"]) == {"a", "b"}
-        # One of two answers: the other question is asked again, and only that one.
+        # One of two responses: only the other request is sent again.
         second = await line.call(
             "together",
             inputResponses={"a": {"action": "accept", "content": {"value": "x"}}, "zz": {}},
@@ -202,7 +202,7 @@ async def test_questions_that_are_asked_together_go_out_together() -> None:
         assert third["content"][0]["text"] == "x7"
 
 
-async def test_a_question_with_a_key_may_be_answered_before_it_is_asked() -> None:
+async def test_response_to_a_request_with_a_key_may_be_sent_in_advance() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         given = {"a": {"action": "accept", "content": {"value": "x"}}, "zz": {}}
@@ -218,14 +218,14 @@ async def test_a_question_with_a_key_may_be_answered_before_it_is_asked() -> Non
         assert wrong["error"]["code"] == -32602
 
 
-async def test_a_question_without_a_key_is_asked_before_it_is_answered() -> None:
+async def test_response_to_a_request_without_a_key_cannot_be_sent_in_advance() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         given = {"q0": {"action": "accept", "content": {"value": "x"}}}
         assert set((await line.call("careful", inputResponses=given))["inputRequests"]) == {"q0"}
 
 
-async def test_a_round_cannot_be_swallowed_and_cleans_up() -> None:
+async def test_handler_cannot_swallow_the_end_of_a_round_and_cleans_up() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         assert (await line.call("careful"))["resultType"] == "input_required"
@@ -240,7 +240,7 @@ async def test_a_round_cannot_be_swallowed_and_cleans_up() -> None:
         assert done["content"][0]["text"] == "yes"
 
 
-async def test_the_model_and_the_roots_of_the_client() -> None:
+async def test_sampling_and_roots_work_in_rounds() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("model")
@@ -260,7 +260,7 @@ async def test_the_model_and_the_roots_of_the_client() -> None:
         assert last["content"][0]["text"] == "hi2"
 
 
-async def test_states_that_are_not_accepted() -> None:
+async def test_foreign_and_tampered_states_are_rejected() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -281,13 +281,13 @@ async def test_states_that_are_not_accepted() -> None:
         async with line_to(other) as elsewhere:
             foreign = (await elsewhere.call("order", {"what": "tea"}))["requestState"]
         assert "the state was modified" in await refused({"what": "tea"}, foreign)
-        # The same value written in another way is the same request.
+        # The same value in another notation is the same request.
         same = await line.call("order", {"what": "tea"}, inputResponses=answers, requestState=state)
         assert same["resultType"] == "input_required"
     assert seen.count("charged") == 1
 
 
-async def test_answers_that_lie_about_their_type() -> None:
+async def test_responses_of_another_type_are_rejected() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         first = await line.call("order", {"what": "tea"})
@@ -302,7 +302,7 @@ async def test_answers_that_lie_about_their_type() -> None:
             assert "does not match the requested schema" in answer["error"]["message"]
 
 
-async def test_a_client_that_cannot_be_asked_is_told_what_is_missing() -> None:
+async def test_missing_capability_of_a_stateless_client_is_named() -> None:
     server, _ = shop()
 
     @server.tool()
@@ -333,7 +333,7 @@ async def open_session(line: Line, capabilities: Any, version: str = "2025-11-25
 
 
 @pytest.mark.covers("PRO-24", "SRV-28")
-async def test_in_the_handshake_era_the_same_handler_really_asks() -> None:
+async def test_same_handler_sends_requests_in_the_handshake_era() -> None:
     server, seen = shop()
     async with line_to(server) as line:
         await open_session(line, ALL)
@@ -352,10 +352,10 @@ async def test_in_the_handshake_era_the_same_handler_really_asks() -> None:
         result = json.loads(bytes((await line.next()).result))
         text = result["content"][0]["text"]
         assert text == "Order(size='small', count=1) False charged for tea"
-    assert seen == ["start", "charged"]  # it ran once
+    assert seen == ["start", "charged"]  # ran once
 
 
-async def test_in_the_handshake_era_a_client_that_cannot_be_asked_gets_a_result() -> None:
+async def test_missing_capability_of_a_session_is_an_error_result() -> None:
     server, _ = shop()
     async with line_to(server) as line:
         await open_session(line, {})
@@ -367,7 +367,7 @@ async def test_in_the_handshake_era_a_client_that_cannot_be_asked_gets_a_result(
 
 
 @pytest.mark.covers("PRO-37")
-async def test_the_clock_of_a_call_stands_still_while_somebody_thinks() -> None:
+async def test_timeout_of_a_call_is_paused_during_elicitation() -> None:
     server = MCPServer("s", default_tool_timeout=0.15)
 
     @server.tool()
@@ -399,7 +399,7 @@ async def test_the_clock_of_a_call_stands_still_while_somebody_thinks() -> None:
             assert text == "in time" if name == "think" else "timed out after 0.15s" in text
 
 
-def test_keys_are_rotated_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_keys_can_be_rotated_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = secrets.token_bytes(32), secrets.token_bytes(32)
     before = KeyRing({"old": old})
     after = KeyRing({"new": new, "old": old})
@@ -420,14 +420,14 @@ def test_keys_are_rotated_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
             KeyRing.from_environment()
 
 
-def test_the_same_values_have_the_same_digest() -> None:
+def test_equal_values_have_the_same_digest() -> None:
     assert canonical({"b": 1.0, "a": [True, None]}) == b'{"a":[true,null],"b":1}'
     assert digest({"a": 1, "b": 2.5}) == digest({"b": 2.5, "a": 1.0})
     assert digest({"a": 1}) != digest({"a": True})
     assert digest("1") != digest(1)
 
 
-def test_forms_are_flat() -> None:
+def test_nested_forms_are_rejected() -> None:
     class Nested(msgspec.Struct):
         inner: Order
 
@@ -447,7 +447,7 @@ def test_forms_are_flat() -> None:
     assert schema["required"] == ["name"]
 
 
-async def test_questions_without_keys_are_counted() -> None:
+async def test_requests_without_keys_are_identified_by_position() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -465,7 +465,7 @@ async def test_questions_without_keys_are_counted() -> None:
 
 
 @pytest.mark.parametrize("given", [{"inputResponses": 5}, {"requestState": 5}])
-async def test_answers_that_are_malformed_are_refused(given: dict[str, Any]) -> None:
+async def test_malformed_responses_are_rejected(given: dict[str, Any]) -> None:
     server, _ = shop()
     async with line_to(server) as line:
         refused = await line.call("order", {"what": "tea"}, **given)
@@ -473,7 +473,7 @@ async def test_answers_that_are_malformed_are_refused(given: dict[str, Any]) -> 
         assert refused["error"]["message"].startswith("Invalid input responses: ")
 
 
-async def test_an_answer_to_another_question_is_not_taken() -> None:
+async def test_response_to_another_request_is_ignored() -> None:
     server, words = MCPServer("s"), ["one?", "two?"]
 
     @server.tool()
@@ -494,7 +494,7 @@ def rounds_of(params: Any = None, **options: Any) -> ServerInputRounds:
     return ServerInputRounds(exchange(params=params), KeyRing(), 60, **options)
 
 
-async def test_a_round_does_not_end_what_is_done_already() -> None:
+async def test_round_does_not_cancel_a_finished_task() -> None:
     async def nothing() -> None: ...
 
     task = asyncio.create_task(nothing())
@@ -508,7 +508,7 @@ async def test_a_round_does_not_end_what_is_done_already() -> None:
     await asyncio.wait((asking,))
 
 
-async def test_a_round_ends_once_all_questions_of_a_turn_are_noted() -> None:
+async def test_round_ends_after_all_concurrent_requests_are_recorded() -> None:
     rounds = rounds_of()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.gather(*(rounds.ask("roots/list", {"n": n}, None) for n in range(2)))
@@ -527,7 +527,7 @@ async def test_a_round_ends_once_all_questions_of_a_turn_are_noted() -> None:
     }
 
 
-async def test_a_state_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_size_of_the_state_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = rounds_of({"name": "t", "arguments": {}})
     rounds.steps()["a"] = msgspec.Raw(b'"x"')
     size = len(json.loads(rounds.result({}))["requestState"])
@@ -558,7 +558,7 @@ async def test_a_state_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> No
     ],
     ids=["whole", "negative", "half", "safe", "large", "small", "lists", "objects"],
 )
-def test_equal_numbers_are_written_alike(value: Any, text: bytes) -> None:
+def test_equal_numbers_have_the_same_canonical_form(value: Any, text: bytes) -> None:
     assert canonical(value) == text
     assert digest(value) == digest(msgspec.json.decode(text))
     assert len(digest(value)) == 32

@@ -1,4 +1,4 @@
-"""What goes wrong is in the log before anybody hears of it, under the id that names the request."""
+"""Tests of errors, which are logged with a correlation id before the caller receives them."""
 
 import json
 import logging
@@ -85,7 +85,7 @@ REFUSED: list[tuple[str, dict[str, Any], int]] = [
 
 @pytest.mark.covers("SRV-07", "SRV-16", "OBS-03")
 @pytest.mark.parametrize(("method", "params", "code"), REFUSED)
-async def test_a_refusal_is_logged_once_under_the_id_that_was_given(
+async def test_rejection_is_logged_once_with_the_id_of_the_client(
     method: str, params: dict[str, Any], code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -104,7 +104,7 @@ async def test_a_refusal_is_logged_once_under_the_id_that_was_given(
 
 @pytest.mark.covers("SRV-16", "OBS-03")
 @pytest.mark.parametrize(("method", "params", "code"), REFUSED)
-async def test_a_refusal_on_a_connection_is_logged_under_an_id_of_its_own(
+async def test_rejection_on_a_connection_is_logged_with_a_generated_id(
     method: str, params: dict[str, Any], code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with wire_to(server_of_failures()) as wire:
@@ -138,12 +138,12 @@ async def test_handlers_results_and_logs_agree_on_the_id(
     assert record.exc_info is not None
     if given == "trace-7":
         assert error["correlation_id"] == await call("names") == given
-    else:  # none, or one that could forge lines of the log
+    else:  # missing, or could forge lines of the log
         assert len(error["correlation_id"]) == 16
 
 
 @pytest.mark.covers("SRV-07")
-async def test_what_is_no_message_is_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_message_is_rejected_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     answer = await MCPServer("s").handle_request({"jsonrpc": "2.0", "id": 1, "method": 5}, "t")
     assert answer is not None
     assert answer["error"]["code"] == -32600
@@ -152,7 +152,7 @@ async def test_what_is_no_message_is_refused_and_logged(caplog: pytest.LogCaptur
 
 
 @pytest.mark.covers("SRV-16")
-async def test_what_an_interceptor_does_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_interceptors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def guard(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "denied":
             raise RpcError(-32602, "not for you")
@@ -170,7 +170,7 @@ async def test_what_an_interceptor_does_is_logged_too(caplog: pytest.LogCaptureF
     assert [r.name for r in caplog.records] == ["fairlead.server"] * 3
 
 
-async def test_one_exception_object_that_is_raised_again_is_logged_again(
+async def test_exception_object_raised_for_another_request_is_logged_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     closed = RpcError(-32000, "closed on Sundays")
@@ -188,7 +188,7 @@ async def test_one_exception_object_that_is_raised_again_is_logged_again(
 
 
 @pytest.mark.covers("SRV-26")
-def test_a_tool_error_survives_every_form_it_travels_in() -> None:
+def test_tool_error_survives_each_encoding() -> None:
     error = MCPToolError(
         "no seat „left“",
         code=MCPErrorCode.VALIDATION_ERROR,
@@ -210,7 +210,7 @@ def test_a_tool_error_survives_every_form_it_travels_in() -> None:
 
 
 @pytest.mark.covers("SRV-26")
-async def test_the_result_of_a_failing_tool_is_that_form() -> None:
+async def test_result_of_a_failing_tool_is_decoded_as_a_tool_error() -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "breaks"}}
     answer = await server_of_failures().handle_request(call, "trace-7")
     assert answer is not None
@@ -236,7 +236,7 @@ async def test_the_result_of_a_failing_tool_is_that_form() -> None:
         None,
     ],
 )
-def test_another_result_is_no_tool_error(result: Any) -> None:
+def test_other_results_are_not_tool_errors(result: Any) -> None:
     with pytest.raises(ValueError, match="not|Expecting"):
         MCPToolError.from_mcp_response(result)
 
@@ -257,7 +257,7 @@ def test_another_result_is_no_tool_error(result: Any) -> None:
     ids=["refusal", "protocol", "failure"],
 )
 @pytest.mark.parametrize("params", [None, {"name": "t"}], ids=["no target", "target"])
-def test_an_error_is_logged_with_what_it_is_about(
+def test_error_is_logged_once_per_request_with_its_method_and_target(
     error: Exception,
     level: int,
     text: str,
@@ -279,13 +279,13 @@ def test_an_error_is_logged_with_what_it_is_about(
     assert len(caplog.records) == 2
 
 
-def test_params_and_headers_may_have_secrets() -> None:
+def test_params_and_headers_are_sensitive() -> None:
     caller = Caller(NEWEST, True, ANONYMOUS)
     given = direct_exchange(Request(1, "x", Raw(b"{}")), caller, headers={"a": "b"})
     assert sensitive_parts(given) == (Raw(b"{}"), {"a": "b"})
 
 
-async def test_the_outermost_interceptor_passes_answers_on() -> None:
+async def test_log_errors_returns_the_result_unchanged() -> None:
     given = exchange()
 
     async def answer(exchange: Exchange) -> Answer:

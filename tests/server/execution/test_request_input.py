@@ -1,4 +1,4 @@
-"""Prompts and resources that ask something before they answer."""
+"""Tests of prompts and resources that request input."""
 
 import asyncio
 from typing import Any
@@ -41,7 +41,7 @@ def server_that_asks(begun: asyncio.Event | None = None, *, stubborn: bool = Fal
         except asyncio.CancelledError:
             if not stubborn:
                 raise
-            return "it caught its cancellation"
+            return "caught the cancellation"
         return f"hello {answer.data}"
 
     server.prompt("greet")(question)
@@ -57,7 +57,7 @@ def text_of(result: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("method", "params"), [PROMPT, RESOURCE], ids=["prompt", "resource"])
 @pytest.mark.parametrize("stubborn", [False, True], ids=["usual", "stubborn"])
-async def test_a_stateless_caller_is_asked_and_comes_back(
+async def test_stateless_caller_retries_with_the_requested_input(
     method: str, params: dict[str, Any], stubborn: bool
 ) -> None:
     async with wire_to(server_that_asks(stubborn=stubborn)) as wire:
@@ -72,7 +72,7 @@ async def test_a_stateless_caller_is_asked_and_comes_back(
 
 
 @pytest.mark.parametrize(("method", "params"), [PROMPT, RESOURCE], ids=["prompt", "resource"])
-async def test_a_caller_that_cannot_be_asked_is_refused(
+async def test_request_without_the_required_capability_is_rejected(
     method: str, params: dict[str, Any]
 ) -> None:
     async with wire_to(server_that_asks()) as wire:
@@ -86,11 +86,13 @@ async def test_a_caller_that_cannot_be_asked_is_refused(
 
 
 @pytest.mark.parametrize(("method", "params"), [PROMPT, RESOURCE], ids=["prompt", "resource"])
-async def test_a_cancelled_request_asks_nothing(method: str, params: dict[str, Any]) -> None:
+async def test_cancelled_request_does_not_request_input(
+    method: str, params: dict[str, Any]
+) -> None:
     begun = asyncio.Event()
     async with wire_to(server_that_asks(begun)) as wire:
         wire.send(method, {**params, "_meta": META | ASKS}, id=1)
         async with asyncio.timeout(5):
             await begun.wait()
         wire.send("notifications/cancelled", {"requestId": 1})
-        await wire.ask("tools/list", {"_meta": META}, id=2)  # nothing was answered before
+        await wire.ask("tools/list", {"_meta": META}, id=2)  # No response was sent before.

@@ -1,4 +1,4 @@
-"""The rest of a coroutine whose first step was taken elsewhere."""
+"""Tests of awaiting the rest of a coroutine that was started elsewhere."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ def resumed(coroutine: Any, leave: Any = None) -> ResumedCoroutine:
     return ResumedCoroutine(coroutine, coroutine.send(None), leave)
 
 
-async def test_the_rest_is_awaited_like_the_whole() -> None:
+async def test_rest_is_awaited_like_the_whole_coroutine() -> None:
     steps: list[int] = []
 
     async def work() -> str:
@@ -60,7 +60,7 @@ async def _awaited(rest: ResumedCoroutine) -> Any:
 
 
 @pytest.mark.parametrize("leaves", [None, False, True], ids=["no callback", "stays", "leaves"])
-async def test_a_coroutine_that_goes_on_after_its_cancellation_is_waited_for_or_left(
+async def test_coroutine_that_ignores_its_cancellation_is_awaited_or_detached(
     leaves: bool | None,
 ) -> None:
     events: list[str] = []
@@ -97,7 +97,7 @@ async def test_a_coroutine_that_goes_on_after_its_cancellation_is_waited_for_or_
     assert len(left) == (0 if leaves is None else 1)
 
 
-async def test_a_coroutine_that_is_cancelled_ends() -> None:
+async def test_cancelled_coroutine_ends() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 

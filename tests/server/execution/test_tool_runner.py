@@ -1,4 +1,4 @@
-"""Tools that are run: arguments, limits of size and time, and what ignores its end."""
+"""Tests of running tools: arguments, limits of size and time, and ignored cancellations."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ async def call(server: MCPServer, name: str, **params: Any) -> dict[str, Any]:
 
 
 def problem(answer: dict[str, Any]) -> dict[str, Any]:
-    """The error of a result."""
+    """Return the error of a result."""
     result = answer["result"]
     assert result["isError"] is True
     return json.loads(result["content"][0]["text"])  # type: ignore[no-any-return]
@@ -64,7 +64,7 @@ async def test_arguments_may_be_absent(name: str, params: dict[str, Any], text: 
 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
-async def test_arguments_that_are_wrong_are_refused_or_explained(name: str) -> None:
+async def test_invalid_arguments_are_rejected_or_an_error_result(name: str) -> None:
     server = server_with_tools()
     refused = await call(server, name, arguments=[1])
     assert refused["error"]["code"] == -32602
@@ -80,7 +80,7 @@ async def test_an_inline_tool_may_have_a_context() -> None:
 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
-async def test_a_result_has_a_limited_size(name: str) -> None:
+async def test_size_of_a_result_is_limited(name: str) -> None:
     whole = await call(server_with_tools(), name, arguments={"text": "x" * 1000})
     size = len(json.dumps(whole["result"], separators=(",", ":")))
     fits = server_with_tools(max_message_bytes=size)
@@ -93,7 +93,7 @@ async def test_a_result_has_a_limited_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("length", [198, 199])
-async def test_a_wrong_value_is_shown_if_it_is_short(length: int) -> None:
+async def test_long_invalid_values_are_shortened(length: int) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -106,7 +106,9 @@ async def test_a_wrong_value_is_shown_if_it_is_short(length: int) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "late"), [(0.5, False), (4.9, False), (5.1, True)])
-async def test_a_tool_has_its_time(virtual_time: VirtualTime, seconds: float, late: bool) -> None:
+async def test_timeout_of_a_tool_is_enforced(
+    virtual_time: VirtualTime, seconds: float, late: bool
+) -> None:
     server = MCPServer("s", per_tool_timeouts={"slow": 5})
 
     @server.tool()
@@ -126,7 +128,7 @@ async def test_a_tool_has_its_time(virtual_time: VirtualTime, seconds: float, la
 @pytest.mark.parametrize(
     ("cleanup", "expected", "left"), [(0.5, 5.5, 0), (0.9, 5.9, 0), (60, 6.0, 1)]
 )
-async def test_a_tool_that_ignores_its_end_is_left_behind_after_a_second(
+async def test_tool_that_ignores_its_timeout_is_detached_after_a_second(
     virtual_time: VirtualTime, cleanup: float, expected: float, left: int
 ) -> None:
     server, ended = MCPServer("s", per_tool_timeouts={"slow": 5}), asyncio.Event()
@@ -152,7 +154,7 @@ async def test_a_tool_that_ignores_its_end_is_left_behind_after_a_second(
     assert runner.metrics["abandoned_tasks"] == 0
 
 
-async def test_only_so_many_tools_are_left_behind(
+async def test_number_of_detached_tools_is_limited(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.server.execution.tool_runner.MOST_LEFT", 1)
@@ -176,7 +178,7 @@ async def test_only_so_many_tools_are_left_behind(
     await asyncio.sleep(60)
 
 
-async def test_a_cancellation_of_the_tool_s_own_is_a_failure() -> None:
+async def test_cancelled_error_raised_by_a_tool_is_a_failure() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -187,7 +189,7 @@ async def test_a_cancellation_of_the_tool_s_own_is_a_failure() -> None:
     assert problem(await call(server, "broken"))["message"].startswith("CancelledError")
 
 
-async def test_the_rate_limit_is_explained_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rate_limit_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     server = server_with_tools(rate_limit_rate=0.001, rate_limit_burst=1)
     assert "isError" not in (await call(server, "inline"))["result"]
     for name in ("inline", "waiting", "inline"):
@@ -198,7 +200,7 @@ async def test_the_rate_limit_is_explained_once(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("meta", [META, None], ids=["stateless", "handshake"])
-async def test_an_inline_tool_is_answered_at_once_and_called_once(meta: Any) -> None:
+async def test_inline_tool_is_answered_inline_and_called_once(meta: Any) -> None:
     server, calls = MCPServer("s"), list[int]()
     assert "tools/call" not in server.inline_methods
 
@@ -234,7 +236,7 @@ async def test_an_inline_tool_is_answered_at_once_and_called_once(meta: Any) -> 
 
 @pytest.mark.parametrize("name", ["inline", "waiting", "threaded"])
 @pytest.mark.parametrize("kind", ["own", "chosen", "invalid"])
-async def test_a_failure_of_a_tool_is_logged_by_its_kind(
+async def test_log_level_of_a_failure_depends_on_its_kind(
     name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = MCPServer("s")
@@ -267,7 +269,7 @@ async def test_a_failure_of_a_tool_is_logged_by_its_kind(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_plain_wrapper_of_a_coroutine_function_is_awaited(late: bool) -> None:
+async def test_awaitable_of_a_plain_wrapper_is_awaited(late: bool) -> None:
     async def later() -> str:
         await (asyncio.Event().wait() if late else asyncio.sleep(0))
         return "done"
@@ -302,7 +304,7 @@ async def test_a_tool_may_have_no_time_limit(
         assert answer["result"]["content"][0]["text"] == "done"
 
 
-async def test_a_tool_that_was_left_behind_may_fail(
+async def test_failure_of_a_detached_tool_is_logged(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "fairlead.server")
@@ -325,7 +327,7 @@ async def test_a_tool_that_was_left_behind_may_fail(
     assert failed.exc_info
 
 
-def test_servers_in_several_loops_have_a_timer_each() -> None:
+def test_each_event_loop_has_its_own_timer() -> None:
     server = server_with_tools()
 
     @server.tool(timeout=0.02)
@@ -342,7 +344,7 @@ def test_servers_in_several_loops_have_a_timer_each() -> None:
         asyncio.run(both())
 
 
-async def test_a_runner_of_its_own_needs_nothing_else() -> None:
+async def test_runner_works_without_a_server() -> None:
     runner = ToolRunner(MCPServerConfig(max_message_bytes=0, log_level="ERROR", input_timeout=3))
     context = runner.context(exchange())
     assert (context.state, context.correlation_id) == (None, context.correlation_id)
@@ -359,7 +361,7 @@ async def test_a_runner_of_its_own_needs_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
-async def test_the_time_limit_ends_with_the_call(
+async def test_timeout_is_removed_when_the_call_ends(
     virtual_time: VirtualTime, wants_context: bool
 ) -> None:
     runner, contexts = ToolRunner(MCPServerConfig(default_tool_timeout=5)), list[Context]()
@@ -375,14 +377,14 @@ async def test_the_time_limit_ends_with_the_call(
     entry = tool_from_function(quick_context if wants_context else quick)
     result = json.loads(await runner.run(entry, exchange(params={}), b"}"))
     assert result["content"][0]["text"] == "done"
-    for context in contexts:  # a question of something that the tool left behind
+    for context in contexts:  # a request for input from a task that the tool left running
         context.clock.pause()
         context.clock.resume()
-    await asyncio.sleep(60)  # nothing cancels this task any more
+    await asyncio.sleep(60)  # The timeout no longer cancels this task.
 
 
 @pytest.mark.parametrize("wants_context", [False, True], ids=["plain", "context"])
-async def test_a_cancellation_of_the_caller_goes_before_the_end_of_the_time(
+async def test_cancellation_by_the_caller_takes_precedence_over_the_timeout(
     virtual_time: VirtualTime, wants_context: bool
 ) -> None:
     runner = ToolRunner(MCPServerConfig(default_tool_timeout=5))
@@ -404,7 +406,7 @@ async def test_a_cancellation_of_the_caller_goes_before_the_end_of_the_time(
         await task
 
 
-async def test_questions_say_who_asks() -> None:
+async def test_input_required_result_names_the_server() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -420,7 +422,7 @@ async def test_questions_say_who_asks() -> None:
     }
 
 
-async def test_a_caller_that_cannot_be_asked_is_told_in_the_words_of_its_era() -> None:
+async def test_missing_capability_is_reported_in_the_form_of_the_era() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -436,7 +438,7 @@ async def test_a_caller_that_cannot_be_asked_is_told_in_the_words_of_its_era() -
     assert error["code"] == "DEPENDENCY_MISSING"
 
 
-async def test_an_inline_tool_with_a_context_is_answered_at_once() -> None:
+async def test_inline_tool_with_a_context_is_answered_inline() -> None:
     server = server_with_tools(max_message_bytes=300)
     async with wire_to(server) as wire:
         for size, fits in ((10, True), (1000, False)):
@@ -447,7 +449,7 @@ async def test_an_inline_tool_with_a_context_is_answered_at_once() -> None:
             assert ("over max_message_bytes (300)" in text) is not fits
 
 
-def test_an_inline_result_has_a_limited_size() -> None:
+def test_size_of_an_inline_result_is_limited() -> None:
     entry = tool_from_function(lambda: "x", name="t", inline=True)
     size = len(b'{"content":[{"type":"text","text":"x"}]}')
     for limit, fits in ((size, True), (size - 1, False)):
@@ -456,7 +458,7 @@ def test_an_inline_result_has_a_limited_size() -> None:
         assert ("isError" not in result) is fits
 
 
-async def test_a_tool_that_catches_the_end_of_its_round_asks_all_the_same() -> None:
+async def test_tool_that_catches_the_end_of_its_round_still_requests_input() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -472,7 +474,7 @@ async def test_a_tool_that_catches_the_end_of_its_round_asks_all_the_same() -> N
 
 
 @pytest.mark.parametrize("kind", ["inline", "waiting", "threaded"])
-async def test_a_text_keeps_to_the_schema_of_its_tool(kind: str) -> None:
+async def test_text_of_a_tool_with_an_output_schema_is_structured(kind: str) -> None:
     server = MCPServer("s")
 
     def plain() -> str:

@@ -1,4 +1,4 @@
-"""Threads of synchronous functions: few, counted, and told when nobody waits any more."""
+"""Tests of the pool of threads for synchronous functions."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ LIMIT = 10.0
 
 
 async def until(condition: Any) -> None:
-    """Wait for something that a thread does, turn by turn of the loop."""
+    """Wait for a condition that a thread fulfils, one iteration of the loop at a time."""
     async with asyncio.timeout(LIMIT):
         while not condition():
             await asyncio.to_thread(lambda: None)
 
 
 class Stuck:
-    """Functions that do not end before they are let go."""
+    """Functions that block until they are released."""
 
     def __init__(self) -> None:
         self.let_go = threading.Event()
@@ -70,14 +70,14 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded(
 
 
 @pytest.mark.covers("SRV-27")
-async def test_never_more_threads_than_the_limit_and_what_waits_is_bounded() -> None:
+async def test_threads_and_waiting_functions_are_limited() -> None:
     workers, stuck = WorkerThreads(limit=2, queue=3), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(5)]
     await until(lambda: workers.busy == 5)
     assert workers.metrics["threads"] == 2
     with pytest.raises(MCPToolError, match="5 synchronous calls are running or waiting"):
         await workers.run(lambda: "too many")
-    tasks[4].cancel()  # has not begun, so it never will, and nothing is abandoned
+    tasks[4].cancel()  # Not started, so it never will be, and no thread is abandoned.
     stuck.let_go.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert results[:4] == [None] * 4
@@ -87,7 +87,7 @@ async def test_never_more_threads_than_the_limit_and_what_waits_is_bounded() -> 
 
 @pytest.mark.covers("SRV-24", "SRV-27", "SRV-28")
 @pytest.mark.parametrize("how", ["timeout", "cancelled"])
-async def test_a_synchronous_handler_can_see_that_nobody_waits_any_more(how: str) -> None:
+async def test_synchronous_handler_can_check_for_cancellation(how: str) -> None:
     server = MCPServer("s", default_tool_timeout=0.05 if how == "timeout" else 0)
     begun, ended = threading.Event(), threading.Event()
     never: list[str] = []
@@ -101,7 +101,7 @@ async def test_a_synchronous_handler_can_see_that_nobody_waits_any_more(how: str
             while not ctx.cancelled:
                 threading.Event().wait(0.01)
             ctx.check_cancelled()
-            never.append("it goes on")
+            never.append("continued")
         finally:
             ended.set()
         return ""
@@ -167,7 +167,7 @@ asyncio.run(server.run_stdio())
     assert b"timed out after 0.05s" in done.stdout
 
 
-async def test_without_threads_a_call_is_refused_and_not_counted(
+async def test_call_is_rejected_and_not_counted_if_no_thread_can_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workers = WorkerThreads()
@@ -183,7 +183,7 @@ async def test_without_threads_a_call_is_refused_and_not_counted(
     assert await workers.run(int, "5") == 5
 
 
-async def test_a_thread_that_cannot_be_added_leaves_the_work_to_the_others(
+async def test_existing_threads_run_the_job_if_no_more_can_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     workers, stuck = WorkerThreads(), Stuck()
@@ -203,7 +203,7 @@ async def test_a_thread_that_cannot_be_added_leaves_the_work_to_the_others(
         assert (await first, await second) == (None, 5)
 
 
-async def test_work_that_waits_is_done_when_another_is_abandoned() -> None:
+async def test_waiting_job_runs_when_another_is_abandoned() -> None:
     workers, stuck = WorkerThreads(limit=1), Stuck()
     first = asyncio.create_task(workers.run(stuck))
     await until(lambda: stuck.begun.acquire(blocking=False))
@@ -219,7 +219,7 @@ async def test_work_that_waits_is_done_when_another_is_abandoned() -> None:
     await until(lambda: workers.busy == 0)
 
 
-async def test_a_thread_is_kept_for_the_next_function_and_is_a_daemon() -> None:
+async def test_thread_is_a_daemon_and_is_reused() -> None:
     workers = WorkerThreads(limit=2)
     first = await workers.run(threading.current_thread)
     assert (first.daemon, first.name) == (True, "fairlead-worker")
@@ -227,7 +227,7 @@ async def test_a_thread_is_kept_for_the_next_function_and_is_a_daemon() -> None:
     assert await workers.run(threading.current_thread) is first
 
 
-async def test_failures_of_every_kind_reach_the_caller() -> None:
+async def test_exceptions_of_every_kind_reach_the_caller() -> None:
     workers = WorkerThreads(limit=1)
 
     def fail(error: BaseException) -> None:
@@ -242,14 +242,14 @@ async def test_failures_of_every_kind_reach_the_caller() -> None:
     assert workers.metrics["threads"] == 1
 
 
-async def test_a_function_sees_the_context_of_its_caller() -> None:
+async def test_function_sees_the_context_variables_of_its_caller() -> None:
     variable: ContextVar[str] = ContextVar("variable", default="unset")
     variable.set("set by the caller")
     assert await WorkerThreads().run(variable.get) == "set by the caller"
 
 
 @pytest.mark.parametrize(("limit", "queue"), [(1, 0), (2, 1)])
-async def test_an_overload_is_explained(
+async def test_overload_error_names_the_number_of_calls(
     limit: int, queue: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers, stuck = WorkerThreads(limit=limit, queue=queue), Stuck()
@@ -265,7 +265,7 @@ async def test_an_overload_is_explained(
     await asyncio.gather(*tasks)
 
 
-def test_a_loop_that_has_closed_hears_nothing() -> None:
+def test_result_for_a_closed_loop_is_dropped() -> None:
     workers, stuck = WorkerThreads(limit=1), Stuck()
 
     async def leave() -> None:
@@ -280,7 +280,7 @@ def test_a_loop_that_has_closed_hears_nothing() -> None:
     assert asyncio.run(workers.run(int, "5")) == 5
 
 
-async def test_there_are_32_threads_and_a_queue_of_1024_unless_something_else_is_said() -> None:
+async def test_default_limits_are_32_threads_and_a_queue_of_1024() -> None:
     workers, stuck = WorkerThreads(), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(32 + 1024)]
     await asyncio.sleep(0)
@@ -291,13 +291,13 @@ async def test_there_are_32_threads_and_a_queue_of_1024_unless_something_else_is
     await asyncio.gather(*tasks)
 
 
-async def test_a_function_that_has_ended_is_not_abandoned() -> None:
+async def test_finished_function_is_not_abandoned() -> None:
     workers = WorkerThreads(limit=1)
     task = asyncio.create_task(workers.run(int, "5"))
     await asyncio.sleep(0)
     deadline = time.monotonic() + LIMIT
     while workers.busy and time.monotonic() < deadline:
-        os.sched_yield()  # the loop stands still, so it does not hear of the end
+        os.sched_yield()  # The loop does not run, so it cannot process the end of the function.
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

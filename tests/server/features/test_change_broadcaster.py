@@ -1,4 +1,4 @@
-"""Who is told of changes, when, and how often, in both eras."""
+"""Tests of change notifications in both eras."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def told(kind: str, tag: Any = None, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.covers("SRV-12", "PRO-16")
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_sessions_hear_of_changed_lists_once_per_turn(version: str) -> None:
+async def test_sessions_are_notified_of_changed_lists_once_per_iteration(version: str) -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         capabilities = (await wire.greet(version))["capabilities"]
@@ -49,12 +49,12 @@ async def test_sessions_hear_of_changed_lists_once_per_turn(version: str) -> Non
             told("resources/list_changed"),
             told("prompts/list_changed"),
         ]
-        await wire.ask("ping")  # and nothing more came before its answer
+        await wire.ask("ping")  # No other message came before the response.
         assert (server.tool_count, server.resource_count, server.prompt_count) == (100, 1, 0)
 
 
 @pytest.mark.covers("SRV-12")
-async def test_only_those_who_were_told_of_a_capability_are_told_of_changes() -> None:
+async def test_session_is_notified_only_of_declared_capabilities() -> None:
     server = MCPServer("s")
     async with wire_to(server) as wire:
         assert "prompts" not in (await wire.greet())["capabilities"]
@@ -65,7 +65,7 @@ async def test_only_those_who_were_told_of_a_capability_are_told_of_changes() ->
 
 
 @pytest.mark.covers("SRV-12")
-async def test_a_tool_in_a_thread_may_register_another() -> None:
+async def test_tool_in_a_thread_can_register_another() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -80,7 +80,7 @@ async def test_a_tool_in_a_thread_may_register_another() -> None:
         assert told("tools/list_changed") in messages
 
 
-async def test_nobody_is_told_before_the_handshake_is_done() -> None:
+async def test_session_is_not_notified_before_the_handshake_is_complete() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
@@ -91,7 +91,7 @@ async def test_nobody_is_told_before_the_handshake_is_done() -> None:
 
 
 @pytest.mark.covers("PRO-35", "SRV-15")
-async def test_a_session_hears_of_the_resources_it_subscribed_to() -> None:
+async def test_session_is_notified_of_subscribed_resources() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         await wire.greet()
@@ -109,7 +109,7 @@ async def test_a_session_hears_of_the_resources_it_subscribed_to() -> None:
         assert (await wire.ask("resources/subscribe", {}))["error"]["code"] == -32602
 
 
-async def test_subscriptions_of_one_session_are_bounded() -> None:
+async def test_subscriptions_of_one_session_are_limited() -> None:
     server = MCPServer("s")
     server.resource("n://{number}")(lambda number: number)
     async with wire_to(server) as wire:
@@ -126,7 +126,7 @@ async def test_subscriptions_of_one_session_are_bounded() -> None:
 
 @pytest.mark.covers("PRO-23", "SRV-15")
 @pytest.mark.parametrize("tag", [5, "five"])
-async def test_a_listener_is_acknowledged_first_and_hears_what_it_asked_for(tag: Any) -> None:
+async def test_acknowledgement_precedes_the_notifications_of_a_listener(tag: Any) -> None:
     server = server_with_everything()
     wanted = {"toolsListChanged": True, "resourceSubscriptions": ["r://1"]}
     async with wire_to(server) as wire:
@@ -141,11 +141,11 @@ async def test_a_listener_is_acknowledged_first_and_hears_what_it_asked_for(tag:
         wire.send("notifications/cancelled", {"requestId": tag})
         await wire.ask("tools/list", {"_meta": META}, id="after")
         server.resource_updated("r://1")
-        await wire.ask("tools/list", {"_meta": META}, id="later")  # nothing came in between
+        await wire.ask("tools/list", {"_meta": META}, id="later")  # No message came in between.
 
 
 @pytest.mark.covers("PRO-23")
-async def test_what_cannot_be_honoured_is_left_out_of_the_acknowledgement() -> None:
+async def test_unsupported_filters_are_left_out_of_the_acknowledgement() -> None:
     server = MCPServer("s")
     wanted = {"promptsListChanged": True, "toolsListChanged": False, "resourceSubscriptions": ["x"]}
     async with wire_to(server) as wire:
@@ -159,7 +159,7 @@ async def test_what_cannot_be_honoured_is_left_out_of_the_acknowledgement() -> N
 
 
 @pytest.mark.covers("PRO-23")
-async def test_a_server_that_ends_answers_its_listeners() -> None:
+async def test_stopping_server_sends_results_to_its_listeners() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -174,7 +174,7 @@ async def test_a_server_that_ends_answers_its_listeners() -> None:
         await ending
 
 
-async def test_listeners_of_one_connection_are_bounded() -> None:
+async def test_listeners_of_one_connection_are_limited() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
@@ -188,7 +188,7 @@ async def test_listeners_of_one_connection_are_bounded() -> None:
 
 
 @pytest.mark.covers("PRO-23")
-async def test_each_era_has_its_own_way_to_subscribe() -> None:
+async def test_each_era_rejects_the_subscription_method_of_the_other() -> None:
     server = server_with_everything()
     async with wire_to(server) as wire:
         modern = await wire.ask("resources/subscribe", {"uri": "r://1", "_meta": META})
@@ -203,7 +203,7 @@ async def test_each_era_has_its_own_way_to_subscribe() -> None:
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_slow_reader_hears_the_same_news_once(era: str) -> None:
+async def test_equal_changes_are_merged_for_a_slow_reader(era: str) -> None:
     server = MCPServer("s")
     big = "r://" + "x" * 60_000
     server.register_resource(big, "big", content_provider="1")
@@ -218,7 +218,7 @@ async def test_a_slow_reader_hears_the_same_news_once(era: str) -> None:
             wire.send("notifications/initialized")
             wire.send("resources/subscribe", {"uri": big}, id=1)
             before = 2
-        for _ in range(500):  # turns of the loop, in which nothing is read
+        for _ in range(500):  # iterations of the loop in which the client does not read
             server.resource_updated(big)
             await asyncio.sleep(0)
         wire.read()
@@ -228,10 +228,10 @@ async def test_a_slow_reader_hears_the_same_news_once(era: str) -> None:
         wire.send("tools/list", {"_meta": META}, id="end")
         while "id" not in await wire.next():
             heard += 1
-        assert 0 < heard < 100  # what fits below the high-water mark, and one behind it
+        assert 0 < heard < 100  # as many as fit below the high-water mark, and one more
 
 
-async def test_serving_a_channel_ends_with_answers_to_its_listeners() -> None:
+async def test_cancelled_serve_sends_results_to_its_listeners() -> None:
     server = server_with_everything()
     left, right = memory_pair()
     serving = asyncio.create_task(server.serve(right))

@@ -1,4 +1,4 @@
-"""Changes that concern some connections only, and loops that are gone."""
+"""Tests of changes for some connections only, and of closed event loops."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.support.virtual_time import VirtualTime
 LISTS = ["tools/list_changed", "resources/list_changed", "prompts/list_changed"]
 
 
-async def test_a_change_may_concern_some_connections_only() -> None:
+async def test_change_may_be_sent_to_some_sessions_only() -> None:
     server = server_with_everything()
     async with wire_to(server) as one, wire_to(server) as other:
         await one.greet()
@@ -37,7 +37,7 @@ async def test_a_change_may_concern_some_connections_only() -> None:
         await other.ask("ping")
 
 
-async def test_listeners_of_some_connections_are_told_only() -> None:
+async def test_change_may_be_sent_to_listeners_of_some_connections_only() -> None:
     server = server_with_everything()
     wanted: Any = {"notifications": {"toolsListChanged": True}, "_meta": META}
     async with wire_to(server) as one, wire_to(server) as other:
@@ -53,7 +53,7 @@ async def test_listeners_of_some_connections_are_told_only() -> None:
         await other.ask("server/discover", {"_meta": META})
 
 
-async def test_nobody_has_to_listen() -> None:
+async def test_broadcaster_without_listeners_only_calls_followers() -> None:
     broadcaster, followed = ChangeBroadcaster(), list[str]()
     broadcaster.followers.append(followed.append)
     broadcaster.changed_for((), "notifications/tools/list_changed")
@@ -65,7 +65,7 @@ async def test_nobody_has_to_listen() -> None:
     await broadcaster.end()
 
 
-def test_a_loop_that_has_closed_is_forgotten() -> None:
+def test_closed_event_loop_is_removed() -> None:
     broadcaster = ChangeBroadcaster()
 
     async def join() -> None:
@@ -78,7 +78,7 @@ def test_a_loop_that_has_closed_is_forgotten() -> None:
 
 
 class Listening:
-    """A caller that listens, without a connection in between."""
+    """Caller that listens without a connection."""
 
     def __init__(self, broadcaster: ChangeBroadcaster, **wanted: Any) -> None:
         self.told: list[tuple[str, Any]] = []
@@ -105,7 +105,7 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 
-async def test_ending_waits_until_every_listener_has_its_answer(
+async def test_end_waits_until_every_listener_has_its_result(
     virtual_time: VirtualTime,
 ) -> None:
     broadcaster, begun = ChangeBroadcaster(), virtual_time.now
@@ -122,7 +122,7 @@ async def test_ending_waits_until_every_listener_has_its_answer(
     assert broadcaster.stop() == []
 
 
-async def test_a_listener_that_reads_nothing_is_left_after_a_second(
+async def test_end_stops_waiting_for_a_stalled_listener_after_a_second(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     broadcaster, begun = ChangeBroadcaster(), virtual_time.now
@@ -136,7 +136,7 @@ async def test_a_listener_that_reads_nothing_is_left_after_a_second(
     assert broadcaster.stop() == []
 
 
-async def test_one_change_is_told_at_the_next_turn() -> None:
+async def test_change_is_sent_in_the_next_iteration() -> None:
     broadcaster = ChangeBroadcaster()
     one = Listening(broadcaster, promptsListChanged=True, resourceSubscriptions=["a", "b", "a"])
     await one.acknowledged.wait()
@@ -179,7 +179,7 @@ async def test_one_change_is_told_at_the_next_turn() -> None:
     ],
     ids=["lists", "not offered", "not wanted", "resources", "no resources", "nothing"],
 )
-async def test_what_is_honoured_is_acknowledged(
+async def test_supported_filters_are_acknowledged(
     wanted: Any, capabilities: Any, honoured: Any
 ) -> None:
     broadcaster = ChangeBroadcaster()
@@ -204,7 +204,7 @@ async def test_what_is_honoured_is_acknowledged(
     ],
     ids=["nothing", "no object", "others", "tasks"],
 )
-async def test_changes_of_tasks_need_a_capability(declared: bytes, granted: bool) -> None:
+async def test_task_ids_require_a_client_capability(declared: bytes, granted: bool) -> None:
     broadcaster = ChangeBroadcaster()
     given = exchange(
         "subscriptions/listen", {"notifications": {"taskIds": ["a"]}}, capabilities=declared
@@ -224,7 +224,7 @@ async def test_changes_of_tasks_need_a_capability(declared: bytes, granted: bool
 
 
 class Session:
-    """A connection of the handshake era."""
+    """Connection of the handshake era."""
 
     def __init__(self, state: SessionState = SessionState.ACTIVE, name: str = "ann") -> None:
         self.name = name
@@ -248,7 +248,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_session_is_told_what_it_was_promised_and_subscribed_to() -> None:
+async def test_session_receives_declared_and_subscribed_notifications() -> None:
     broadcaster, session, opening = (
         ChangeBroadcaster(),
         Session(),
@@ -257,7 +257,7 @@ async def test_a_session_is_told_what_it_was_promised_and_subscribed_to() -> Non
     session.begin(broadcaster, {"tools": {"listChanged": True}, "prompts": {}})
     opening.begin(broadcaster)
     broadcaster.subscribe(session, "r://1")
-    broadcaster.subscribe(Session(), "r://1")  # not introduced: a message that came alone
+    broadcaster.subscribe(Session(), "r://1")  # not registered: a message without a connection
     for method in ("tools", "prompts", "resources"):
         broadcaster.changed(f"notifications/{method}/list_changed")
     broadcaster.updated("r://1")
@@ -277,7 +277,7 @@ async def test_a_session_is_told_what_it_was_promised_and_subscribed_to() -> Non
     assert len(session.told) == 2
 
 
-async def test_a_session_that_cannot_be_told_hears_of_later_changes() -> None:
+async def test_session_receives_later_changes_after_a_failed_notification() -> None:
     broadcaster, session = ChangeBroadcaster(), Session()
     session.begin(broadcaster)
     session.fails = True
@@ -290,7 +290,7 @@ async def test_a_session_that_cannot_be_told_hears_of_later_changes() -> None:
     assert session.told == [("resources/list_changed", None)]
 
 
-async def test_a_session_that_begins_again_holds_nothing() -> None:
+async def test_second_initialize_releases_the_subscriptions() -> None:
     held: list[HeldUris] = []
 
     class Quota(SubscriptionQuota):
@@ -311,7 +311,7 @@ async def test_a_session_that_begins_again_holds_nothing() -> None:
     assert (uris.total, uris.counts) == (0, {})
 
 
-async def test_only_a_connection_is_introduced() -> None:
+async def test_request_without_a_connection_is_not_registered_as_a_session() -> None:
     broadcaster = ChangeBroadcaster()
     broadcaster.introduced(exchange("initialize", {}, stateless=False), CAPABILITIES)
     broadcaster.changed("notifications/tools/list_changed")
@@ -319,7 +319,7 @@ async def test_only_a_connection_is_introduced() -> None:
     assert broadcaster.stop() == []
 
 
-async def test_news_of_a_resource_are_dropped_with_its_subscription() -> None:
+async def test_unsubscribe_drops_pending_notifications_of_the_resource() -> None:
     class Slow(Session):
         async def notify(self, method: str, params: Any = None) -> None:
             await gate.wait()
@@ -330,7 +330,7 @@ async def test_news_of_a_resource_are_dropped_with_its_subscription() -> None:
     for uri in ("r://1", "r://2", "r://3"):
         broadcaster.subscribe(session, uri)
         broadcaster.updated(uri)
-    await turns()  # the first is on its way, the others are noted
+    await turns()  # The first notification is being sent, the others are pending.
     broadcaster.unsubscribe(session, "r://2")
     gate.set()
     await turns()

@@ -1,4 +1,4 @@
-"""Completion of arguments, and prompts whose parameters have types."""
+"""Tests of completions, and of prompts with typed parameters."""
 
 import enum
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ async def complete(wire: Any, ref: Any, name: str, value: str, **more: Any) -> d
 
 @pytest.mark.covers("PRO-35", "SRV-15")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_functions_and_types_complete_arguments(era: str) -> None:
+async def test_arguments_are_completed_by_functions_and_types(era: str) -> None:
     async with wire_to(server_of_greetings()) as wire:
         more: dict[str, Any] = {"_meta": META} if era == "stateless" else {}
         if era == "handshake":
@@ -83,7 +83,7 @@ async def test_functions_and_types_complete_arguments(era: str) -> None:
         assert await values(PROMPT, "nothing", "1") == []
 
 
-async def test_what_does_not_exist_cannot_be_completed() -> None:
+async def test_completion_of_an_unknown_reference_is_rejected() -> None:
     async with wire_to(server_of_greetings()) as wire:
         await wire.greet()
         unknown = {"type": "ref/prompt", "name": "no"}
@@ -93,7 +93,7 @@ async def test_what_does_not_exist_cannot_be_completed() -> None:
         assert (await wire.ask("completion/complete", {}))["error"]["code"] == -32602
 
 
-async def test_a_completer_may_say_how_many_there_are() -> None:
+async def test_completion_function_may_return_the_total() -> None:
     server = MCPServer("s")
     server.register_prompt("greet", arguments=[{"name": "city"}], template="{city}")
     server.completion("greet", "city")(
@@ -105,7 +105,7 @@ async def test_a_completer_may_say_how_many_there_are() -> None:
         assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 12_345, True)
 
 
-async def test_a_server_without_anything_to_complete_does_not_offer_it() -> None:
+async def test_capability_is_declared_only_if_arguments_can_be_completed() -> None:
     server = MCPServer("s")
     server.prompt()(lambda **given: str(given))
     async with wire_to(server) as wire:
@@ -113,7 +113,7 @@ async def test_a_server_without_anything_to_complete_does_not_offer_it() -> None
 
 
 @pytest.mark.covers("SRV-33")
-async def test_prompts_take_typed_arguments_with_words_about_them() -> None:
+async def test_prompt_arguments_are_typed_and_described() -> None:
     async with wire_to(server_of_greetings()) as wire:
         await wire.greet()
         (prompt,) = (await wire.ask("prompts/list"))["result"]["prompts"]
@@ -145,7 +145,7 @@ async def test_prompts_take_typed_arguments_with_words_about_them() -> None:
         assert (await get(times="1"))["data"] == {"missing": ["city"]}
 
 
-async def test_prompts_may_take_the_context() -> None:
+async def test_prompts_may_have_a_context_parameter() -> None:
     server = MCPServer("s")
 
     @server.prompt()
@@ -173,7 +173,7 @@ async def test_prompts_may_take_the_context() -> None:
         (Completion(values=["a"] * 101, total=500), 100, 500, True),
     ],
 )
-async def test_an_answer_has_at_most_a_hundred_values(
+async def test_completion_result_has_at_most_a_hundred_values(
     given: Any, shown: int, total: int | None, more: bool | None
 ) -> None:
     server = MCPServer("s")
@@ -203,7 +203,7 @@ async def test_a_fixed_resource_may_have_completions() -> None:
         assert (await complete(wire, fixed, "b", "x"))["completion"]["values"] == []
 
 
-async def test_prompts_may_be_functions_texts_or_their_own_description() -> None:
+async def test_prompt_template_may_be_a_function_a_text_or_the_description() -> None:
     server = MCPServer("s")
     server.register_prompt("function", template=lambda: "made")
     server.register_prompt("given", arguments=[{"name": "a"}], template=lambda a: f"<{a}>")
@@ -236,7 +236,7 @@ async def test_prompts_may_be_functions_texts_or_their_own_description() -> None
         ("x", []),
     ],
 )
-async def test_choices_that_begin_with_what_was_typed_come_first(
+async def test_choices_that_start_with_the_typed_text_come_first(
     typed: str, values: list[str]
 ) -> None:
     server = MCPServer("s")
@@ -252,7 +252,7 @@ async def test_choices_that_begin_with_what_was_typed_come_first(
 
 
 class Cities:
-    """Completers of every kind, each told what the others are."""
+    """Completion functions of every kind."""
 
     async def __call__(self, typed: str, *others: Any) -> list[str]:
         return [typed, *map(str, others)]
@@ -276,7 +276,7 @@ class Cities:
         ("wrapped", ["R", "{'a': 'b'}"]),
     ],
 )
-async def test_a_completer_gets_the_other_arguments_if_it_takes_them(
+async def test_completion_function_gets_the_other_arguments_if_it_has_a_parameter(
     kind: str, values: list[str]
 ) -> None:
     server, cities = MCPServer("s"), Cities()
@@ -293,7 +293,7 @@ async def test_a_completer_gets_the_other_arguments_if_it_takes_them(
             assert found["completion"]["values"] == [v.replace("'a': 'b'", "") for v in values]
 
 
-async def test_completers_of_mounted_servers_are_found_by_both_names() -> None:
+async def test_completions_of_mounted_servers_are_found_by_both_names() -> None:
     outer, first, second = MCPServer("outer"), MCPServer("first"), MCPServer("second")
     assert not outer.completions
     for server, name in ((first, "x"), (second, "y"), (outer, "z")):

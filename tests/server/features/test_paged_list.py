@@ -1,4 +1,4 @@
-"""What the first request needs is there before it comes, or made when it is needed."""
+"""Tests of paged lists and of warming up."""
 
 import base64
 import subprocess
@@ -50,7 +50,7 @@ async def test_lists_are_encoded_when_a_server_starts_to_run() -> None:
 
 
 @pytest.mark.covers("SRV-14")
-async def test_without_it_they_are_encoded_on_demand() -> None:
+async def test_lists_are_encoded_on_demand_without_warm_up() -> None:
     cold = server(warm_up=False)
     async with wire_to(cold) as wire:
         assert cold.registry.listing.encoded_pages == 0
@@ -93,7 +93,7 @@ asyncio.run(main())
 
 @pytest.mark.covers("SRV-14")
 @pytest.mark.parametrize("warm_up", [True, False])
-def test_schemas_that_every_call_needs_are_compiled_then_or_on_demand(warm_up: bool) -> None:
+def test_schemas_are_compiled_at_warm_up_or_on_demand(warm_up: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(warm_up=warm_up)],
         capture_output=True,
@@ -129,12 +129,12 @@ def pages(made: PagedList[Entry]) -> list[list[str]]:
     [("", [[]]), ("a", [["a"]]), ("ab", [["a", "b"]]), ("abc", [["a", "b"], ["c"]])],
     ids=["none", "one", "two", "three"],
 )
-def test_a_list_has_as_many_pages_as_it_needs(names: str, expected: list[list[str]]) -> None:
+def test_list_is_split_into_pages(names: str, expected: list[list[str]]) -> None:
     assert pages(listing(*names)) == expected
 
 
 @pytest.mark.parametrize("offset", ["0", "-1", "4", "x", ""])
-def test_a_cursor_that_was_not_handed_out_is_refused(offset: str) -> None:
+def test_unknown_cursor_is_rejected(offset: str) -> None:
     cursor = base64.urlsafe_b64encode(offset.encode()).decode()
     for given in (cursor, "not base64!"):
         with pytest.raises(RpcError) as refused:
@@ -143,7 +143,7 @@ def test_a_cursor_that_was_not_handed_out_is_refused(offset: str) -> None:
         assert refused.value.message == f"Unknown cursor {given!r}: list again from the start"
 
 
-def test_a_list_that_has_become_shorter_ends_at_its_cursor() -> None:
+def test_cursor_at_the_end_of_a_shortened_list_returns_an_empty_page() -> None:
     made = listing("a", "b", "c")
     cursor = msgspec.json.decode(b"{%b}" % made.page(None, NEWEST))["nextCursor"]
     made.remove("c")
@@ -153,7 +153,7 @@ def test_a_list_that_has_become_shorter_ends_at_its_cursor() -> None:
         made.page(cursor, NEWEST)
 
 
-def test_changes_are_told_and_pages_encoded_anew() -> None:
+def test_change_calls_listeners_and_invalidates_pages() -> None:
     made, told = listing("a"), list[str]()
     made.listeners.append(lambda: told.append("changed"))
     made.warm_up(NEWEST, NEWEST_HANDSHAKE)
@@ -170,7 +170,7 @@ def test_changes_are_told_and_pages_encoded_anew() -> None:
         made.remove("a")
 
 
-def test_warming_up_keeps_what_is_encoded() -> None:
+def test_warm_up_keeps_encoded_pages() -> None:
     made = listing("a", "b", "c")
     first = made.page(None, NEWEST)
     made.warm_up(NEWEST)

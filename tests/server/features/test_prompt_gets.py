@@ -1,4 +1,4 @@
-"""Rendering prompts in every revision."""
+"""Tests of rendering prompts in every revision."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.in_memory_client import client_of
 
 
 @pytest.mark.covers("SRV-06", "SRV-33")
-async def test_prompts(version: str) -> None:
+async def test_prompts_are_listed_and_rendered(version: str) -> None:
     server = MCPServer("s")
     server.register_prompt(
         "greet",

@@ -1,4 +1,4 @@
-"""Reading resources in every revision."""
+"""Tests of reading resources in every revision."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tests.support.in_memory_client import client_of
 
 
 @pytest.mark.covers("SRV-04", "SRV-05", "SRV-32")
-async def test_resources(version: str, tmp_path: Path) -> None:
+async def test_resources_are_listed_and_read(version: str, tmp_path: Path) -> None:
     server = MCPServer("s")
     (tmp_path / "a file.md").write_text("# hé")
     (tmp_path / "x.bin").write_bytes(b"\0\1\2")

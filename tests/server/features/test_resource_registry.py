@@ -1,4 +1,4 @@
-"""Resources under fixed URIs and under templates of URIs."""
+"""Tests of resources with fixed URIs and URI templates."""
 
 import asyncio
 from pathlib import Path
@@ -40,11 +40,11 @@ def register(resources: Resources, function: Any, uri: str, **facts: Any) -> Non
     ],
     ids=["none", "public", "rounded down", "rounded up"],
 )
-def test_hints_say_how_long_and_for_whom_a_result_holds(hints: CacheHints, members: bytes) -> None:
+def test_cache_hints_are_members_of_a_result(hints: CacheHints, members: bytes) -> None:
     assert hints.members() == members
 
 
-def test_hints_that_mean_nothing_are_refused() -> None:
+def test_invalid_cache_hints_are_rejected() -> None:
     CacheHints(0, "public")
     with pytest.raises(ValueError, match=r"^cache_ttl must be 0 or more seconds, not -0.1$"):
         CacheHints(-0.1)
@@ -52,7 +52,7 @@ def test_hints_that_mean_nothing_are_refused() -> None:
         CacheHints(0, "all")
 
 
-def test_resources_and_templates_are_listed_apart() -> None:
+def test_resources_and_templates_have_separate_lists() -> None:
     resources = Resources(10, WorkerThreads())
     assert len(resources) == 0
     register(resources, lambda: "", "r://1", title="T", description="D", mime_type="a/b")
@@ -81,7 +81,7 @@ def test_resources_and_templates_are_listed_apart() -> None:
     ],
     ids=["fixed", "missing", "unused", "no parameter"],
 )
-def test_variables_and_parameters_agree(uri: str, function: Any, problem: str) -> None:
+def test_variables_must_match_the_parameters(uri: str, function: Any, problem: str) -> None:
     resources = Resources(10, WorkerThreads())
     with pytest.raises(TypeError) as refused:
         register(resources, function, uri)
@@ -89,7 +89,7 @@ def test_variables_and_parameters_agree(uri: str, function: Any, problem: str) -
     assert len(resources) == 0
 
 
-def test_a_function_may_take_more_than_the_variables() -> None:
+def test_function_may_have_optional_parameters_beside_the_variables() -> None:
     resources = Resources(10, WorkerThreads())
     register(resources, lambda a, b="x": a, "r://{a}")
     register(resources, lambda **every: str(every), "s://{a}/{b}")
@@ -104,7 +104,7 @@ def test_a_function_may_take_more_than_the_variables() -> None:
         register(resources, lambda a: a, "r://{a}")
 
 
-def test_the_most_specific_resource_serves_a_uri() -> None:
+def test_most_specific_resource_is_found() -> None:
     resources = Resources(10, WorkerThreads())
     for uri in ("r://{a}", "r://{a}/{b}", "r://{a}/fixed", "r://x"):
         register(resources, lambda **every: str(every), uri) if "{" in uri else register(
@@ -125,7 +125,7 @@ def test_the_most_specific_resource_serves_a_uri() -> None:
     assert found("other://y") is None
 
 
-async def test_a_provider_may_be_of_any_kind() -> None:
+async def test_content_provider_may_be_synchronous_or_asynchronous() -> None:
     resources = Resources(10, WorkerThreads())
 
     async def later(a: int, ctx: Context | None = None) -> Any:
@@ -145,7 +145,7 @@ async def test_a_provider_may_be_of_any_kind() -> None:
         assert await resources.read(*found, "the context") == value  # type: ignore[arg-type]
 
 
-def test_a_missing_resource_is_named() -> None:
+def test_error_of_an_unknown_resource_has_its_uri() -> None:
     error = not_found("r://1", -32002)
     assert (error.code, error.message, error.data) == (
         -32002,
@@ -164,7 +164,7 @@ def test_a_missing_resource_is_named() -> None:
     ],
     ids=["text", "zero byte", "not UTF-8", "empty"],
 )
-async def test_a_file_is_read_as_text_if_it_can_be(
+async def test_file_is_read_as_text_if_it_is_utf8(
     tmp_path: Path, name: str, data: bytes, kind: str, content: Any
 ) -> None:
     (tmp_path / name).write_bytes(data)
@@ -176,7 +176,7 @@ async def test_a_file_is_read_as_text_if_it_can_be(
     assert await resources_of().read(entry, {}, None) == content
 
 
-def test_only_a_file_is_a_file_resource(tmp_path: Path) -> None:
+def test_directory_is_not_a_file_resource(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not a file$"):
         file_resource(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="No such file"):

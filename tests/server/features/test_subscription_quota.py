@@ -1,4 +1,4 @@
-"""How many subscriptions and listen streams clients may have, each and together."""
+"""Tests of limits on subscriptions and listen streams, per client and in total."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def refused(limit: Limit, what: str) -> str:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_session_a_client_and_all_together_have_limits() -> None:
+def test_subscriptions_are_limited_per_session_per_client_and_in_total() -> None:
     quota = SubscriptionQuota()
     one, two, other = quota.held("a"), quota.held("a"), quota.held("b")
     one.add("u1")
@@ -57,7 +57,7 @@ def test_a_session_a_client_and_all_together_have_limits() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_is_given_back_can_be_taken_again() -> None:
+def test_released_quota_can_be_used_again() -> None:
     quota = SubscriptionQuota()
     one, two = quota.held("a"), quota.held("a")
     for uri in ("u1", "u2"):
@@ -76,7 +76,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_listen_streams_have_limits_of_their_own() -> None:
+def test_listen_streams_have_separate_limits() -> None:
     quota = SubscriptionQuota()
     edges = [object() for _ in range(5)]
     with quota.listening("a", edges[0], 1):
@@ -97,7 +97,7 @@ def test_listen_streams_have_limits_of_their_own() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_stream_that_is_refused_holds_nothing() -> None:
+def test_rejected_stream_uses_no_quota() -> None:
     quota = SubscriptionQuota()
     with pytest.raises(RpcError) as error, quota.listening("a", object(), 4):
         pass
@@ -107,7 +107,7 @@ def test_a_stream_that_is_refused_holds_nothing() -> None:
         assert quota.uris.counts == {"a": 3}
 
 
-def test_counts_follow_what_is_held() -> None:
+def test_counts_match_the_held_subscriptions() -> None:
     quota = SubscriptionQuota()
     one, two = quota.held("a"), quota.held("a")
     for uri in ("u1", "u2"):

@@ -1,4 +1,4 @@
-"""Requests that begin and end subscriptions."""
+"""Tests of requests that start and end subscriptions."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.support.single_exchange import exchange
 
 
 class Changes(ChangeBroadcaster):
-    """Notes who subscribes to what."""
+    """Broadcaster that records subscriptions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def test_a_session_subscribes_and_unsubscribes() -> None:
     ],
     ids=["unknown", "missing", "no text"],
 )
-def test_a_resource_that_is_not_there_cannot_be_subscribed_to(
+def test_subscription_to_an_unknown_resource_is_rejected(
     params: Any, code: int, message: str
 ) -> None:
     handlers, changes = requests()
@@ -62,7 +62,7 @@ def test_a_resource_that_is_not_there_cannot_be_subscribed_to(
     assert changes.calls == []
 
 
-async def test_listening_needs_a_connection() -> None:
+async def test_listen_requires_a_connection() -> None:
     handlers, _ = requests()
     with pytest.raises(RpcError) as refused:
         await handlers.listen(exchange("subscriptions/listen", {"notifications": {}}))

@@ -1,4 +1,4 @@
-"""Functions that are called with texts: conversion, choices and descriptions."""
+"""Tests of functions that are called with texts: conversion, choices and descriptions."""
 
 import enum
 from typing import Annotated, Any, Literal
@@ -79,7 +79,9 @@ def test_texts_are_converted_to_the_types_of_the_parameters() -> None:
         ({"name": "x", "items": "[1"}, "items: ", {"argument": "items"}),
     ],
 )
-def test_texts_that_do_not_fit_are_named(given: dict[str, str], message: str, data: Any) -> None:
+def test_invalid_texts_are_rejected_with_the_argument_name(
+    given: dict[str, str], message: str, data: Any
+) -> None:
     with pytest.raises(RpcError) as wrong:
         TextSignature(everything).arguments(given, None)
     assert wrong.value.code == -32602
@@ -87,7 +89,7 @@ def test_texts_that_do_not_fit_are_named(given: dict[str, str], message: str, da
     assert wrong.value.data == data
 
 
-def test_a_function_with_keywords_takes_any_text() -> None:
+def test_function_with_keywords_accepts_any_argument() -> None:
     def anything(first: str, /, *rest: str, second: str = "", **more: Any) -> None: ...
 
     signature = TextSignature(anything)
@@ -96,13 +98,13 @@ def test_a_function_with_keywords_takes_any_text() -> None:
     assert signature.arguments({"second": "x", "third": "3"}, None) == {"second": "x", "third": "3"}
 
 
-def test_annotations_that_cannot_be_resolved_are_texts() -> None:
+def test_unresolvable_annotations_are_treated_as_text() -> None:
     def odd(value: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     assert TextSignature(odd).arguments({"value": "5"}, None) == {"value": "5"}
 
 
-def test_parameters_behind_the_context_and_behind_what_texts_cannot_fill_are_known() -> None:
+def test_parameters_after_the_context_and_after_positional_ones_are_found() -> None:
     def function(
         first: str, /, ctx: Annotated[Context, "x"], second: int, *rest: str, third: str = "3"
     ) -> None: ...
@@ -125,7 +127,7 @@ def test_parameters_behind_the_context_and_behind_what_texts_cannot_fill_are_kno
     ],
     ids=["fits", "wrong", "other limit", "remark"],
 )
-def test_a_text_matches_the_pattern_of_its_parameter(note: Any, text: str, fits: bool) -> None:
+def test_text_must_match_the_pattern_of_its_parameter(note: Any, text: str, fits: bool) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = Annotated[str, note]
@@ -159,7 +161,7 @@ class Numbers(enum.Enum):
     ],
     ids=["text", "bool", "enum", "literal", "noted", "optional", "null first", "union", "list"],
 )
-def test_choices_are_known_where_they_can_be_listed(kind: Any, choices: Any) -> None:
+def test_choices_of_enumerable_types(kind: Any, choices: Any) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = kind
@@ -182,7 +184,7 @@ class Note:
     ],
     ids=["texts", "two notes", "empty", "text and note", "nothing"],
 )
-def test_the_last_note_describes_a_parameter(
+def test_last_annotation_describes_a_parameter(
     notes: Any, title: str | None, description: str | None
 ) -> None:
     def function(value: str) -> None: ...
@@ -203,7 +205,7 @@ def test_the_last_note_describes_a_parameter(
     ],
     ids=["float", "json", "no number", "a text", "anything"],
 )
-def test_a_text_is_read_as_its_type_or_as_json(kind: Any, text: str, value: Any) -> None:
+def test_text_is_converted_directly_or_from_json(kind: Any, text: str, value: Any) -> None:
     def function(value: str) -> None: ...
 
     function.__annotations__["value"] = kind
@@ -211,11 +213,11 @@ def test_a_text_is_read_as_its_type_or_as_json(kind: Any, text: str, value: Any)
 
 
 @pytest.mark.parametrize("text", ["inf", "-Infinity", "nan"])
-def test_a_number_is_finite(text: str) -> None:
+def test_number_must_be_finite(text: str) -> None:
     with pytest.raises(RpcError, match=f"share: '{text}' is not a number"):
         TextSignature(everything).arguments({"name": "x", "share": text}, None)
 
 
-def test_the_context_goes_to_its_parameter() -> None:
+def test_context_is_passed_to_its_parameter() -> None:
     given = TextSignature(everything).arguments({"name": "x"}, "the context")  # type: ignore[arg-type]
     assert given == {"name": "x", "context": "the context"}

@@ -1,4 +1,4 @@
-"""Calls of tools: lookup, rate limit, and where they run."""
+"""Tests of tool calls: lookup, rate limit and execution."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def call(name: Any, *, stateless: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_result_is_closed_as_the_era_has_it(stateless: bool) -> None:
+async def test_result_ends_with_the_members_of_the_era(stateless: bool) -> None:
     calls = calls_of()
     for name, text in (("inline", "at once"), ("threaded", "in a thread")):
         expected = {
@@ -45,7 +45,7 @@ async def test_a_result_is_closed_as_the_era_has_it(stateless: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["unknown", None, 5], ids=["unknown", "absent", "no text"])
-def test_an_unknown_tool_is_refused(name: Any) -> None:
+def test_unknown_tool_is_rejected(name: Any) -> None:
     calls = calls_of()
     with pytest.raises(RpcError) as refused:
         calls.call(call(name))
@@ -59,7 +59,7 @@ def test_an_unknown_tool_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_limited_call_is_told_when_to_come_back(
+async def test_rate_limited_call_suggests_when_to_retry(
     stateless: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = calls_of(rate_limit_rate=0.5, rate_limit_burst=1)
@@ -102,12 +102,12 @@ async def test_a_limited_call_is_told_when_to_come_back(
     ],
     ids=["default", "off", "each tool", "one tool"],
 )
-def test_there_is_a_limit_unless_it_is_turned_off(settings: Any, limited: bool) -> None:
+def test_rate_limit_is_enabled_unless_set_to_zero(settings: Any, limited: bool) -> None:
     assert (calls_of(**settings).limiter is not None) is limited
     assert (MCPServer("s", **settings).limiter is not None) is limited
 
 
-async def test_the_inline_tools_of_another_registry_are_answered_at_once() -> None:
+async def test_inline_tools_of_another_registry_are_answered_inline() -> None:
     server, other = MCPServer("s"), MCPToolRegistry()
     other.register(tool_from_function(lambda: "x", name="t", inline=True))
     assert "tools/call" not in server.inline_methods

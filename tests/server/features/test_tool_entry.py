@@ -1,4 +1,4 @@
-"""How tools are described, and how their arguments reach the function."""
+"""Tests of tool definitions, and of passing arguments to the function."""
 
 import functools
 import json
@@ -47,7 +47,7 @@ def described(tool: Any) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(tool.definition))  # type: ignore[no-any-return]
 
 
-def test_a_function_says_what_its_tool_is() -> None:
+def test_tool_is_described_by_its_function() -> None:
     entry = tool_from_function(add)
     assert described(entry) == {
         "name": "add",
@@ -66,7 +66,7 @@ def test_a_function_says_what_its_tool_is() -> None:
     entry.warm_up()
 
 
-def test_its_author_may_say_it_better() -> None:
+def test_explicit_properties_of_a_tool_take_precedence() -> None:
     entry = tool_from_function(
         add,
         name="plus",
@@ -103,7 +103,7 @@ def test_its_author_may_say_it_better() -> None:
     ],
     ids=["function", "coroutine", "object", "partial", "partial of partial"],
 )
-def test_anything_that_can_be_called_is_a_tool(
+def test_any_callable_can_be_a_tool(
     function: Any, name: str, asynchronous: bool, wants_context: bool
 ) -> None:
     entry = tool_from_function(function)
@@ -121,7 +121,7 @@ def test_a_function_is_described_by_its_docstring() -> None:
     assert describe_function(wait) == ""
 
 
-def test_only_a_plain_function_is_called_inline() -> None:
+def test_coroutine_function_cannot_be_inline() -> None:
     with pytest.raises(TypeError, match="^wait: inline is not supported for coroutine functions$"):
         tool_from_function(wait, inline=True)
 
@@ -140,7 +140,7 @@ def test_results_with_a_schema_are_converted(hinted: bool) -> None:
     entry.warm_up()
 
 
-def test_a_parameter_may_travel_as_a_header() -> None:
+def test_parameter_may_be_sent_as_a_header() -> None:
     def here(region: Annotated[str, Header("Region")], n: int) -> None: ...
 
     (header,) = tool_from_function(here).param_headers
@@ -172,7 +172,7 @@ def test_a_parameter_may_travel_as_a_header() -> None:
         "description",
     ],
 )
-def test_a_schema_may_be_bare_or_a_whole_tool(
+def test_schema_may_be_a_json_schema_or_a_tool_object(
     schema: Any, title: str | None, expected: dict[str, Any]
 ) -> None:
     def handler() -> Point:
@@ -190,7 +190,7 @@ def test_a_schema_may_be_bare_or_a_whole_tool(
     assert json.dumps(schema) == before
 
 
-def test_an_output_schema_may_be_given_beside_the_arguments() -> None:
+def test_output_schema_may_be_given_as_an_argument() -> None:
     whole = {"inputSchema": ANYTHING, "outputSchema": {"type": "object", "title": "Own"}}
     entry = tool_from_schema("t", whole, lambda: None, None, {"type": "object", "title": "Given"})
     assert described(entry)["outputSchema"]["title"] == "Given"
@@ -213,7 +213,7 @@ def test_an_output_schema_may_be_given_beside_the_arguments() -> None:
     ],
     ids=["list", "number", "array", "broken", "title", "output"],
 )
-def test_a_schema_that_is_none_is_refused(schema: Any, problem: str) -> None:
+def test_invalid_schema_is_rejected(schema: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{problem}"):
         tool_from_schema("t", schema, lambda: None, None)
 
@@ -224,7 +224,7 @@ def call(handler: Any, arguments: str, schema: Any = None) -> Any:
     return entry.call(entry.decode(Raw(arguments.encode())), context)
 
 
-def test_a_handler_gets_the_arguments_it_has_parameters_for() -> None:
+def test_handler_receives_the_arguments_it_has_parameters_for() -> None:
     def some(a: int = 0, *rest: int, b: int = 0) -> Any:
         return a, rest, b
 
@@ -245,7 +245,7 @@ def test_a_handler_gets_the_arguments_it_has_parameters_for() -> None:
     assert call(functools.partial(some, b=7), '{"a":1}') == (1, (), 7)
 
 
-def test_arguments_are_checked_against_the_schema_that_was_given() -> None:
+def test_arguments_are_validated_against_the_given_schema() -> None:
     schema = {"properties": {"n": {"type": "integer", "minimum": 3}}, "required": ["n"]}
 
     def handler(n: int) -> int:
@@ -269,7 +269,7 @@ async def test_a_handler_may_be_a_coroutine_function() -> None:
     assert await work == 2
 
 
-def test_warming_up_compiles_what_calls_and_results_need(
+def test_warm_up_compiles_the_validators_of_calls_and_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compiled: list[str] = []

@@ -1,4 +1,4 @@
-"""Tools in modules: marked, imported when a server starts, and skipped when that fails."""
+"""Tests of tools in modules: marked, imported at start-up and skipped if the import fails."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.covers("SRV-50")
-def test_a_marked_function_stays_what_it_is() -> None:
+def test_marked_function_is_returned_unchanged() -> None:
     @mcp_tool(name="other")
     def function(a: int) -> int:
         return a + 1
@@ -71,7 +71,7 @@ def test_a_marked_function_stays_what_it_is() -> None:
 
 
 @pytest.mark.covers("SRV-50", "SRV-51", "SRV-52")
-async def test_modules_are_loaded_and_what_fails_is_skipped(
+async def test_modules_are_loaded_and_failing_ones_are_skipped(
     modules: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = MCPToolRegistry()
@@ -100,7 +100,7 @@ async def test_modules_are_loaded_and_what_fails_is_skipped(
 
 
 @pytest.mark.covers("SRV-51")
-def test_loading_twice_changes_nothing_and_a_taken_name_is_skipped(modules: Path) -> None:
+def test_loading_twice_has_no_effect_and_duplicate_names_are_skipped(modules: Path) -> None:
     server = MCPServer("s")
     server.load_modules("good_tools")
     server.load_modules("good_tools")
@@ -113,7 +113,7 @@ def test_loading_twice_changes_nothing_and_a_taken_name_is_skipped(modules: Path
 
 
 @pytest.mark.covers("SRV-51", "SRV-52")
-def test_a_program_imports_its_modules_at_start_and_its_stdout_stays_clean(modules: Path) -> None:
+def test_output_of_imported_modules_does_not_reach_stdout(modules: Path) -> None:
     program = """
 import sys
 from fairlead import MCPServer
@@ -139,7 +139,7 @@ server.run()
     assert b"hello from fd 1" in done.stderr
 
 
-def test_stdout_is_given_back(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stdout_is_restored(capfd: pytest.CaptureFixture[str]) -> None:
     with stdout_to_stderr():
         print("printed")
         os.write(1, b"written\n")
@@ -202,7 +202,7 @@ def load(monkeypatch: pytest.MonkeyPatch, **members: Any) -> tuple[MCPToolRegist
     ],
     ids=["imported", "installed", "two missing", "package missing", "part missing"],
 )
-async def test_a_tool_says_which_modules_it_misses(
+async def test_error_names_the_missing_modules_of_a_tool(
     monkeypatch: pytest.MonkeyPatch, asynchronous: bool, requires: list[str], missing: list[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "wave", raising=False)
@@ -270,7 +270,7 @@ def test_only_marked_functions_are_tools(monkeypatch: pytest.MonkeyPatch) -> Non
     ids=["nothing", "no description", "deprecated", "everything"],
 )
 @pytest.mark.parametrize("schema", [None, {"type": "object"}], ids=["hints", "schema"])
-def test_a_mark_becomes_the_description_of_a_tool(
+def test_mark_becomes_the_description_of_a_tool(
     monkeypatch: pytest.MonkeyPatch, mark: Any, description: str | None, meta: Any, schema: Any
 ) -> None:
     def function() -> None:
@@ -284,7 +284,7 @@ def test_a_mark_becomes_the_description_of_a_tool(
     assert json.loads(bytes(tool.meta)) == meta  # type: ignore[arg-type]
 
 
-def test_installed_packages_name_modules_of_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_of_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def entry_points(*, group: str) -> list[Any]:
@@ -306,7 +306,9 @@ def test_installed_packages_name_modules_of_tools(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("how", ["describe_tools", "running", "load_modules"])
-async def test_a_server_loads_its_modules(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+async def test_server_loads_its_configured_modules(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     @mcp_tool
     def good() -> int:
         return 1
@@ -324,7 +326,7 @@ async def test_a_server_loads_its_modules(monkeypatch: pytest.MonkeyPatch, how: 
     assert server.tool_count == 1
 
 
-def test_stdout_is_protected_without_leaving_anything_open(
+def test_redirecting_stdout_leaks_no_descriptor(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buffered = open(1, "w", closefd=False)  # noqa: SIM115 - flushed by what is tested

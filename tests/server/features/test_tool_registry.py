@@ -1,4 +1,4 @@
-"""The registry of tools: by itself, inside a server, and in the place of another."""
+"""Tests of the tool registry: alone, in a server and as a replacement."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def test_a_registry_works_without_a_server() -> None:
 
 
 @pytest.mark.covers("SRV-18", "SRV-22")
-async def test_calls_that_do_not_fit_are_explained() -> None:
+async def test_invalid_calls_are_rejected_with_every_problem() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     with pytest.raises(MCPToolError) as caught:
@@ -56,7 +56,7 @@ async def test_calls_that_do_not_fit_are_explained() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-def test_the_same_tool_twice_is_one_and_another_of_its_name_an_error() -> None:
+def test_registering_the_same_tool_twice_is_allowed_and_another_one_is_not() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert registry.register(double) is first
@@ -80,7 +80,7 @@ def test_the_same_tool_twice_is_one_and_another_of_its_name_an_error() -> None:
 
 
 @pytest.mark.covers("SRV-18")
-async def test_a_registry_can_be_given_shared_and_replaced() -> None:
+async def test_registry_can_be_passed_shared_and_replaced() -> None:
     shared = MCPToolRegistry()
     one, two = MCPServer("one", registry=shared), MCPServer("two", registry=shared)
     one.tool()(double)
@@ -95,7 +95,7 @@ async def test_a_registry_can_be_given_shared_and_replaced() -> None:
         assert tool["name"] == "triple"
         answer = await wire.ask("tools/call", {"name": "triple", "arguments": {"number": 2}})
         assert answer["result"]["content"][0]["text"] == "6"
-        two.remove_tool("double")  # of the registry that it does not use any more
+        two.remove_tool("double")  # from the registry that `one` no longer uses
         await wire.ask("ping")
     assert (one.tool_count, two.tool_count) == (1, 0)
 
@@ -109,7 +109,7 @@ async def test_tools_may_be_executed_by_several_tasks() -> None:
     assert [r["content"][0]["text"] for r in results] == [str(2 * n) for n in range(20)]
 
 
-async def test_a_program_that_calls_its_own_tool_is_anonymous() -> None:
+async def test_execute_calls_a_tool_anonymously() -> None:
     registry = MCPToolRegistry()
 
     @registry.register
@@ -122,7 +122,7 @@ async def test_a_program_that_calls_its_own_tool_is_anonymous() -> None:
     }
 
 
-def test_a_tool_that_was_removed_may_come_back_as_another() -> None:
+def test_name_of_a_removed_tool_can_be_used_again() -> None:
     registry = MCPToolRegistry()
     first = registry.register(double)
     assert first.name in registry
@@ -133,7 +133,7 @@ def test_a_tool_that_was_removed_may_come_back_as_another() -> None:
     assert registry.get("double") is second
 
 
-def test_the_source_of_a_tool_tells_whether_it_is_the_same() -> None:
+def test_tools_with_the_same_source_and_definition_are_equal() -> None:
     registry, one, two = MCPToolRegistry(), tool_from_function(double), tool_from_function(double)
     assert registry.register(one, source=double) is one
     assert registry.register(two, source=double) is one
@@ -146,7 +146,7 @@ def test_the_source_of_a_tool_tells_whether_it_is_the_same() -> None:
     assert [tool.title for tool in registry.list_tools()] == ["Other"]
 
 
-def test_a_registry_knows_whether_a_tool_was_ever_inline() -> None:
+def test_has_inline_is_set_by_the_first_inline_tool() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     assert registry.has_inline is False
@@ -157,7 +157,7 @@ def test_a_registry_knows_whether_a_tool_was_ever_inline() -> None:
     assert registry.has_inline is True
 
 
-def test_a_call_may_be_checked_before_it_is_made() -> None:
+def test_validate_call_checks_the_arguments() -> None:
     registry = MCPToolRegistry()
     registry.register(double)
     with pytest.raises(MCPToolError) as caught:
@@ -172,7 +172,7 @@ def test_a_call_may_be_checked_before_it_is_made() -> None:
     assert (caught.value.code, caught.value.tool_name) == ("NOT_FOUND", "no")
 
 
-async def test_a_program_cannot_be_asked() -> None:
+async def test_tool_called_by_execute_cannot_request_input() -> None:
     registry = MCPToolRegistry()
 
     @registry.register

@@ -1,4 +1,4 @@
-"""The ASGI application of a server: paths, headers, start and end, without a socket."""
+"""Tests of the ASGI application: paths, headers, start-up and shutdown, without a socket."""
 
 import asyncio
 import contextlib
@@ -104,7 +104,7 @@ async def test_the_endpoint_is_found_by_its_path(
             assert reply.body == b"404 Not Found: MCP is served at /mcp\n"
 
 
-async def test_further_endpoints_come_and_go() -> None:
+async def test_endpoints_can_be_added_and_removed() -> None:
     other = MCPServer("other")
     other.tool(name="t")(lambda: "x")
     async with application() as app:
@@ -124,14 +124,14 @@ async def test_further_endpoints_come_and_go() -> None:
     [(b"abc", "abc"), (b"a" * 129, "a" * 128), (b"\xff", None)],
     ids=["short", "too long", "not ascii"],
 )
-async def test_a_correlation_id_comes_back(given: bytes, returned: str | None) -> None:
+async def test_correlation_id_is_echoed(given: bytes, returned: str | None) -> None:
     async with application() as app:
         for path in ("/mcp", "/other"):
             reply = await ask(app, path, "POST", (b"x-correlation-id", given))
             assert reply.headers.get("x-correlation-id") == returned
 
 
-async def test_other_paths_are_guarded_like_the_endpoint() -> None:
+async def test_other_paths_require_the_same_authentication() -> None:
     async with application(auth_token="secret") as app:
         for path in ("/mcp", "/other", "/sse"):
             refused = await ask(app, path, "GET")
@@ -143,7 +143,7 @@ async def test_other_paths_are_guarded_like_the_endpoint() -> None:
         assert twice.body == b"400 Bad Request: the header authorization must occur once\n"
 
 
-async def test_a_page_of_a_listed_origin_may_read_every_answer() -> None:
+async def test_allowed_origin_may_read_every_response() -> None:
     async with application(allowed_origins=("https://page.example",)) as app:
         origin = (b"origin", b"https://page.example")
         for path in ("/mcp", "/other"):
@@ -154,7 +154,7 @@ async def test_a_page_of_a_listed_origin_may_read_every_answer() -> None:
         ).status == 403
 
 
-async def test_an_application_without_the_old_transport_has_no_such_path() -> None:
+async def test_paths_of_the_legacy_transport_can_be_disabled() -> None:
     async with application(sse_path=None) as app:
         assert (await ask(app, "/sse", "GET")).status == 404
 
@@ -187,7 +187,7 @@ async def lifespan(app: HttpApp) -> list[dict[str, Any]]:
         ),
     ],
 )
-async def test_start_and_end_are_told(fails: str | None, told: list[dict[str, Any]]) -> None:
+async def test_lifespan_events_are_answered(fails: str | None, told: list[dict[str, Any]]) -> None:
     @contextlib.asynccontextmanager
     async def open_all(server: MCPServer) -> AsyncIterator[None]:
         if fails == "start":
@@ -201,7 +201,7 @@ async def test_start_and_end_are_told(fails: str | None, told: list[dict[str, An
     assert app._open is None
 
 
-async def test_the_first_request_starts_what_nobody_has_started() -> None:
+async def test_first_request_starts_the_server() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager
@@ -219,7 +219,7 @@ async def test_the_first_request_starts_what_nobody_has_started() -> None:
 
 
 class Pages:
-    """Answers everything else, after a moment that a test chooses."""
+    """Handler of other paths that waits for an event of the test."""
 
     def __init__(self, fails: Exception | None = None) -> None:
         self.fails = fails
@@ -234,7 +234,7 @@ class Pages:
         await asyncio.Event().wait()
 
 
-async def test_a_request_that_is_cut_off_by_the_end_is_told_so() -> None:
+async def test_request_interrupted_by_the_shutdown_is_answered_with_503() -> None:
     pages = Pages()
     app = HttpApp(MCPServer("s"), HttpSettings(), pages=pages)
     async with app.running():
@@ -254,17 +254,17 @@ async def test_a_request_that_is_cut_off_by_the_end_is_told_so() -> None:
     assert reply.body == b"503 Service Unavailable: the server is shutting down\n"
 
 
-async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
+async def test_slow_body_is_rejected() -> None:
     app = HttpApp(MCPServer("s"), HttpSettings(), pages=Pages(BodyTimeout()))
     async with app.running():
         reply = await ask(app, "/page", "POST")
     assert reply.status == 408
 
 
-async def test_a_client_that_left_needs_no_answer() -> None:
+async def test_disconnected_client_gets_no_response() -> None:
     app = HttpApp(MCPServer("s"), HttpSettings(), pages=Pages(ChannelClosed("gone")))
     async with app.running():
-        with pytest.raises(IndexError):  # nothing was sent
+        with pytest.raises(IndexError):  # No message was sent.
             await ask(app, "/page", "POST")
 
 
@@ -276,7 +276,7 @@ async def test_a_client_that_left_needs_no_answer() -> None:
         ("/messages", "POST", 404, b"session"),
     ],
 )
-async def test_the_old_transport_has_its_own_paths(
+async def test_legacy_transport_has_its_own_paths(
     path: str, method: str, status: int, words: bytes
 ) -> None:
     pages = Pages(ChannelClosed("not for pages"))
@@ -288,8 +288,7 @@ async def test_the_old_transport_has_its_own_paths(
     assert pages.served == []
 
 
-async def test_streams_of_every_kind_end_with_the_server() -> None:
-    """The old transport, a WebSocket, and a listener of the stateless era."""
+async def test_streams_of_every_kind_end_when_the_server_stops() -> None:
     server = MCPServer("s")
     app = HttpApp(server, HttpSettings())
     sent: dict[str, list[Any]] = {"sse": [], "ws": [], "listen": []}
@@ -340,7 +339,7 @@ async def test_streams_of_every_kind_end_with_the_server() -> None:
     assert b'"resultType":"complete"' in told
 
 
-async def test_a_websocket_starts_an_application_that_has_not_started() -> None:
+async def test_first_websocket_starts_the_server() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager
@@ -366,7 +365,7 @@ async def test_a_websocket_starts_an_application_that_has_not_started() -> None:
     assert opened == ["opened", "closed"]
 
 
-async def test_an_application_runs_as_long_as_its_block() -> None:
+async def test_running_opens_and_closes_the_server() -> None:
     opened: list[str] = []
 
     @contextlib.asynccontextmanager
@@ -384,7 +383,7 @@ async def test_an_application_runs_as_long_as_its_block() -> None:
     assert app.edge.ending is True
 
 
-async def test_an_endpoint_that_is_removed_ends() -> None:
+async def test_removed_endpoint_closes_its_sessions() -> None:
     ended: list[str] = []
 
     class Other(MCPServer):

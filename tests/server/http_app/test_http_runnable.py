@@ -1,4 +1,4 @@
-"""Running over HTTP, whatever is served."""
+"""Tests of running servers over HTTP."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ class Runnable(HttpRunnable):
 
 
 @pytest.mark.parametrize("fails", [None, KeyError("x"), asyncio.CancelledError()])
-async def test_an_application_is_run_and_its_end_is_told(
+async def test_application_runs_and_its_end_is_reported(
     fails: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[Any] = []
@@ -55,7 +55,7 @@ async def test_an_application_is_run_and_its_end_is_told(
     assert runnable.ended == ["the application"] * len(runs)
 
 
-async def test_each_kind_says_what_is_served() -> None:
+async def test_base_classes_have_no_application_and_no_hooks() -> None:
     with pytest.raises(NotImplementedError):
         HttpRunnable().create_http_app()
     assert HttpRunnable.port == 8080
@@ -63,7 +63,7 @@ async def test_each_kind_says_what_is_served() -> None:
     assert (hooks.delegate_post, hooks.on_malformed, hooks.hides) == (None, None, None)
 
 
-def test_settings_of_an_application_are_given_once() -> None:
+def test_settings_and_options_cannot_be_combined() -> None:
     server, settings = MCPServer("s"), HttpSettings(path="/here")
     assert server.create_http_app(settings).settings is settings
     assert server.create_http_app(path="/there").settings.path == "/there"

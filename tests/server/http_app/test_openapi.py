@@ -1,4 +1,4 @@
-"""The OpenAPI document of a server's tools."""
+"""Tests of the OpenAPI document of a server's tools."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_a_document_names_its_server(config: Any, info: Any) -> None:
     ],
     ids=["name", "title", "annotated", "null", "empty"],
 )
-def test_an_operation_has_the_words_of_its_tool(
+def test_operation_has_the_title_and_description_of_its_tool(
     tool: Any, summary: str, description: str | None
 ) -> None:
     operation = api_of({"name": "t", **tool})["paths"]["/tools/t/call"]["post"]
@@ -55,7 +55,7 @@ def test_an_operation_has_the_words_of_its_tool(
     [({}, False), ({"required": []}, False), ({"required": ["a"]}, True)],
     ids=["none", "empty", "some"],
 )
-def test_a_body_is_required_if_an_argument_is(schema: Any, required: bool) -> None:
+def test_body_is_required_if_an_argument_is_required(schema: Any, required: bool) -> None:
     operation = api_of({"name": "t", "inputSchema": schema})["paths"]["/tools/t/call"]["post"]
     assert operation["requestBody"] == {
         "required": required,
@@ -63,7 +63,7 @@ def test_a_body_is_required_if_an_argument_is(schema: Any, required: bool) -> No
     }
 
 
-def test_operations_have_ids_that_code_can_use() -> None:
+def test_operation_ids_are_unique_and_valid_names() -> None:
     names = ("a.b", "a-b", "a_b", "a/b", "c")
     paths = api_of(*({"name": name} for name in names))["paths"]
     assert {path: one["post"]["operationId"] for path, one in paths.items()} == {

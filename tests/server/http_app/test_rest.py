@@ -1,4 +1,4 @@
-"""The plain HTTP surface: lists, calls with statuses, an OpenAPI document, a page."""
+"""Tests of the REST API: lists, tool calls, OpenAPI document and status page."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ async def call(web: Web, tool: str, arguments: Any, **headers: str) -> Any:
 
 
 @pytest.mark.covers("SRV-42")
-async def test_lists_are_whole() -> None:
+async def test_lists_are_complete() -> None:
     server = MCPServer("many", page_size=10, rate_limit_rate=0)
     for n in range(25):
         server.tool(name=f"tool_{n}")(lambda: "x")
@@ -37,7 +37,7 @@ async def test_lists_are_whole() -> None:
 
 
 @pytest.mark.covers("SRV-42")
-async def test_health_says_who_is_there() -> None:
+async def test_health_names_the_server() -> None:
     async with serving(make_server()) as web:
         health = (await web.get(at(web, "/health"))).json
         assert health["status"] == "ok"
@@ -73,7 +73,7 @@ async def test_a_tool_is_called_with_its_arguments_as_the_body() -> None:
 
 
 @pytest.mark.covers("SRV-43")
-async def test_a_correlation_id_comes_back_and_names_the_failure() -> None:
+async def test_correlation_id_is_echoed_and_part_of_the_error() -> None:
     async with serving(make_server()) as web:
         answer = await call(web, "fail", {}, **{"X-Correlation-ID": "abc-1"})
         assert answer.headers["x-correlation-id"] == "abc-1"
@@ -102,7 +102,7 @@ async def test_every_tool_is_an_operation() -> None:
         assert len(api["paths"]) == 6
 
 
-async def test_names_that_no_code_could_have_get_ids_of_their_own() -> None:
+async def test_tool_names_become_unique_operation_ids() -> None:
     server = MCPServer("odd", rate_limit_rate=0)
     for name in ("a.b", "a-b", "a_b"):
         server.tool(name=name)(lambda: "x")
@@ -112,7 +112,7 @@ async def test_names_that_no_code_could_have_get_ids_of_their_own() -> None:
         assert sorted(ids) == ["a_b", "a_b_2", "a_b_3"]
 
 
-async def test_the_page_shows_what_is_offered_and_runs_nothing_of_it() -> None:
+async def test_status_page_escapes_the_texts_of_the_server() -> None:
     server = make_server()
 
     @server.tool(description="<script>alert(1)</script>")
@@ -130,7 +130,7 @@ async def test_the_page_shows_what_is_offered_and_runs_nothing_of_it() -> None:
         assert "default-src 'none'" in page.headers["content-security-policy"]
 
 
-async def test_other_paths_say_where_things_are() -> None:
+async def test_unknown_path_is_answered_with_the_endpoint() -> None:
     async with serving(make_server()) as web:
         lost = await web.get(at(web, "/nothing/here"))
         assert lost.status == 404
@@ -139,7 +139,7 @@ async def test_other_paths_say_where_things_are() -> None:
             assert (response.status, response.headers["allow"]) == (405, "GET")
 
 
-async def test_a_refused_request_has_the_code_message_and_data_of_the_refusal() -> None:
+async def test_rejected_request_has_code_message_and_data_of_the_error() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/list":
             raise RpcError(-32001, "not now", {"retry": 5})
@@ -166,7 +166,7 @@ async def test_a_refused_request_has_the_code_message_and_data_of_the_refusal() 
         ("INTERNAL", 500),
     ],
 )
-def test_each_code_of_a_tool_error_has_a_status(code: str, status: int) -> None:
+def test_each_tool_error_code_has_an_http_status(code: str, status: int) -> None:
     assert rest._STATUS[MCPErrorCode(code)] == status
 
 
@@ -179,12 +179,12 @@ def test_each_code_of_a_tool_error_has_a_status(code: str, status: int) -> None:
         ({"isError": True}, "The tool failed"),
     ],
 )
-def test_a_result_that_says_it_failed_is_an_error(result: Any, message: str) -> None:
+def test_error_result_is_an_http_error(result: Any, message: str) -> None:
     assert rest._tool_error(result).message == message
 
 
 class Api:
-    """The paths of a server, without a socket."""
+    """Return the REST API of a server, without a socket."""
 
     def __init__(self, server: MCPServer, **settings: Any) -> None:
         self.app = server.create_http_app(**settings)
@@ -214,7 +214,7 @@ async def test_a_list_is_json_at_its_path(path: str) -> None:
     assert [one["name"] for one in json.loads(reply.body)[kind]] == ["a", "b", "c"]
 
 
-async def test_health_counts_what_is_offered() -> None:
+async def test_health_counts_the_entries() -> None:
     reply = await Api(small_server()).get("/health")
     assert reply.status == 200
     assert json.loads(reply.body) == {
@@ -294,7 +294,7 @@ async def test_a_tool_is_called_by_its_path(
         assert found["error"]["code"] == code
 
 
-async def test_arguments_are_json_of_a_limited_size() -> None:
+async def test_size_of_the_body_is_limited() -> None:
     api = Api(small_server(), max_body=20)
     fits = await api.call("/tools/a/call", b'{"text":"12345678"}  '[:20])
     assert fits.status == 200
@@ -303,7 +303,7 @@ async def test_arguments_are_json_of_a_limited_size() -> None:
     assert large.body.endswith(b"the body must have at most 20 bytes\n")
 
 
-async def test_arguments_of_another_type_are_refused() -> None:
+async def test_other_content_types_are_rejected() -> None:
     app, sent = small_server().create_http_app(), list[Any]()
 
     async def receive() -> Any:
@@ -328,7 +328,7 @@ async def test_arguments_of_another_type_are_refused() -> None:
     ],
     ids=["plain", "TLS", "mounted"],
 )
-async def test_the_page_names_the_address_of_the_endpoint(scope: Any, url: str) -> None:
+async def test_status_page_has_the_url_of_the_endpoint(scope: Any, url: str) -> None:
     reply = await Api(small_server()).get(scope.pop("path", "/"), **scope)
     page = reply.body.decode()
     assert f"<code>{url}</code>" in page
@@ -339,14 +339,14 @@ async def test_the_page_names_the_address_of_the_endpoint(scope: Any, url: str) 
     assert reply.headers["referrer-policy"] == "no-referrer"
 
 
-async def test_the_document_names_where_the_application_is_mounted() -> None:
+async def test_openapi_document_has_the_mount_path() -> None:
     api = Api(small_server())
     mounted = json.loads((await api.get("/api/openapi.json", root_path="/api")).body)
     assert mounted["servers"] == [{"url": "/api"}]
     assert "servers" not in json.loads((await api.get("/openapi.json")).body)
 
 
-async def test_interceptors_see_who_asks_and_how() -> None:
+async def test_interceptors_see_principal_and_transport() -> None:
     seen: list[Exchange] = []
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:

@@ -1,4 +1,4 @@
-"""The page and the OpenAPI document of a server."""
+"""Tests of the status page and the OpenAPI document."""
 
 import html
 from typing import Any
@@ -24,7 +24,7 @@ def test_a_page_names_the_server_and_its_endpoint() -> None:
     assert "<p>Keeps &lt;notes&gt;.</p>" in text
     assert f"<code>{URL}</code>" in text
     assert '<a href="http://localhost:8080/openapi.json">openapi.json</a>' in text
-    assert text.count("<h2>") == 1  # nothing is offered, so there are no other sections
+    assert text.count("<h2>") == 1  # The server has no entries, so the page has no other sections.
 
 
 def test_a_page_shows_arguments_with_their_types() -> None:

@@ -1,4 +1,4 @@
-"""Places a server listens on."""
+"""Tests of listening addresses and of the uvicorn runner."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ def test_only_loopback_addresses_need_no_token(host: str, exposed: bool) -> None
     assert is_exposed(host, HttpSettings(verify_token=lambda token: None)) is False
 
 
-def test_a_unix_socket_is_for_this_user_and_replaces_a_dead_one(tmp_path: Path) -> None:
+def test_unix_socket_is_private_and_replaces_a_stale_one(tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     mask = os.umask(0o022)
     try:
@@ -43,7 +43,7 @@ def test_a_unix_socket_is_for_this_user_and_replaces_a_dead_one(tmp_path: Path) 
             assert url_of(listening, "/mcp", tls=False) == f"unix://{path}#/mcp"
             with pytest.raises(ConfigError, match=f"Cannot listen on {path}: "):
                 _bind_unix(path)
-        with _bind_unix(path):  # nothing listens there any more
+        with _bind_unix(path):  # a stale socket file
             pass
         assert os.umask(0o022) == 0o022
     finally:
@@ -72,7 +72,7 @@ def test_a_url_names_the_address(family: int, host: str, shown: str) -> None:
         assert url_of(listening, "/mcp", tls=True) == f"https://{shown}:{port}/mcp"
 
 
-def test_an_exposed_address_is_refused() -> None:
+def test_exposed_address_is_rejected() -> None:
     with pytest.raises(ConfigError) as refused:
         bind("0.0.0.0", 0, None, HttpSettings(), insecure=False)
     assert str(refused.value).startswith(
@@ -80,7 +80,7 @@ def test_an_exposed_address_is_refused() -> None:
     )
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_error_names_the_port_that_is_in_use() -> None:
     settings = HttpSettings()
     with bind("127.0.0.1", 0, None, settings, insecure=False) as taken:
         assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
@@ -91,7 +91,7 @@ def test_a_port_that_is_taken_is_named() -> None:
     assert str(refused.value) == f"Cannot listen on 127.0.0.1:{port}: Address already in use"
 
 
-def test_an_exposed_address_may_be_used_on_purpose(tmp_path: Path) -> None:
+def test_insecure_allows_an_exposed_address(tmp_path: Path) -> None:
     with bind("0.0.0.0", 0, None, HttpSettings(), insecure=True) as listening:
         assert listening.getsockname()[0] == "0.0.0.0"
     with bind("0.0.0.0", 0, None, HttpSettings(auth_token="t"), insecure=False) as listening:
@@ -102,7 +102,9 @@ def test_an_exposed_address_may_be_used_on_purpose(tmp_path: Path) -> None:
         assert os.stat(tmp_path / "folder").st_mode & 0o777 == 0o700
 
 
-async def test_a_server_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stopped_server_closes_its_connections_and_socket(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     listened = asyncio.Event()
 
@@ -128,13 +130,13 @@ async def test_a_server_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) 
         with pytest.raises(asyncio.CancelledError):
             await running
         assert listened.is_set()
-        await reader.read()  # to its end: the connection was closed
+        await reader.read()  # until EOF, because the connection was closed
         writer.close()
         with pytest.raises(OSError):
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_request_that_ends_in_time_is_answered_while_the_server_ends() -> None:
+async def test_running_request_is_answered_during_the_shutdown() -> None:
     server, begun, go_on = MCPServer("s"), asyncio.Event(), asyncio.Event()
 
     @server.tool()
@@ -162,7 +164,7 @@ async def test_a_request_that_ends_in_time_is_answered_while_the_server_ends() -
         writer.close()
 
 
-async def test_an_application_is_served_on_this_machine_unless_something_else_is_said(
+async def test_default_address_is_loopback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Any] = []
@@ -178,7 +180,7 @@ async def test_an_application_is_served_on_this_machine_unless_something_else_is
     assert asked == [(("127.0.0.1", 8080, None, app.settings), {"insecure": False})]
 
 
-async def test_a_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn_runner, "GRACE", 600.0)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(MCPServer("s").run_http(port=0, started=ready.set_result))
@@ -194,8 +196,8 @@ async def test_a_stream_does_not_delay_the_end(monkeypatch: pytest.MonkeyPatch) 
         writer.close()
 
 
-def test_a_loop_that_ends_leaves_no_connection() -> None:
-    """It cancels every task at once, those of the HTTP library too."""
+def test_ending_event_loop_closes_all_connections() -> None:
+    """`asyncio.run` cancels every task at once, including those of uvicorn."""
 
     async def main() -> socket.socket:
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -212,6 +214,6 @@ def test_a_loop_that_ends_leaves_no_connection() -> None:
         address = client.getpeername()
         with contextlib.suppress(ConnectionError):
             while client.recv(1000):
-                pass  # the rest of the answer
+                pass  # the rest of the response
     with pytest.raises(OSError):
         socket.create_connection(address, timeout=10)

@@ -1,4 +1,4 @@
-"""Parts of a result that are sent before the rest."""
+"""Tests of fragments of a result."""
 
 from typing import Any
 
@@ -39,7 +39,9 @@ def server() -> MCPServer:
 
 @pytest.mark.covers("SRV-28", "SRV-35")
 @pytest.mark.parametrize("meta", [{}, META])
-async def test_parts_are_progress_for_a_caller_that_wants_it(meta: dict[str, Any]) -> None:
+async def test_fragments_are_sent_as_progress_to_a_caller_that_requests_it(
+    meta: dict[str, Any],
+) -> None:
     async with wire_to(server()) as wire:
         if not meta:
             await wire.greet()
@@ -60,14 +62,14 @@ async def test_parts_are_progress_for_a_caller_that_wants_it(meta: dict[str, Any
 
 
 @pytest.mark.covers("SRV-35")
-async def test_parts_are_nothing_for_a_caller_that_does_not() -> None:
+async def test_fragments_are_dropped_for_a_caller_without_progress() -> None:
     async with wire_to(server()) as wire:
         answer = await wire.ask("tools/call", {"name": "write", "_meta": META})
         assert answer["result"]["content"][0]["text"] == "once upon a time"
 
 
 @pytest.mark.covers("SRV-35")
-async def test_an_edge_that_has_parts_takes_them_over() -> None:
+async def test_edge_that_supports_fragments_sends_them() -> None:
     class PartsEdge(NullReplyPath):
         def __init__(self) -> None:
             super().__init__(ANONYMOUS)

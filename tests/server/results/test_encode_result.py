@@ -1,4 +1,4 @@
-"""What functions return, as content blocks."""
+"""Tests of encoding return values as content blocks."""
 
 import base64
 import hashlib
@@ -37,7 +37,7 @@ class Weather(pydantic.BaseModel):
 
 
 class Shape(msgspec.Struct, tag=True):
-    """Has a `type` as blocks have, and is none."""
+    """Struct with a `type` that is not a content block."""
 
     size: int
 
@@ -96,12 +96,12 @@ def coded(data: bytes) -> str:
         (CallToolResult(content=[]), [text("")]),
     ],
 )
-def test_values_become_blocks(value: Any, blocks: list[Any]) -> None:
+def test_values_become_content_blocks(value: Any, blocks: list[Any]) -> None:
     assert blocks_of(value) == blocks
 
 
 @pytest.mark.covers("SRV-29")
-def test_bytes_become_an_embedded_resource_named_after_them() -> None:
+def test_bytes_become_an_embedded_resource_named_by_their_digest() -> None:
     assert blocks_of(b"\0\1") == [
         {
             "type": "resource",
@@ -126,12 +126,12 @@ def test_bytes_become_an_embedded_resource_named_after_them() -> None:
         (b"<svg/>", "svg", "image/svg+xml"),
     ],
 )
-def test_a_picture_knows_its_type(data: bytes, given: str | None, mime_type: str) -> None:
+def test_type_of_an_image_is_detected(data: bytes, given: str | None, mime_type: str) -> None:
     assert Image(data, format=given).mime_type == mime_type
 
 
 @pytest.mark.covers("SRV-29")
-def test_media_come_from_files_too(tmp_path: Path) -> None:
+def test_media_can_be_read_from_files(tmp_path: Path) -> None:
     picture, sound, words, data = (tmp_path / n for n in ("a.JPG", "b.mp3", "c.md", "d.bin"))
     for file, content in (
         (picture, b"p"),
@@ -158,7 +158,7 @@ def test_media_come_from_files_too(tmp_path: Path) -> None:
     ]
 
 
-def test_media_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_invalid_media_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Image(path=tmp_path / "none.png")
     with pytest.raises(TypeError, match="Audio requires exactly one of data and path"):
@@ -168,19 +168,19 @@ def test_media_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_what_has_no_json_form_says_so() -> None:
+def test_value_without_a_json_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="a value of type object has no JSON form"):
         as_content([object()])
 
 
 @pytest.mark.covers("SRV-29")
-def test_a_big_result_is_whole() -> None:
+def test_large_result_is_complete() -> None:
     size = 20_000_000
     (block,) = blocks_of(bytes(size))
     assert len(base64.b64decode(block["resource"]["blob"])) == size
 
 
-def test_media_are_words_in_a_prompt() -> None:
+def test_media_can_be_messages_of_a_prompt() -> None:
     (message,) = prompt_messages(Image(PNG))
     assert json.loads(msgspec.json.encode(message)) == {
         "role": "user",
@@ -189,7 +189,7 @@ def test_media_are_words_in_a_prompt() -> None:
 
 
 @pytest.mark.covers("SRV-32")
-def test_a_resource_may_be_a_model() -> None:
+def test_resource_may_return_a_pydantic_model() -> None:
     assert resource_contents("a:b", "application/json", Weather(city="Bern")) == [
         {"uri": "a:b", "mimeType": "application/json", "text": '{"town":"Bern"}'}
     ]
@@ -208,7 +208,7 @@ def test_a_resource_may_be_a_model() -> None:
     ids=["text", "bytes", "bytearray", "memoryview", "mapping", "tuple"],
 )
 @pytest.mark.parametrize("kind", ["a/b", None])
-def test_what_a_provider_returns_is_the_contents_of_its_resource(
+def test_return_value_of_a_provider_becomes_contents(
     value: Any, content: Any, kind: str | None
 ) -> None:
     expected = {"uri": "r://1", **({"mimeType": kind} if kind else {}), **content}
@@ -216,7 +216,7 @@ def test_what_a_provider_returns_is_the_contents_of_its_resource(
     assert resource_contents("r://1", kind, [value, value]) == [expected] * 2
 
 
-def test_contents_with_a_uri_of_their_own_are_taken_as_they_are() -> None:
+def test_contents_with_a_uri_are_passed_through() -> None:
     own = {"uri": "r://2", "text": "x"}
     typed = ResourceContents(uri="r://3", text="x")
     assert resource_contents("r://1", "a/b", [own, typed]) == [own, typed]
@@ -236,7 +236,7 @@ def test_contents_with_a_uri_of_their_own_are_taken_as_they_are() -> None:
     ],
     ids=["text", "tuple", "message", "block", "nothing"],
 )
-def test_what_a_prompt_returns_are_its_messages(value: Any, messages: Any) -> None:
+def test_return_value_of_a_prompt_becomes_messages(value: Any, messages: Any) -> None:
     assert json.loads(msgspec.json.encode(prompt_messages(value))) == messages
 
 
@@ -252,7 +252,7 @@ TAIL = b',"resultType":"complete","_meta":{"server":{"name":"s"}}}'
     ],
     ids=["none", "other", "same"],
 )
-def test_a_whole_result_keeps_its_members_and_gets_those_of_the_era(own: Any, meta: Any) -> None:
+def test_complete_result_keeps_its_members_and_gets_those_of_the_era(own: Any, meta: Any) -> None:
     value = CallToolResult(content=[TextContent(text="a")], **own)
     encoded = as_content(value, TAIL)
     assert encoded.plain is False
@@ -281,7 +281,7 @@ def test_a_whole_result_keeps_its_members_and_gets_those_of_the_era(own: Any, me
     ],
     ids=["text", "none", "number", "struct", "block", "blocks", "bytes"],
 )
-def test_a_result_knows_whether_every_revision_reads_it(value: Any, plain: bool) -> None:
+def test_plain_is_true_for_results_valid_in_every_revision(value: Any, plain: bool) -> None:
     encoded = as_content(value, TAIL)
     assert encoded.plain is plain
     assert json.loads(encoded.result)["resultType"] == "complete"
@@ -304,11 +304,11 @@ class Loud(str):
     ],
     ids=["block", "result", "struct", "int", "instance", "list"],
 )
-def test_blocks_and_results_are_known_by_their_types(kind: Any, block: bool, result: bool) -> None:
+def test_block_and_result_types_are_recognized(kind: Any, block: bool, result: bool) -> None:
     assert (is_block_type(kind), is_result_type(kind)) == (block, result)
 
 
-def test_mixed_lists_are_values_unless_they_have_a_block() -> None:
+def test_list_without_a_block_is_encoded_as_json() -> None:
     assert blocks_of(["a", 5]) == [text('["a",5]')]
     assert blocks_of(["a", 5, None]) == [text('["a",5,null]')]
     assert blocks_of(Loud("a")) == [text("A")]
@@ -316,7 +316,7 @@ def test_mixed_lists_are_values_unless_they_have_a_block() -> None:
         as_content([Image(PNG), object()])
 
 
-def test_an_error_is_one_text_block_with_a_flag() -> None:
+def test_error_is_one_text_block_with_is_error() -> None:
     result = json.loads(error_content(MCPToolError("no"), TAIL).result)
     assert json.loads(result["content"][0]["text"]) == {"code": "EXECUTION_ERROR", "message": "no"}
     assert (result["isError"], result["resultType"]) == (True, "complete")

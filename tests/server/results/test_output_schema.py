@@ -1,4 +1,4 @@
-"""Structured output: schemas of results, and results that keep to them."""
+"""Tests of structured output: output schemas and the validation of results."""
 
 import asyncio
 import dataclasses
@@ -95,7 +95,7 @@ def schema_of(entry: ToolEntry) -> Any:
 def result_of(entry: ToolEntry, value: Any, tail: bytes = b"}") -> Any:
     assert entry.convert is not None
     content = entry.convert(value, tail)
-    assert not content.plain  # older revisions need another form
+    assert not content.plain  # Older revisions need another form.
     return json.loads(content.result)
 
 
@@ -147,7 +147,7 @@ def test_objects_have_an_output_schema(kind: Any) -> None:
         dict[str, complex],
     ],
 )
-def test_other_values_have_none(kind: Any) -> None:
+def test_other_types_have_no_output_schema(kind: Any) -> None:
     entry = tool(returning(kind))
     assert schema_of(entry) is None
     assert entry.convert is None
@@ -184,7 +184,7 @@ def test_objects_become_structured_content_and_text(
 
 
 @pytest.mark.covers("SRV-29")
-def test_a_schema_is_an_object_itself_and_has_only_the_definitions_it_needs() -> None:
+def test_schema_is_an_object_with_only_the_needed_definitions() -> None:
     assert schema_of(tool(returning(Point))) == {
         "title": "Point",
         "type": "object",
@@ -198,7 +198,7 @@ def test_a_schema_is_an_object_itself_and_has_only_the_definitions_it_needs() ->
 
 
 @pytest.mark.covers("SRV-29")
-def test_the_tail_closes_the_result() -> None:
+def test_tail_closes_the_result() -> None:
     result = result_of(tool(returning(Point)), Point(1), b',"resultType":"complete"}')
     assert result == {
         "content": [{"type": "text", "text": '{"x":1}'}],
@@ -218,7 +218,7 @@ def test_the_tail_closes_the_result() -> None:
         (None, None, {"type": "null"}),
     ],
 )
-def test_true_wraps_what_is_no_object(kind: Any, value: Any, schema: Any) -> None:
+def test_true_wraps_values_that_are_not_objects(kind: Any, value: Any, schema: Any) -> None:
     for entry in (tool(returning(kind), True), tool(returning(...), kind or type(None))):
         assert schema_of(entry)["properties"] == {"result": schema}
         assert schema_of(entry)["required"] == ["result"]
@@ -226,16 +226,16 @@ def test_true_wraps_what_is_no_object(kind: Any, value: Any, schema: Any) -> Non
 
 
 @pytest.mark.covers("SRV-02", "SRV-29")
-def test_the_author_decides() -> None:
+def test_explicit_output_schema_takes_precedence() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}}
     entry = tool(returning(...), schema)
-    schema["type"] = "array"  # a change of mind that comes too late
+    schema["type"] = "array"  # a later change, which has no effect
     assert schema_of(entry)["type"] == "object"
     assert result_of(entry, {"n": 1})["structuredContent"] == {"n": 1}
     assert refusal(entry, {"n": 0}) == "n: 0 is less than the minimum of 1"
     assert schema_of(tool(returning(Point), False)) is None
     assert schema_of(tool(returning(int), Point))["required"] == ["x"]
-    listed = tool(returning(...), {"type": "array"})  # newer revisions carry any value
+    listed = tool(returning(...), {"type": "array"})  # Newer revisions allow any value.
     assert result_of(listed, [1])["structuredContent"] == [1]
 
 
@@ -253,21 +253,21 @@ def test_the_author_decides() -> None:
         (dict[str, Any], {"a": object()}, "result: a value of type object has no JSON form"),
     ],
 )
-def test_a_value_that_does_not_fit_is_an_error_that_says_where(
+def test_invalid_value_is_an_error_that_names_the_field(
     kind: Any, value: Any, problem: str
 ) -> None:
     assert refusal(tool(returning(kind)), value) == problem
 
 
 @pytest.mark.covers("SRV-29")
-def test_a_wrapped_value_that_does_not_fit_is_named() -> None:
+def test_invalid_wrapped_value_is_named_result() -> None:
     assert refusal(tool(returning(list[int]), True), [1, "x"]) == (
         "result.1: Expected `int`, got `str`"
     )
 
 
 @pytest.mark.covers("SRV-29")
-def test_a_whole_result_is_checked_unless_it_failed() -> None:
+def test_complete_result_is_validated_unless_it_is_an_error() -> None:
     entry = tool(returning(Point))
     block = msgspec.Raw(b'{"type":"text","text":"x"}')
     good = CallToolResult(content=[block], structured_content=msgspec.Raw(b'{"x":1}'))
@@ -282,7 +282,7 @@ def test_a_whole_result_is_checked_unless_it_failed() -> None:
 
 
 @pytest.mark.covers("SRV-29")
-def test_looking_at_a_result_runs_nobodys_code() -> None:
+def test_validation_of_a_result_runs_no_user_code() -> None:
     entry = tool(returning(Counted))
     value = Counted(1)
     before = Counted.made
@@ -292,7 +292,7 @@ def test_looking_at_a_result_runs_nobodys_code() -> None:
 
 
 @pytest.mark.covers("SRV-02")
-def test_a_schema_that_cannot_be_made_is_refused() -> None:
+def test_type_without_a_schema_is_rejected() -> None:
     with pytest.raises(TypeError, match="function: output_schema=True requires a return"):
         tool(returning(...), True)
     for entry in (lambda: tool(returning(complex), True), lambda: tool(returning(...), complex)):
@@ -305,7 +305,7 @@ def test_a_schema_that_cannot_be_made_is_refused() -> None:
     ("version", "structured"),
     [("2024-11-05", False), ("2025-03-26", False), ("2025-06-18", True), ("auto", True)],
 )
-async def test_clients_get_structured_content_where_they_know_it(
+async def test_structured_content_is_sent_in_revisions_that_have_it(
     version: str, structured: bool
 ) -> None:
     server = MCPServer("s")
@@ -339,7 +339,7 @@ async def test_clients_get_structured_content_where_they_know_it(
     await peer.close()
 
 
-# Tools with a schema of their author's
+# Tools with a given schema
 
 INPUT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -349,7 +349,7 @@ def called(entry: ToolEntry, arguments: str, context: Any = None) -> Any:
 
 
 @pytest.mark.covers("SRV-03", "SRV-29")
-def test_a_given_schema_may_come_with_one_for_the_output() -> None:
+def test_tool_object_may_have_an_output_schema() -> None:
     output = {"type": "object", "required": ["n"]}
     bare = tool_from_schema("t", INPUT, lambda n: {"n": n}, None, output)
     whole_schema = {"inputSchema": INPUT, "outputSchema": output, "description": "d"}
@@ -364,7 +364,7 @@ def test_a_given_schema_may_come_with_one_for_the_output() -> None:
 
 
 @pytest.mark.covers("SRV-03", "SRV-28")
-def test_a_handler_gets_what_it_has_parameters_for_and_a_context() -> None:
+def test_handler_receives_its_parameters_and_a_context() -> None:
     def handler(n: int, ctx: Context, other: str = "o") -> Any:
         return n, ctx, other
 
@@ -383,7 +383,7 @@ def test_a_handler_gets_what_it_has_parameters_for_and_a_context() -> None:
 
 
 @pytest.mark.covers("SRV-03")
-def test_a_schema_is_taken_as_it_is_now() -> None:
+def test_later_changes_of_a_schema_have_no_effect() -> None:
     schema = json.loads(json.dumps(INPUT))
     entry = tool_from_schema("t", schema, lambda n: n, None)
     assert schema == INPUT
@@ -392,13 +392,13 @@ def test_a_schema_is_taken_as_it_is_now() -> None:
         entry.decode(msgspec.Raw(b'{"n":"x"}'))
 
 
-def test_references_to_elsewhere_are_not_followed() -> None:
+def test_external_references_are_not_followed() -> None:
     with pytest.raises(ValueError, match="not followed"):
         tool_from_schema("t", {"$ref": "file:///etc/passwd"}, lambda: None, None)
 
 
 @pytest.mark.covers("PRO-25")
-def test_headers_in_a_given_schema_are_checked() -> None:
+def test_header_annotations_in_a_given_schema_are_validated() -> None:
     schema = {"type": "object", "properties": {"r": {"type": "number", "x-mcp-header": "R"}}}
     with pytest.raises(TypeError, match="t: r: the type must be string, integer or boolean"):
         tool_from_schema("t", schema, lambda r: r, None)
@@ -416,7 +416,7 @@ def test_handlers_may_be_asynchronous() -> None:
 @pytest.mark.parametrize(
     ("schema", "compiled"), [({"type": "object"}, True), (Point, False), (Person, True)]
 )
-def test_warming_up_compiles_what_every_result_is_checked_with(
+def test_warm_up_compiles_the_validator_of_results(
     schema: Any, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -428,7 +428,7 @@ def test_warming_up_compiles_what_every_result_is_checked_with(
     assert bool(calls) is compiled
 
 
-def test_a_schema_that_is_none_is_refused_with_the_place() -> None:
+def test_invalid_schema_is_rejected_with_the_function_name() -> None:
     with pytest.raises(ValueError, match="^f: invalid outputSchema: "):
         output_of({"type": 5}, None, "f")
     with pytest.raises(TypeError, match="^f: output_schema=True requires a return annotation"):
@@ -470,12 +470,12 @@ def test_a_schema_that_is_none_is_refused_with_the_place() -> None:
         "number",
     ],
 )
-def test_only_an_object_has_a_schema_without_being_asked_for(kind: Any, derived: bool) -> None:
+def test_schema_is_derived_only_for_objects(kind: Any, derived: bool) -> None:
     assert (output_of(None, kind, "f") is not None) is derived
 
 
 class Slotted(msgspec.Struct):
-    """Runs code when it is made."""
+    """Struct that runs code when it is created."""
 
     n: int
 
@@ -494,7 +494,7 @@ class Slotted(msgspec.Struct):
     ],
     ids=["struct", "dict", "list", "optional", "field"],
 )
-def test_checking_a_result_makes_no_object_that_runs_code(kind: Any) -> None:
+def test_validation_does_not_create_objects_with_post_init(kind: Any) -> None:
     output = output_of(True, kind, "f")
     assert output is not None
     inner = Slotted(1)
@@ -507,7 +507,7 @@ def test_checking_a_result_makes_no_object_that_runs_code(kind: Any) -> None:
     assert Counted.made == made
 
 
-def test_a_result_that_its_author_wrote_is_checked_unless_it_failed() -> None:
+def test_structured_content_of_a_complete_result_is_validated() -> None:
     output = output_of(Point, None, "f")
     assert output is not None
     good = CallToolResult(content=[], structured_content=msgspec.Raw(b'{"x":1}'))

@@ -1,4 +1,4 @@
-"""What stands around a result in both eras."""
+"""Tests of the members that each era adds to results."""
 
 import json
 
@@ -17,7 +17,7 @@ ENDING = {
 KEPT = {"ttlMs": 0, "cacheScope": "private"}
 
 
-def test_a_stateless_result_says_who_answers() -> None:
+def test_stateless_result_names_the_server() -> None:
     envelope = ResultEnvelope({"name": "s"})
     assert json.loads(envelope.answered(b'"a":1', STATELESS)) == {"a": 1, **ENDING}
     assert json.loads(envelope.answered(b'"a":1', SESSION)) == {"a": 1}
@@ -25,7 +25,7 @@ def test_a_stateless_result_says_who_answers() -> None:
 
 
 @pytest.mark.parametrize("caller", [STATELESS, SESSION], ids=["stateless", "handshake"])
-def test_a_list_says_how_long_it_may_be_kept(caller: Caller) -> None:
+def test_list_result_has_cache_hints(caller: Caller) -> None:
     plain = ResultEnvelope({"name": "s"})
     public = ResultEnvelope({"name": "s"}, b'"ttlMs":5,"cacheScope":"public"')
     own = plain.listed(b'"a":1', caller, b'"ttlMs":7')
@@ -38,7 +38,7 @@ def test_a_list_says_how_long_it_may_be_kept(caller: Caller) -> None:
         assert shared == {"a": 1, "ttlMs": 5, "cacheScope": "public", **ENDING}
 
 
-def test_the_result_of_a_call_has_what_its_revision_knows() -> None:
+def test_result_of_a_call_is_converted_to_the_revision() -> None:
     envelope = ResultEnvelope({"name": "s"})
     result = b'{"content":[],"structuredContent":{"x":1}}'
     assert json.loads(envelope.called(result, STATELESS)) == {**json.loads(result), **ENDING}

@@ -1,4 +1,4 @@
-"""Notes on types, in any library's form."""
+"""Tests of type annotations of several libraries."""
 
 import re
 from decimal import Decimal
@@ -13,7 +13,7 @@ from fairlead.server.schema.header_annotation import Header
 
 
 class Note:
-    """A note with attributes, as other libraries have them."""
+    """Annotation with attributes, as in other libraries."""
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
@@ -48,16 +48,18 @@ class Note:
         ),
     ],
 )
-def test_limits_words_and_more_are_read_from_notes(notes: list[Any], expected: Any) -> None:
+def test_limits_texts_and_keywords_are_read_from_annotations(
+    notes: list[Any], expected: Any
+) -> None:
     assert read_notes(notes) == expected
 
 
-def test_a_limit_that_is_no_number_is_refused() -> None:
+def test_limit_that_is_not_a_number_is_rejected() -> None:
     with pytest.raises(TypeError, match="ge='x': a limit must be a number"):
         read_notes([Note(ge="x")])
 
 
-def test_notes_become_one_meta() -> None:
+def test_annotations_become_one_meta() -> None:
     assert with_meta(int, ()) is int
     noted = with_meta(int, (Gt(0), "how many", Note(json_schema_extra={"a": 1})))
     meta = msgspec.Meta(gt=0, description="how many", extra_json_schema={"a": 1})
@@ -78,12 +80,12 @@ def test_notes_become_one_meta() -> None:
         ("pattern", "b+", "abc", "ac"),
     ],
 )
-def test_limits_are_kept_or_not(name: str, limit: Any, inside: Any, outside: Any) -> None:
+def test_values_are_compared_with_limits(name: str, limit: Any, inside: Any, outside: Any) -> None:
     assert satisfies_limit(inside, name, limit) is True
     assert satisfies_limit(outside, name, limit) is False
 
 
-def test_a_limit_on_an_optional_value_is_one_on_the_value() -> None:
+def test_limit_on_an_optional_type_applies_to_the_value() -> None:
     noted = with_meta(int | None, (Gt(0),))
     assert msgspec.convert(None, noted) is None
     assert msgspec.convert(1, noted) == 1
@@ -96,12 +98,12 @@ def test_a_limit_on_an_optional_value_is_one_on_the_value() -> None:
     [("^a+$", "aa", "ab"), (r"^(?=.*\d)\w+$", "a1", "ab"), (r"(.)\1", "abba", "abab")],
     ids=["plain", "look-ahead", "back reference"],
 )
-def test_a_pattern_matches_in_either_engine(pattern: str, inside: str, outside: str) -> None:
+def test_pattern_matches_in_both_engines(pattern: str, inside: str, outside: str) -> None:
     assert satisfies_limit(inside, "pattern", pattern) is True
     assert satisfies_limit(outside, "pattern", pattern) is False
 
 
-def test_limits_of_a_union_stand_at_its_members_and_words_at_the_whole() -> None:
+def test_limits_of_a_union_apply_to_its_members_and_texts_to_the_union() -> None:
     noted = with_meta(int | None, (Gt(0), "how many"))
     (schema,), _ = msgspec.json.schema_components([noted])
     assert schema == {
@@ -114,6 +116,6 @@ def test_limits_of_a_union_stand_at_its_members_and_words_at_the_whole() -> None
 @pytest.mark.parametrize(
     ("limit", "expected"), [(Decimal("2.0"), int), (Decimal("2.5"), float), (3, int)]
 )
-def test_a_limit_is_a_number_as_json_has_it(limit: Any, expected: type) -> None:
+def test_decimal_limit_becomes_a_json_number(limit: Any, expected: type) -> None:
     limits, _, _ = read_notes([Note(le=limit)])
     assert (limits, type(limits["le"])) == ({"le": limit}, expected)

@@ -1,4 +1,4 @@
-"""What a docstring says about parameters, in three styles."""
+"""Tests of parameter descriptions in docstrings of three styles."""
 
 import pytest
 
@@ -11,7 +11,7 @@ Args:
         on two lines.
     b (int): The second.
 
-    *rest: What is left.
+    *rest: The remaining ones.
     empty:
 
 Returns:
@@ -49,7 +49,7 @@ REST = """Do it.
     [
         ("", {}),
         ("Do it: now.", {}),
-        (GOOGLE, {"a": "The first on two lines.", "b": "The second.", "rest": "What is left."}),
+        (GOOGLE, {"a": "The first on two lines.", "b": "The second.", "rest": "The remaining ones."}),
         (NUMPY, {"a": "The first on two lines.", "b": "The second."}),
         (REST, {"a": "The first on two lines.", "b": "The second."}),
         ("Arguments:\n  a: x\nb: y", {"a": "x"}),
@@ -62,5 +62,5 @@ REST = """Do it.
         (":param a: x\n\n  y", {"a": "x"}),
     ],
 )
-def test_parameters(doc: str, texts: dict[str, str]) -> None:
+def test_parameter_descriptions_are_found(doc: str, texts: dict[str, str]) -> None:
     assert parameter_texts(doc) == texts

@@ -1,4 +1,4 @@
-"""Types in the terms of msgspec."""
+"""Tests of the conversion of types for msgspec."""
 
 import collections.abc
 import datetime
@@ -50,7 +50,7 @@ class Tagged(msgspec.Struct, tag="tagged"):
         (Tagged, False),
     ],
 )
-def test_notes_of_other_libraries_are_found_at_any_depth(kind: Any, expected: bool) -> None:
+def test_annotations_of_other_libraries_are_found_at_any_depth(kind: Any, expected: bool) -> None:
     assert has_foreign_notes(kind) is expected
 
 
@@ -72,5 +72,5 @@ def test_notes_of_other_libraries_are_found_at_any_depth(kind: Any, expected: bo
         ),
     ],
 )
-def test_types_are_expressed_in_the_terms_of_msgspec(kind: Any, expected: Any) -> None:
+def test_types_are_converted_for_msgspec(kind: Any, expected: Any) -> None:
     assert to_msgspec_type(kind) == expected

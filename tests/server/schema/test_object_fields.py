@@ -1,4 +1,4 @@
-"""The fields of classes that are objects in JSON."""
+"""Tests of the fields of classes that are objects in JSON."""
 
 import dataclasses
 from typing import Annotated, Any, NotRequired, Required, TypedDict
@@ -68,11 +68,11 @@ NONE = msgspec.NODEFAULT
     ],
     ids=["struct", "dataclass", "typed dict", "partial dict", "int", "list", "instance"],
 )
-def test_classes_with_fields_have_them_listed(kind: Any, fields: list[Field] | None) -> None:
+def test_fields_of_classes_are_listed(kind: Any, fields: list[Field] | None) -> None:
     assert object_fields(kind) == fields
 
 
-def test_a_field_whose_type_is_unknown_is_named_with_its_class() -> None:
+def test_error_of_an_unresolvable_annotation_names_the_class() -> None:
     with pytest.raises(TypeError, match=r"^in Lost: name 'Nowhere' is not defined$"):
         object_fields(Lost)
 
@@ -89,7 +89,7 @@ def test_a_field_whose_type_is_unknown_is_named_with_its_class() -> None:
     ],
     ids=["no default", "none", "zero", "tuple", "object", "nan"],
 )
-def test_a_default_is_shown_if_json_can_carry_it(default: Any, expected: Any) -> None:
+def test_default_is_part_of_the_schema_if_it_has_a_json_form(default: Any, expected: Any) -> None:
     schema = {"type": "x"}
     assert with_default(schema, Field("a", "a", int, False, default)) == expected
     assert schema == {"type": "x"}

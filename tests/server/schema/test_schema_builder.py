@@ -1,4 +1,4 @@
-"""Types that msgspec refuses, taken apart into types that it knows."""
+"""Tests of schemas for types that msgspec does not support."""
 
 import collections.abc
 import dataclasses
@@ -61,7 +61,7 @@ class Model(pydantic.BaseModel):
 
 
 def schema_of(kind: Any, **options: Any) -> dict[str, Any]:
-    """The schema of a type that stands alone."""
+    """Return the complete schema of a type."""
     forms = SchemaBuilder(**options)
     return forms.root(forms.of(kind).schema)
 
@@ -216,13 +216,13 @@ def test_types_have_schemas(kind: Any, schema: dict[str, Any]) -> None:
     ],
     ids=["complex", "list", "function", "no type", "enum"],
 )
-def test_types_without_a_json_form_are_named(kind: Any, problem: str) -> None:
+def test_types_without_a_json_form_are_rejected(kind: Any, problem: str) -> None:
     with pytest.raises(TypeError) as refused:
         SchemaBuilder().of(kind)
     assert str(refused.value) == problem
 
 
-def test_a_type_with_notes_of_others_is_not_left_to_msgspec() -> None:
+def test_type_with_foreign_annotations_is_not_passed_to_msgspec() -> None:
     with pytest.raises(TypeError, match="msgspec does not support the annotations of its fields"):
         SchemaBuilder().native(Tree)
     assert SchemaBuilder().native(Box).schema == {"$ref": "#/$defs/Box"}
@@ -231,11 +231,11 @@ def test_a_type_with_notes_of_others_is_not_left_to_msgspec() -> None:
 @pytest.mark.parametrize(
     ("output", "names"), [(False, {"given", "made"}), (True, {"given", "made", "twice"})]
 )
-def test_a_model_is_described_as_it_is_read_or_written(output: bool, names: set[str]) -> None:
+def test_schema_of_a_model_depends_on_input_or_output(output: bool, names: set[str]) -> None:
     assert schema_of(Model, output=output)["properties"].keys() == names
 
 
-def test_classes_of_one_name_keep_their_own_definitions() -> None:
+def test_classes_with_the_same_name_have_separate_definitions() -> None:
     other = dataclasses.make_dataclass("Tree", [("height", Annotated[int, Gt(5)])])
     third = dataclasses.make_dataclass("Tree", [("leaves", Annotated[int, Gt(9)])])
     generic = dataclasses.make_dataclass("Tree", [("n", Annotated[int, Gt(1)])])
@@ -250,7 +250,7 @@ def test_classes_of_one_name_keep_their_own_definitions() -> None:
     assert len(forms.defs) == 4
 
 
-def test_definitions_of_msgspec_with_one_name_are_counted_and_equal_ones_shared() -> None:
+def test_definitions_with_the_same_name_are_numbered_and_equal_ones_shared() -> None:
     def make(field: str) -> Any:
         return msgspec.defstruct("Same", [(field, int)])
 
@@ -261,7 +261,7 @@ def test_definitions_of_msgspec_with_one_name_are_counted_and_equal_ones_shared(
     assert list(forms.defs["Same_3"]["properties"]) == ["c"]
 
 
-def test_a_schema_that_stands_alone_has_the_definitions_it_needs() -> None:
+def test_complete_schema_has_the_definitions_it_needs() -> None:
     forms = SchemaBuilder()
     forms.defs = {
         "A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}, "required": []},
@@ -323,7 +323,7 @@ FAILS = object()
         (Tree, [], True, FAILS),
     ],
 )
-def test_values_are_made_from_json(kind: Any, value: Any, strict: bool, made: Any) -> None:
+def test_values_are_converted_from_json(kind: Any, value: Any, strict: bool, made: Any) -> None:
     convert = SchemaBuilder().of(kind).convert
     if made is FAILS:
         with pytest.raises((ValueError, TypeError, msgspec.ValidationError)):
@@ -344,6 +344,6 @@ def test_values_are_made_from_json(kind: Any, value: Any, strict: bool, made: An
     ],
     ids=["limit", "enum", "union", "missing"],
 )
-def test_a_value_that_does_not_fit_is_explained(kind: Any, value: Any, problem: str) -> None:
+def test_invalid_value_is_rejected_with_a_reason(kind: Any, value: Any, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^{problem}$"):
         SchemaBuilder().of(kind).convert(value, True)

@@ -1,4 +1,4 @@
-"""References in schemas: found, renamed, and read."""
+"""Tests of references in schemas."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ DECIMAL = {"type": "string", "format": "decimal"}
         ({"properties": {"a": {"$ref": "#/$defs/A"}}}, None),
     ],
 )
-def test_a_reference_names_a_definition(schema: dict[str, Any], name: str | None) -> None:
+def test_reference_names_a_definition(schema: dict[str, Any], name: str | None) -> None:
     assert referenced_name(schema) == name
 
 
@@ -55,7 +55,7 @@ def test_references_are_found_at_any_depth(schema: Any, names: list[str]) -> Non
     ],
 )
 @pytest.mark.parametrize("output", [False, True], ids=["input", "output"])
-def test_references_get_their_final_names(schema: Any, renamed: Any, output: bool) -> None:
+def test_references_are_renamed(schema: Any, renamed: Any, output: bool) -> None:
     assert rename_references(schema, {"A": "A_2"}, output) == renamed
 
 
@@ -73,6 +73,6 @@ def test_references_get_their_final_names(schema: Any, renamed: Any, output: boo
     ],
     ids=["alone", "described", "other format", "other type", "nested"],
 )
-def test_a_decimal_is_written_as_text_and_read_from_a_number_too(schema: Any, read: Any) -> None:
+def test_decimal_is_sent_as_text_and_also_accepted_as_a_number(schema: Any, read: Any) -> None:
     assert rename_references(schema, {}, False) == read
     assert rename_references(schema, {}, True) == schema

@@ -1,4 +1,4 @@
-"""Functions become schemas, and JSON becomes their arguments."""
+"""Tests of schemas of functions and of the decoding of their arguments."""
 
 import dataclasses
 import datetime
@@ -72,14 +72,14 @@ class Person(pydantic.BaseModel):
 
 @dataclasses.dataclass
 class Noted:
-    """A thing with notes."""
+    """A class with annotated fields."""
 
     count: Annotated[int, pydantic.Field(ge=1, description="how many")]
     next: "Noted | None" = None
 
 
 class Label(msgspec.Struct, rename="camel"):
-    """What stands on it."""
+    """The text of a label."""
 
     main_text: Annotated[str, "the words"]
     font: Literal[1.5, "big"] = "big"
@@ -116,7 +116,7 @@ class Pairs(enum.Enum):
 
 
 def signature_of(kind: Any, default: Any = ...) -> Signature:
-    """The signature of a function with one parameter of this type."""
+    """Return the signature of a function with one parameter of this type."""
 
     def function(value: Any = None) -> None: ...
 
@@ -220,7 +220,7 @@ def test_classes_become_definitions() -> None:
 
 
 @pytest.mark.covers("SRV-30")
-def test_two_classes_of_one_name_keep_their_own_definitions() -> None:
+def test_two_classes_with_the_same_name_have_separate_definitions() -> None:
     other = pydantic.create_model("Point", label=(str, ...))
 
     def function(a: Point, b: Any) -> None: ...
@@ -295,7 +295,7 @@ def test_two_classes_of_one_name_keep_their_own_definitions() -> None:
         (Annotated[str | None, Header("Region")], "null", None),
     ],
 )
-def test_json_becomes_values_of_the_declared_type(kind: Any, json: str, value: Any) -> None:
+def test_json_is_converted_to_the_declared_type(kind: Any, json: str, value: Any) -> None:
     found = read(kind, json)
     assert found == value
     assert type(found) is type(value)
@@ -314,13 +314,13 @@ def test_json_becomes_values_of_the_declared_type(kind: Any, json: str, value: A
         (Noted, False),
     ],
 )
-def test_only_what_msgspec_cannot_express_takes_the_long_way(kind: Any, fast: bool) -> None:
+def test_only_types_that_msgspec_does_not_support_take_the_slow_path(kind: Any, fast: bool) -> None:
     assert signature_of(kind).fast is fast
 
 
 @pytest.mark.covers("SRV-22", "SRV-30")
-@pytest.mark.parametrize("extra", [int, Literal[1.5] | int])  # the fast way, and the long way
-def test_every_problem_is_told_and_coerced_values_are_none(extra: Any) -> None:
+@pytest.mark.parametrize("extra", [int, Literal[1.5] | int])  # the fast path and the slow path
+def test_every_problem_is_reported_and_converted_strings_are_accepted(extra: Any) -> None:
     def order(
         items: list[Point], when: datetime.date, n: int, on: bool = True, z: int = 0
     ) -> None: ...
@@ -357,7 +357,7 @@ def test_every_problem_is_told_and_coerced_values_are_none(extra: Any) -> None:
         (int, '"1.5"', ("value", '"1.5" is not of type "integer"')),
     ],
 )
-def test_problems_say_where_they_are(kind: Any, json: str, problem: tuple[str, str]) -> None:
+def test_problems_name_the_field(kind: Any, json: str, problem: tuple[str, str]) -> None:
     with pytest.raises(InvalidArguments) as caught:
         read(kind, json)
     (error,) = caught.value.errors
@@ -366,7 +366,7 @@ def test_problems_say_where_they_are(kind: Any, json: str, problem: tuple[str, s
 
 
 @pytest.mark.covers("SRV-30")
-def test_a_function_is_called_with_what_was_decoded() -> None:
+def test_function_is_called_with_the_decoded_arguments() -> None:
     def function(a: Circle | Box, *rest: int, b: int = 2, **more: int) -> Any:
         return a, rest, b, more
 
@@ -398,7 +398,7 @@ def test_self_and_cls_are_skipped_and_objects_can_be_called() -> None:
 
 
 @pytest.mark.covers("SRV-30")
-def test_defaults_are_in_the_schema_when_json_can_carry_them() -> None:
+def test_defaults_with_a_json_form_are_part_of_the_schema() -> None:
     sentinel = object()
 
     def function(
@@ -435,18 +435,18 @@ def test_defaults_are_in_the_schema_when_json_can_carry_them() -> None:
 @pytest.mark.parametrize(
     "kind", [complex, list[complex], Callable[[], int], int | complex, Lost, Opaque, Pairs]
 )
-def test_what_has_no_schema_is_refused_with_a_way_out(kind: Any) -> None:
+def test_parameter_without_a_schema_is_rejected_with_a_remedy(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"function: parameter 'value' has no JSON form.*Annotate"):
         signature_of(kind)
 
 
 @pytest.mark.covers("SRV-30")
-def test_a_limit_that_json_cannot_say_is_refused() -> None:
+def test_limit_without_a_json_form_is_rejected() -> None:
     with pytest.raises(TypeError, match="parameter 'value': ge="):
         signature_of(Annotated[datetime.date, pydantic.Field(ge=datetime.date(2026, 1, 1))])
 
 
-def test_an_annotation_that_cannot_be_resolved_is_refused() -> None:
+def test_unresolvable_annotation_is_rejected() -> None:
     def function(value: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(TypeError, match="cannot be resolved"):
@@ -465,7 +465,7 @@ def test_an_annotation_that_cannot_be_resolved_is_refused() -> None:
         ({"ge": Decimal("1.5")}, "1.5", "1"),
     ],
 )
-def test_limits_hold_where_msgspec_has_none(notes: Any, good: str, bad: str) -> None:
+def test_limits_apply_to_types_that_msgspec_does_not_limit(notes: Any, good: str, bad: str) -> None:
     kind = Annotated[Decimal, pydantic.Field(**notes)]
     assert read(kind, f'"{good}"') == Decimal(good)
     with pytest.raises(InvalidArguments):
@@ -486,18 +486,18 @@ def test_limits_hold_where_msgspec_has_none(notes: Any, good: str, bad: str) -> 
         ),
     ],
 )
-def test_sizes_and_patterns_hold_on_the_long_way(kind: Any, good: str, bad: str) -> None:
+def test_sizes_and_patterns_apply_on_the_slow_path(kind: Any, good: str, bad: str) -> None:
     read(kind, good)
     with pytest.raises(InvalidArguments):
         read(kind, bad)
 
 
 @pytest.mark.covers("SRV-30")
-def test_what_classes_say_about_their_fields_is_kept() -> None:
+def test_descriptions_and_limits_of_fields_are_kept() -> None:
     defs = signature_of(Label | Noted).schema["$defs"]
     assert defs["Label"] == {
         "title": "Label",
-        "description": "What stands on it.",
+        "description": "The text of a label.",
         "type": "object",
         "properties": {
             "mainText": {"type": "string", "description": "the words"},
@@ -512,7 +512,7 @@ def test_what_classes_say_about_their_fields_is_kept() -> None:
     }
 
 
-def test_arguments_that_are_no_object_or_no_json_are_one_problem() -> None:
+def test_malformed_arguments_are_one_problem() -> None:
     for kind in (int, Literal[1.5]):
         for text in (b"[1]", b"null", b'"x"', b"[" * 5000 + b"]" * 5000, b'{"value":1e400}'):
             with pytest.raises(InvalidArguments) as caught:
@@ -534,19 +534,19 @@ def test_arguments_that_are_no_object_or_no_json_are_one_problem() -> None:
         (Color, {"type": "string", "title": "Color", "enum": ["blue", "red"]}),
     ],
 )
-def test_a_header_shows_its_type_plainly(kind: Any, schema: dict[str, Any]) -> None:
+def test_schema_of_a_header_is_a_plain_type(kind: Any, schema: dict[str, Any]) -> None:
     assert schema_of(Annotated[kind, Header("X")]) == {**schema, "x-mcp-header": "X"}
 
 
 @pytest.mark.covers("PRO-25")
 @pytest.mark.parametrize("name", ["", "two words", "näme", "a:b", "a\r\nb"])
-def test_a_header_has_the_name_of_one(name: str) -> None:
+def test_invalid_header_name_is_rejected(name: str) -> None:
     with pytest.raises(TypeError, match="not the name of a header"):
         Header(name)
 
 
 @pytest.mark.covers("PRO-25")
-def test_a_header_is_there_once_and_small() -> None:
+def test_duplicate_and_non_primitive_headers_are_rejected() -> None:
     def twice(a: Annotated[str, Header("Region")], b: Annotated[str, Header("region")]) -> None: ...
 
     with pytest.raises(TypeError, match="twice: two parameters have the header 'region'"):
@@ -562,7 +562,7 @@ def test_a_header_is_there_once_and_small() -> None:
 
 
 @pytest.mark.covers("PRO-25")
-def test_a_header_stands_where_clients_look_for_it() -> None:
+def test_header_in_a_nested_object_is_rejected() -> None:
     class Place(msgspec.Struct):
         region: Annotated[str, Header("Region")]
 
@@ -583,7 +583,7 @@ Args:
     *more: The rest.
 
 Returns:
-    text: What comes.
+    text: The forecast.
 """
 NUMPY = """Do it.
 
@@ -600,7 +600,7 @@ days
 Returns
 -------
 text : str
-    What comes.
+    The forecast.
 """
 REST = """Do it.
 
@@ -608,7 +608,7 @@ REST = """Do it.
     it rains.
 :param int days: How many: at most 7.
 :param more: The rest.
-:returns: What comes.
+:returns: The forecast.
 """
 
 
@@ -623,7 +623,7 @@ def test_docstrings_describe_parameters(doc: str) -> None:
 
 
 @pytest.mark.covers("SRV-30")
-def test_an_annotation_says_it_better_than_the_docstring() -> None:
+def test_annotation_takes_precedence_over_the_docstring() -> None:
     def function(city: Annotated[str, "A town."], days: int, place: Point) -> None: ...
 
     function.__doc__ = GOOGLE.replace("*more", "place")
@@ -636,11 +636,11 @@ def test_an_annotation_says_it_better_than_the_docstring() -> None:
 @pytest.mark.parametrize(
     "doc", ["", "Args:", "Parameters\n----", ":param x", "Args:\nnot indented: x"]
 )
-def test_docstrings_that_say_nothing_say_nothing(doc: str) -> None:
+def test_docstrings_without_parameters_have_no_descriptions(doc: str) -> None:
     assert parameter_texts(doc) == {}
 
 
-def test_nothing_big_is_imported_for_a_signature() -> None:
+def test_signature_does_not_import_large_libraries() -> None:
     code = (
         "import sys, fairlead.server.schema.signature as s\n"
         "def f(a: int, b: 'list[str]' = []) -> None: ...\n"
@@ -652,11 +652,11 @@ def test_nothing_big_is_imported_for_a_signature() -> None:
     assert "jsonschema_rs" not in done.stdout
 
 
-def test_a_field_error_is_a_plain_value() -> None:
+def test_invalid_arguments_have_a_readable_message() -> None:
     assert InvalidArguments([FieldError("a", "b")]).args == ("a: b",)
 
 
-def test_definitions_of_one_name_are_counted() -> None:
+def test_definitions_with_the_same_name_are_numbered() -> None:
     def function(a: Any, b: Any, c: Any) -> None: ...
 
     for name, field in (("a", "x"), ("b", "y"), ("c", "z")):
@@ -666,7 +666,7 @@ def test_definitions_of_one_name_are_counted() -> None:
     assert Signature(function).schema["$defs"].keys() == {"Inner", "Inner_2", "Inner_3"}
 
 
-def test_a_tuple_has_as_many_items_as_its_type() -> None:
+def test_tuple_must_have_the_length_of_its_type() -> None:
     def function(pair: tuple[int, str]) -> None: ...
 
     assert Signature(function).schema["properties"]["pair"] == {
@@ -685,7 +685,7 @@ def test_the_context_is_found_by_its_annotation() -> None:
         assert context_parameter({"a": kind, "return": Context}, Context) is None
 
 
-def test_an_annotation_that_is_unknown_is_named() -> None:
+def test_error_names_the_unresolvable_annotation() -> None:
     def function(a: int, b: "Unknown | int") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     def returning() -> "Unknown": ...  # type: ignore[name-defined]  # noqa: F821
@@ -699,7 +699,7 @@ def test_an_annotation_that_is_unknown_is_named() -> None:
 
 @pytest.mark.parametrize("text", ["nan", "-Inf", "infinity", "\\u006ean"])
 @pytest.mark.parametrize("kind", [float, float | None, list[float], dict[str, float]])
-def test_a_number_in_a_text_is_finite(kind: Any, text: str) -> None:
+def test_number_in_a_text_must_be_finite(kind: Any, text: str) -> None:
     value = f'"{text}"'
     if kind == list[float]:
         value = f"[1,{value}]"
@@ -716,11 +716,11 @@ def test_a_number_in_a_text_is_finite(kind: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("json", "value"), [("1", 1.0), ('"1.5"', 1.5), ('"1e3"', 1000.0), ('"\\u0031"', 1.0)]
 )
-def test_other_numbers_in_texts_are_read(json: str, value: float) -> None:
+def test_finite_numbers_in_texts_are_converted(json: str, value: float) -> None:
     assert read(float, json) == value
 
 
-def test_a_text_beside_a_number_may_be_called_nan() -> None:
+def test_text_nan_is_valid_for_a_string() -> None:
     def function(name: str, share: float = 0.5) -> Any:
         return name, share
 
@@ -733,7 +733,7 @@ def test_a_text_beside_a_number_may_be_called_nan() -> None:
     ("json", "fits"), [('"aa"', True), ('"ab"', False), ('"a\\n"', False), ("5", False)]
 )
 @pytest.mark.parametrize("slow", [False, True], ids=["fast", "long way"])
-def test_a_pattern_is_that_of_json_schema(json: str, fits: bool, slow: bool) -> None:
+def test_pattern_has_the_semantics_of_json_schema(json: str, fits: bool, slow: bool) -> None:
     kind = Annotated[str, msgspec.Meta(pattern="^a+$")]
     signature = signature_of(kind | Literal[1.5] if slow else kind)
     assert signature.fast is not slow
@@ -751,14 +751,14 @@ def test_a_pattern_is_that_of_json_schema(json: str, fits: bool, slow: bool) -> 
     [b"[1]", b'{"value":"\xff"}', b"[" * 100_000],
     ids=["list", "not UTF-8", "deep"],
 )
-def test_arguments_with_a_pattern_that_cannot_be_read_are_one_problem(text: bytes) -> None:
+def test_malformed_arguments_of_a_tool_with_a_pattern_are_one_problem(text: bytes) -> None:
     signature = signature_of(Annotated[str, msgspec.Meta(pattern="^a+$")])
     with pytest.raises(InvalidArguments) as caught:
         signature.decode(text)
     assert [error.field for error in caught.value.errors] == ["arguments"]
 
 
-def test_parameters_are_given_by_position_or_by_name() -> None:
+def test_arguments_are_passed_by_position_or_by_name() -> None:
     def keywords(*, a: int, b: int = 2) -> Any:
         return a, b
 
@@ -780,7 +780,7 @@ def test_parameters_are_given_by_position_or_by_name() -> None:
 
 
 @pytest.mark.parametrize("default", [[1], {"a": 1}, {1}, bytearray(b"a")])
-def test_a_default_that_could_be_changed_is_copied(default: Any) -> None:
+def test_mutable_default_is_copied(default: Any) -> None:
     signature = signature_of(Any, default)
     first, second = signature.decode(b"{}").value, signature.decode(b"{}").value
     assert first == second == default
@@ -789,16 +789,16 @@ def test_a_default_that_could_be_changed_is_copied(default: Any) -> None:
 
 
 @pytest.mark.parametrize("default", [None, "a", 5, 1.5, (1,), frozenset({1}), Path("x")])
-def test_other_defaults_are_used_as_they_are(default: Any) -> None:
+def test_other_defaults_are_not_copied(default: Any) -> None:
     assert signature_of(Any, default).decode(b"{}").value is default
 
 
-def test_a_function_says_where_it_is_and_what_it_returns() -> None:
+def test_signature_has_the_place_and_the_return_annotation() -> None:
     class Counter:
         def __call__(self, n: int) -> str:
             return ""
 
-    place = f"{__name__}.test_a_function_says_where_it_is_and_what_it_returns.<locals>"
+    place = f"{__name__}.test_signature_has_the_place_and_the_return_annotation.<locals>"
     for function in (Counter(), functools.partial(Counter(), n=1)):
         signature = Signature(function)
         assert (signature.where, signature.returns) == (f"{place}.Counter", str)
@@ -823,7 +823,7 @@ def test_an_unresolved_annotation_is_explained() -> None:
     )
 
 
-def test_several_problems_of_the_long_way_are_told_together() -> None:
+def test_slow_path_reports_all_problems() -> None:
     def function(a: Circle | Box, b: Annotated[Path, pydantic.Field(max_length=3)]) -> None: ...
 
     assert sorted(problems_of(function, '{"a":5,"b":"abcd","c":1}')) == [
@@ -833,7 +833,7 @@ def test_several_problems_of_the_long_way_are_told_together() -> None:
     ]
 
 
-def test_a_default_may_be_made_by_a_factory() -> None:
+def test_default_may_come_from_a_factory() -> None:
     made = pydantic.Field(default_factory=lambda: ["a"])
 
     def function(tags: list[str] = made) -> Any:
@@ -845,7 +845,7 @@ def test_a_default_may_be_made_by_a_factory() -> None:
     assert signature.call(signature.decode(b"{}"), None) == ["a"]
 
 
-def test_a_default_that_the_schema_names_is_kept() -> None:
+def test_default_of_the_schema_is_kept() -> None:
     kind = Annotated[list[int], pydantic.Field(json_schema_extra={"default": [7]})]
     assert schema_of(kind, [3])["default"] == [7]
     assert schema_of(list[int], [3])["default"] == [3]

@@ -130,7 +130,7 @@ def output_of(given: Any, returns: Any, where: str) -> OutputSpec | None:
     schema = forms.root(form.schema)
     if schema.get("type") == "object":
         return OutputSpec(schema, kind)
-    # `structuredContent` must be an object, so other values are wrapped.
+    # In older revisions `structuredContent` must be an object, so other values are wrapped.
     schema = {"type": "object", "properties": {"result": form.schema}, "required": ["result"]}
     return OutputSpec(forms.root(schema), kind, wrapped=True)
 
