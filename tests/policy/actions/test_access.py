@@ -1,4 +1,4 @@
-"""Methods that are denied are denied to servers, too: in each era, and in between."""
+"""Denied methods apply to servers, too: in each era, and across a bridge."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def wanted(**questions: str) -> dict[str, Any]:
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("as_rule", [False, True])
-async def test_a_server_is_refused_what_it_must_not_ask_or_tell(as_rule: bool) -> None:
+async def test_denied_requests_and_notifications_of_a_server_are_refused(as_rule: bool) -> None:
     denied = [SAMPLING, "notifications/message"]
     rule = {"do": {"access": {"deny_methods": denied}}}
     access = RuleSet.of_data({"rules": [rule]}) if as_rule else denying(*denied)
@@ -64,7 +64,7 @@ async def test_a_server_is_refused_what_it_must_not_ask_or_tell(as_rule: bool) -
         assert heard == ["notifications/tools/list_changed"]
 
 
-async def test_what_clients_may_use_is_not_about_what_servers_say() -> None:
+async def test_allow_patterns_do_not_apply_to_messages_of_servers() -> None:
     access = Allow(["fs_*"], ["*_delete"], methods=["initialize", "notifications/*", "tools/*"])
     async with scene(interceptors=[access]) as place:
         client, server = await opened(place)
@@ -75,8 +75,7 @@ async def test_what_clients_may_use_is_not_about_what_servers_say() -> None:
         assert (await server.answer_to(asked))["result"] == ACCEPT
 
 
-async def test_a_server_may_be_told_what_it_must_not_say() -> None:
-    """What passes in one direction is not known to be allowed in the other."""
+async def test_a_decision_for_one_direction_is_not_reused_for_the_other() -> None:
     access = Allow(["a"], deny_methods=[SAMPLING])
     async with scene(interceptors=[access]) as place:
         client, server = await opened(place)
@@ -96,7 +95,7 @@ async def test_a_server_may_be_told_what_it_must_not_say() -> None:
         json.dumps(wanted(a=SAMPLING)).replace("sampling/", r"s\u0061mpling\/"),
     ],
 )
-async def test_a_result_that_asks_what_must_not_be_asked_is_refused(result: Any) -> None:
+async def test_a_result_with_a_denied_input_request_is_refused(result: Any) -> None:
     async with scene("stateless", interceptors=[denying("sampling/*")]) as place:
         client = await place.client()
         text = result if isinstance(result, str) else json.dumps(result)
@@ -110,7 +109,7 @@ async def test_a_result_that_asks_what_must_not_be_asked_is_refused(result: Any)
 
 
 @pytest.mark.parametrize("last", [json.dumps(wanted(a=ELICITING)["inputRequests"]), "null"])
-async def test_a_question_behind_another_of_the_same_name_is_refused(last: str) -> None:
+async def test_an_input_request_with_a_duplicate_name_is_refused(last: str) -> None:
     async with scene("stateless", interceptors=[denying(SAMPLING)]) as place:
         client = await place.client()
         call = client.stateless("tools/call", {"name": "x"}, ASKED)
@@ -123,7 +122,7 @@ async def test_a_question_behind_another_of_the_same_name_is_refused(last: str) 
         assert "duplicate member name" in error["message"]
 
 
-async def test_results_that_ask_nothing_else_pass_as_they_are() -> None:
+async def test_results_without_denied_input_requests_pass_unchanged() -> None:
     async with scene("stateless", interceptors=[denying(SAMPLING)]) as place:
         client = await place.client()
         text = {"type": "text", "text": f'ü "inputRequests" {SAMPLING}'}
@@ -135,7 +134,7 @@ async def test_results_that_ask_nothing_else_pass_as_they_are() -> None:
             assert (await client.answer_to(call))["result"] == result
 
 
-async def test_a_client_with_a_session_is_not_asked_for_a_server_without_one() -> None:
+async def test_a_denied_request_of_a_stateless_server_does_not_reach_a_session_client() -> None:
     async with scene("stateless", interceptors=[denying(SAMPLING)]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
@@ -144,7 +143,7 @@ async def test_a_client_with_a_session_is_not_asked_for_a_server_without_one() -
         assert client.skipped == []
 
 
-async def test_a_server_with_sessions_is_refused_for_a_client_without_one() -> None:
+async def test_a_denied_request_of_a_session_server_does_not_reach_a_stateless_client() -> None:
     async with scene("handshake", interceptors=[denying(SAMPLING)]) as place:
         client = await place.client()
         call = client.stateless("tools/call", {"name": "x"}, ASKED)
@@ -155,7 +154,7 @@ async def test_a_server_with_sessions_is_refused_for_a_client_without_one() -> N
         assert (await client.answer_to(call))["result"]["resultType"] == "complete"
 
 
-async def test_news_of_a_task_ask_nothing_that_must_not_be_asked() -> None:
+async def test_a_notification_with_a_denied_input_request_is_refused() -> None:
     async with scene(interceptors=[denying(SAMPLING)]) as place:
         client, server = await opened(place)
         for number, method in enumerate((SAMPLING, ELICITING)):
@@ -164,7 +163,7 @@ async def test_news_of_a_task_ask_nothing_that_must_not_be_asked() -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_nobody_at_a_gateway_is_asked_what_must_not_be_asked(version: str) -> None:
+async def test_denied_requests_do_not_reach_clients_of_a_gateway(version: str) -> None:
     asked = []
 
     def on_elicit(question: object) -> dict[str, Any]:

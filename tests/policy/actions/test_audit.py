@@ -1,4 +1,4 @@
-"""The audit log: a line for each decision, and never a secret, wherever it was planted."""
+"""The audit log has one line per decision and never contains a secret."""
 
 import asyncio
 import errno
@@ -130,7 +130,7 @@ async def test_offending_payloads_are_kept_redacted_and_bounded(tmp_path: Path) 
 
 
 @pytest.mark.covers("OBS-08")
-async def test_what_is_no_message_is_logged_redacted_and_bounded(
+async def test_a_malformed_frame_is_logged_redacted_and_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "fairlead")
@@ -148,7 +148,7 @@ async def test_what_is_no_message_is_logged_redacted_and_bounded(
     assert SECRET not in caplog.text
 
 
-async def test_a_full_disk_costs_lines_but_no_traffic(
+async def test_a_full_disk_loses_lines_but_not_traffic(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = Path("/dev/full")
@@ -165,11 +165,11 @@ async def test_a_full_disk_costs_lines_but_no_traffic(
     assert os.strerror(errno.ENOSPC) in caplog.text
 
 
-# Secrets, in every place
+# Secrets in every place
 
 
 def planted() -> Any:
-    """A server that tells secrets in every way it can."""
+    """A server that leaks secrets in every possible place."""
     server = make("leaky")
 
     @server.tool()
@@ -186,7 +186,7 @@ def planted() -> Any:
 @pytest.mark.covers("OBS-05", "OBS-08")
 @pytest.mark.parametrize("kind", ["relay", "gateway"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_planted_secrets_reach_no_line_and_no_log(
+async def test_planted_secrets_appear_in_no_line_and_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, version: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -241,14 +241,14 @@ async def test_planted_secrets_reach_no_line_and_no_log(
     assert {f"{prefix}login", f"{prefix}fail", f"{prefix}who"} <= targets
     assert "[REDACTED]" in text
     assert SECRET not in text
-    # What the server itself logs, it would log somewhere else.
+    # The server's own log would be in another process.
     ours = [r for r in caplog.records if r.name.startswith("fairlead") and "server" not in r.name]
     leaks = [(r.name, r.levelname, r.getMessage()) for r in ours if SECRET in _whole(r)]
     assert not leaks, "\n".join(map(str, leaks))
 
 
 def _whole(record: logging.LogRecord) -> str:
-    """A line with its traceback."""
+    """Format a record with its traceback."""
     text = record.getMessage()
     if record.exc_info:
         text += logging.Formatter().formatException(record.exc_info)

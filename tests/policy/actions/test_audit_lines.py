@@ -1,4 +1,4 @@
-"""Lines of an audit: what became of a message, and what of it is written."""
+"""Lines of an audit log: the outcome of a message and the recorded content."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ class Lines:
         self.audit = Audit(write=self.raw.append, **settings)
 
     async def pass_on(self, asked: Exchange, answer: Any = b"{}") -> Any:
-        """Let a message pass, or end with an exception; return its line."""
+        """Pass a message through the audit, or raise an exception; return the line."""
 
         async def behind(one: Exchange) -> Answer:
             if isinstance(answer, BaseException):
@@ -56,7 +56,9 @@ class Lines:
     ],
     ids=str,
 )
-async def test_how_a_request_ended(answer: Any, decision: str, more: dict[str, Any]) -> None:
+async def test_the_outcome_of_a_request_is_recorded(
+    answer: Any, decision: str, more: dict[str, Any]
+) -> None:
     line = await Lines().pass_on(exchange(params=CALL, address="10.0.0.1", principal="ann"), answer)
     assert line.pop("at").endswith("+00:00")
     assert line.pop("seconds") >= 0
@@ -73,7 +75,7 @@ async def test_how_a_request_ended(answer: Any, decision: str, more: dict[str, A
     }
 
 
-async def test_notifications_are_written_if_that_is_wanted() -> None:
+async def test_notifications_are_recorded_on_request() -> None:
     told = exchange("notifications/x", request=False)
     assert await Lines().pass_on(told, None) is None
     assert (await Lines(notifications=True).pass_on(told, None))["decision"] == "passed"
@@ -98,12 +100,14 @@ async def test_notifications_are_written_if_that_is_wanted() -> None:
     ],
     ids=str,
 )
-async def test_params_are_kept_where_they_offend(payloads: Any, answer: Any, kept: bool) -> None:
+async def test_params_of_invalid_requests_are_recorded(
+    payloads: Any, answer: Any, kept: bool
+) -> None:
     line = await Lines(payloads=payloads).pass_on(exchange(params=CALL), answer)
     assert line.get("params") == (CALL if kept else None)
 
 
-async def test_only_a_tool_says_that_its_arguments_were_no_good() -> None:
+async def test_only_the_result_of_a_tool_call_reports_invalid_arguments() -> None:
     asked = exchange("prompts/get", {"name": "x"})
     line = await Lines(payloads="offending").pass_on(asked, b'"VALIDATION_ERROR"')
     assert "params" not in line
@@ -111,7 +115,7 @@ async def test_only_a_tool_says_that_its_arguments_were_no_good() -> None:
     assert "params" not in nothing
 
 
-async def test_params_are_cut_after_their_secrets_are_gone() -> None:
+async def test_params_are_cut_after_redaction() -> None:
     size = len(json.dumps(CALL))
     whole = await Lines(payloads="always", max_payload=size).pass_on(exchange(params=CALL))
     assert whole["params"] == CALL
@@ -125,18 +129,18 @@ async def test_params_are_cut_after_their_secrets_are_gone() -> None:
         Audit(max_payload=-1)
 
 
-async def test_texts_have_five_hundred_characters() -> None:
+async def test_texts_are_cut_at_five_hundred_characters() -> None:
     line = await Lines().pass_on(exchange(params=CALL), RpcError(-1, "x y " * 200))
     assert len(line["reason"]) < 560
 
 
-async def test_twenty_resources_of_a_subscription_are_named() -> None:
+async def test_at_most_twenty_resources_of_a_subscription_are_listed() -> None:
     uris = [f"file:///{number}" for number in range(21)]
     asked = exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
     assert (await Lines().pass_on(asked))["targets"] == uris[:20]
 
 
-async def test_lines_go_to_the_end_of_a_file_until_it_is_closed(tmp_path: Path) -> None:
+async def test_lines_are_appended_to_a_file_until_close(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text("before\n")
     audit = Audit("audit.jsonl", folder=str(tmp_path))
@@ -149,7 +153,7 @@ async def test_lines_go_to_the_end_of_a_file_until_it_is_closed(tmp_path: Path) 
     assert (path.read_text().count("\n"), audit.lost) == (2, 1)
 
 
-async def test_a_line_that_cannot_be_written_stops_nothing(
+async def test_a_failed_write_does_not_stop_the_message(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def full(line: bytes) -> None:
@@ -173,7 +177,7 @@ def frame(raw: bytes, **about: Any) -> MalformedFrame:
 @pytest.mark.parametrize(
     ("payloads", "kept"), [("never", False), ("offending", True), ("always", True)]
 )
-def test_a_frame_that_is_no_message_is_a_line(payloads: Any, kept: bool) -> None:
+def test_a_malformed_frame_is_recorded(payloads: Any, kept: bool) -> None:
     lines = Lines(payloads=payloads)
     lines.audit.on_malformed(frame(b"nonsense", address="10.0.0.1"))
     line = json.loads(lines.raw[-1])
@@ -195,19 +199,20 @@ def test_a_frame_that_is_no_message_is_a_line(payloads: Any, kept: bool) -> None
 @pytest.mark.parametrize(
     ("raw", "shown"),
     [
-        (b'{"password":"a b"}', f'{{"password":"{REDACTED}"}}'),  # by its name, which JSON has
+        # redacted by the name of the member
+        (b'{"password":"a b"}', f'{{"password":"{REDACTED}"}}'),
         (b"12345678901", "1234567890…"),
         (b"1234567890", "1234567890"),
         (b"x\xff", "x\ufffd"),
     ],
 )
-def test_a_frame_is_kept_without_its_secrets_and_cut(raw: bytes, shown: str) -> None:
+def test_a_malformed_frame_is_redacted_and_cut(raw: bytes, shown: str) -> None:
     lines = Lines(payloads="always", max_payload=40 if raw.startswith(b"{") else 10)
     lines.audit.on_malformed(frame(raw))
     assert json.loads(lines.raw[-1])["frame"] == shown
 
 
-async def test_a_file_that_is_closed_is_not_held_open(tmp_path: Path) -> None:
+async def test_close_closes_the_file_descriptor(tmp_path: Path) -> None:
     audit = Audit("audit.jsonl", folder=str(tmp_path))
     number = audit._file
     assert number is not None
@@ -218,7 +223,7 @@ async def test_a_file_that_is_closed_is_not_held_open(tmp_path: Path) -> None:
         os.fstat(number)
 
 
-async def test_lost_lines_are_complained_of_once_a_minute(
+async def test_lost_lines_are_reported_once_a_minute(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(line: bytes) -> None:

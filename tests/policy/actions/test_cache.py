@@ -1,4 +1,4 @@
-"""A cache, one exchange at a time."""
+"""Cache action, one exchange at a time."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ def answered(**members: Any) -> bytes:
 
 
 async def asks(cache: Cache, behind: Behind, **about: Any) -> bool:
-    """Return True if the server was asked."""
+    """Send a request; return True if it reached the server."""
     before = len(behind.seen)
     method = about.pop("method", "tools/list")
     assert await cache(exchange(method, about.pop("params", {}), **about), behind) is not None
@@ -35,7 +35,7 @@ async def asks(cache: Cache, behind: Behind, **about: Any) -> bool:
         (b"[]", False),
     ],
 )
-async def test_answers_are_kept_as_long_as_they_say(answer: bytes, kept: bool) -> None:
+async def test_results_are_cached_for_their_ttl(answer: bytes, kept: bool) -> None:
     clock, behind = Clock(), Behind(answer)
     cache = Cache(clock=clock)
     assert await asks(cache, behind)
@@ -47,7 +47,7 @@ async def test_answers_are_kept_as_long_as_they_say(answer: bytes, kept: bool) -
     assert await asks(cache, behind)
 
 
-async def test_a_different_question_is_asked() -> None:
+async def test_a_request_with_other_params_reaches_the_server() -> None:
     behind = Behind(answered(ttlMs=1000))
     cache = Cache(clock=Clock())
     assert await asks(cache, behind)
@@ -64,7 +64,7 @@ async def test_a_different_question_is_asked() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_public_answers_serve_everybody_if_they_may(shared: bool) -> None:
+async def test_public_results_are_shared_only_with_the_option(shared: bool) -> None:
     behind = Behind(answered(ttlMs=1000, cacheScope="public"))
     cache = Cache(shared=shared, clock=Clock())
     assert await asks(cache, behind, principal="ada", stateless=False)
@@ -72,7 +72,7 @@ async def test_public_answers_serve_everybody_if_they_may(shared: bool) -> None:
     assert await asks(cache, behind, principal="bob", stateless=False) is not shared
 
 
-async def test_private_answers_of_sessions_are_not_kept() -> None:
+async def test_private_results_of_sessions_are_not_cached() -> None:
     behind = Behind(answered(ttlMs=1000, cacheScope="private"))
     cache = Cache(clock=Clock())
     for _ in range(2):
@@ -81,12 +81,12 @@ async def test_private_answers_of_sessions_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"max_entries": 0}, {"max_bytes": 0}])
-def test_a_cache_has_room_for_something(settings: dict[str, int]) -> None:
+def test_limits_must_be_positive(settings: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be greater than 0"):
         Cache(**settings)
 
 
-async def test_the_oldest_answers_give_way() -> None:
+async def test_the_oldest_results_are_evicted() -> None:
     answer = answered(ttlMs=1000)
     cache, behind = Cache(2, clock=Clock()), Behind(answer)
     for cursor in ("1", "2", "3"):
@@ -103,7 +103,7 @@ async def test_the_oldest_answers_give_way() -> None:
     ("changed", "asked_again"),
     [("a://b", True), ("a://b/c", True), ("a://", True), ("a://x", False)],
 )
-async def test_a_changed_resource_is_read_again(changed: str, asked_again: bool) -> None:
+async def test_an_updated_resource_is_read_again(changed: str, asked_again: bool) -> None:
     behind = Behind(json.dumps({"contents": [], "ttlMs": 1000}).encode())
     cache = Cache(clock=Clock())
     read: dict[str, Any] = {"method": "resources/read", "params": {"uri": "a://b"}}
@@ -113,7 +113,7 @@ async def test_a_changed_resource_is_read_again(changed: str, asked_again: bool)
     assert await asks(cache, behind, **dict(read)) is asked_again
 
 
-async def test_no_answer_is_kept_for_more_than_a_day() -> None:
+async def test_no_result_is_cached_for_more_than_a_day() -> None:
     clock, behind = Clock(), Behind(answered(ttlMs=10**12))
     cache = Cache(clock=clock)
     assert await asks(cache, behind)
@@ -123,7 +123,7 @@ async def test_no_answer_is_kept_for_more_than_a_day() -> None:
     assert await asks(cache, behind)
 
 
-async def test_what_comes_from_the_cache_is_noted() -> None:
+async def test_a_cached_result_is_noted() -> None:
     cache, behind = Cache(clock=Clock()), Behind(answered(ttlMs=1000))
     first, second = exchange("tools/list", {}), exchange("tools/list", {})
     await cache(first, behind)
@@ -132,7 +132,7 @@ async def test_what_comes_from_the_cache_is_noted() -> None:
 
 
 @pytest.mark.parametrize(("room", "kept"), [(0, 2), (-1, 1)])
-async def test_a_cache_counts_answers_and_questions(room: int, kept: int) -> None:
+async def test_the_size_includes_results_and_keys(room: int, kept: int) -> None:
     answer = answered(ttlMs=1000)
     probe = Cache(clock=Clock())
     await asks(probe, Behind(answer), params={"cursor": "1"})
@@ -144,14 +144,14 @@ async def test_a_cache_counts_answers_and_questions(room: int, kept: int) -> Non
     assert (len(cache), cache._size) == (kept, kept * each)
 
 
-async def test_what_goes_makes_room() -> None:
+async def test_evicted_results_free_their_size() -> None:
     clock, behind = Clock(), Behind(answered(ttlMs=1000))
     cache = Cache(clock=clock)
     changed = exchange("notifications/tools/list_changed", way=DOWN, request=False)
     await asks(cache, behind)
     size = cache._size
     clock.now += 2
-    await asks(cache, behind)  # instead of the old one
+    await asks(cache, behind)  # replaces the old entry
     assert (len(cache), cache._size) == (1, size)
     await cache(changed, Behind(None))
     assert (len(cache), cache._size) == (0, 0)
@@ -161,7 +161,7 @@ async def test_what_goes_makes_room() -> None:
     assert await asks(cache, behind)
 
 
-async def test_an_answer_that_was_under_way_when_views_changed_is_not_kept() -> None:
+async def test_a_result_in_flight_during_a_change_of_views_is_not_cached() -> None:
     cache = Cache(clock=Clock())
 
     async def behind(asked: Exchange) -> Answer:
@@ -172,7 +172,7 @@ async def test_an_answer_that_was_under_way_when_views_changed_is_not_kept() -> 
     assert len(cache) == 0
 
 
-async def test_the_time_of_an_answer_begins_when_it_was_asked_for() -> None:
+async def test_the_ttl_counts_from_the_request() -> None:
     clock = Clock()
     cache = Cache(clock=clock)
 

@@ -1,4 +1,4 @@
-"""A cache between clients and a server: as long as the server said, for whom it said."""
+"""Cache action in a relay: lifetime and scope of results."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.support.raw_relay import Client, Scene, Server, scene
 async def kept(
     place: Scene, client: Client, server: Server, method: str, answer: Any, params: Any = None
 ) -> Any:
-    """Ask; the server answers if it is asked. Returns the result, and whether it was asked."""
+    """Send a request; return the result, and True if it reached the server."""
     before = len([m for m in server.seen if m.get("method") == method])
     call = client.stateless(method, params, progressToken=before)
     marker = client.stateless("vendor/marker")
@@ -42,7 +42,7 @@ async def ends(place: Scene) -> tuple[Client, Server]:
     return client, server
 
 
-async def test_an_answer_is_kept_for_its_time() -> None:
+async def test_a_result_is_cached_for_its_ttl() -> None:
     clock = Clock()
     cache = Cache(clock=clock)
     async with scene("stateless", interceptors=[cache]) as place:
@@ -62,7 +62,7 @@ async def test_an_answer_is_kept_for_its_time() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_what_is_private_serves_only_whom_it_was_for(shared: bool) -> None:
+async def test_a_private_result_is_returned_only_to_its_principal(shared: bool) -> None:
     who = iter(["ann", "bob"])
     cache = Cache(shared=shared)
     async with scene("stateless", interceptors=[cache], principal=lambda: next(who)) as place:
@@ -91,7 +91,9 @@ async def test_what_is_private_serves_only_whom_it_was_for(shared: bool) -> None
         ),
     ],
 )
-async def test_news_make_it_stale(method: str, params: Any, note: str, about: Any) -> None:
+async def test_a_change_notification_drops_results(
+    method: str, params: Any, note: str, about: Any
+) -> None:
     cache = Cache()
     async with scene("stateless", interceptors=[cache]) as place:
         client, server = await ends(place)
@@ -105,7 +107,7 @@ async def test_news_make_it_stale(method: str, params: Any, note: str, about: An
         assert (await kept(place, client, server, method, answer, params))[1]
 
 
-async def test_what_was_asked_before_the_news_is_not_kept() -> None:
+async def test_a_result_requested_before_a_change_is_not_cached() -> None:
     cache = Cache()
     async with scene("stateless", interceptors=[cache]) as place:
         client, server = await ends(place)
@@ -117,7 +119,7 @@ async def test_what_was_asked_before_the_news_is_not_kept() -> None:
         assert len(cache) == 0
 
 
-async def test_a_cache_has_bounds() -> None:
+async def test_the_size_of_a_cache_is_limited() -> None:
     cache = Cache(max_entries=2, max_bytes=400)
     async with scene("stateless", interceptors=[cache]) as place:
         client, server = await ends(place)

@@ -1,4 +1,4 @@
-"""How calls are counted: by direction, method and name, and by how they end."""
+"""Metrics of calls by direction, method, name and outcome."""
 
 import asyncio
 from typing import Any
@@ -35,11 +35,11 @@ def counted(outcome: Any, method: str = "tools/call", params: Any = None) -> dic
     ],
     ids=str,
 )
-def test_how_a_call_ends_is_counted(outcome: Any, errors: dict[str, int]) -> None:
+def test_the_outcome_of_a_call_is_counted(outcome: Any, errors: dict[str, int]) -> None:
     assert counted(outcome)["errors"] == errors
 
 
-def test_only_tools_fail_as_tools_do() -> None:
+def test_only_tool_calls_count_as_tool_errors() -> None:
     assert counted(b'{"isError":true}', "prompts/get")["errors"] == {}
 
 
@@ -52,7 +52,7 @@ def test_only_tools_fail_as_tools_do() -> None:
         ("made/up", {"name": "x"}, "other", ""),
     ],
 )
-def test_names_are_counted_apart_where_there_are_few(
+def test_tools_and_prompts_are_counted_by_name(
     method: str, params: Any, shown: str, name: str
 ) -> None:
     series = counted(b"{}", method, params)

@@ -1,4 +1,4 @@
-"""A delay, one exchange at a time."""
+"""Delay action, one exchange at a time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Faults, one exchange at a time."""
+"""Fault action, one exchange at a time."""
 
 import asyncio
 from typing import Any
@@ -14,18 +14,18 @@ from tests.support.virtual_time import VirtualTime
 
 
 @pytest.mark.parametrize("settings", [{"chance": -0.1}, {"chance": 1.1}, {"seconds": -0.1}])
-def test_faults_have_a_chance_and_a_time(settings: dict[str, Any]) -> None:
+def test_chance_and_seconds_are_validated(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"`chance`|`seconds`"):
         Fault("drop", **settings)
 
 
-async def test_a_fault_without_a_chance_never_happens() -> None:
+async def test_a_fault_with_chance_zero_never_happens() -> None:
     assert await Fault("error", 0.0)(exchange(), Behind()) == b"{}"
     with pytest.raises(RpcError, match="Injected fault"):
         await Fault("error", 1.0)(exchange(), Behind())
 
 
-async def test_faults_change_what_passes() -> None:
+async def test_faults_change_messages() -> None:
     behind = Behind()
     assert await Fault("duplicate")(exchange(), behind) == b"{}"
     assert len(behind.seen) == 2
@@ -50,7 +50,7 @@ async def test_a_fault_is_noted(kind: Any) -> None:
     assert (asked.did or [])[0] == f"fault: {kind}"
 
 
-async def test_an_answer_waits_so_many_seconds(virtual_time: VirtualTime) -> None:
+async def test_a_slow_response_waits_for_the_seconds(virtual_time: VirtualTime) -> None:
     began = virtual_time.now
     assert await Fault("slow")(exchange(), Behind()) == b"{}"
     assert virtual_time.now == began + 5.0
@@ -58,7 +58,9 @@ async def test_an_answer_waits_so_many_seconds(virtual_time: VirtualTime) -> Non
     assert virtual_time.now == began + 7.0
 
 
-async def test_what_is_dropped_is_never_answered_nor_passed_on(virtual_time: VirtualTime) -> None:
+async def test_a_dropped_message_is_neither_answered_nor_forwarded(
+    virtual_time: VirtualTime,
+) -> None:
     behind = Behind()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1000):
@@ -67,7 +69,7 @@ async def test_what_is_dropped_is_never_answered_nor_passed_on(virtual_time: Vir
     assert behind.seen == []
 
 
-async def test_a_seed_gives_the_same_faults_again() -> None:
+async def test_a_seed_makes_faults_reproducible() -> None:
     async def pattern() -> list[int]:
         fault, behind, seen = Fault("duplicate", 0.5, seed=3), Behind(), []
         for _ in range(30):
@@ -81,7 +83,7 @@ async def test_a_seed_gives_the_same_faults_again() -> None:
     assert set(first) == {1, 2}
 
 
-async def test_a_cut_closes_the_connection_to_who_asked() -> None:
+async def test_a_cut_closes_the_connection_of_the_sender() -> None:
     closed = asyncio.Event()
 
     class Edge(NullReplyPath):

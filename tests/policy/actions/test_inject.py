@@ -1,4 +1,4 @@
-"""Arguments that are put into calls, one exchange at a time."""
+"""Injected arguments, one exchange at a time."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support.single_exchange import Behind, exchange
         (False, None, {"a": 9, "c": {"x": None}}),
     ],
 )
-async def test_arguments_win_or_fill_gaps(
+async def test_arguments_overwrite_or_fill_gaps(
     method: str, overwrite: bool, given: Any, sent: dict[str, Any]
 ) -> None:
     params = {"name": "t", "z": 1} | ({} if given is None else {"arguments": given})
@@ -42,7 +42,7 @@ async def test_arguments_win_or_fill_gaps(
         ("tools/call", {"name": "t", "arguments": "text"}),
     ],
 )
-async def test_what_has_no_arguments_passes_as_it_is(method: str, params: Any) -> None:
+async def test_messages_without_arguments_pass_unchanged(method: str, params: Any) -> None:
     asked, behind = exchange(method, params), Behind()
     assert await Inject({"a": 1})(asked, behind) == b"{}"
     assert behind.seen == [asked]
@@ -57,7 +57,7 @@ async def test_what_has_no_arguments_passes_as_it_is(method: str, params: Any) -
         ({"accept": "x", "mcp-param-a": "1"}, {"accept": "x"}),
     ],
 )
-async def test_headers_that_repeat_arguments_are_left_out(headers: Any, left: Any) -> None:
+async def test_headers_that_repeat_arguments_are_removed(headers: Any, left: Any) -> None:
     asked, behind = exchange("tools/call", {"name": "t"}), Behind()
     asked.transport = msgspec.structs.replace(asked.transport, headers=headers)
     await Inject({"a": 1})(asked, behind)

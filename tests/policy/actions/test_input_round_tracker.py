@@ -1,4 +1,4 @@
-"""Answers to questions are no calls: who answers is not limited, and who only says so is."""
+"""Further rounds of a call need no token of the rate limit; forged rounds do."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ DONE = {"resultType": "complete", "content": []}
 
 
 def one_call() -> RateLimit:
-    """A bucket with one token, which never comes back."""
+    """A bucket with one token, which is never restored."""
     return RateLimit(0.001, 1, clock=lambda: 0.0)
 
 
@@ -32,7 +32,7 @@ def wanted(state: str | None) -> dict[str, Any]:
 
 
 async def told(place: Scene, client: Client, params: Any, result: Any) -> Any:
-    """What a client is told to whom the server would answer that."""
+    """Return the result that the client gets if the server sends `result`."""
     server = place.servers[0]
     call = client.stateless("tools/call", params, ASKED)
     server.reply(await server.method("tools/call"), result)
@@ -54,21 +54,21 @@ async def met(place: Scene) -> tuple[Client, Server]:
 
 
 @pytest.mark.parametrize("states", [("s-1", "s-2"), (None, None), ("s", "s")])
-async def test_who_answers_questions_needs_no_further_tokens(
+async def test_responses_to_input_requests_need_no_further_tokens(
     states: tuple[str | None, ...],
 ) -> None:
     async with scene("stateless", interceptors=[one_call()]) as place:
         client, _ = await met(place)
         first, second = ({} if one is None else {"requestState": one} for one in states)
         assert await told(place, client, CALL, wanted(states[0])) == wanted(states[0])
-        # Members may come in another order, and the metadata may be another.
+        # The order of members and the metadata may differ.
         again = {**first, **GIVEN, "arguments": {"n": 1}, "name": "x"}
         assert await told(place, client, again, wanted(states[1])) == wanted(states[1])
         assert await told(place, client, {**CALL, **GIVEN, **second}, DONE) == DONE
         assert await refused(client, CALL)
 
 
-async def test_a_state_that_nobody_gave_out_is_a_call_like_any_other() -> None:
+async def test_an_unknown_request_state_counts_as_a_new_call() -> None:
     async with scene("stateless", interceptors=[one_call()]) as place:
         client, server = await met(place)
         await told(place, client, {**CALL, **GIVEN, "requestState": "made up"}, wanted("s"))
@@ -80,14 +80,14 @@ async def test_a_state_that_nobody_gave_out_is_a_call_like_any_other() -> None:
             {"name": "x", "arguments": {"requestState": "s", "n": 1}},
         ):
             assert await refused(client, claimed)
-        # The true one still counts; but once.
+        # The valid state still counts, but only once.
         true = {**CALL, **GIVEN, "requestState": "s"}
         assert await told(place, client, true, DONE) == DONE
         assert await refused(client, true)
         assert sum(m["method"] == "tools/call" for m in server.seen) == 2
 
 
-async def test_the_round_of_one_is_nothing_to_another() -> None:
+async def test_a_round_belongs_to_one_principal() -> None:
     who = iter(["ann", "bob"])
     async with scene("stateless", interceptors=[one_call()], principal=lambda: next(who)) as place:
         ann, _ = await met(place)
@@ -98,7 +98,7 @@ async def test_the_round_of_one_is_nothing_to_another() -> None:
         assert await told(place, ann, {**CALL, **GIVEN, "requestState": "s"}, DONE) == DONE
 
 
-async def test_a_server_that_asks_without_end_does_not_lift_the_limit() -> None:
+async def test_endless_input_requests_do_not_lift_the_limit() -> None:
     async with scene("stateless", interceptors=[one_call()]) as place:
         client, _ = await met(place)
         params: dict[str, Any] = CALL
@@ -109,7 +109,7 @@ async def test_a_server_that_asks_without_end_does_not_lift_the_limit() -> None:
         assert await refused(client, params)
 
 
-async def test_a_call_that_is_parked_for_a_server_with_sessions_goes_on() -> None:
+async def test_a_call_parked_for_a_session_server_continues() -> None:
     async with scene("handshake", interceptors=[one_call()]) as place:
         client = await place.client()
         call = client.stateless("tools/call", CALL, ASKED)
@@ -128,7 +128,7 @@ async def test_a_call_that_is_parked_for_a_server_with_sessions_goes_on() -> Non
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_person_who_answers_a_gateway_is_not_limited(version: str) -> None:
+async def test_responses_to_a_gateway_are_not_limited(version: str) -> None:
     def on_elicit(question: object) -> dict[str, Any]:
         return {"action": "accept", "content": {"value": "Ada"}}
 
@@ -148,7 +148,7 @@ async def test_a_person_who_answers_a_gateway_is_not_limited(version: str) -> No
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_requests_that_stand_alone_are_no_sessions_of_their_own(version: str) -> None:
+async def test_stateless_requests_share_one_session_bucket(version: str) -> None:
     limit = RateLimit(0.001, 2, per="session", clock=lambda: 0.0)
     async with (
         asyncio.timeout(LIMIT),

@@ -1,4 +1,4 @@
-"""Answers that are made up."""
+"""Mocked responses."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support.single_exchange import Behind, exchange
         ({"resultType": "other"}, True, {"resultType": "other"}),
     ],
 )
-async def test_results(result: Any, stateless: bool, expected: Any) -> None:
+async def test_a_mocked_result_is_returned(result: Any, stateless: bool, expected: Any) -> None:
     asked, behind = exchange(stateless=stateless), Behind()
     answer = await Mock(result)(asked, behind)
     assert answer is not None
@@ -36,7 +36,7 @@ async def test_results(result: Any, stateless: bool, expected: Any) -> None:
         ({"code": -5, "data": None}, "Refused", None),
     ],
 )
-async def test_errors(error: dict[str, Any], message: str, data: Any) -> None:
+async def test_a_mocked_error_is_raised(error: dict[str, Any], message: str, data: Any) -> None:
     asked = exchange()
     with pytest.raises(RpcError) as refused:
         await Mock(error=error)(asked, Behind())
@@ -55,13 +55,13 @@ async def test_a_notification_is_dropped() -> None:
     [{}, {"code": "x"}, {"code": True}, {"code": 1, "message": 2}, {"code": 1, "odd": 1}],
     ids=str,
 )
-def test_what_is_no_error_is_refused(error: dict[str, Any]) -> None:
+def test_an_invalid_error_is_rejected(error: dict[str, Any]) -> None:
     why = "^`error` must have an integer `code` and may have a string `message` and `data`$"
     with pytest.raises(ValueError, match=why):
         Mock(error=error)
 
 
 @pytest.mark.parametrize("settings", [{}, {"result": "x", "error": {"code": 1}}])
-def test_one_of_both_is_given(settings: dict[str, Any]) -> None:
+def test_result_and_error_exclude_each_other(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="^exactly one of `result` and `error` must be given$"):
         Mock(**settings)

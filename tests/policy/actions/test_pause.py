@@ -1,4 +1,4 @@
-"""Breakpoints, one exchange at a time: what is held, and what becomes of it."""
+"""Breakpoints, one exchange at a time."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ Decide = Callable[[HoldDesk, int], None]
 async def held(
     desk: HoldDesk, work: Awaitable[Answer], *decide: Decide
 ) -> tuple[list[HeldMessage], Any]:
-    """What is held meanwhile, each decided like this, and the outcome."""
+    """Apply one decision to each held message; return the messages and the outcome."""
     running = asyncio.ensure_future(work)
     seen = []
     async with asyncio.timeout(5):
@@ -64,7 +64,7 @@ def with_params(desk: HoldDesk, number: int) -> None:
         ("request", [with_params], ["request"], {"n": 1}, True, ["changed"]),
     ],
 )
-async def test_a_request_is_held_before_it_goes_on_or_its_answer_is(
+async def test_a_request_or_its_response_is_held(
     when: Any, decide: list[Decide], phases: list[str], answer: Any, passed: bool, did: list[str]
 ) -> None:
     desk, behind = HoldDesk(), Behind(b'{"n":1}')
@@ -79,13 +79,13 @@ async def test_a_request_is_held_before_it_goes_on_or_its_answer_is(
     ]
     if decide == [with_params]:
         sent = json.loads(bytes(behind.seen[0].message.params))  # type: ignore[arg-type]
-        assert sent == {"name": "b", "_meta": {"k": 1}}  # which nobody has to repeat
+        assert sent == {"name": "b", "_meta": {"k": 1}}  # `_meta` need not be repeated
 
 
 @pytest.mark.parametrize(
     ("decide", "message"), [(resume, "its own"), (block, "no"), (with_result, None)]
 )
-async def test_a_refusal_is_an_answer_too(decide: Decide, message: str | None) -> None:
+async def test_an_error_is_held_as_a_response(decide: Decide, message: str | None) -> None:
     async def refuses(exchange: Exchange) -> Answer:
         raise RpcError(5, "its own")
 
@@ -106,7 +106,7 @@ async def test_a_refusal_is_an_answer_too(decide: Decide, message: str | None) -
         ("answer", [], [], True),
     ],
 )
-async def test_a_notification_has_no_answer_to_hold(
+async def test_a_notification_has_no_response_to_hold(
     when: Any, decide: list[Decide], phases: list[str], passed: bool
 ) -> None:
     desk, behind = HoldDesk(), Behind(None)
@@ -117,7 +117,7 @@ async def test_a_notification_has_no_answer_to_hold(
     assert ("dropped: no" in (told.did or [])) is not passed
 
 
-async def test_what_the_condition_does_not_match_is_not_held() -> None:
+async def test_messages_that_do_not_match_are_not_held() -> None:
     desk, behind = HoldDesk(), Behind()
     assert await Pause(desk, lambda one: one.method == "y")(exchange("x"), behind) == b"{}"
     assert len(behind.seen) == 1
@@ -131,7 +131,7 @@ async def test_what_the_condition_does_not_match_is_not_held() -> None:
         (False, {"a": 1}, {"a": 1}),
     ],
 )
-async def test_who_answers_by_hand_need_not_name_the_kind_of_the_result(
+async def test_the_result_type_is_added_to_an_operators_result(
     stateless: bool, result: Any, answer: Any
 ) -> None:
     desk = HoldDesk()
@@ -148,9 +148,7 @@ async def test_who_answers_by_hand_need_not_name_the_kind_of_the_result(
         (None, {"b": 1}, {"b": 1}),
     ],
 )
-async def test_what_was_in_meta_stays_unless_somebody_says_it_anew(
-    before: Any, given: Any, sent: Any
-) -> None:
+async def test_meta_is_kept_unless_it_is_replaced(before: Any, given: Any, sent: Any) -> None:
     desk, behind = HoldDesk(), Behind()
     work = Pause(desk)(exchange("x", before), behind)
     await held(desk, work, lambda desk, n: desk.change(n, params=given))
@@ -158,12 +156,12 @@ async def test_what_was_in_meta_stays_unless_somebody_says_it_anew(
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_is_above_zero(limit: float) -> None:
+def test_a_limit_must_be_positive(limit: float) -> None:
     with pytest.raises(ValueError, match="`limit` must be greater than 0"):
         Pause(HoldDesk(), limit=limit)
 
 
-async def test_a_breakpoint_may_decide_otherwise_than_its_desk(virtual_time: Any) -> None:
+async def test_a_breakpoint_overrides_the_defaults_of_its_desk(virtual_time: Any) -> None:
     desk, behind = HoldDesk(), Behind()
     began = virtual_time.now
     pause = Pause(desk, limit=7.0, otherwise="resume")

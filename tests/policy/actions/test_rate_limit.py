@@ -1,4 +1,4 @@
-"""A rate limit, one exchange at a time."""
+"""Rate limit action, one exchange at a time."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ def allowed(limit: RateLimit, asked: Exchange) -> bool:
     "settings",
     [{"rate": 0}, {"rate": -1}, {"rate": 1, "burst": -1}, {"rate": 1, "burst": 0.5}],
 )
-def test_rates_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+def test_invalid_rates_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="`rate` must be greater than 0"):
         RateLimit(**settings)
     with pytest.raises(ValueError, match="`per` must not be empty"):
         RateLimit(1, per=[])
 
 
-def test_tokens_come_back_with_time() -> None:
+def test_tokens_are_restored_over_time() -> None:
     clock = Clock()
     limit = RateLimit(2, 3, clock=clock)
     assert [allowed(limit, exchange()) for _ in range(4)] == [True, True, True, False]
@@ -42,12 +42,12 @@ def test_tokens_come_back_with_time() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(0.5, 1), (1, 1), (3, 3)])
-def test_without_a_burst_one_second_is_saved_up(rate: float, burst: int) -> None:
+def test_the_default_burst_is_one_second(rate: float, burst: int) -> None:
     limit = RateLimit(rate, clock=Clock())
     assert [allowed(limit, exchange()) for _ in range(burst + 1)] == [True] * burst + [False]
 
 
-def test_a_refusal_says_how_long_to_wait() -> None:
+def test_an_error_names_the_time_to_wait() -> None:
     clock = Clock()
     limit = RateLimit(2, 1, clock=clock)
     asked = exchange()
@@ -61,7 +61,7 @@ def test_a_refusal_says_how_long_to_wait() -> None:
     assert allowed(limit, asked)
 
 
-def test_only_requests_to_the_server_of_the_methods_count() -> None:
+def test_only_client_requests_of_the_methods_count() -> None:
     limit = RateLimit(1, clock=Clock())
     assert allowed(limit, exchange())
     for other in (
@@ -101,7 +101,7 @@ def test_only_requests_to_the_server_of_the_methods_count() -> None:
         ),
     ],
 )
-def test_calls_are_counted_for_each_of_something(
+def test_calls_are_counted_per_key(
     per: Any, one: dict[str, Any], same: dict[str, Any], other: dict[str, Any] | None
 ) -> None:
     limit = RateLimit(1, per=per, clock=Clock())
@@ -111,7 +111,7 @@ def test_calls_are_counted_for_each_of_something(
         assert allowed(limit, exchange(**other))
 
 
-def test_the_oldest_buckets_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_buckets_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_module, "FEW", 1)
     monkeypatch.setattr(rate_module, "MAX_BUCKETS", 2)
     limit = RateLimit(1, 2, clock=Clock())
@@ -139,7 +139,7 @@ def test_long_names_share_a_bucket(method: str, name: str, other: str, shared: b
     assert allowed(limit, exchange(method, {"name": other})) is not shared
 
 
-def test_several_kinds_of_buckets_are_one_for_each_combination() -> None:
+def test_several_keys_use_one_bucket_per_combination() -> None:
     limit = RateLimit(1, 1, per=["tool", "client", "identity"], clock=Clock())
     first = {"params": {"name": "a"}, "address": "10.0.0.1", "principal": "ann"}
     assert allowed(limit, exchange(**first))
@@ -151,7 +151,7 @@ def test_several_kinds_of_buckets_are_one_for_each_combination() -> None:
 @pytest.mark.parametrize(
     ("stateless", "info", "shared"), [(True, b"2", True), (False, b"2", False), (False, b"1", True)]
 )
-def test_a_client_without_an_address_is_its_program_in_a_session(
+def test_a_session_client_without_an_address_is_identified_by_its_program(
     stateless: bool, info: bytes, shared: bool
 ) -> None:
     limit = RateLimit(1, 1, per="client", clock=Clock())
@@ -159,7 +159,7 @@ def test_a_client_without_an_address_is_its_program_in_a_session(
     assert allowed(limit, exchange(stateless=stateless, info=info)) is not shared
 
 
-def test_the_bucket_that_was_used_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_bucket_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_module, "FEW", 2)
     monkeypatch.setattr(rate_module, "MAX_BUCKETS", 3)
     limit = RateLimit(1, 2, per="tool", clock=Clock())

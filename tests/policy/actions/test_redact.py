@@ -1,4 +1,4 @@
-"""Secrets out of what passes, in either direction: params, results, errors and what is beside."""
+"""Redaction of params, results, errors and extra members in either direction."""
 
 import json
 from typing import Any
@@ -34,7 +34,9 @@ def params(passed: Exchange) -> Any:
         ("both", DOWN, True, True),
     ],
 )
-def test_secrets_are_kept_from_who_is_spared(to: Any, way: Any, there: bool, back: bool) -> None:
+def test_secrets_are_redacted_for_the_selected_side(
+    to: Any, way: Any, there: bool, back: bool
+) -> None:
     asked = exchange("x", SECRET, way=way)
     asked.message = msgspec.structs.replace(asked.message, extra={"token": Raw(b'"abcdef123456"')})
     redact = Redact(to=to)
@@ -54,7 +56,7 @@ def test_secrets_are_kept_from_who_is_spared(to: Any, way: Any, there: bool, bac
         }
 
 
-def test_what_has_no_secret_is_not_touched_and_not_noted() -> None:
+def test_messages_without_secrets_pass_unchanged_and_unnoted() -> None:
     asked = exchange("x", {"a": 1})
     redact = Redact(to="both")
     passed, after = redact.before(asked)
@@ -94,6 +96,6 @@ def test_results_and_errors_are_noted_once_each() -> None:
     ],
     ids=["nothing", "names", "keep", "patterns", "values", "known"],
 )
-def test_what_is_secret_can_be_said(options: Any, member: str, kept: bool) -> None:
+def test_secrets_can_be_configured(options: Any, member: str, kept: bool) -> None:
     passed, _ = Redact(to="server", **options).before(exchange("x", {member: "hunter2-hunter2"}))
     assert ("hunter2" in str(params(passed))) is kept

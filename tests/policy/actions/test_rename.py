@@ -1,4 +1,4 @@
-"""Other names for tools, one exchange at a time."""
+"""Renamed tools, one exchange at a time."""
 
 import json
 
@@ -9,7 +9,7 @@ from fairlead.policy.actions import Rename
 from tests.support.single_exchange import DOWN, Behind, exchange
 
 
-def test_two_names_are_not_the_same() -> None:
+def test_duplicate_new_names_are_rejected() -> None:
     with pytest.raises(ValueError, match="same new name"):
         Rename({"a": "x", "b": "x"})
 
@@ -62,7 +62,7 @@ async def test_lists_show_the_new_names() -> None:
 
 
 @pytest.mark.parametrize(("method", "what"), [("tools/call", "tool"), ("prompts/get", "prompt")])
-async def test_an_old_name_is_unknown_and_a_new_one_is_noted(method: str, what: str) -> None:
+async def test_an_old_name_is_unknown_and_a_renamed_call_is_noted(method: str, what: str) -> None:
     rename = Rename({"old": "new"})
     for spelled in ("old", "OLD"):
         with pytest.raises(RpcError, match=f": Unknown {what}: {spelled}$") as refused:

@@ -1,4 +1,4 @@
-"""Arguments are checked against the schema that passed in a list."""
+"""Validation of arguments against the schema in a list."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ async def listed(client: Client, server: Server, *tools: dict[str, Any]) -> None
 
 
 @pytest.mark.covers("OBS-08")
-async def test_arguments_are_held_against_the_schema_that_passed() -> None:
+async def test_arguments_are_validated_against_the_listed_schema() -> None:
     async with scene(interceptors=[SchemaCheck()]) as place:
         client = await place.session()
         server = await place.server()
@@ -61,7 +61,7 @@ async def test_arguments_are_held_against_the_schema_that_passed() -> None:
         assert "result" in await call({"n": "x"}), "a schema that is none refuses nobody"
 
 
-async def test_tools_that_no_list_has_shown_can_be_refused() -> None:
+async def test_calls_of_unlisted_tools_can_be_refused() -> None:
     async with scene(interceptors=[SchemaCheck(unknown="refuse")]) as place:
         client = await place.session()
         server = await place.server()
@@ -87,7 +87,7 @@ async def test_an_error_names_at_most_ten_problems(wrong: int, told: int) -> Non
     assert call.did == ["blocked: invalid arguments"]
 
 
-async def test_the_tools_of_a_thousand_principals_are_known_at_once() -> None:
+async def test_the_tools_of_a_thousand_principals_are_remembered() -> None:
     check = SchemaCheck(unknown="refuse")
     tool = {"name": "count", "inputSchema": {"type": "object"}}
     page = Behind(msgspec.json.encode({"tools": [tool]}))

@@ -1,4 +1,4 @@
-"""Arguments held against schemas that lists have shown, one message at a time."""
+"""Validation of arguments against listed schemas, one message at a time."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ async def learn(check: SchemaCheck, *names: str, params: Any = None, **about: An
 
 
 async def refused(check: SchemaCheck, name: str = "add", given: Any = None, **about: Any) -> str:
-    """Call a tool with arguments that do not fit; return why that is refused, or nothing."""
+    """Call a tool with invalid arguments; return the error message, or None."""
     params = {"name": name, "arguments": {} if given is None else given}
     behind = Behind()
     try:
@@ -41,7 +41,7 @@ async def refused(check: SchemaCheck, name: str = "add", given: Any = None, **ab
     return ""
 
 
-async def test_arguments_have_to_fit_what_a_list_has_shown() -> None:
+async def test_arguments_must_match_the_listed_schema() -> None:
     check = SchemaCheck()
     assert await refused(check) == "", "nothing is known yet"
     await learn(check, "add")
@@ -60,7 +60,7 @@ async def test_unknown_tools_may_be_refused() -> None:
     assert await refused(check, "other", {"a": 1}) == "Unknown tool: other"
 
 
-async def test_a_list_that_has_changed_is_forgotten() -> None:
+async def test_a_changed_list_is_dropped() -> None:
     check = SchemaCheck()
     await learn(check, "add")
     told = Behind(None)
@@ -89,14 +89,14 @@ async def test_a_later_page_adds_and_a_new_list_replaces() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, b"[]", b'{"tools":1}', b"{}"])
-async def test_what_is_no_list_teaches_nothing(answer: bytes | None) -> None:
+async def test_an_invalid_list_is_ignored(answer: bytes | None) -> None:
     check = SchemaCheck()
     await learn(check, "add")
     await check(exchange("tools/list"), Behind(answer))
     assert await refused(check) != ""
 
 
-async def test_the_list_that_was_learnt_longest_ago_is_forgotten(
+async def test_the_oldest_list_is_evicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(schema_check, "MAX_VIEWS", 2)
@@ -147,14 +147,14 @@ async def test_a_refusal_is_noted(name: str, arguments: bytes, why: str, note: s
 
 
 @pytest.mark.parametrize("spelled", ["ADD", "add"])
-async def test_another_spelling_is_held_against_the_same_schema(spelled: str) -> None:
+async def test_another_spelling_is_validated_against_the_same_schema(spelled: str) -> None:
     check = SchemaCheck("refuse")
     await learn(check, "add")
     assert await refused(check, spelled, {"a": "x"}) == "Invalid arguments: a"
     assert await refused(check, spelled, {"a": 1}) == ""
 
 
-async def test_what_is_no_schema_stops_nothing() -> None:
+async def test_an_invalid_schema_does_not_stop_calls() -> None:
     check = SchemaCheck("refuse")
     odd = json.dumps(
         {"tools": [{"name": "a", "inputSchema": 5}, {"name": "b"}, 7, {"inputSchema": {}}]}

@@ -1,4 +1,4 @@
-"""A time limit, one exchange at a time."""
+"""Timeout action, one exchange at a time."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from fairlead.policy.actions.time_limit import TimeLimit
 from tests.support.single_exchange import Behind, exchange
 
 
-async def test_an_answer_that_takes_too_long_is_refused() -> None:
+async def test_a_slow_response_is_refused() -> None:
     async def forever(exchange: Exchange) -> Answer:
         await asyncio.Event().wait()
         raise AssertionError
