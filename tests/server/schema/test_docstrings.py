@@ -11,7 +11,7 @@ Args:
         on two lines.
     b (int): The second.
 
-    *rest: The remaining ones.
+    *rest: The remainder.
     empty:
 
 Returns:
@@ -49,7 +49,7 @@ REST = """Do it.
     [
         ("", {}),
         ("Do it: now.", {}),
-        (GOOGLE, {"a": "The first on two lines.", "b": "The second.", "rest": "The remaining ones."}),
+        (GOOGLE, {"a": "The first on two lines.", "b": "The second.", "rest": "The remainder."}),
         (NUMPY, {"a": "The first on two lines.", "b": "The second."}),
         (REST, {"a": "The first on two lines.", "b": "The second."}),
         ("Arguments:\n  a: x\nb: y", {"a": "x"}),
