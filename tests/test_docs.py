@@ -1,0 +1,65 @@
+"""The pages name files that exist, and the README shows the examples as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), ROOT / "bench" / "README.md"])
+FOLDERS = "bench|docs|evidence|examples|scripts|src|tests"
+# Made by a run, and not part of the repository.
+GENERATED = ("bench/.env", "docs/site")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_named_on_a_page_exist(page: Path) -> None:
+    generated = r"<!-- generated: .*?<!-- end -->|\b[a-z]+://\S+"
+    text = re.sub(generated, "", page.read_text(), flags=re.DOTALL)
+    named = set(re.findall(rf"(?<![\w/.~-])(?:{FOLDERS})/[\w./*+-]*[\w/*]", text))
+    missing = [
+        name for name in sorted(named) if not name.startswith(GENERATED) and not exists(name)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", ["ten_line_server.py", "ten_line_client.py", "gateway.toml"])
+def test_readme_shows_an_example_as_it_is(name: str) -> None:
+    code = (ROOT / "examples" / name).read_text()
+    kind = {".py": "python", ".toml": "toml"}[Path(name).suffix]
+    assert f"```{kind}\n{code}```" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_a_page_links_the_vocabulary(page: Path) -> None:
+    if page.name in ("vocabulary.md", "design.md", "requirements.md", "evidence.md"):
+        return  # pages for people who work on Fairlead
+    assert "(vocabulary.md" in page.read_text()
+
+
+def exists(name: str) -> bool:
+    return any(ROOT.glob(name)) if "*" in name else (ROOT / name).exists()
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MkDocs build them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
