@@ -292,7 +292,7 @@ async def test_a_request_waits_for_events_once_its_stream_has_begun() -> None:
         assert not one.channel.waits_for_events(2)
         made.event({"jsonrpc": "2.0", "id": 1, "result": {}})
         await one.got()
-        assert one.channel.related_request_id is None, "nothing is being delivered"
+        assert one.channel.related_request_id is None, "no delivery in progress"
         assert not one.channel.waits_for_events(1)
 
 

@@ -537,7 +537,7 @@ async def test_messages_wait_until_an_earlier_notification_was_accepted() -> Non
         channel = await open_legacy_sse(server.url)
         channel.send(Request(1, "first"))
         channel.send(Request(2, "second"))
-        assert sorted(await held.until(2)) == ["first", "second"], "requests wait for nothing"
+        assert sorted(await held.until(2)) == ["first", "second"], "requests do not wait"
         channel.send(Notification("note"))
         channel.send(Request(3, "third"))
         channel.send(Notification("last note"))
@@ -579,7 +579,7 @@ async def test_a_refused_post_is_delivered_or_reported_to_on_error(runs: bool) -
         running = asyncio.create_task(channel.run(got.append)) if runs else None
         for _ in range(3):
             held.release.release()
-        channel.send(Notification("before anybody wants to know"))
+        channel.send(Notification("before on_error is set"))
         while channel._tasks:
             await asyncio.sleep(0)
         assert (got, errors) == ([], [])
@@ -622,7 +622,7 @@ async def test_the_high_water_mark_is_exact(monkeypatch: pytest.MonkeyPatch) -> 
             await asyncio.sleep(0)
         for _ in range(3):
             channel.send(Notification("x"))
-        assert channel.congested, "it is counted from nothing again"
+        assert channel.congested, "the size is reset"
         closing = asyncio.create_task(channel.close())
         await asyncio.sleep(0)
         with pytest.raises(ChannelClosed) as refused:

@@ -425,7 +425,7 @@ async def test_opening_waits_until_the_stream_is_settled_or_the_timeout(
     one.streams[0].settled.set()
     await opening
     assert virtual_time.now - begun == pytest.approx(4.0)
-    assert len(one.streams) == 1, "it is open already"
+    assert len(one.streams) == 1, "already open"
     one.streams[0].outcome.set_result(None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -441,7 +441,7 @@ async def test_opening_waits_until_the_stream_is_settled_or_the_timeout(
 async def test_a_stream_is_opened_in_the_new_session() -> None:
     one = Sessions()
     one.listener.reopen()
-    assert one.streams == [], "it did not listen before"
+    assert one.streams == [], "not listening before"
     await one.listener.open(0)
     one.listener.reopen()
     await asyncio.sleep(0)
@@ -450,13 +450,13 @@ async def test_a_stream_is_opened_in_the_new_session() -> None:
     assert one.streams[0].outcome.cancelled()
     one.streams[1].mending = True
     one.listener.reopen()
-    assert len(one.streams) == 2, "the stream sees to it itself"
+    assert len(one.streams) == 2, "the stream reopens itself"
     one.streams[1].outcome.set_result(None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     one.streams[1].mending = False
     one.listener.reopen()
-    assert len(one.streams) == 2, "it has ended"
+    assert len(one.streams) == 2, "the stream has ended"
     assert (one.lost, one.errors) == ([], [])
 
 

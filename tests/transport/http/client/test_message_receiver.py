@@ -58,7 +58,7 @@ async def test_messages_of_a_stream_are_delivered_as_they_arrive(era: str) -> No
 async def test_an_unreadable_event_fails_only_its_request() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
-        await call.event("{this is no json")
+        await call.event("{invalid json")
         await call.gone()
 
     async with (

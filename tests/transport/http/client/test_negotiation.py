@@ -149,7 +149,7 @@ async def test_the_refusal_is_delivered_if_the_fallback_fails(
         one.channel.send(HELLO)
         await one.until(lambda count=count: len(one.got) == count)  # type: ignore[misc]
         assert (one.got[-1].request_id, one.got[-1].error.status) == (1, 405)
-    assert len(one.opened) == 1, "it is tried once"
+    assert len(one.opened) == 1, "tried once"
     assert not one.door.closed
     await one.close()
 
@@ -221,7 +221,7 @@ async def test_mode_sse_does_not_fall_back_if_the_server_is_unreachable(
         await open_http("http://a.example", mode="sse")
 
 
-async def test_nothing_is_sent_before_the_first_message_in_mode_http() -> None:
+async def test_mode_http_sends_no_data_before_the_first_message() -> None:
     channel = await open_http("http://a.example")
     assert type(channel) is NegotiatingChannel
     await channel.close()

@@ -94,7 +94,7 @@ async def test_connections_are_closed_and_optional_members_are_omitted() -> None
     async with raw_server(handle) as server, asyncio.timeout(5):
         answer = await call_mcp(server.url, "plain", session_id="s1")
         assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
-        assert answer.session_id == "s1", "the one that was given"
+        assert answer.session_id == "s1", "the id passed in"
         answer = await call_mcp(server.url, "stream")
         assert answer["error"] == {"code": 1, "message": "no"}
         assert answer.session_id is None

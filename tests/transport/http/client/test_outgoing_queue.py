@@ -313,7 +313,7 @@ async def test_messages_wait_for_an_earlier_notification() -> None:
         one.channel.send(Success(9, Raw(b"{}")))
         one.channel.send_success(8, b"{}")
         await turns()
-        assert rpcs(one) == ["first", "POST", "POST"], "responses wait for nothing"
+        assert rpcs(one) == ["first", "POST", "POST"], "responses do not wait"
         held.release.release()
         await turns()
         assert rpcs(one)[3:] == ["second", "tools/list"]
@@ -341,7 +341,7 @@ async def test_the_listening_stream_opens_after_initialized(listen: bool, listen
     async with ScriptedChannel.over(Held(), listen=listen) as one:
         one.channel.send(Notification("notifications/initialized"))
         await turns()
-        assert rpcs(one) == ["notifications/initialized"], "there is no session"
+        assert rpcs(one) == ["notifications/initialized"], "no session yet"
         one.channel.send(Request(0, "initialize", Raw(b"{}")))
         await one.got()
         one.channel.send(Notification("notifications/other"))
@@ -498,7 +498,7 @@ HIGH_WATER = 1 << 20
 async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> None:
     limit = ConcurrencyLimit(1)
     await limit.take(HIGH_WATER + 1)
-    assert not limit.congested, "it does not wait"
+    assert not limit.congested, "no waiting call"
     waiting = [asyncio.create_task(limit.take(size)) for size in (HIGH_WATER, 1)]
     await asyncio.sleep(0)
     assert limit.congested
@@ -512,7 +512,7 @@ async def test_slots_are_assigned_in_order_and_waiting_bytes_are_counted() -> No
     posted = PendingPost(Request(1, "x"), read_params_head(UNSET))
     limit.release_post(posted)
     await asyncio.sleep(0)
-    assert not waiting[0].done(), "that one had no slot"
+    assert not waiting[0].done(), "the other one had no slot"
     posted.counted = True
     limit.release_post(posted)
     limit.release_post(posted)

@@ -226,7 +226,7 @@ async def test_a_stream_that_decompresses_above_the_limit_is_refused() -> None:
         {"jsonrpc": "2.0", "method": "notifications/x"},
         {"jsonrpc": "2.0", "id": 99, "result": {}},
     ],
-    ids=["notification", "another answer"],
+    ids=["notification", "another response"],
 )
 async def test_a_body_without_the_response_loses_the_request(message: dict[str, object]) -> None:
     async def rest(call: Call) -> None:

@@ -273,7 +273,7 @@ HELLO = Raw(b'{"protocolVersion":"2025-11-25","capabilities":{}}')
 
 
 class Forgetful:
-    """A server that drops its sessions when the test says so."""
+    """A server that drops its sessions on request."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
@@ -373,7 +373,7 @@ async def test_other_messages_during_the_renewal_are_delivered(how: str) -> None
             for _ in range(20):
                 await asyncio.sleep(0)
             assert "renewal-1" not in [getattr(item, "id", None) for item in one.delivered]
-            assert made.dropped, "the rest of the stream is not waited for"
+            assert made.dropped, "the rest of the stream is not read"
         else:
             assert item.id == 2
 
@@ -394,7 +394,7 @@ async def test_other_messages_during_the_renewal_are_delivered(how: str) -> None
         (lambda: reply(200, b"no json", Mcp_Session_Id="bad"), ["bad"]),
         (lambda: reply(200, {"jsonrpc": "2.0", "method": "x"}, Mcp_Session_Id="bad"), ["bad"]),
     ],
-    ids=["refused", "refused with an id", "error", "noise", "no answer"],
+    ids=["refused", "refused with an id", "error", "noise", "no response"],
 )
 async def test_a_session_whose_handshake_failed_is_terminated(
     introduced: Any, ended: list[str]

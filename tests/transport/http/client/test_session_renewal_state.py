@@ -16,7 +16,7 @@ def rest(state: RestorableState) -> list[tuple[str, object]]:
     return [(one.method, one.params) for one in state.rest()]
 
 
-def test_nothing_is_restored_without_an_initialize() -> None:
+def test_an_empty_state_restores_nothing() -> None:
     assert RestorableState().introduction() is None
     assert list(RestorableState().rest()) == []
 

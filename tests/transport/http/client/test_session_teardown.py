@@ -182,7 +182,7 @@ async def test_closing_does_not_wait_long_for_a_server_that_never_responds(numbe
 
 
 async def test_closing_does_not_wait_for_an_unsent_initialize() -> None:
-    """Nothing was sent during an unanswered TLS handshake, so no session must be ended."""
+    """An unanswered TLS handshake sends no request, so no session must be ended."""
     greeted, left = asyncio.Event(), asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -259,7 +259,7 @@ async def test_heartbeats_are_sent_at_an_interval_until_unwatch(virtual_time: Vi
     assert len(watched.beats) == 3
     watched.call.events.put_nowait(GONE)
     await asyncio.sleep(1)
-    assert (watched.left, watched.call.gone) == (0, False), "nobody looks any more"
+    assert (watched.left, watched.call.gone) == (0, False), "the watch has ended"
 
 
 async def test_a_slow_reader_has_one_heartbeat_at_a_time(virtual_time: VirtualTime) -> None:

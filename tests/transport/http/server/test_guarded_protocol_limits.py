@@ -30,7 +30,7 @@ class Upgraded(asyncio.Protocol):
 
 
 class Connection:
-    """A connection to an application that responds when the test says so."""
+    """A connection to an application that responds on request of the test."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ async def test_the_head_timeout_does_not_end_a_request_in_progress(
     await turns()
     assert one.status == b"HTTP/1.1 200 OK"
     await asyncio.sleep(4.9)
-    assert one.closed_after is None, "a kept connection may be silent for so long"
+    assert one.closed_after is None, "within the keep-alive timeout"
     await asyncio.sleep(0.2)
     assert one.closed_after == pytest.approx(105.0)
     await one.lose()
@@ -194,7 +194,7 @@ async def test_ambiguous_http_is_refused(head: bytes, why: str) -> None:
     assert one.transport.written == refusal("400 Bad Request", why)
     assert (one.requests, one.protocol.deaf) == ([], True)
     await one.feed(GET)
-    assert one.requests == [], "nothing counts after that"
+    assert one.requests == [], "later data is ignored"
     await one.lose()
 
 
@@ -334,7 +334,7 @@ async def test_a_refusal_during_a_body_leaves_time_to_read_it(
     if half_open:
         assert one.closed_after == 0
     else:
-        assert one.transport.reading, "what still comes is read and dropped"
+        assert one.transport.reading, "further data is read and dropped"
         assert one.closed_after is None
         await asyncio.sleep(5)
         assert one.closed_after == pytest.approx(1.0)
@@ -563,7 +563,7 @@ async def test_a_client_must_read_16_kib_per_minute(
         await asyncio.sleep(59.7)
         assert not one.transport.aborted
         await asyncio.sleep(0.3)
-        assert one.transport.aborted, "it has taken nothing since"
+        assert one.transport.aborted, "no data was read since"
     await one.lose()
 
 

@@ -157,7 +157,7 @@ async def test_a_message_is_accepted_and_answered_on_the_stream() -> None:
         await turns()
         (answer,) = data(stream)
         assert (answer["id"], answer["result"]["protocolVersion"]) == (1, "2024-11-05")
-        assert b"id: " not in stream.body, "nothing can be resumed"
+        assert b"id: " not in stream.body, "not resumable"
         batch = [call("add", {"a": n, "b": 1}, n) for n in (5, 6)]
         assert (await posted(app, session, batch)).status == 202
         await turns()
@@ -229,7 +229,7 @@ async def test_senders_wait_for_a_slow_reader(size: int, congested: bool) -> Non
     assert channel.congested == congested
 
 
-async def test_nothing_is_sent_after_the_end_of_the_stream() -> None:
+async def test_no_message_is_sent_after_the_end_of_the_stream() -> None:
     channel = SseSession(TransportContext(transport_type="sse"), ANONYMOUS)
     channel.send_success(1, b"{}")
     channel.send(Notification("x"))

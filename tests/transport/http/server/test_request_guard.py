@@ -44,7 +44,7 @@ def test_a_loopback_connection_must_name_this_machine(
 ) -> None:
     one = guard()
     assert refused(one, server, host=host) == status
-    assert refused(one, server, host=host) == status, "also the second time"
+    assert refused(one, server, host=host) == status, "the second time too"
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_inline_requests_are_answered_immediately(answer: Any, done: Any) -> Non
 @pytest.mark.parametrize(
     "settings",
     [{}, {"inline_methods": {"x"}}, {**inline(b"{}"), "inline_methods": {"y"}}, inline(None)],
-    ids=["nothing", "no handler", "another method", "no answer"],
+    ids=["nothing", "no handler", "another method", "no response"],
 )
 async def test_other_requests_are_handled_in_a_task(settings: dict[str, Any]) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -300,7 +300,7 @@ async def test_a_cancellation_from_outside_is_propagated() -> None:
 
 
 class Taker:
-    """A delegate that takes requests over and completes them when the test says so."""
+    """A delegate that takes requests over and completes them on request of the test."""
 
     def __init__(self, *, takes: bool = True) -> None:
         self.takes = takes

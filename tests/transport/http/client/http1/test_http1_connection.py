@@ -291,7 +291,7 @@ async def test_an_unrequested_compression_is_decompressed(kind: str, stream: boo
     ],
     # gzip data contains the time of day, which must not be part of a test's name: all processes of
     # a test run have to collect the same names.
-    ids=["unknown", "twice", "not packed", "cut off", "three in a row", "cut off deflate"],
+    ids=["unknown", "twice", "not gzip", "truncated", "three members", "truncated deflate"],
 )
 async def test_an_invalid_compressed_body_is_an_error(encoding: str, body: bytes) -> None:
     async def answer(call: Call) -> None:
@@ -908,7 +908,7 @@ async def test_no_request_is_sent_on_a_closing_connection() -> None:
         (1, b"HTTP", None, "the connection to a.example broke in the middle of a response", True),
         (1, b"HTTP", OSError("boom"), "the connection to a.example broke: boom", True),
     ],
-    ids=["unsent", "unanswered", "reset", "half an answer", "half an answer, reset"],
+    ids=["unsent", "unanswered", "reset", "half a response", "half a response, reset"],
 )
 async def test_a_lost_connection_reports_whether_the_request_may_have_arrived(
     size: int, heard: bytes, exc: Exception | None, text: str, delivered: bool

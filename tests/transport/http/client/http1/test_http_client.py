@@ -50,7 +50,7 @@ async def test_certificates_are_verified(
                 await door.open("GET", {})
             assert not failed.value.delivered
         else:
-            # TLS messages between responses are no reason to open another connection
+            # TLS messages between responses do not open another connection
             for _ in range(3):
                 assert await (await door.open("POST", {}, b"x")).read() == b"hello"
             assert served.connections == 1

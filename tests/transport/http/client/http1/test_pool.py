@@ -352,7 +352,7 @@ async def test_a_407_means_that_the_request_was_not_delivered() -> None:
     answer = b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 9\r\n\r\n"
     pool = Pool(answers=answer)
     reply = await pool.ask("GET", URL, {}, None)
-    assert reply.status == 407, "without a proxy it is an answer like any other"
+    assert reply.status == 407, "an ordinary response without a proxy"
     reply.close()
     pool = Pool(answers=answer)
     pool._forwarder = pool._proxy = Proxy(

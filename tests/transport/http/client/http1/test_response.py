@@ -80,7 +80,7 @@ async def test_an_unread_body_is_full_above_256_kib() -> None:
     assert made.full
     await made.chunk()
     made.take(bytes(MAX_UNREAD))
-    assert not made.full, "it is counted from nothing again"
+    assert not made.full, "the size is reset"
 
 
 async def test_read_returns_at_the_end_of_the_body() -> None:
@@ -135,7 +135,7 @@ async def test_a_broken_body_is_an_error_for_waiting_readers_too() -> None:
     made, _ = response()
     made.take(b"a")
     made.end(gone)
-    assert await made.chunk() == b"a", "what came before is handed over"
+    assert await made.chunk() == b"a", "earlier pieces are returned"
     with pytest.raises(ChannelClosed, match="gone"):
         await made.chunk()
 

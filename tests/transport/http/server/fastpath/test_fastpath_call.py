@@ -160,7 +160,7 @@ async def test_writing_to_a_closing_connection_yields_to_the_loop(
         await turns()
 
 
-async def test_nothing_is_written_after_a_disconnect() -> None:
+async def test_no_data_is_written_after_a_disconnect() -> None:
     call, connection = start()
     left: list[int] = []
 
@@ -181,7 +181,7 @@ async def test_nothing_is_written_after_a_disconnect() -> None:
     assert (connection.transport.written, connection.done) == (b"", [])
     assert (call.response_complete, connection.transport.closed_at) == (False, None)
     call.watch(lambda: left.append(2), beat, 1.0)
-    assert left == [1, 2], "told at once"
+    assert left == [1, 2], "called immediately"
     assert not connection.patience.is_set
 
 
@@ -234,7 +234,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is_written(virtual_time: V
     assert beats == pytest.approx([2.0, 4.0])
     connection.flow.pause_writing()
     await asyncio.sleep(2)
-    assert len(beats) == 2, "a slow reader has enough to read"
+    assert len(beats) == 2, "no heartbeat for a slow reader"
     connection.flow.resume_writing()
     await asyncio.sleep(2)
     assert beats == pytest.approx([2.0, 4.0, 8.0])
@@ -245,7 +245,7 @@ async def test_heartbeats_are_sent_while_nothing_else_is_written(virtual_time: V
     assert len(beats) == 3
 
 
-async def test_without_an_interval_there_are_no_heartbeats(virtual_time: VirtualTime) -> None:
+async def test_heartbeats_are_disabled_without_an_interval(virtual_time: VirtualTime) -> None:
     call, connection = start()
 
     async def beat() -> None:

@@ -305,7 +305,7 @@ async def test_a_token_is_verified_before_the_body_is_buffered() -> None:
         assert await one.asked(request(fields={"Authorization": "Bearer bad"})) == ([401], True)
     async with lane(verify_token=verify) as one:
         head = head_of({**LIST_FIELDS, "Authorization": "Bearer bad"}, 100)
-        assert await one.asked(head) == ([401], True), "its body is not waited for"
+        assert await one.asked(head) == ([401], True), "refused before the body arrives"
     async with lane(verify_token=verify) as one:
         fields = {"Authorization": "Bearer bad luck"}
         assert await one.asked(request(fields=fields)) == ([500], True)
@@ -425,7 +425,7 @@ async def test_a_started_request_ends_the_keep_alive_timeout(virtual_time: Virtu
         await asyncio.sleep(9.9)
         assert one.transport.closed_at is None
         await asyncio.sleep(0.2)
-        assert one.transport.closed_at == pytest.approx(begun + 10.0), "a head has so long"
+        assert one.transport.closed_at == pytest.approx(begun + 10.0), "the timeout of a head"
 
 
 async def test_a_blank_line_before_a_known_head_does_not_close_the_connection(
@@ -521,7 +521,7 @@ async def test_a_long_call_has_a_heartbeat(virtual_time: VirtualTime) -> None:
         assert one.transport.written.count(HEARTBEAT) == 1
         one.protocol.pause_writing()
         await asyncio.sleep(15)
-        assert one.transport.written.count(HEARTBEAT) == 1, "it is not read"
+        assert one.transport.written.count(HEARTBEAT) == 1, "the client does not read"
         one.protocol.resume_writing()
         await asyncio.sleep(15)
         assert one.transport.written.count(HEARTBEAT) == 2
@@ -739,7 +739,7 @@ async def test_a_disconnect_in_a_session_cancels_nothing() -> None:
         other.protocol.connection_lost(None)
 
 
-async def test_responses_are_streams_if_the_settings_say_so() -> None:
+async def test_settings_may_require_streams() -> None:
     async with lane(answers="sse") as one:
         fields = await one.open_session()
         one.through_asgi.clear()

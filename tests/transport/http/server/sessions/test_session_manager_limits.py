@@ -175,7 +175,7 @@ async def test_concurrent_requests_restore_a_session_once() -> None:
     assert both.new.get(kept.id, "ada") is first
     [peer] = both.server.peers
     assert peer.heard == ["initialize", "notifications/initialized"]
-    assert await both.restore(kept.id) is None  # it still exists
+    assert await both.restore(kept.id) is None  # the session still exists
     assert not first.busy
     await both.new.close()
     assert await both.stored(kept) is not None
@@ -383,7 +383,7 @@ async def test_no_session_is_restored_above_the_limit(caplog: pytest.LogCaptureF
     await both.new.close()
 
 
-async def test_nothing_is_restored_without_a_store_or_after_close() -> None:
+async def test_no_session_is_restored_without_a_store_or_after_close() -> None:
     call: Any = SimpleNamespace(context=at("10.0.0.1"))
     manager = SessionManager(HttpSettings(), Server())
     assert await manager.find(call, b"x", "ada") is None

@@ -215,7 +215,7 @@ async def test_a_batch_without_a_session_is_served_if_its_revision_allows_it(
             assert problem in asked.error[1]
             assert asked.error[0] in (-32600, -32700)
         await turns()
-        assert len(app.edge.sessions) == 0, "its session ends with the answer"
+        assert len(app.edge.sessions) == 0, "the temporary session has ended"
 
 
 @pytest.mark.parametrize(("version", "status"), [("2025-03-26", 200), ("2025-06-18", 400)])
@@ -227,7 +227,9 @@ async def test_a_batch_in_a_session_depends_on_the_revision(version: str, status
         if status == 200:
             assert sorted(one["id"] for one in asked.json) == [1, 2]
             one = await AsgiRequest(app, ADD[:1], fields)
-            assert [answer["id"] for answer in one.json] == [1], "a batch stays a batch"
+            assert [answer["id"] for answer in one.json] == [1], (
+                "the response to a batch is a batch"
+            )
 
 
 @pytest.mark.parametrize(("require", "status"), [(True, 400), (False, 200)])
@@ -262,7 +264,7 @@ async def test_a_stream_detached_by_the_server_is_resumed() -> None:
         more = {**fields, "last-event-id": first.removeprefix("id: ")}
         again = AsgiRequest(app, headers=more, method="GET")
         await turns()
-        assert (again.status, b"retry" in again.body) == (200, False), "it is not primed again"
+        assert (again.status, b"retry" in again.body) == (200, False), "no second priming event"
         desk.go_on.set()
         await again
         (event,) = [line for line in again.body.decode().split("\n") if line.startswith("data: {")]

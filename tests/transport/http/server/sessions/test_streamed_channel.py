@@ -42,7 +42,9 @@ async def test_the_response_is_json_unless_a_message_precedes_it(
         first, second, last = answer.messages
         assert [first["params"]["progress"], second["params"]["progress"]] == [1, 2]
         assert last["result"]["content"][0]["text"] == "done"
-        assert not any("id" in event for event in answer.events)  # nothing can be resumed here
+        assert not any(
+            "id" in event for event in answer.events
+        )  # stateless streams cannot be resumed
 
 
 async def test_an_error_before_the_stream_has_its_own_status(options: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ MOST = MESSAGES_PER_TURN.value
 
 
 class Channel(StreamedChannel):
-    """A channel that is congested when the test says so."""
+    """A channel whose congestion the test controls."""
 
     full = False
 
