@@ -50,7 +50,7 @@ def refusal(meta: Any) -> RpcError:
 # Reading the head.
 
 
-def test_a_head_is_read_in_one_pass() -> None:
+def test_head_contains_meta_name_uri_and_arguments() -> None:
     params = (
         b'{"name":"echo","arguments":{"n":1.0},"other":[1],"_meta":{"progressToken":7,'
         b'"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -109,13 +109,13 @@ def test_the_trace_of_a_request_is_read(odd: dict[str, Any]) -> None:
     assert meta_of({"traceparent": 5, "tracestate": 5, "baggage": None}) == Meta()
 
 
-def test_arguments_stay_what_they_were() -> None:
+def test_arguments_are_kept_as_bytes() -> None:
     assert read_params_head(Raw(b'{"arguments": null, "name": 5}')).arguments == Raw(b"null")
     assert read_params_head(Raw(b'{"arguments": [1.0]}')).arguments == Raw(b"[1.0]")
 
 
-@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # the quick way and the careful one
-def test_keys_may_be_written_with_escapes(odd: str) -> None:
+@pytest.mark.parametrize("odd", ["", ',"progressToken":1.5'])  # fast and slow decoding
+def test_keys_may_contain_escapes(odd: str) -> None:
     params = (
         r'{"na\u006de":"echo","\u005fmeta":{"io.modelcontextprotocol\/protocolVersion":'
         r'"2026-07-28","io.modelcontextprotocol\/clientCapabilities":{}' + odd + "}}"
@@ -126,14 +126,14 @@ def test_keys_may_be_written_with_escapes(odd: str) -> None:
 
 
 @pytest.mark.parametrize("odd", [b"", b',"uri":5'])
-def test_of_duplicate_keys_the_last_counts(odd: bytes) -> None:
+def test_last_of_duplicate_keys_is_used(odd: bytes) -> None:
     meta = b'{"progressToken":2,"progressToken":3}'
     params = b'{"name":"a","name":"b","_meta":{"progressToken":1},"_meta":%b%b}'
     assert read_params_head(Raw(params % (meta, odd))) == ParamsHead(Meta(3), "b")
 
 
 def test_params_deeper_than_the_stack_have_an_empty_head() -> None:
-    """The codec saw them from a few frames further up, and may just have read them."""
+    """The codec decoded them with a few frames less on the stack, so such params can arrive."""
     deep = b"[" * 100_000 + b"]" * 100_000
     assert read_params_head(Raw(b'{"name":"echo","x":%b}' % deep)) == ParamsHead()
     assert read_params_head(Raw(b'{"name":5,"x":%b}' % deep)) == ParamsHead()
@@ -151,7 +151,7 @@ values = st.recursive(
 
 @settings(deadline=None, max_examples=examples(150))
 @given(st.dictionaries(keys, values))
-def test_reading_a_head_never_fails_and_sees_what_is_there(params: dict[str, Any]) -> None:
+def test_reading_a_head_never_fails_and_returns_valid_members(params: dict[str, Any]) -> None:
     head = head_of(params)
     for name in ("name", "uri"):
         value = params.get(name)
@@ -161,18 +161,18 @@ def test_reading_a_head_never_fails_and_sees_what_is_there(params: dict[str, Any
         assert head.meta is UNSET
         return
     assert isinstance(head.meta, Meta)
-    # Whoever names either key means the stateless era, whatever is written there.
+    # Either key marks the stateless era, whatever its value is.
     assert is_stateless(head.meta) == (VERSION in meta or CAPABILITIES in meta)
     token = meta.get("progressToken")
     valid = isinstance(token, int | str) and not isinstance(token, bool)
     assert head.meta.progress_token == (token if valid else UNSET)
 
 
-# Who asks.
+# Callers.
 
 
 @pytest.mark.covers("PRO-20")
-def test_a_stateless_request_says_who_asks() -> None:
+def test_stateless_request_describes_its_caller() -> None:
     meta = meta_of({VERSION: NEWEST, CAPABILITIES: {"roots": {}}, INFO: {"name": "c"}})
     assert stateless_caller(meta, "alice") == Caller(
         NEWEST, True, "alice", b'{"roots":{}}', b'{"name":"c"}'
@@ -196,7 +196,7 @@ def test_a_stateless_request_says_who_asks() -> None:
         {VERSION: NEWEST, CAPABILITIES: "roots"},
         {VERSION: 5},
         {VERSION: None},
-        {VERSION: "2099-01-01"},  # the shape comes first, then the version
+        {VERSION: "2099-01-01"},  # the form is checked before the version
         {VERSION: "2099-01-01", CAPABILITIES: 5},
     ],
 )
@@ -208,7 +208,7 @@ def test_a_stateless_request_without_its_metadata_has_invalid_params(meta: Any) 
 
 @pytest.mark.covers("PRO-20", "RPC-11")
 @pytest.mark.parametrize("version", ["2099-01-01", "", "latest", *(r.value for r in HANDSHAKE)])
-def test_a_version_that_needs_a_handshake_or_is_unknown_is_refused_with_a_choice(
+def test_unsupported_version_is_refused_with_the_supported_versions(
     version: str,
 ) -> None:
     error = refusal({VERSION: version, CAPABILITIES: {}})
@@ -218,7 +218,7 @@ def test_a_version_that_needs_a_handshake_or_is_unknown_is_refused_with_a_choice
     assert error.data["supported"][0] == NEWEST.value
 
 
-def test_a_refused_version_is_named_with_those_that_are_served() -> None:
+def test_message_of_an_unsupported_version_names_the_supported_ones() -> None:
     error = refusal({VERSION: "1999", CAPABILITIES: {}})
     assert error.message == (
         "Protocol version '1999' is not served without a handshake; supported: 2026-07-28"
@@ -267,7 +267,7 @@ def test_elicitation_without_a_mode_means_forms() -> None:
 @pytest.mark.parametrize(
     "declared", [b"null", b"[]", b"5", b"{", b'{"a":' + b"9" * 5000 + b"}", b"[" * 100_000]
 )
-def test_capabilities_nobody_can_read_are_none(declared: bytes) -> None:
+def test_unreadable_capabilities_are_empty(declared: bytes) -> None:
     caller = Caller(NEWEST, True, ANONYMOUS, declared)
     assert caller.declared == {}
     assert not caller.can("sampling")

@@ -1,4 +1,4 @@
-"""The tool contracts: what passes, what each refusal says, and that schema and validator agree."""
+"""Tests of the tool contracts: valid payloads, problems, and agreement of schema and validator."""
 
 import copy
 from collections.abc import Callable
@@ -52,7 +52,7 @@ VALIDATORS = [(jsonschema_rs.Draft202012Validator(s), check, good) for s, check,
 
 @pytest.mark.covers("CON-01")
 @pytest.mark.parametrize(("schema", "check", "good"), CONTRACTS)
-def test_the_schemas_are_published_with_a_dialect_and_a_name(
+def test_schemas_have_a_dialect_and_an_id(
     schema: dict[str, Any], check: object, good: object
 ) -> None:
     jsonschema_rs.meta.validate(schema)
@@ -61,13 +61,13 @@ def test_the_schemas_are_published_with_a_dialect_and_a_name(
 
 
 @pytest.mark.covers("CON-01")
-def test_the_schemas_have_names_of_their_own() -> None:
+def test_ids_of_the_schemas_are_unique() -> None:
     assert len({schema["$id"] for schema, _, _ in CONTRACTS}) == len(CONTRACTS)
 
 
 @pytest.mark.covers("CON-02", "CON-03", "CON-04", "CON-05")
 @pytest.mark.parametrize(("schema", "check", "good"), CONTRACTS)
-def test_a_good_payload_comes_back(
+def test_valid_payload_is_returned(
     schema: object, check: Callable[[object], Checked], good: object
 ) -> None:
     checked = check(good)
@@ -77,7 +77,7 @@ def test_a_good_payload_comes_back(
 
 
 def changed(payload: dict[str, Any], path: str, value: object = ...) -> dict[str, Any]:
-    """A copy of the payload with the member at the dotted path set, or removed."""
+    """Return a copy of the payload with the member at the dotted path set or removed."""
     result = copy.deepcopy(payload)
     *way, last = path.split(".")
     target = result
@@ -114,7 +114,7 @@ def changed(payload: dict[str, Any], path: str, value: object = ...) -> dict[str
         (changed(REQUEST, "params._meta", 1), "params._meta must be an object"),
     ],
 )
-def test_a_bad_request_is_told_where_and_why(payload: object, problem: str) -> None:
+def test_invalid_request_has_a_problem_with_its_path(payload: object, problem: str) -> None:
     assert validate_tool_request(payload) == Checked(payload, (problem,))
 
 
@@ -138,7 +138,7 @@ def test_a_bad_request_is_told_where_and_why(payload: object, problem: str) -> N
         (changed(RESPONSE, "result._meta", None), "result._meta must be an object"),
     ],
 )
-def test_a_bad_response_is_told_where_and_why(payload: object, problem: str) -> None:
+def test_invalid_response_has_a_problem_with_its_path(payload: object, problem: str) -> None:
     assert validate_tool_response(payload) == Checked(payload, (problem,))
 
 
@@ -157,12 +157,12 @@ def test_a_bad_response_is_told_where_and_why(payload: object, problem: str) -> 
         (changed(ERROR, "error.message", ""), "error.message must not be empty"),
     ],
 )
-def test_a_bad_error_is_told_where_and_why(payload: object, problem: str) -> None:
+def test_invalid_error_has_a_problem_with_its_path(payload: object, problem: str) -> None:
     assert validate_tool_error(payload) == Checked(payload, (problem,))
 
 
 @pytest.mark.covers("CON-05")
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_listed() -> None:
     assert validate_tool_request({"id": 1, "params": {"arguments": 2}}).problems == (
         "jsonrpc is required",
         "method is required",
@@ -172,7 +172,7 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 @pytest.mark.covers("CON-02", "CON-03")
-def test_members_nobody_has_heard_of_are_welcome() -> None:
+def test_unknown_members_are_accepted() -> None:
     assert validate_tool_request({**REQUEST, "trace": 1}).ok
     assert validate_tool_response(changed(RESPONSE, "result.resultType", "complete")).ok
 
@@ -184,17 +184,17 @@ def test_the_data_of_an_error_may_be_anything(data: object) -> None:
 
 
 @pytest.mark.covers("CON-07")
-def test_problems_never_quote_what_they_complain_about() -> None:
+def test_problems_never_quote_values() -> None:
     secret = "sk-1234"
     payload = {**changed(REQUEST, "params.name", [secret]), "jsonrpc": secret, "method": secret}
     assert secret not in " ".join(validate_tool_request(payload).problems)
 
 
-# Schema and validator agree on whatever arrives.
+# Schema and validator agree on any payload.
 
 
 def has_whole_float(value: object) -> bool:
-    """1.0 is an integer to JSON Schema and a fraction to us: the one thing on which they differ."""
+    """Return True for 1.0, an integer in JSON Schema but not for the validator."""
     match value:
         case float():
             return value.is_integer()
@@ -206,7 +206,7 @@ def has_whole_float(value: object) -> bool:
 
 
 def places(value: object) -> list[tuple[Any, Any]]:
-    """Every (container, key) inside a payload."""
+    """Return every (container, key) inside a payload."""
     pairs: list[tuple[Any, Any]] = []
     keyed = (
         value.items()
@@ -241,7 +241,7 @@ values = st.recursive(
 
 @st.composite
 def mutated(draw: st.DrawFn, good: dict[str, Any]) -> object:
-    """A good payload with a few members replaced, removed or added."""
+    """Generate a valid payload with a few members replaced, removed or added."""
     payload = copy.deepcopy(good)
     for _ in range(draw(st.integers(0, 3))):
         spots = places(payload)
@@ -274,14 +274,14 @@ def test_the_validator_agrees_with_the_published_schema(case: Any) -> None:
     ("code", "kind"),
     [(502, "http"), (404, "http"), (408, "timeout"), (499, "closed"), (-32700, "parse")],
 )
-def test_a_synthetic_error_says_what_kind_of_failure_it_is(code: int, kind: str) -> None:
-    error = make_tool_error(7, code, "It failed; try again")
+def test_synthetic_error_has_the_kind_of_its_code(code: int, kind: str) -> None:
+    error = make_tool_error(7, code, "The call failed; try again")
     assert error == {
         "jsonrpc": "2.0",
         "id": 7,
         "error": {
             "code": code,
-            "message": "It failed; try again",
+            "message": "The call failed; try again",
             "data": {"synthetic": True, "kind": kind},
         },
     }
@@ -290,7 +290,7 @@ def test_a_synthetic_error_says_what_kind_of_failure_it_is(code: int, kind: str)
 
 @pytest.mark.covers("CON-08")
 def test_the_kind_may_be_given() -> None:
-    error = make_tool_error("a", 408, "The gateway gave up", kind="http")
+    error = make_tool_error("a", 408, "The gateway timed out", kind="http")
     assert error["error"]["data"] == {"synthetic": True, "kind": "http"}
 
 
@@ -321,7 +321,7 @@ def test_a_stack_trace_does_not_get_into_the_message() -> None:
 @pytest.mark.covers("CON-04", "CON-07", "CON-08")
 @pytest.mark.parametrize("code", [503, 408, 499, -32700])
 @pytest.mark.parametrize("message", ["", " \n"])
-def test_a_failure_without_words_gets_some(code: int, message: str) -> None:
+def test_failure_without_a_message_gets_a_sentence(code: int, message: str) -> None:
     error = make_tool_error(1, code, message)
     assert validate_tool_error(error).ok
-    assert "; " in error["error"]["message"]  # what went wrong; what to do
+    assert "; " in error["error"]["message"]  # the problem; the remedy

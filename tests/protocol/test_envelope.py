@@ -23,7 +23,7 @@ def test_a_protocol_message_is_any_of_the_four_kinds() -> None:
 
 
 @pytest.mark.covers("PRO-11")
-def test_an_answer_goes_the_other_way() -> None:
+def test_response_has_the_reverse_direction() -> None:
     assert {direction: direction.reverse() for direction in Direction} == {
         Direction.CLIENT_TO_SERVER: Direction.SERVER_TO_CLIENT,
         Direction.SERVER_TO_CLIENT: Direction.CLIENT_TO_SERVER,
@@ -31,7 +31,7 @@ def test_an_answer_goes_the_other_way() -> None:
     }
 
 
-def test_turning_round_twice_is_where_we_began() -> None:
+def test_reversing_a_direction_twice_returns_it() -> None:
     assert [direction.reverse().reverse() for direction in Direction] == [*Direction]
 
 
@@ -47,7 +47,7 @@ def test_a_session_has_five_states() -> None:
 
 
 @pytest.mark.covers("PRO-13")
-def test_of_a_transport_only_its_type_must_be_known() -> None:
+def test_transport_context_requires_only_a_type() -> None:
     with pytest.raises(TypeError):
         TransportContext()  # type: ignore[call-arg]
     context = TransportContext(transport_type="stdio")
@@ -71,7 +71,7 @@ def test_of_a_transport_only_its_type_must_be_known() -> None:
 
 
 @pytest.mark.covers("PRO-14")
-def test_of_a_session_only_its_state_must_be_known() -> None:
+def test_session_context_requires_only_a_state() -> None:
     with pytest.raises(TypeError):
         SessionContext()  # type: ignore[call-arg]
     session = SessionContext(state=SessionState.UNINITIALIZED)

@@ -28,11 +28,11 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 
 
 @given(st.text())
-def test_texts_survive_the_journey(text: str) -> None:
+def test_texts_are_encoded_and_decoded_unchanged(text: str) -> None:
     carried = encode_value(text)
     assert re.fullmatch(r"(?:[!-~](?:[ -~\t]*[!-~])?)?", carried)
     assert decode_value(carried) == text
-    assert decode_value(f" \t{carried}\t ") == text  # as HTTP may pad it
+    assert decode_value(f" \t{carried}\t ") == text  # HTTP allows blanks around a value
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_texts_survive_the_journey(text: str) -> None:
         ("=?BASE64?QQ==?=", "=?BASE64?QQ==?="),
     ],
 )
-def test_how_values_are_written(value: Any, carried: str) -> None:
+def test_encoding_of_values(value: Any, carried: str) -> None:
     assert encode_value(value) == carried
     if isinstance(value, str):
         assert decode_value(carried) == value
@@ -68,13 +68,13 @@ def test_how_values_are_written(value: Any, carried: str) -> None:
         *("=?base64?/w==?=", "=?base64?ü?=", "ü", "a\x7f", "a\x00b", "a\nb"),
     ],
 )
-def test_values_that_cannot_be_read(text: str) -> None:
+def test_invalid_values_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         decode_value(text)
 
 
 @pytest.mark.parametrize("text", ["=?base64?=", "=?base64?QQ==", "QQ==?=", "=?Base64?QQ==?="])
-def test_half_a_mark_is_plain_text(text: str) -> None:
+def test_incomplete_base64_mark_is_plain_text(text: str) -> None:
     assert decode_value(text) == text
 
 
@@ -82,7 +82,7 @@ def test_half_a_mark_is_plain_text(text: str) -> None:
     ("code", "status"),
     [(-32700, 400), (-32600, 400), (-32602, 400), (-32601, 404), (-32603, 200), (7, 200)],
 )
-def test_statuses(code: int, status: int) -> None:
+def test_statuses_of_error_codes(code: int, status: int) -> None:
     assert status_of(code) == status
 
 
@@ -101,7 +101,7 @@ def check(message: Request | Notification, **headers: str) -> None:
 GOOD = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "add"}
 
 
-def test_headers_that_repeat_the_body_are_fine() -> None:
+def test_headers_equal_to_the_body_are_accepted() -> None:
     check(request("tools/call", name="add"), **GOOD)
     check(request("tools/call", name="ä"), **{**GOOD, "mcp_name": encode_value("ä")})
     check(request("tools/call", name="add"), **{**GOOD, "mcp_name": "=?base64?YWRk?="})
@@ -123,14 +123,14 @@ def test_a_missing_header_is_refused(missing: str) -> None:
 
 @pytest.mark.parametrize("wrong", sorted(GOOD))
 @pytest.mark.parametrize("value", ["other", "ADD", "=?base64?!?=", "=?base64?b3RoZXI=?=", "\xfc"])
-def test_a_header_that_says_something_else_is_refused(wrong: str, value: str) -> None:
+def test_header_that_differs_from_the_body_is_refused(wrong: str, value: str) -> None:
     with pytest.raises(RpcError) as refused:
         check(request("tools/call", name="add"), **{**GOOD, wrong: value})
     assert refused.value.code == -32020
 
 
-def test_a_name_that_looks_encoded_is_never_taken_as_it_stands() -> None:
-    """A proxy that routes by the header would read `A`, and the server would run another tool."""
+def test_name_that_looks_encoded_is_always_decoded() -> None:
+    """A proxy that routes by the header would read `A`, while the server would run another tool."""
     strange = "=?base64?QQ==?="
     with pytest.raises(RpcError):
         check(request("tools/call", name=strange), **{**GOOD, "mcp_name": strange})
@@ -162,7 +162,7 @@ def test_notifications_are_refused_only_for_contradictions() -> None:
         ("tools/list", {"name": "x"}, None),
     ],
 )
-def test_what_the_name_header_says(method: str, params: Any, name: str | None) -> None:
+def test_value_of_the_name_header(method: str, params: Any, name: str | None) -> None:
     raw = Raw(to_json(params))
     assert mirrored_name(method, read_params_head(raw), raw) == name
     assert mirrored_name(method, read_params_head(UNSET), UNSET) is None
@@ -204,7 +204,7 @@ def test_schemas_without_marks(nothing: Any) -> None:
     assert param_headers(nothing) == ()
 
 
-def test_a_property_that_is_called_like_the_mark_is_none() -> None:
+def test_property_named_like_the_mark_is_not_a_mark() -> None:
     odd = {"x-mcp-header": {"type": "string"}}
     assert param_headers(schema(**odd)) == ()
     assert param_headers(schema(a={"type": "array", "items": schema(**odd)})) == ()
@@ -236,12 +236,12 @@ def test_a_property_that_is_called_like_the_mark_is_none() -> None:
         schema(a={"type": "array", "items": schema(default=marked("A"))}),
     ],
 )
-def test_marks_that_break_the_rules(bad: Any) -> None:
+def test_invalid_marks_are_refused(bad: Any) -> None:
     with pytest.raises(ValueError):
         param_headers(bad)
 
 
-def test_a_schema_without_a_bottom_is_refused() -> None:
+def test_schema_nested_too_deeply_is_refused() -> None:
     deep: Any = marked("A")
     for _ in range(5000):
         deep = schema(a=deep)
@@ -267,7 +267,7 @@ MARKS = (
         (None, [None, None, None]),
     ],
 )
-def test_values_at_their_places(arguments: Any, values: list[Any]) -> None:
+def test_values_of_marked_arguments(arguments: Any, values: list[Any]) -> None:
     found = [value for _, value in param_values(MARKS, arguments)]
     assert found == values
     assert list(map(type, found)) == list(map(type, values))
@@ -289,7 +289,7 @@ scalars = st.fixed_dictionaries(
 
 
 @given(scalars)
-def test_what_a_client_sends_a_server_accepts(arguments: dict[str, Any]) -> None:
+def test_server_accepts_the_headers_of_a_client(arguments: dict[str, Any]) -> None:
     headers = {
         mark.header.lower(): encode_value(value)
         for mark, value in param_values(MARKS, arguments)
@@ -309,7 +309,7 @@ def test_integers_are_compared_as_numbers(said: str) -> None:
 @pytest.mark.parametrize(
     "said", ["43", "42.5", "", "x", "4_2", "+42", "=?base64?2aTZog==?=", "9" * 5000, "\xfc", "1e3"]
 )
-def test_integers_that_are_others_are_refused(said: str) -> None:
+def test_header_with_another_integer_is_refused(said: str) -> None:
     with pytest.raises(RpcError) as refused:
         check_call({"n": 42}, n=said)
     assert refused.value.code == -32020

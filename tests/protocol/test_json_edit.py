@@ -1,4 +1,4 @@
-"""JSON that is changed without reading more of it than has to change."""
+"""Tests of changes of encoded JSON that decode only the parts that change."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def raw(value: Any) -> Raw:
 
 
 def upper(value: Raw) -> Raw | None:
-    """Write texts in capitals, and leave out what is null."""
+    """Convert strings to upper case, and remove nulls."""
     text = string_of(value)
     if bytes(value) == b"null":
         return None
@@ -42,7 +42,7 @@ def changed(rewrite: Any, value: Any) -> Any:
     return "same" if after is before else json.loads(bytes(after))
 
 
-def test_without_anything_to_do_there_is_no_edit() -> None:
+def test_no_edit_is_built_without_changes() -> None:
     assert all_of() is None
     assert all_of(None, None) is None
     assert edit_object(None) is None
@@ -65,7 +65,7 @@ def test_without_anything_to_do_there_is_no_edit() -> None:
         ("a", "same"),
     ],
 )
-def test_unknown_members_are_left_out(value: Any, expected: Any) -> None:
+def test_unknown_members_are_removed(value: Any, expected: Any) -> None:
     rewrite = edit_object(without({"a": False, "b": True}), without({"c": False}))
     assert changed(rewrite, value) == expected
 
@@ -119,11 +119,11 @@ def test_each_member_is_rewritten(value: Any, expected: Any) -> None:
         ({"n": 1}, "same"),
     ],
 )
-def test_a_map_without_known_keys_is_left_out(value: Any, expected: Any) -> None:
+def test_map_without_known_keys_is_removed(value: Any, expected: Any) -> None:
     assert changed(edit_object(without_keys("m", {"a": False})), value) == expected
 
 
-def test_every_step_is_taken() -> None:
+def test_every_step_is_applied() -> None:
     edit = all_of(without({"a": False}), without({"b": False}))
     assert edit is not None
     members = members_of(raw({"a": 1, "b": 2, "c": 3}))
@@ -133,7 +133,7 @@ def test_every_step_is_taken() -> None:
     assert edit(members) is False
 
 
-def test_values_of_another_kind_are_none() -> None:
+def test_values_of_another_type_give_none() -> None:
     assert members_of(None) is items_of(None) is string_of(None) is None
     assert members_of(raw([])) is None
     assert members_of(b"{") is None

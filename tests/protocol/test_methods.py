@@ -49,11 +49,11 @@ def test_rows_span_at_least_one_revision() -> None:
 
 
 @given(st.text(), st.sampled_from(Revision))
-def test_whatever_is_found_exists(name: str, revision: Revision) -> None:
+def test_every_found_method_exists(name: str, revision: Revision) -> None:
     assert find(name, revision) is None or exists(name)
 
 
-# Who sends what.
+# Senders.
 
 
 @pytest.mark.covers("PRO-16")
@@ -92,7 +92,7 @@ def test_later_notifications_are_in_the_same_table() -> None:
 
 
 @pytest.mark.covers("PRO-16")
-def test_a_client_tells_of_roots_when_it_declared_to() -> None:
+def test_roots_list_changed_requires_a_capability_of_the_client() -> None:
     told = find("notifications/roots/list_changed", OLDEST)
     assert told is not None
     assert told.capability == "roots.listChanged"
@@ -104,7 +104,7 @@ def test_stateless_servers_send_no_requests() -> None:
     assert sent("request", NEWEST, "server") == set()
 
 
-def test_what_servers_asked_lives_on_inside_results() -> None:
+def test_requests_of_servers_are_embedded_in_results() -> None:
     for name in ("roots/list", "sampling/createMessage", "elicitation/create"):
         assert find(name, NEWEST) is None
         row = find(name, Revision.V2025_11_25)
@@ -113,17 +113,17 @@ def test_what_servers_asked_lives_on_inside_results() -> None:
     assert [row.embedded_since for row in METHODS if row.name == "ping"] == [None]
 
 
-def test_only_rows_that_ended_are_embedded() -> None:
+def test_only_removed_methods_are_embedded() -> None:
     for row in METHODS:
         if row.embedded_since is not None:
             assert row.until is not None
             assert row.until < row.embedded_since
 
 
-# What rows say.
+# Properties of rows.
 
 
-def test_three_requests_may_be_answered_with_questions() -> None:
+def test_three_requests_may_have_input_required_results() -> None:
     asking = {row.name for row in METHODS if row.asks}
     assert asking == {"tools/call", "prompts/get", "resources/read"}
 
@@ -158,12 +158,12 @@ def test_requests_are_routed_by_one_member(name: str, target: str | None) -> Non
     assert row.target == target
 
 
-def test_completion_has_a_flag_from_its_second_revision_on() -> None:
+def test_completion_has_a_capability_from_its_second_revision_on() -> None:
     flags = [find("completion/complete", revision) for revision in Revision]
     assert [row and row.capability for row in flags] == [None, *["completions"] * 4]
 
 
-def test_the_two_designs_of_tasks_are_told_apart() -> None:
+def test_core_tasks_and_extension_tasks_have_different_rows() -> None:
     core, extension = find("tasks/get", Revision.V2025_11_25), find("tasks/get", NEWEST)
     assert core is not None
     assert extension is not None
@@ -205,13 +205,13 @@ def test_the_two_designs_of_tasks_are_told_apart() -> None:
         ({}, "elicitation.form", False),
     ],
 )
-def test_a_capability_is_on_when_it_was_declared(
+def test_has_capability_is_true_for_declared_capabilities(
     declared: dict[str, object], path: str, on: bool
 ) -> None:
     assert has_capability(declared, path) is on
 
 
-def test_what_the_side_of_a_client_is_asked() -> None:
+def test_input_requests_are_elicitation_roots_and_sampling() -> None:
     from fairlead.protocol.methods import METHODS, is_question
 
     asked = {row.name for row in METHODS if is_question(row.name)}

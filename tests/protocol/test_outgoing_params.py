@@ -31,16 +31,16 @@ def plain(params: Params) -> Any:
 
 
 @pytest.mark.covers("PRO-20")
-def test_a_stamp_says_version_capabilities_and_name() -> None:
+def test_stamp_has_version_capabilities_and_name() -> None:
     assert plain(with_meta(None, None, US.stamp)) == {"_meta": STAMP}
 
 
-def test_without_a_word_about_ourselves_we_have_a_name_and_no_capabilities() -> None:
+def test_default_identity_has_a_name_and_no_capabilities() -> None:
     us = Identity()
     assert (us.info, us.capabilities) == (b'{"name":"fairlead","version":"0"}', b"{}")
 
 
-def test_the_log_level_is_asked_for_with_each_request_until_it_is_not() -> None:
+def test_log_level_is_sent_until_it_is_reset() -> None:
     us = Identity()
     us.request_log_level("info")
     assert plain(with_meta(None, None, us.stamp))["_meta"][LEVEL] == "info"
@@ -51,7 +51,7 @@ def test_the_log_level_is_asked_for_with_each_request_until_it_is_not() -> None:
 
 
 @pytest.mark.covers("PRO-20")
-def test_what_we_stamp_is_what_a_server_reads() -> None:
+def test_server_reads_the_stamp() -> None:
     us = Identity({"name": 'a"\n\ud83d', "version": "1"}, {"x": 'y"}'})
     us.request_log_level("debug")
     head = read_params_head(with_meta({"name": "echo"}, "t", us.stamp))
@@ -67,10 +67,10 @@ def test_what_we_stamp_is_what_a_server_reads() -> None:
     )
 
 
-# Params and what is put beside them.
+# Params and added members.
 
 
-def test_nothing_to_add_leaves_params_as_they_are() -> None:
+def test_params_without_additions_are_unchanged() -> None:
     raw = Raw(b'{ "a" : 1.0 }')
     assert with_meta(None, None, b"") is UNSET
     assert with_meta(raw, None, b"") is raw
@@ -78,14 +78,14 @@ def test_nothing_to_add_leaves_params_as_they_are() -> None:
     assert with_meta({"a": [1]}, None, b"") == Raw(b'{"a":[1]}')
 
 
-def test_a_progress_token_goes_alone_where_there_is_no_stamp() -> None:
+def test_progress_token_is_sent_without_a_stamp() -> None:
     assert with_meta(None, 7, b"") == Raw(b'{"_meta":{"progressToken":7}}')
     assert with_meta({}, "7", b"") == Raw(b'{"_meta":{"progressToken":"7"}}')
     assert with_meta({"a": 1}, 0, b"") == Raw(b'{"a":1,"_meta":{"progressToken":0}}')
 
 
 @pytest.mark.parametrize("params", [{"a": 1}, Raw(b'{"a":1}')])
-def test_token_and_stamp_stand_side_by_side(params: Any) -> None:
+def test_token_and_stamp_are_sent_together(params: Any) -> None:
     assert plain(with_meta(params, 7, US.stamp)) == {
         "a": 1,
         "_meta": {"progressToken": 7, **STAMP},
@@ -93,7 +93,7 @@ def test_token_and_stamp_stand_side_by_side(params: Any) -> None:
 
 
 @pytest.mark.parametrize("as_raw", [True, False])
-def test_meta_of_the_caller_is_kept_and_ours_wins_key_by_key(as_raw: bool) -> None:
+def test_meta_of_the_caller_is_kept_and_the_stamp_wins_per_key(as_raw: bool) -> None:
     own = {"traceparent": "00-1", "progressToken": "mine", VERSION: "old", "n": {"deep": [1]}}
     params: Any = {"a": 1, "_meta": own}
     sent = with_meta(Raw(to_json(params)) if as_raw else params, 7, US.stamp)
@@ -101,12 +101,12 @@ def test_meta_of_the_caller_is_kept_and_ours_wins_key_by_key(as_raw: bool) -> No
     assert plain(sent) == {"a": 1, "_meta": meta}
 
 
-def test_a_token_of_the_caller_stays_when_we_have_none() -> None:
+def test_token_of_the_caller_is_kept_without_an_own_token() -> None:
     params = {"_meta": {"progressToken": "mine"}}
     assert plain(with_meta(params, None, US.stamp)) == {"_meta": {"progressToken": "mine", **STAMP}}
 
 
-def test_values_that_are_passed_on_keep_their_text() -> None:
+def test_forwarded_values_keep_their_spelling() -> None:
     raw = Raw(rb'{"n": 1.50, "s": "\u00e9", "_meta": {"x": 1E2, "x": 1E3}}')
     assert with_meta(raw, 1, b"") == Raw(
         rb'{"n":1.50,"s":"\u00e9","_meta":{"x":1E3,"progressToken":1}}'
@@ -114,14 +114,14 @@ def test_values_that_are_passed_on_keep_their_text() -> None:
 
 
 @pytest.mark.parametrize("params", [{"a": 1, "_meta": None}, Raw(b'{"a":1,"_meta":null}')])
-def test_meta_that_is_null_counts_as_absent(params: Any) -> None:
+def test_null_meta_counts_as_absent(params: Any) -> None:
     assert with_meta(params, 1, b"") == Raw(b'{"a":1,"_meta":{"progressToken":1}}')
 
 
 @pytest.mark.parametrize(
     "params", [{"_meta": 5}, {"_meta": []}, Raw(b'{"_meta":"x"}'), Raw(b"[]"), Raw(b"{")]
 )
-def test_meta_that_is_no_object_is_our_own_mistake(params: Any) -> None:
+def test_meta_other_than_an_object_is_a_local_error(params: Any) -> None:
     with pytest.raises(LocalProtocolError) as caught:
         with_meta(params, 1, b"")
     assert caught.value.code == -32602
@@ -139,7 +139,7 @@ values = st.none() | st.integers() | texts | st.lists(st.booleans(), max_size=2)
     st.booleans(),
     st.booleans(),
 )
-def test_nothing_is_lost_and_nothing_else_is_added(
+def test_params_are_preserved_with_only_token_and_stamp_added(
     params: dict[str, Any],
     own: dict[str, Any] | None,
     token: int | str | None,

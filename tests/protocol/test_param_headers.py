@@ -1,4 +1,4 @@
-"""Which arguments travel in headers, as a server's lists of tools say."""
+"""Tests of the arguments that are also sent as headers, read from tool lists."""
 
 from msgspec import Raw
 
@@ -13,13 +13,13 @@ def tool(name: str, schema: str = "{}") -> Raw:
     return Raw(f'{{"name":"{name}","inputSchema":{schema}}}'.encode())
 
 
-def test_the_marks_of_a_definition() -> None:
+def test_marks_are_read_from_a_definition() -> None:
     assert read_param_headers(tool("a")) == ()
     assert read_param_headers(tool("a", ONE)) == (REGION,)
     assert read_param_headers(Raw(b'{"name":"x-mcp-header"}')) == ()
 
 
-def test_the_last_definition_of_a_tool_counts() -> None:
+def test_last_definition_of_a_tool_is_used() -> None:
     index, rejected = ParamHeaderIndex(), list[str]()
     tools = [tool("a", ONE), tool("b", ONE)]
     assert index.usable(tools, rejected.append) == tools
@@ -28,7 +28,7 @@ def test_the_last_definition_of_a_tool_counts() -> None:
     assert (index.of("a"), index.of("b"), rejected) == ((), (REGION,), [])
 
 
-def test_marks_may_be_spelled_with_escapes_and_what_is_no_tool_is_left_to_others() -> None:
+def test_escaped_marks_are_found_and_invalid_tools_are_kept() -> None:
     index, rejected = ParamHeaderIndex(), list[str]()
     strange = [Raw(b'{"name":1}'), Raw(b"7"), tool("deep", "[" * 5000 + "]" * 5000)]
     escaped = tool("a", ONE.replace("x-mcp", "\\u0078-mcp"))
@@ -40,7 +40,7 @@ def test_marks_may_be_spelled_with_escapes_and_what_is_no_tool_is_left_to_others
     ]
 
 
-def test_it_holds_as_much_as_a_list_may_have() -> None:
+def test_index_drops_the_oldest_marks_beyond_its_size() -> None:
     index = ParamHeaderIndex(2 * len(tool("a", ONE)))
     for name in "abac":
         index.usable([tool(name, ONE)])
@@ -50,7 +50,7 @@ def test_it_holds_as_much_as_a_list_may_have() -> None:
     assert [bool(index.of(name)) for name in "acd"] == [False, True, True]
 
 
-def test_a_page_says_where_the_next_one_begins() -> None:
+def test_learn_returns_the_cursor_of_the_next_page() -> None:
     index = ParamHeaderIndex()
     assert index.learn(Raw(b'{"tools":[%b],"nextCursor":"2"}' % bytes(tool("a", ONE)))) == "2"
     assert index.of("a") == (REGION,)

@@ -1,4 +1,4 @@
-"""What the clients of a gateway may know about a failure of the server behind it."""
+"""Tests of the descriptions of server failures for clients of a gateway."""
 
 import socket
 import ssl
@@ -60,11 +60,11 @@ def caused(error: BaseException, *causes: BaseException) -> BaseException:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_types_and_numbers_are_told(error: BaseException | None, reason: str) -> None:
+def test_reason_contains_types_and_numbers_only(error: BaseException | None, reason: str) -> None:
     assert public_reason(error) == reason
 
 
-def test_a_cause_is_told_where_it_knows_more() -> None:
+def test_more_specific_cause_is_described() -> None:
     refused, reset, bug = ConnectionRefusedError(), ConnectionResetError(), ValueError()
     assert public_reason(caused(ConnectFailed("x"), refused)) == "refused the connection"
     assert public_reason(caused(ChannelClosed("x"), HttpError(500))) == "answered with HTTP 500"
@@ -75,12 +75,12 @@ def test_a_cause_is_told_where_it_knows_more() -> None:
 @pytest.mark.parametrize(
     ("depth", "reason"), [(7, "refused the connection"), (8, "could not be reached")]
 )
-def test_eight_failures_that_wrap_each_other_are_looked_at(depth: int, reason: str) -> None:
+def test_eight_nested_causes_are_followed(depth: int, reason: str) -> None:
     wrapped = [ConnectFailed("x") for _ in range(depth)]
     assert public_reason(caused(*wrapped, ConnectionRefusedError())) == reason
 
 
-def test_the_owner_of_a_server_is_told_its_message_without_what_it_printed() -> None:
+def test_owner_reason_is_the_message_without_stderr() -> None:
     error = ChannelClosed("it crashed", exit_code=3, stderr=("trace",))
     assert "it crashed" in owner_reason(error)
     assert "trace" not in owner_reason(error)

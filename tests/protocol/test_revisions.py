@@ -40,7 +40,7 @@ def test_only_one_revision_has_batches() -> None:
     assert having("batches") == ["2025-03-26"]
 
 
-def test_what_came_with_which_revision() -> None:
+def test_features_are_present_since_their_revision() -> None:
     since = {revision.value: [*map(str, Revision)][n:] for n, revision in enumerate(Revision)}
     for trait in ("audio", "tool_annotations", "progress_message", "completions_capability"):
         assert having(trait) == since["2025-03-26"]
@@ -59,7 +59,7 @@ def test_what_came_with_which_revision() -> None:
     assert having("any_structured_value") == since["2026-07-28"]
 
 
-def test_what_one_revision_had_and_the_next_took_back() -> None:
+def test_features_of_a_single_revision() -> None:
     assert having("core_tasks") == ["2025-11-25"]
     assert having("elicitation_ids") == ["2025-11-25"]
     assert having("polling") == ["2025-11-25"]
@@ -67,20 +67,20 @@ def test_what_one_revision_had_and_the_next_took_back() -> None:
     assert having("null_error_id") == [revision.value for revision in HANDSHAKE]
 
 
-def test_names_that_are_no_revision_are_not_known() -> None:
+def test_unknown_names_give_no_revision() -> None:
     assert [find_revision(revision.value) for revision in Revision] == [*Revision]
     assert [find_revision(name) for name in ("", "2025-11-2", "latest", "2099-01-01")] == [None] * 4
 
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_server_agrees_to_what_it_speaks(revision: Revision) -> None:
+def test_server_agrees_to_a_supported_revision(revision: Revision) -> None:
     assert negotiate_revision(revision.value) is revision
 
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("requested", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_a_server_offers_its_newest_handshake_for_anything_else(requested: str) -> None:
+def test_server_offers_its_newest_handshake_otherwise(requested: str) -> None:
     assert negotiate_revision(requested) is NEWEST_HANDSHAKE
 
 

@@ -1,4 +1,4 @@
-"""State that travels through a client: not to be read, changed, or used too late."""
+"""Tests of sealed state: unreadable, tamper-proof and with an expiry."""
 
 import base64
 import time
@@ -12,7 +12,7 @@ GONE = "^the state was not created by this server, or its key was removed$"
 CHANGED = "^the state was modified$"
 
 
-def test_what_was_sealed_comes_back() -> None:
+def test_sealed_bytes_are_returned() -> None:
     ring = KeyRing({"a": ONE, "b": TWO})
     sealed = ring.seal(b"content", ttl=60)
     assert sealed.startswith("v1.a.")
@@ -30,12 +30,12 @@ def test_a_seal_is_bound_to_the_name_of_its_key() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "v1", "v1.a", "v2.a.AAAA", "v1.x.AAAA", "a.v1.AAAA"])
-def test_what_is_not_ours(token: str) -> None:
+def test_unknown_tokens_are_refused(token: str) -> None:
     with pytest.raises(BadSeal, match=f"{GONE}|{CHANGED}"):
         KeyRing({"a": ONE}).open(token)
 
 
-def test_other_keys_and_changes_are_noticed() -> None:
+def test_other_keys_and_changes_are_detected() -> None:
     sealed = KeyRing({"a": ONE}).seal(b"content", ttl=60)
     with pytest.raises(BadSeal, match=CHANGED):
         KeyRing({"a": TWO}).open(sealed)
@@ -48,9 +48,7 @@ def test_other_keys_and_changes_are_noticed() -> None:
 
 
 @pytest.mark.parametrize(("later", "fits"), [(60, True), (60.5, False), (61, False)])
-def test_a_seal_is_good_for_some_seconds(
-    monkeypatch: pytest.MonkeyPatch, later: float, fits: bool
-) -> None:
+def test_seal_expires(monkeypatch: pytest.MonkeyPatch, later: float, fits: bool) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "time", lambda: now[0])
     ring = KeyRing({"a": ONE})
@@ -69,7 +67,7 @@ def test_keys_have_32_bytes(keys: dict[str, bytes]) -> None:
         KeyRing(keys)
 
 
-def test_keys_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     own, other = KeyRing.from_environment(), KeyRing.from_environment()
     with pytest.raises(BadSeal):

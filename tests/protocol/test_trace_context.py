@@ -1,4 +1,4 @@
-"""Requests say which trace they belong to, and so do those that are made because of them."""
+"""Tests of the trace of requests, and of the requests that their handlers make."""
 
 import asyncio
 import contextlib
@@ -29,13 +29,13 @@ def config(version: str) -> MCPClientConfig:
 
 
 def said(params: Any) -> dict[str, Any]:
-    """What the `_meta` of some params says of a trace."""
+    """Return the trace in the `_meta` of params."""
     meta = members_of((members_of(params) or {}).get("_meta")) or {}
     return {name: bytes(meta[name]).decode().strip('"') for name in WHOLE if name in meta}
 
 
 class Listens:
-    """Notes the traces of all calls that arrive."""
+    """Interceptor that records the traces of all calls."""
 
     def __init__(self) -> None:
         self.heard: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ class Listens:
 
 
 def ending(listens: Listens) -> MCPServer:
-    """The last server of a chain."""
+    """Return the last server of a chain."""
     server = MCPServer("end", rate_limit_rate=0, interceptors=[listens])
     server.tool(name="end")(lambda: "reached")
     return server
@@ -69,13 +69,11 @@ async def serving(server: Any) -> AsyncIterator[str]:
 @pytest.mark.covers("OBS-07")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("way", ["memory", "http"])
-async def test_a_trace_goes_from_a_request_to_those_that_its_handler_makes(
-    version: str, way: str
-) -> None:
+async def test_requests_of_a_handler_have_the_trace_of_its_request(version: str, way: str) -> None:
     listens = Listens()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
-        with tracing(OTHER):  # of whoever connects; that is nobody else's
+        with tracing(OTHER):  # trace of the connecting code only
             inner = await stack.enter_async_context(
                 MCPClient.connect_inprocess(ending(listens), config(version))
             )
@@ -99,7 +97,7 @@ async def test_a_trace_goes_from_a_request_to_those_that_its_handler_makes(
     assert listens.heard == [{}, WHOLE, WHOLE, {}]
 
 
-async def test_questions_to_the_client_belong_to_the_trace_and_so_does_what_it_asks_then() -> None:
+async def test_input_requests_and_their_callbacks_have_the_trace() -> None:
     listens = Listens()
     asked: list[dict[str, Any]] = []
 
@@ -136,7 +134,7 @@ async def test_questions_to_the_client_belong_to_the_trace_and_so_does_what_it_a
 @pytest.mark.covers("OBS-07")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("through", ["relay", "intercepted relay", "gateway"])
-async def test_a_relay_and_a_gateway_pass_it_on_unchanged(version: str, through: str) -> None:
+async def test_relay_and_gateway_forward_the_trace_unchanged(version: str, through: str) -> None:
     listens, before = Listens(), Listens()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
@@ -159,7 +157,7 @@ async def test_a_relay_and_a_gateway_pass_it_on_unchanged(version: str, through:
     assert before.heard in ([], [WHOLE, {}])
 
 
-async def test_who_names_a_trace_is_not_contradicted() -> None:
+async def test_trace_in_params_takes_precedence() -> None:
     with tracing(PARENT, baggage="user=ada"):
         assert said(with_meta({"_meta": {"x": 1}}, None, b"", outgoing_trace())) == {
             "traceparent": PARENT,
@@ -170,7 +168,7 @@ async def test_who_names_a_trace_is_not_contradicted() -> None:
     assert outgoing_trace() == b""
 
 
-async def test_a_trace_that_is_no_text_is_nobodys() -> None:
+async def test_trace_other_than_text_is_ignored() -> None:
     server = MCPServer("one", rate_limit_rate=0)
 
     @server.tool()
@@ -194,12 +192,12 @@ from msgspec import UNSET
 from fairlead import MCPClient, MCPServer
 from fairlead.client import tracing
 
-heard = []
+traces = []
 
 async def listen(exchange, proceed):
     if exchange.method == "tools/call":
         meta = exchange.head.meta
-        heard.append(None if meta.traceparent is UNSET else (meta.traceparent, meta.tracestate))
+        traces.append(None if meta.traceparent is UNSET else (meta.traceparent, meta.tracestate))
     return await proceed(exchange)
 
 server = MCPServer("one", rate_limit_rate=0, interceptors=[listen])
@@ -221,13 +219,13 @@ async def main():
         await client.call("now")
 
 asyncio.run(main())
-assert heard == [None, None, ("{PARENT}", "a=1"), ("{OTHER}", "b=2"), None], heard
+assert traces == [None, None, ("{PARENT}", "a=1"), ("{OTHER}", "b=2"), None], traces
 print("good")
 """
 
 
 @pytest.mark.covers("OBS-07")
-async def test_the_span_of_opentelemetry_is_taken_if_the_program_uses_it() -> None:
+async def test_span_of_opentelemetry_is_sent_if_the_program_uses_it() -> None:
     pytest.importorskip("opentelemetry.trace")
     done = await asyncio.to_thread(
         subprocess.run,

@@ -77,7 +77,7 @@ INITIALIZED = Notification("notifications/initialized")
 
 
 def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
-    """A server whose client has made the handshake."""
+    """Return a server whose client has completed the handshake."""
     us = Conversation(ConversationRole.SERVER, US, principal=ANONYMOUS)
     assert isinstance(us.receive(introduction(0, version, **capabilities)), RequestReceived)
     assert us.mark_answered(0)
@@ -87,7 +87,7 @@ def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
 
 
 def client(revision: Revision = NEWEST_HANDSHAKE) -> Conversation:
-    """A client that knows its server; no request of its own has been sent yet."""
+    """Return a client that knows its server and has sent no request yet."""
     us = Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=revision))
     if revision.handshake:
@@ -115,7 +115,7 @@ def strayed(event: ConversationEvent) -> Message:
 
 
 @pytest.mark.covers("PRO-01", "PRO-07")
-def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
+def test_handshake_in_one_chunk_is_applied_line_by_line() -> None:
     us, decoder = Conversation(ConversationRole.SERVER, principal=ANONYMOUS), Decoder()
     call = Request(1, "tools/call", raw({"name": "echo"}))
     chunk = b"".join(encode(m) + b"\n" for m in (introduction(roots={}), INITIALIZED, call))
@@ -135,7 +135,7 @@ def test_a_handshake_in_one_chunk_takes_effect_line_by_line() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_the_server_agrees_to_the_revision_it_was_asked_for(revision: Revision) -> None:
+def test_server_agrees_to_the_requested_revision(revision: Revision) -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(introduction(0, revision.value))
     assert isinstance(event, RequestReceived)
@@ -152,7 +152,7 @@ def test_the_server_answers_other_versions_with_its_newest_handshake(version: st
     assert event.caller.revision is NEWEST_HANDSHAKE
 
 
-def test_requests_before_the_handshake_are_refused_with_the_versions_we_speak() -> None:
+def test_requests_before_the_handshake_are_refused_with_the_supported_versions() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
     assert refusal(event) == (1, -32602)
@@ -213,7 +213,7 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
     assert not us.mark_answered(5)
 
 
-def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
+def test_initialized_without_initialize_does_not_activate() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     assert us.receive(INITIALIZED) == NotificationReceived(INITIALIZED)
     assert us.state is SessionState.UNINITIALIZED
@@ -224,7 +224,7 @@ def test_initialized_without_initialize_is_told_and_activates_nothing() -> None:
 
 @pytest.mark.covers("PRO-01")
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/read", "x/y"])
-def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: str) -> None:
+def test_client_sends_only_handshake_requests_before_the_handshake(method: str) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     with pytest.raises(LocalProtocolError) as caught:
         us.request(method)
@@ -238,7 +238,7 @@ def test_the_client_sends_nothing_but_the_opening_before_the_handshake(method: s
     assert us.request(method) == Request(4, method)
 
 
-def test_without_gates_a_client_may_send_anything_at_once() -> None:
+def test_client_without_gates_may_send_any_request() -> None:
     us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     assert us.request("tools/list") == Request(1, "tools/list")
 
@@ -256,7 +256,7 @@ def test_the_client_becomes_active_with_initialized() -> None:
 
 
 @pytest.mark.covers("PRO-07")
-def test_a_stateless_agreement_needs_nothing_more() -> None:
+def test_stateless_agreement_activates_the_client() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=NEWEST))
     assert us.state is SessionState.ACTIVE
@@ -277,17 +277,17 @@ def test_initialized_activates_only_a_client_in_the_middle_of_a_handshake() -> N
     assert by_hand.state is SessionState.ACTIVE
 
 
-def test_a_server_may_ping_while_initialize_is_under_way_and_right_behind_its_answer() -> None:
+def test_server_may_ping_during_initialize_and_right_after_its_response() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     ping = Request("p", "ping")
-    assert strayed(us.receive(ping)) == ping  # nothing sent yet: who is that?
+    assert strayed(us.receive(ping)) == ping  # no request was sent yet
     initialize = us.request("initialize")
     assert us.receive(ping) == RequestReceived(
         ping, Caller(NEWEST_HANDSHAKE, False, ANONYMOUS), ParamsHead()
     )
     assert us.mark_answered("p")
     assert isinstance(us.receive(Success(initialize.id, Raw(b"{}"))), ResponseReceived)
-    assert asked(us.receive(ping)) == ping  # the answer is not yet judged
+    assert asked(us.receive(ping)) == ping  # the response is not processed yet
     assert strayed(us.receive(Request("r", "roots/list"))) == Request("r", "roots/list")
 
 
@@ -295,7 +295,7 @@ def test_a_server_may_ping_while_initialize_is_under_way_and_right_behind_its_an
 
 
 @pytest.mark.covers("RPC-09", "RPC-10")
-def test_an_id_in_flight_cannot_be_used_again() -> None:
+def test_id_of_a_pending_request_cannot_be_reused() -> None:
     us = server()
     assert asked(us.receive(Request(1, "ping"))).id == 1
     assert refusal(us.receive(Request(1, "tools/list"))) == (1, -32600)
@@ -328,7 +328,7 @@ def test_many_requests_are_in_flight_each_way_and_end_in_any_order() -> None:
     assert us.closed() == ()
 
 
-def test_a_request_as_deep_as_the_codec_reads_is_taken_in_from_a_deeper_stack() -> None:
+def test_deeply_nested_request_is_accepted_from_a_deeper_stack() -> None:
     us, decoder = server(), Decoder()
 
     def deeper(frames: int, message: Message) -> ConversationEvent:
@@ -351,7 +351,7 @@ def test_a_request_as_deep_as_the_codec_reads_is_taken_in_from_a_deeper_stack() 
 
 
 @pytest.mark.covers("PRO-20")
-def test_a_stateless_request_needs_no_handshake_and_makes_none() -> None:
+def test_stateless_request_neither_needs_nor_makes_a_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     request = stateless(1, progressToken="t")
     meta = Meta("t", NEWEST.value, Raw(b"{}"))
@@ -363,7 +363,7 @@ def test_a_stateless_request_needs_no_handshake_and_makes_none() -> None:
 
 
 @pytest.mark.covers("PRO-20")
-def test_both_eras_may_be_spoken_in_turn() -> None:
+def test_requests_of_both_eras_may_alternate() -> None:
     us = server("2025-06-18")
     eras = []
     for request in (stateless(1), Request(2, "tools/list"), stateless(3), Request(4, "ping")):
@@ -376,7 +376,7 @@ def test_both_eras_may_be_spoken_in_turn() -> None:
 
 
 @pytest.mark.covers("PRO-20", "RPC-11")
-def test_a_stateless_request_that_lacks_something_is_refused() -> None:
+def test_incomplete_stateless_request_is_refused() -> None:
     us = server()
     half = Request(1, "tools/list", raw({"_meta": {VERSION: "2026-07-28"}}))
     assert refusal(us.receive(half)) == (1, -32602)
@@ -404,7 +404,7 @@ def test_the_id_of_the_handshake_may_be_used_and_cancelled_in_the_other_era() ->
     assert us.receive(cancellation(0)) == RequestCancelled(0, "", cancellation(0))
 
 
-# Requests of ours.
+# Own requests.
 
 
 @pytest.mark.covers("RPC-09")
@@ -433,7 +433,7 @@ def test_string_ids_have_a_random_part_a_time_and_a_number() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{16}-[0-9a-f]+-[0-9]+", str(id_)) for id_ in ids)
 
 
-def test_a_request_that_cannot_be_written_is_not_waited_for() -> None:
+def test_request_that_cannot_be_encoded_is_not_pending() -> None:
     us = client()
     with pytest.raises(TypeError):
         us.request("tools/call", {"name": object()})
@@ -470,7 +470,7 @@ def test_requests_carry_the_metadata_of_their_era() -> None:
     assert sent(client(), "tools/call", track=True) == {"a": 1, "_meta": {"progressToken": 1}}
 
 
-def test_a_server_asks_only_what_its_client_declared() -> None:
+def test_server_sends_only_requests_its_client_declared() -> None:
     us = server(roots={}, elicitation={})
     assert us.request("roots/list") == Request(1, "roots/list")
     assert us.request("elicitation/create") == Request(2, "elicitation/create")
@@ -481,14 +481,14 @@ def test_a_server_asks_only_what_its_client_declared() -> None:
     assert caught.value.code == -32601
 
 
-def test_a_server_does_not_ask_what_the_revision_does_not_have() -> None:
+def test_server_sends_only_requests_of_the_revision() -> None:
     us = server("2025-03-26", elicitation={})
     with pytest.raises(LocalProtocolError, match="not part of 2025-03-26") as caught:
         us.request("elicitation/create")
     assert caught.value.code == -32601
 
 
-def test_a_server_asks_nobody_who_made_no_handshake() -> None:
+def test_server_sends_no_requests_before_the_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(stateless(1))
     for method in ("roots/list", "ping"):
@@ -501,11 +501,11 @@ def test_a_server_asks_nobody_who_made_no_handshake() -> None:
         us.request("roots/list")  # not before `initialized`
 
 
-# Answers.
+# Responses.
 
 
 @pytest.mark.covers("RPC-12")
-def test_a_second_answer_is_a_stray() -> None:
+def test_second_response_is_unmatched() -> None:
     us = client()
     answer = Success(us.request("tools/list").id, Raw(b"{}"))
     assert us.receive(answer) == ResponseReceived(answer)
@@ -515,7 +515,7 @@ def test_a_second_answer_is_a_stray() -> None:
 
 @pytest.mark.covers("RPC-10", "RPC-12")
 @pytest.mark.parametrize("request_id", ["1", 0, 2, -1, "", 10**30])
-def test_an_answer_under_another_id_is_a_stray_and_disturbs_nothing(request_id: RequestId) -> None:
+def test_response_with_an_unknown_id_is_unmatched(request_id: RequestId) -> None:
     us = client()
     assert us.request("tools/list").id == 1
     answer = Success(request_id, Raw(b"{}"))
@@ -524,7 +524,7 @@ def test_an_answer_under_another_id_is_a_stray_and_disturbs_nothing(request_id: 
 
 
 @pytest.mark.covers("RPC-12")
-def test_an_answer_to_an_abandoned_request_is_a_stray() -> None:
+def test_response_to_an_abandoned_request_is_unmatched() -> None:
     us = client()
     request = us.request("tools/call")
     assert us.abandon(request.id, "timeout") == Notification(
@@ -535,7 +535,7 @@ def test_an_answer_to_an_abandoned_request_is_a_stray() -> None:
 
 
 @pytest.mark.parametrize("absent", [True, False])
-def test_an_error_without_an_id_answers_nothing(absent: bool) -> None:
+def test_error_without_an_id_is_unmatched(absent: bool) -> None:
     us = client()
     us.request("tools/list")
     answer = failure(None, -32700, "?", absent_id=absent)
@@ -546,7 +546,7 @@ def test_an_error_without_an_id_answers_nothing(absent: bool) -> None:
 # Cancellation.
 
 
-def test_a_cancelled_request_is_not_answered() -> None:
+def test_cancelled_request_gets_no_response() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     bored = cancellation(1, reason="bored")
@@ -555,7 +555,7 @@ def test_a_cancelled_request_is_not_answered() -> None:
     assert isinstance(us.receive(cancellation(1)), UnmatchedMessage)
 
 
-def test_cancellations_of_unknown_or_finished_requests_are_strays() -> None:
+def test_cancellations_of_unknown_or_completed_requests_are_unmatched() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     us.receive(Request(2, "tools/call"))
@@ -567,7 +567,7 @@ def test_cancellations_of_unknown_or_finished_requests_are_strays() -> None:
 
 
 @pytest.mark.parametrize("params", [UNSET, Raw(b"{}"), Raw(b'{"requestId":1,"reason":5}')])
-def test_malformed_cancellations_are_strays(params: Any) -> None:
+def test_malformed_cancellations_are_unmatched(params: Any) -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     message = Notification("notifications/cancelled", params)
@@ -597,7 +597,7 @@ def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> Non
 
 
 @pytest.mark.covers("PRO-18")
-def test_a_server_tells_its_client_when_it_gives_up_under_the_id_of_the_handshake() -> None:
+def test_server_may_cancel_its_own_request_with_the_id_of_the_handshake() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     us.receive(introduction(1, roots={}))
     us.mark_answered(1)
@@ -609,7 +609,7 @@ def test_a_server_tells_its_client_when_it_gives_up_under_the_id_of_the_handshak
 
 
 @pytest.mark.covers("PRO-18")
-def test_a_late_cancellation_does_not_touch_our_request_of_the_same_id() -> None:
+def test_late_cancellation_does_not_affect_an_own_request_with_the_same_id() -> None:
     us = server(roots={})
     assert us.request("roots/list").id == 1
     assert strayed(us.receive(cancellation(1))) == cancellation(1)
@@ -627,7 +627,7 @@ def test_a_stateless_server_ends_a_subscription_by_cancelling_it() -> None:
 
 
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
-def test_progress_belongs_to_a_request_under_way(revision: Revision) -> None:
+def test_progress_is_matched_with_a_pending_request(revision: Revision) -> None:
     us = client(revision)
     request = us.request("tools/call", track=True)
     assert us.receive(progress(1)) == ProgressReceived(1, progress(1))
@@ -637,13 +637,13 @@ def test_progress_belongs_to_a_request_under_way(revision: Revision) -> None:
     assert isinstance(us.receive(progress(1)), UnmatchedMessage)
 
 
-def test_a_server_hears_of_progress_too() -> None:
+def test_server_receives_progress() -> None:
     us = server(sampling={})
     us.request("sampling/createMessage", track=True)
     assert us.receive(progress(1)) == ProgressReceived(1, progress(1))
 
 
-def test_progress_without_params_is_a_stray() -> None:
+def test_progress_without_params_is_unmatched() -> None:
     us = client()
     us.request("tools/call", track=True)
     message = Notification("notifications/progress")
@@ -664,7 +664,7 @@ TO_CLIENT = [
 
 @pytest.mark.covers("PRO-15", "PRO-17")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_notification_against_the_table_is_a_stray(revision: Revision) -> None:
+def test_notification_in_the_wrong_direction_is_unmatched(revision: Revision) -> None:
     at_server, at_client = server(revision.value), client(revision)
     for method in TO_CLIENT:
         message = Notification(method)
@@ -678,7 +678,7 @@ def test_a_notification_against_the_table_is_a_stray(revision: Revision) -> None
 
 
 @pytest.mark.covers("PRO-15", "PRO-17")
-def test_the_direction_is_checked_before_and_without_a_handshake_too() -> None:
+def test_direction_is_checked_without_a_handshake() -> None:
     at_server, at_client = (
         Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
         client(NEWEST),
@@ -690,7 +690,7 @@ def test_the_direction_is_checked_before_and_without_a_handshake_too() -> None:
 
 
 @pytest.mark.covers("PRO-10", "PRO-15")
-def test_unknown_notifications_pass_both_ways_at_any_time() -> None:
+def test_unknown_notifications_are_accepted_in_both_directions() -> None:
     message = Notification("notifications/mine", raw({"a": 1}))
     sides = (
         Conversation(ConversationRole.SERVER, principal=ANONYMOUS),
@@ -704,7 +704,7 @@ def test_unknown_notifications_pass_both_ways_at_any_time() -> None:
 
 
 @pytest.mark.covers("PRO-10", "PRO-11")
-def test_every_kind_of_message_travels_both_ways() -> None:
+def test_every_kind_of_message_is_accepted_in_both_directions() -> None:
     us, them = server(roots={}), client()
     assert asked(us.receive(them.request("tools/list"))) == Request(1, "tools/list")
     assert asked(them.receive(us.request("roots/list"))) == Request(1, "roots/list")
@@ -716,7 +716,7 @@ def test_every_kind_of_message_travels_both_ways() -> None:
         assert side.receive(message) == NotificationReceived(message)
 
 
-def test_a_client_answers_requests_only_where_servers_ask() -> None:
+def test_client_accepts_requests_only_in_the_handshake_era() -> None:
     ping = Request(1, "ping")
     assert asked(client().receive(ping)) == ping
     us = client(NEWEST)
@@ -728,7 +728,7 @@ def test_a_client_answers_requests_only_where_servers_ask() -> None:
     assert not us.mark_answered(1)
 
 
-def test_a_client_that_opens_by_hand_hears_its_server() -> None:
+def test_client_without_gates_accepts_requests_after_initialize() -> None:
     us = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     question = Request("q", "sampling/createMessage")
     assert strayed(us.receive(question)) == question
@@ -741,7 +741,7 @@ def test_a_client_that_opens_by_hand_hears_its_server() -> None:
 
 @pytest.mark.covers("PRO-07")
 @pytest.mark.parametrize("make", [server, client, lambda: client(NEWEST)])
-def test_closing_takes_no_new_work_and_finishes_the_old(make: Any) -> None:
+def test_closing_refuses_new_requests_and_completes_pending_ones(make: Any) -> None:
     us = make()
     ours = us.request("ping")
     us.closing()
@@ -756,14 +756,14 @@ def test_closing_takes_no_new_work_and_finishes_the_old(make: Any) -> None:
     assert us.state is SessionState.CLOSED
 
 
-def test_what_was_asked_before_closing_may_still_be_answered() -> None:
+def test_request_from_before_closing_may_still_be_answered() -> None:
     us = server()
     us.receive(Request(1, "tools/call"))
     us.closing()
     assert us.mark_answered(1)
 
 
-def test_the_end_names_the_requests_that_will_never_be_answered() -> None:
+def test_closed_returns_the_pending_requests() -> None:
     us = client()
     first, second = us.request("tools/list"), us.request("tools/call")
     us.receive(Request(1, "ping"))
@@ -777,12 +777,13 @@ def test_the_end_names_the_requests_that_will_never_be_answered() -> None:
 
 @pytest.mark.covers("PRO-07")
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
-def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
+def test_closed_conversation_stays_closed(revision: Revision) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.request("initialize")
     us.closed()
     us.closing()
-    us.set_agreement(Agreement(revision=revision))  # the answer had come, and was judged too late
+    # the response is processed after the connection closed
+    us.set_agreement(Agreement(revision=revision))
     us.notification("notifications/initialized")
     assert us.state is SessionState.CLOSED
     them = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
@@ -792,7 +793,7 @@ def test_nothing_comes_back_from_the_end(revision: Revision) -> None:
     assert them.state is SessionState.CLOSING
 
 
-# What is known.
+# State.
 
 
 @pytest.mark.covers("PRO-14")
@@ -841,14 +842,14 @@ def test_a_session_of_the_client_is_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("odd", [b"null", b"5", b"[" * 100_000, b'{"n":' + b"9" * 5000 + b"}"])
-def test_a_session_leaves_out_what_nobody_can_read(odd: bytes) -> None:
+def test_session_leaves_out_unreadable_declarations(odd: bytes) -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=NEWEST, capabilities=odd, server_info=odd))
     assert (us.session.server_info, us.session.server_capabilities) == (None, None)
 
 
 @pytest.mark.covers("RPC-13")
-def test_batches_are_taken_where_the_revision_has_them_and_by_clients() -> None:
+def test_batches_are_accepted_by_revision_and_by_clients() -> None:
     taking = [revision for revision in HANDSHAKE if server(revision.value).accepts_batches]
     assert taking == [Revision.V2025_03_26]
     assert not Conversation(ConversationRole.SERVER, principal=ANONYMOUS).accepts_batches
@@ -859,9 +860,9 @@ def test_batches_are_taken_where_the_revision_has_them_and_by_clients() -> None:
     assert Conversation(ConversationRole.CLIENT, principal=ANONYMOUS).accepts_batches
 
 
-def test_an_unreadable_id_is_null_in_one_era_and_absent_in_the_other() -> None:
+def test_error_id_of_an_unreadable_request_depends_on_the_era() -> None:
     us = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
-    assert us.null_error_id  # as JSON-RPC has it, while nobody has said which era this is
+    assert us.null_error_id  # JSON-RPC requires null while the era is unknown
     us.receive(stateless(1))
     assert not us.null_error_id
     us.receive(introduction(2))
@@ -871,7 +872,7 @@ def test_an_unreadable_id_is_null_in_one_era_and_absent_in_the_other() -> None:
     assert [client(revision).null_error_id for revision in Revision] == [True] * 4 + [False]
 
 
-# Whatever comes, in whatever order.
+# Any messages in any order.
 
 IDS: st.SearchStrategy[RequestId] = st.sampled_from([0, 1, 2, 3, "1", ""])
 METHODS = st.sampled_from(
@@ -902,15 +903,15 @@ NOTES = st.sampled_from(
 
 
 class Talk(RuleBasedStateMachine):
-    """A conversation with a peer that says anything, beside the simplest book-keeping there is."""
+    """Conversation with a peer that sends anything, compared with a simple model."""
 
     @initialize(role=st.sampled_from(ConversationRole), gated=st.booleans(), strings=st.booleans())
     def begin(self, role: ConversationRole, gated: bool, strings: bool) -> None:
         format_: Any = "string" if strings else "integer"
         self.us = Conversation(role, US, gated=gated, id_format=format_, principal=ANONYMOUS)
-        self.waiting: set[RequestId] = set()  # ours, without an outcome
-        self.used: set[RequestId] = set()  # ours, ever
-        self.owed: set[RequestId] = set()  # theirs, to be answered
+        self.waiting: set[RequestId] = set()  # own requests without an outcome
+        self.used: set[RequestId] = set()  # all own requests
+        self.owed: set[RequestId] = set()  # requests of the peer without a response
 
     def receive(self, message: Message) -> None:
         event = self.us.receive(message)
@@ -1027,7 +1028,7 @@ TestTalk = pytest.mark.covers("RPC-12", "PRO-18")(Talk.TestCase)
 TestTalk.settings = settings(deadline=None, max_examples=examples(80), stateful_step_count=40)
 
 
-def test_a_client_that_declares_too_much_is_refused() -> None:
+def test_client_with_a_too_large_declaration_is_refused() -> None:
     server = Conversation(ConversationRole.SERVER, principal=ANONYMOUS)
     large = "x" * DECLARATION_BYTES.value
     hello = {

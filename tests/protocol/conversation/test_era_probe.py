@@ -44,19 +44,19 @@ def refused(*supported: str) -> Failure:
     return failure(1, -32022, "no", {"supported": supported, "requested": NEWEST.value})
 
 
-# What the answer to server/discover says.
+# Responses to server/discover.
 
 
 @pytest.mark.parametrize(
     ("versions", "both"),
     [(["2026-07-28"], False), (["2025-11-25", "2026-07-28", "2099-01-01"], True)],
 )
-def test_a_stateless_version_that_both_speak_is_used(versions: list[str], both: bool) -> None:
+def test_shared_stateless_version_is_used(versions: list[str], both: bool) -> None:
     agreement = Agreement(revision=NEWEST, offers_handshake=both)
     assert judge_discover(offer(*versions)) == agreement
 
 
-def test_an_agreement_keeps_what_the_server_said_about_itself() -> None:
+def test_agreement_keeps_the_description_of_the_server() -> None:
     answer = Success(
         1,
         Raw(
@@ -74,18 +74,18 @@ def test_an_agreement_keeps_what_the_server_said_about_itself() -> None:
 
 
 @pytest.mark.parametrize("meta", [None, 5, [], {}])
-def test_a_server_may_be_nameless(meta: Any) -> None:
+def test_server_info_is_optional(meta: Any) -> None:
     assert judge_discover(offer("2026-07-28", _meta=meta)) == Agreement(revision=NEWEST)
 
 
 @pytest.mark.parametrize("versions", [["2025-11-25"], ["2024-11-05", "2099-01-01"], []])
-def test_a_server_that_offers_only_handshakes_gets_one(versions: list[str]) -> None:
+def test_server_with_only_handshake_revisions_needs_a_handshake(versions: list[str]) -> None:
     assert judge_discover(offer(*versions)) == NeedsHandshake(
         "the server offers only revisions with a handshake"
     )
 
 
-def test_a_server_that_offers_only_what_we_do_not_know_is_incompatible() -> None:
+def test_server_with_only_unknown_versions_is_incompatible() -> None:
     assert judge_discover(offer("2099-01-01", "2100-01-01")) == Incompatible(
         "the server offers only 2099-01-01, 2100-01-01"
     )
@@ -105,7 +105,7 @@ def test_a_server_that_offers_only_what_we_do_not_know_is_incompatible() -> None
         {"supportedVersions": [20260728], "capabilities": {}},
     ],
 )
-def test_a_result_that_is_no_discover_result_means_a_handshake(value: Any) -> None:
+def test_invalid_discover_result_means_a_handshake(value: Any) -> None:
     assert judge_discover(result(value)) == NeedsHandshake(
         "the response to server/discover is not a DiscoverResult"
     )
@@ -118,7 +118,7 @@ def test_a_refusal_with_only_unknown_stateless_versions_is_incompatible() -> Non
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_refusal_with_a_handshake_that_both_speak_means_that_handshake(
+def test_refusal_with_a_shared_handshake_revision_means_a_handshake(
     revision: Revision,
 ) -> None:
     assert judge_discover(refused("2099-01-01", revision.value)) == NeedsHandshake(
@@ -126,8 +126,8 @@ def test_a_refusal_with_a_handshake_that_both_speak_means_that_handshake(
     )
 
 
-def test_a_refusal_of_the_very_version_it_supports_is_not_answered_with_a_handshake() -> None:
-    """To repeat the question would be in vain: there is no second stateless version to try."""
+def test_refusal_of_the_supported_version_is_incompatible() -> None:
+    """A retry is useless without a second stateless version to try."""
     assert judge_discover(refused("2026-07-28")) == Incompatible(
         "the server supports only 2026-07-28"
     )
@@ -136,14 +136,14 @@ def test_a_refusal_of_the_very_version_it_supports_is_not_answered_with_a_handsh
 @pytest.mark.parametrize(
     "data", [None, 5, [], {}, {"supported": None}, {"supported": "2025-11-25"}, {"supported": [5]}]
 )
-def test_a_refusal_that_names_nothing_usable_is_incompatible(data: Any) -> None:
+def test_refusal_without_usable_versions_is_incompatible(data: Any) -> None:
     assert judge_discover(failure(1, -32022, "no", data)) == Incompatible(
         "the server supports only other versions"
     )
 
 
 @pytest.mark.parametrize("code", [-32020, -32021])
-def test_the_other_errors_of_the_stateless_era_are_no_reason_for_a_handshake(code: int) -> None:
+def test_other_errors_of_the_stateless_era_are_incompatible(code: int) -> None:
     assert judge_discover(failure(1, code, "headers")) == Incompatible(
         "the server refuses server/discover: headers"
     )
@@ -171,12 +171,12 @@ anything = st.recursive(
 
 @settings(deadline=None)
 @given(anything, st.integers(-32800, -31900))
-def test_there_is_a_verdict_on_any_answer(value: Any, code: int) -> None:
+def test_any_response_has_a_verdict(value: Any, code: int) -> None:
     for answer in (result(value), failure(1, code, "no", value)):
         assert isinstance(judge_discover(answer), Agreement | NeedsHandshake | Incompatible)
 
 
-def test_answers_deeper_than_the_stack_get_a_verdict_too() -> None:
+def test_deeply_nested_responses_have_a_verdict() -> None:
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert isinstance(judge_discover(Success(1, Raw(deep))), NeedsHandshake)
     error = b'{"code":-32022,"message":"no","data":%b}' % deep
@@ -185,12 +185,12 @@ def test_answers_deeper_than_the_stack_get_a_verdict_too() -> None:
         judge_initialize(Success(1, Raw(deep)))
 
 
-# What the answer to initialize settles.
+# Responses to initialize.
 
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_any_handshake_we_speak_is_accepted(revision: Revision) -> None:
+def test_any_supported_handshake_revision_is_accepted(revision: Revision) -> None:
     answer = {
         "protocolVersion": revision,
         "capabilities": {"tools": {}},
@@ -205,7 +205,7 @@ def test_any_handshake_we_speak_is_accepted(revision: Revision) -> None:
     )
 
 
-def test_a_server_may_say_no_more_than_its_version() -> None:
+def test_initialize_result_requires_only_a_version() -> None:
     assert judge_initialize(result({"protocolVersion": "2025-06-18"})) == Agreement(
         revision=Revision.V2025_06_18
     )
@@ -213,7 +213,7 @@ def test_a_server_may_say_no_more_than_its_version() -> None:
 
 @pytest.mark.covers("PRO-03")
 @pytest.mark.parametrize("version", ["2099-01-01", "1.0", "", "2026-07-28"])
-def test_a_version_we_cannot_use_ends_the_handshake(version: str) -> None:
+def test_unsupported_version_fails_the_handshake(version: str) -> None:
     with pytest.raises(RemoteProtocolError, match="requires protocol version") as caught:
         judge_initialize(result({"protocolVersion": version}))
     assert caught.value.code == -32602
@@ -223,17 +223,17 @@ def test_a_version_we_cannot_use_ends_the_handshake(version: str) -> None:
     "value",
     [None, [], {}, {"protocolVersion": 5}, {"protocolVersion": "2025-11-25", "instructions": 5}],
 )
-def test_an_answer_that_is_no_initialize_result_is_the_servers_fault(value: Any) -> None:
+def test_invalid_initialize_result_is_a_remote_error(value: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="malformed") as caught:
         judge_initialize(result(value))
     assert caught.value.code == -32600
 
 
-# What a lost probe says, over HTTP.
+# Lost probes over HTTP.
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 415, 422])
-def test_a_refused_probe_means_the_handshake(status: int) -> None:
+def test_client_error_status_means_a_handshake(status: int) -> None:
     assert isinstance(judge_lost_probe(HttpError(status, "what?")), NeedsHandshake)
 
 
@@ -241,15 +241,15 @@ def test_a_refused_probe_means_the_handshake(status: int) -> None:
     "error",
     [
         *(HttpError(status) for status in (401, 403, 408, 429, 500, 502, 503, 307)),
-        *(ConnectFailed("nobody there"), ChannelClosed("cut"), RequestTimeout(1.0)),
+        *(ConnectFailed("unreachable"), ChannelClosed("cut"), RequestTimeout(1.0)),
     ],
     ids=str,
 )
-def test_some_losses_are_no_verdict(error: FairleadError) -> None:
+def test_some_failures_give_no_verdict(error: FairleadError) -> None:
     assert judge_lost_probe(error) is None
 
 
-def test_an_answer_that_is_none_means_the_handshake() -> None:
+def test_unreadable_or_missing_response_means_a_handshake() -> None:
     page = RemoteProtocolError("not valid JSON", code=-32700)
     assert isinstance(judge_lost_probe(page), NeedsHandshake)
     assert isinstance(judge_lost_probe(NoAnswer(1)), NeedsHandshake)
@@ -263,13 +263,11 @@ def test_an_answer_that_is_none_means_the_handshake() -> None:
         (ConnectFailed("x"), False),
     ],
 )
-def test_which_refusals_of_initialize_may_mean_http_sse(
-    error: FairleadError, expected: bool
-) -> None:
+def test_statuses_that_may_mean_http_sse(error: FairleadError, expected: bool) -> None:
     assert means_http_sse(error) is expected
 
 
-def test_a_refusal_that_names_our_version_is_worth_asking_again() -> None:
+def test_refusal_that_names_a_supported_stateless_version_is_retried() -> None:
     assert offers_our_version(refused("2027-01-01", NEWEST.value))
     assert not offers_our_version(refused("2027-01-01", HANDSHAKE[-1].value))
     assert not offers_our_version(failure(1, -32601, "no", {"supported": [NEWEST.value]}))
@@ -302,13 +300,13 @@ STATELESS_VERSIONS = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
     ],
     ids=str,
 )
-def test_what_a_refused_initialize_says(
+def test_verdicts_on_a_refused_initialize(
     error: RpcError | HttpError, verdict: RefusedInitialize
 ) -> None:
     assert judge_refused_initialize(error) is verdict
 
 
-def test_an_unclear_refusal_counts_unless_the_server_offers_only_stateless_versions() -> None:
+def test_unclear_refusal_means_no_handshake_only_without_handshake_revisions() -> None:
     only, both = (
         judge_discover(offer(NEWEST.value)),
         judge_discover(offer("2025-11-25", NEWEST.value)),

@@ -1,4 +1,4 @@
-"""Which requests may be sent in which state, and to which client."""
+"""Tests of the requests that may be sent in each state and to each client."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_a_request_that_comes_too_early_or_too_late_is_refused(
     assert caught.value.code == code
 
 
-def test_a_server_may_ping_during_the_handshake_and_anything_goes_without_a_gate() -> None:
+def test_server_may_ping_during_the_handshake_and_send_all_without_a_gate() -> None:
     check_before_handshake("ping", OPENING, is_client=False, gated=True)
     check_before_handshake("tools/list", NEW, is_client=True, gated=False)
 

@@ -1,4 +1,4 @@
-"""Peers learn of capabilities that their revision has."""
+"""Tests of capabilities in the form of the revision of a peer."""
 
 import json
 from typing import Any
@@ -28,12 +28,12 @@ def test_capabilities_of_a_client() -> None:
     }
 
 
-def test_elicitation_by_url_only_does_not_become_a_promise_of_forms() -> None:
+def test_elicitation_by_url_only_is_removed_for_revisions_with_forms_only() -> None:
     assert capabilities_for(V2025_06_18, {"elicitation": {"url": {}}}) == {}
     assert capabilities_for(V2025_06_18, {"elicitation": {}}) == {"elicitation": {}}
 
 
-def test_extensions_pass_where_they_can_work() -> None:
+def test_extensions_are_kept_in_revisions_with_meta() -> None:
     apps: Any = {
         "extensions": {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}}
     }

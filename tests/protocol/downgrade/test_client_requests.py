@@ -1,4 +1,4 @@
-"""Elicitation and sampling in the terms of the revision of the client."""
+"""Tests of elicitation and sampling in the form of the revision of a client."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_a_form_for_the_first_revision_that_had_forms() -> None:
     assert params_for(V2025_11_25, "elicitation/create", FORM) == FORM
 
 
-def test_choices_that_are_none_stay_as_they_are() -> None:
+def test_invalid_choices_are_unchanged() -> None:
     def asked(question: object) -> Any:
         form = {"message": "?", "requestedSchema": {"properties": {"q": question}}}
         return params_for(V2025_06_18, "elicitation/create", form)["requestedSchema"]["properties"][
@@ -72,7 +72,9 @@ def test_choices_that_are_none_stay_as_they_are() -> None:
         (V2025_06_18, {"requestedSchema": {"properties": {"a": PICK}}}, "several choices"),
     ],
 )
-def test_a_question_that_cannot_be_asked(revision: Revision, question: object, reason: str) -> None:
+def test_unsupported_elicitation_raises_a_downgrade_error(
+    revision: Revision, question: object, reason: str
+) -> None:
     with pytest.raises(DowngradeError, match=reason):
         params_for(revision, "elicitation/create", question)
 
@@ -104,14 +106,14 @@ ANSWER = {"type": "tool_result", "toolUseId": "1", "content": [LINK], "structure
         ({"messages": [{"role": "user", "content": []}]}, "one block of content"),
     ],
 )
-def test_sampling_that_cannot_be_asked(
+def test_unsupported_sampling_raises_a_downgrade_error(
     revision: Revision, change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(DowngradeError, match=reason):
         params_for(revision, "sampling/createMessage", {**ASK, **change})
 
 
-def test_the_answer_of_a_sampled_tool_is_an_answer_of_a_tool() -> None:
+def test_result_of_a_sampled_tool_is_downgraded_like_a_tool_result() -> None:
     tools = [{**TOOLS[1], "execution": {}}]
     asked = {**ASK, "messages": [{"role": "user", "content": [ANSWER]}], "tools": tools}
     older = params_for(V2025_11_25, "sampling/createMessage", asked)

@@ -1,4 +1,4 @@
-"""Content blocks and tools in the terms of the revision of the client."""
+"""Tests of content blocks and tools in the form of the revision of a client."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ def test_blocks_keep_their_text(revision: Revision) -> None:
     assert b'"text":"\\u0041"' in result
 
 
-def test_a_link_becomes_a_text_with_its_address() -> None:
+def test_resource_link_becomes_text_with_its_uri() -> None:
     kept = {"audience": ["user"], "priority": 0.5}
     text = {"type": "text", "text": "A title: file:///a", "annotations": kept}
     for revision in (V2024_11_05, V2025_03_26):
@@ -44,7 +44,7 @@ def test_a_link_becomes_a_text_with_its_address() -> None:
     assert blocks_for(V2024_11_05, {"type": "resource_link", "uri": "x:y"})[0]["text"] == "x:y"
 
 
-def test_a_block_nobody_knows_stays_in_the_newest_revision_only() -> None:
+def test_unknown_block_is_kept_in_the_newest_revision_only() -> None:
     block = {"type": "video", "mimeType": "video/mp4", "data": "AAAA"}
     assert blocks_for(NEWEST, block) == [block]
     for revision in HANDSHAKE:
@@ -52,12 +52,12 @@ def test_a_block_nobody_knows_stays_in_the_newest_revision_only() -> None:
         assert blocks_for(revision, block) == [{"type": "text", "text": note}]
 
 
-def test_a_block_without_a_type_is_nothing_anybody_knows() -> None:
+def test_block_without_a_type_becomes_text() -> None:
     note = "[some content left out: MCP 2025-11-25 has no blocks without a type]"
     assert blocks_for(V2025_11_25, {"type": 3}) == [{"type": "text", "text": note}]
 
 
-def test_what_is_no_block_at_all_is_not_ours_to_mend() -> None:
+def test_invalid_content_is_unchanged() -> None:
     assert result_for(V2024_11_05, "tools/call", {"content": 3}) == {"content": 3}
     assert blocks_for(V2024_11_05, 3, None, "text") == [3, None, "text"]
 
@@ -102,12 +102,12 @@ def test_only_objects_are_structured_before_the_stateless_revisions(revision: Re
     ("value", "text"),
     [(b"null", "null"), (b'["\\u00e9",1.50]', '["\\u00e9",1.50]'), (b'"\xff"', '"�"')],
 )
-def test_a_structured_value_that_goes_leaves_its_text(value: bytes, text: str) -> None:
+def test_removed_structured_value_becomes_text(value: bytes, text: str) -> None:
     result = downgrade_result("tools/call", b'{"structuredContent":%s}' % value, V2025_11_25)
     assert json.loads(result) == {"content": [{"type": "text", "text": text}]}
 
 
-def test_a_note_about_another_block_is_not_the_text_of_a_structured_value() -> None:
+def test_structured_value_is_added_beside_a_replaced_block() -> None:
     result = result_for(
         V2024_11_05, "tools/call", {"content": [AUDIO], "structuredContent": {"a": 1}}
     )

@@ -1,4 +1,4 @@
-"""Every peer sees only params its revision knows."""
+"""Tests of params in the form of the revision of a peer."""
 
 from typing import Any
 
@@ -26,10 +26,12 @@ params = st.sampled_from([(m, v) for m, (_, v, _) in PARAMS.items()])
 @pytest.mark.parametrize(
     ("method", "revision"), [(method, r) for method in PARAMS for r in PARAMS[method][2]]
 )
-def test_params_fit_the_revision_of_the_peer(method: str, revision: Revision, closed: bool) -> None:
+def test_params_are_valid_in_the_revision_of_the_peer(
+    method: str, revision: Revision, closed: bool
+) -> None:
     name, value, _ = PARAMS[method]
     params = params_for(revision, method, value)
-    if revision.stateless:  # a request to a stateless server; the caller adds who it is
+    if revision.stateless:  # the caller adds its description in a request to a stateless server
         params["_meta"] = {
             "io.modelcontextprotocol/protocolVersion": revision,
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -39,7 +41,7 @@ def test_params_fit_the_revision_of_the_peer(method: str, revision: Revision, cl
 
 
 @pytest.mark.parametrize("method", ["notifications/progress", "resources/read", "roots/list"])
-def test_nobody_looks_at_params_either(method: str) -> None:
+def test_params_without_changes_are_not_decoded(method: str) -> None:
     unreadable = Raw(b"not even JSON")
     assert downgrade_params(method, unreadable, NEWEST) is unreadable
 
@@ -56,7 +58,7 @@ def test_downgrading_params_twice_is_downgrading_once(
     assert downgrade_params(method, once, revision) is once
 
 
-def test_a_task_is_asked_for_in_one_revision_only() -> None:
+def test_task_is_kept_in_one_revision_only() -> None:
     call = {"name": "t", "task": {"ttl": 1}}
     for revision in Revision:
         assert ("task" in params_for(revision, "tools/call", call)) == revision.core_tasks

@@ -1,4 +1,4 @@
-"""Every peer sees only results its revision knows, and everything else exactly as it came."""
+"""Tests of results in the form of the revision of a peer, with all other parts unchanged."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ def test_the_examples_are_results_of_the_newest_revision(method: str) -> None:
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
 @pytest.mark.parametrize("revision", HANDSHAKE)
 @pytest.mark.parametrize("method", [*RESULTS, "initialize"])
-def test_a_result_fits_the_revision_of_the_peer(
+def test_result_is_valid_in_the_revision_of_the_peer(
     method: str, revision: Revision, closed: bool
 ) -> None:
     name, value = RESULTS.get(method, ("InitializeResult", INITIALIZE))
@@ -56,14 +56,14 @@ def test_a_result_fits_the_revision_of_the_peer(
     "method", ["tools/call", "prompts/list", "prompts/get", "resources/read", "completion/complete"]
 )
 @pytest.mark.parametrize("kind", [Raw, bytes])
-def test_nobody_looks_where_there_is_nothing_to_do(method: str, kind: type[Raw]) -> None:
+def test_result_without_changes_is_not_decoded(method: str, kind: type[Raw]) -> None:
     unreadable = kind(b"not even JSON")
     assert downgrade_result(method, unreadable, NEWEST) is unreadable
 
 
 @pytest.mark.parametrize("revision", Revision)
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b"{", b'{"\xff":1}', b"[" * 100_000])
-def test_what_is_no_object_is_left_alone(value: bytes, revision: Revision) -> None:
+def test_values_other_than_objects_are_unchanged(value: bytes, revision: Revision) -> None:
     for method in [*RESULTS, "initialize", "x/y"]:
         assert downgrade_result(method, value, revision) is value
     for method in [*PARAMS, "x/y"]:
@@ -73,12 +73,12 @@ def test_what_is_no_object_is_left_alone(value: bytes, revision: Revision) -> No
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_a_result_without_news_is_returned_itself(revision: Revision) -> None:
+def test_result_without_newer_members_is_the_same_object(revision: Revision) -> None:
     result = Raw(b'{ "content": [ {"type": "text", "text": "\\u0041"} ], "isError": false }')
     assert downgrade_result("tools/call", result, revision) is result
 
 
-def test_what_came_as_raw_goes_as_raw_and_bytes_as_bytes() -> None:
+def test_result_keeps_its_type_raw_or_bytes() -> None:
     value = b'{"resultType":"complete"}'
     assert downgrade_result("x", value, V2025_11_25) == b"{}"
     assert downgrade_result("x", Raw(value), V2025_11_25) == Raw(b"{}")
@@ -87,7 +87,7 @@ def test_what_came_as_raw_goes_as_raw_and_bytes_as_bytes() -> None:
 
 @pytest.mark.covers("RPC-06")
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_fields_nobody_has_heard_of_keep_their_text(revision: Revision) -> None:
+def test_unknown_members_keep_their_spelling(revision: Revision) -> None:
     tool = b'{"name":"t","inputSchema":%s,"x-odd":%s,"execution":{},"icons":[]}' % (ODD, ODD)
     result = b'{"resultType":"complete","tools":[%s],"_meta":{"a":%s},"odd":%s}' % (tool, ODD, ODD)
     assert downgrade_result("tools/list", result, revision).count(ODD) == 4
@@ -108,7 +108,7 @@ def test_downgrading_a_result_twice_is_downgrading_once(
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_only_a_complete_result_can_be_told(revision: Revision) -> None:
+def test_only_a_complete_result_can_be_downgraded(revision: Revision) -> None:
     assert result_for(revision, "x/y", {"resultType": "complete", "a": 1}) == {"a": 1}
     for kind in ("input_required", "task", 3):
         with pytest.raises(DowngradeError, match="only complete results"):
@@ -116,7 +116,7 @@ def test_only_a_complete_result_can_be_told(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", HANDSHAKE)
-def test_stateless_keys_leave_and_others_stay(revision: Revision) -> None:
+def test_stateless_keys_of_meta_are_removed(revision: Revision) -> None:
     meta = {"io.modelcontextprotocol/serverInfo": SERVER, "traceparent": "00-1-2-01"}
     assert result_for(revision, "x/y", {"_meta": meta}) == {"_meta": {"traceparent": "00-1-2-01"}}
     assert params_for(revision, "notifications/tools/list_changed", TAG) == {}
@@ -135,7 +135,7 @@ def test_an_old_result_becomes_one_of_the_newest_revision(method: str) -> None:
     validator(NEWEST, name).validate(upgraded(method, old))
 
 
-def test_what_a_stateless_caller_expects_is_added() -> None:
+def test_upgrade_adds_the_members_of_stateless_results() -> None:
     meta = {"io.modelcontextprotocol/serverInfo": SERVER}
     assert upgraded("tools/call", {"content": []}) == {
         "content": [],
@@ -151,7 +151,7 @@ def test_what_a_stateless_caller_expects_is_added() -> None:
         }
 
 
-def test_what_is_there_is_left_alone() -> None:
+def test_upgrade_keeps_existing_members() -> None:
     whole = Raw(encoded({**CACHED, "tools": []}))
     assert upgrade_result("tools/list", whole, server_info=encoded({"name": "other"})) is whole
     assert upgrade_result("x/y", whole, server_info=None) is whole
@@ -162,6 +162,6 @@ def test_what_is_there_is_left_alone() -> None:
 
 
 @pytest.mark.covers("RPC-06")
-def test_an_upgrade_keeps_every_text() -> None:
+def test_upgrade_keeps_the_spelling_of_values() -> None:
     result = upgrade_result("tools/list", b'{"tools":%s,"_meta":%s}' % (ODD, ODD), server_info=ODD)
     assert result.count(ODD[1:-1]) == 3

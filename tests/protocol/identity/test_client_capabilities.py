@@ -1,4 +1,4 @@
-"""What a client declares, as a server of the other era receives it."""
+"""Tests of the capabilities of a client in the form for a server of the other era."""
 
 import json
 from typing import Any
@@ -50,12 +50,12 @@ def test_a_handshake_server_receives_known_extensions_only() -> None:
         (b"{", False),
     ],
 )
-def test_who_declares_a_way_to_be_asked_can_be(capabilities: bytes, asked: bool) -> None:
+def test_client_with_input_capabilities_can_be_asked(capabilities: bytes, asked: bool) -> None:
     assert can_be_asked(capabilities) is asked
 
 
 @pytest.mark.parametrize(("length", "kept"), [(1023, 1), (1024, 0)])
-def test_long_capabilities_are_not_remembered(length: int, kept: int) -> None:
+def test_long_capabilities_are_not_cached(length: int, kept: int) -> None:
     capabilities._remembered.cache_clear()
     start = b'{"sampling":{},"x":"'
     declared = start + b"x" * (length - len(start) - 2) + b'"}'
@@ -76,7 +76,7 @@ def test_long_capabilities_are_not_remembered(length: int, kept: int) -> None:
         (b"nonsense", False, False),
     ],
 )
-def test_what_a_server_may_ask(declared: bytes, asked: bool, roots: bool) -> None:
+def test_can_be_asked_and_has_roots(declared: bytes, asked: bool, roots: bool) -> None:
     assert (can_be_asked(declared), has_roots(declared)) == (asked, roots)
 
 
@@ -85,7 +85,7 @@ def test_what_a_server_may_ask(declared: bytes, asked: bool, roots: bool) -> Non
     [capabilities._remembered, for_handshake_server, for_stateless_server],
     ids=["asked", "handshake", "stateless"],
 )
-def test_a_limited_number_of_declarations_is_remembered(remembering: Any) -> None:
+def test_number_of_cached_declarations_is_limited(remembering: Any) -> None:
     remembering.cache_clear()
     for number in range(257):
         remembering(b'{"n":%d}' % number)

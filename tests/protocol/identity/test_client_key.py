@@ -1,4 +1,4 @@
-"""Which client a request comes from, as far as the client cannot choose that itself."""
+"""Tests of keys that identify a client by facts it cannot choose."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from fairlead.protocol.identity.principal import ANONYMOUS, Principal
         ("", ""),
     ],
 )
-def test_what_stands_for_one_client_on_the_network(address: str, network: str) -> None:
+def test_network_that_counts_as_one_client(address: str, network: str) -> None:
     assert network_of(address) == network
 
 

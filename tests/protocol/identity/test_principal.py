@@ -1,4 +1,4 @@
-"""The identity on whose behalf a request is made."""
+"""Tests of the identity on whose behalf a request is made."""
 
 from fairlead.protocol.identity.principal import ANONYMOUS, principal_from, principal_name
 

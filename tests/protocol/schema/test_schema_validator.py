@@ -1,4 +1,4 @@
-"""Schemas: what they refuse, how many paths they have, and where explaining ends."""
+"""Tests of schemas: refused ones, the number of their paths, and limits of explanations."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ANY: dict[str, Any] = {}
 
 
 def doubled(levels: int) -> dict[str, Any]:
-    """A schema in which each definition applies the next one twice."""
+    """Return a schema in which each definition applies the next one twice."""
     definitions: dict[str, Any] = {f"d{levels}": {}}
     for level in range(levels):
         definitions[f"d{level}"] = {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2}
@@ -54,7 +54,7 @@ def doubled(levels: int) -> dict[str, Any]:
         ({"$defs": {"c~d": {}}, "$ref": "#/$defs/c~0d"}, 2),
         ({"allOf": [{}, {"$ref": "#/allOf/0"}]}, 4),
         (doubled(2), 14),
-        # References to themselves are remembered by the validator and add nothing.
+        # The validator caches references to themselves, so they add no paths.
         ({"properties": {"a": {"$ref": "#"}}}, 2),
         ({"properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}, 2),
         ({"items": {"$ref": "#"}}, 2),
@@ -78,7 +78,7 @@ def test_the_number_of_paths_to_one_place(schema: Any, paths: int) -> None:
     ],
     ids=str,
 )
-def test_references_that_cannot_be_followed_are_known(schema: Any) -> None:
+def test_unresolvable_references_are_detected(schema: Any) -> None:
     assert _Paths(schema).unknown is True
     with pytest.raises(ValueError, match=r"cannot be determined|are not followed|.*"):
         SchemaValidator(schema, foreign=True)
@@ -169,7 +169,7 @@ def test_a_schema_has_a_limited_number_of_paths() -> None:
         SchemaValidator(doubled(40))
 
 
-def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
+def test_invalid_schema_is_refused_with_the_position() -> None:
     with pytest.raises(ValueError, match=r"\(at properties\.a\.type\)$"):
         SchemaValidator({"properties": {"a": {"type": "odd"}}})
     with pytest.raises(ValueError, match="^the schema is nested too deeply$"):
@@ -179,7 +179,7 @@ def test_a_schema_that_is_none_is_refused_with_its_place() -> None:
         SchemaValidator(deep)
 
 
-def test_a_reference_outside_is_not_followed() -> None:
+def test_external_reference_is_not_followed() -> None:
     with pytest.raises(ValueError, match="example.com"):
         SchemaValidator({"$ref": "https://example.com/s"})
 
@@ -196,7 +196,7 @@ def test_patterns_with_look_around_are_checked_in_own_schemas_only() -> None:
     assert [foreign.is_valid(text) for text in ("a", "b")] == [True, True]
 
 
-def test_only_the_patterns_that_cannot_be_run_are_left_out() -> None:
+def test_only_unsupported_patterns_are_removed() -> None:
     schema = {
         "allOf": [
             {"pattern": LOOKS_BACK},
@@ -217,7 +217,7 @@ def test_only_the_patterns_that_cannot_be_run_are_left_out() -> None:
         ({"^b": {"type": "null"}}, {"a": 1}, False),
     ],
 )
-def test_names_by_patterns_that_cannot_be_run_may_be_any(
+def test_members_of_unsupported_pattern_properties_are_accepted(
     patterns: dict[str, Any], value: Any, valid: bool
 ) -> None:
     schema = {
@@ -239,7 +239,7 @@ def test_errors_are_listed_for_small_values() -> None:
     assert [list(one.instance_path) for one in errors] == [[0], [2]]
 
 
-def test_a_large_value_is_refused_without_saying_where() -> None:
+def test_large_value_is_refused_without_an_explanation() -> None:
     validator = SchemaValidator({"items": {"type": "integer"}})
     small = ["a"] * (EXPLAINED_VALUES.value - 1)
     assert len(validator.errors(small) or ()) == len(small)
@@ -248,7 +248,7 @@ def test_a_large_value_is_refused_without_saying_where() -> None:
     assert EXPLAINED_VALUES.hits == hits + 1
 
 
-def test_a_deep_value_with_many_paths_is_refused_without_saying_where() -> None:
+def test_deep_value_with_many_paths_is_refused_without_an_explanation() -> None:
     twice = {"items": {"$ref": "#"}}
     validator = SchemaValidator({"type": "array", "allOf": [twice, twice]})
     assert validator.errors(1) != []

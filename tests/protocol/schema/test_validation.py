@@ -1,4 +1,4 @@
-"""Values held against a schema: problems by field, and texts that were meant as numbers."""
+"""Tests of validation: problems by field, and strings that contain numbers."""
 
 from typing import Any
 
@@ -82,17 +82,17 @@ UNION = {
         ("t", "a", "\"t\" is not valid under any of the schemas listed in the 'anyOf' keyword"),
     ],
 )
-def test_of_a_union_the_branch_of_the_right_type_is_explained(
+def test_union_is_explained_by_the_branch_of_the_right_type(
     value: Any, field: str, text: str
 ) -> None:
     ((name, constraint, _),) = problems(UNION, {"a": value})
     assert (name, constraint) == (field, text)
 
 
-# What is too large to explain
+# Values that are too large to explain
 
 
-def test_of_a_large_value_the_members_that_are_wrong_are_named() -> None:
+def test_invalid_members_of_a_large_value_are_named() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     schema = {
         "properties": {"a": {"items": {"type": "integer"}}, "b": {}, "c": {"$ref": "#/$defs/n"}},
@@ -112,7 +112,7 @@ def test_of_a_large_value_the_members_that_are_wrong_are_named() -> None:
     assert [one[0] for one in problems(open_schema, value)] == ["a", "c"]
 
 
-def test_of_another_large_value_nothing_is_known() -> None:
+def test_large_value_without_invalid_members_has_one_problem() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     assert problems({"items": {"type": "integer"}}, many) == [("arguments", UNKNOWN, None)]
     schema = {"properties": {"a": {}}, "maxProperties": 0}
@@ -125,7 +125,7 @@ def test_a_thousand_problems_are_counted() -> None:
     assert len(problems({"properties": {}, "additionalProperties": False}, names)) == 1000
 
 
-def test_members_are_looked_at_until_there_are_enough_problems() -> None:
+def test_members_are_checked_until_there_are_enough_problems() -> None:
     many = ["x"] * (EXPLAINED_VALUES.value + 1)
     wrong = {f"n{n}": {"items": {"type": "integer"}} for n in range(PROBLEMS.value + 5)}
     found = problems({"properties": wrong}, dict.fromkeys(wrong, many))
@@ -143,7 +143,7 @@ def test_twenty_problems_are_shown() -> None:
     assert (str(raised), raised.errors) == ("f0: wrong; f1: wrong", errors[:2])
 
 
-# Texts that were meant as something else
+# Strings that contain other types
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_twenty_problems_are_shown() -> None:
         ("array", "[]", "[]"),
     ],
 )
-def test_numbers_and_truth_values_are_read_from_texts(wanted: str, text: str, value: Any) -> None:
+def test_numbers_and_booleans_are_read_from_strings(wanted: str, text: str, value: Any) -> None:
     values = {"a": text}
     left = Checker({"properties": {"a": {"type": wanted}}}).coerce_strings(values)
     assert values == {"a": value}
@@ -200,7 +200,7 @@ def test_numbers_and_truth_values_are_read_from_texts(wanted: str, text: str, va
         ({"type": "string"}, 1, 1),
     ],
 )
-def test_texts_are_mended_where_the_schema_says_so(
+def test_strings_are_converted_where_the_schema_requires_it(
     schema: dict[str, Any], before: Any, after: Any
 ) -> None:
     values = {"a": before}
@@ -209,12 +209,12 @@ def test_texts_are_mended_where_the_schema_says_so(
     assert type(values["a"]) is type(after)
 
 
-def test_a_text_that_is_the_whole_value_is_not_mended() -> None:
+def test_string_that_is_the_whole_value_is_not_converted() -> None:
     left = Checker({"type": "integer"}).coerce_strings("1")  # type: ignore[arg-type]
     assert [one.field for one in left] == ["arguments"]
 
 
-def test_what_is_mended_may_still_be_wrong() -> None:
+def test_converted_value_may_still_be_invalid() -> None:
     values = {"a": "1"}
     left = Checker({"properties": {"a": {"type": "integer", "minimum": 3}}}).coerce_strings(values)
     assert (values, [one.constraint for one in left]) == (
@@ -223,7 +223,7 @@ def test_what_is_mended_may_still_be_wrong() -> None:
     )
 
 
-def test_a_schema_that_is_none_is_told_when_it_is_compiled() -> None:
+def test_invalid_schema_is_refused_when_compiled() -> None:
     with pytest.raises(ValueError, match="odd"):
         Checker({"type": "odd"}).compile()
 
@@ -240,14 +240,12 @@ def test_a_schema_that_is_none_is_told_when_it_is_compiled() -> None:
         ("wrong - at `$.b`", "", "b", "wrong"),
     ],
 )
-def test_the_place_in_an_exception_is_the_field(
-    text: str, name: str, field: str, what: str
-) -> None:
+def test_path_in_an_exception_is_the_field(text: str, name: str, field: str, what: str) -> None:
     assert reasons(ValueError(text), name) == [FieldError(field, what)]
     assert reasons(ValueError("x"), root="result") == [FieldError("result", "x")]
 
 
-def test_details_of_an_exception_are_told_one_by_one() -> None:
+def test_details_of_an_exception_are_listed() -> None:
     asked: list[dict[str, bool]] = []
 
     class Detailed(ValueError):

@@ -1,4 +1,4 @@
-"""Names and URIs in the forms that policies compare."""
+"""Tests of names and URIs in the forms that policies compare."""
 
 import posixpath
 import time
@@ -41,12 +41,12 @@ def allowed(pattern: str, uri: str) -> bool:
 @pytest.mark.parametrize(
     "uri",
     [
-        "file:///docs/a%2fb/../../etc/passwd",  # resolved before it is decoded
-        "file:///docs//../etc/passwd",  # an empty segment is none
-        "file:///docs/?/../../etc/passwd",  # a query is none
+        "file:///docs/a%2fb/../../etc/passwd",  # resolved before decoding
+        "file:///docs//../etc/passwd",  # empty segments are removed
+        "file:///docs/?/../../etc/passwd",  # `?` is a part of the path
         "file:///docs/a／b/../../etc/passwd",
-        "file://elsewhere/etc/passwd",  # a host is ignored
-        "file://etc/passwd",  # or is a folder
+        "file://elsewhere/etc/passwd",  # the host is ignored
+        "file://etc/passwd",  # the host is a folder
         "file:///etc/passwd?x",
         "file:///etc/passwd#x",
         "file:///etc/passwd/",
@@ -73,12 +73,12 @@ def test_a_deny_applies_to_every_reading(uri: str) -> None:
         "file:///%64ocs/a.txt",
     ],
 )
-def test_an_allow_holds_only_if_every_reading_is_allowed(uri: str) -> None:
+def test_allow_applies_only_if_every_reading_is_allowed(uri: str) -> None:
     assert not allowed("file:///docs/*.txt", uri)
     assert allowed("file:///docs/*.txt", "file:///docs/b/a.txt")
 
 
-def test_an_allow_does_not_let_a_server_ignore_the_end() -> None:
+def test_allow_does_not_cover_readings_without_the_end() -> None:
     assert not allowed("file:///*.txt", "file:///etc/passwd?.txt")
     assert not allowed("file:///*.txt", "file:///etc/passwd#.txt")
     assert not allowed("file:///*.txt", "file:///etc/passwd%00.txt")
@@ -101,7 +101,7 @@ def test_an_allow_does_not_let_a_server_ignore_the_end() -> None:
         ("file:///a[*]b", "file:///a*b"),
     ],
 )
-def test_a_uri_may_be_written_as_it_is_allowed(pattern: str, uri: str) -> None:
+def test_uri_spelled_like_its_pattern_is_allowed(pattern: str, uri: str) -> None:
     assert allowed(pattern, uri)
     assert denied(pattern, uri)
 
@@ -112,7 +112,7 @@ def test_escapes_in_a_pattern_are_literal() -> None:
     assert not denied("file:///a%3Fb", "file:///acb")
 
 
-def test_a_uri_that_is_too_long_or_too_odd_is_denied_and_never_allowed() -> None:
+def test_unclear_uri_is_denied_and_never_allowed() -> None:
     long = "x:" + "a" * TARGET_LENGTH.value
     odd = "file:///" + "%2525/../a\\b//c%2f．/" * 8 + "?x/../y#z/.."
     marks = "x:a" + "\u0301" * 31
@@ -145,7 +145,7 @@ def test_a_uri_that_is_too_long_or_too_odd_is_denied_and_never_allowed() -> None
         "\u00fc.",
     ],
 )
-def test_normalising_takes_no_longer_than_the_length_allows(part: str) -> None:
+def test_normalising_takes_linear_time(part: str) -> None:
     uri = "file:///" + part * (TARGET_LENGTH.value // len(part))
     began = time.process_time()
     normalize_uri(uri[: TARGET_LENGTH.value])
@@ -196,7 +196,7 @@ uris = st.lists(st.one_of(pieces, words), max_size=9).map(
 
 @settings(max_examples=examples(1500))
 @given(uris)
-def test_what_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
+def test_uri_that_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
     for read in READINGS:
         path = "/" + read(uri).lstrip("/")
         if path.startswith("/etc/"):
@@ -207,7 +207,7 @@ def test_what_a_server_reads_as_a_denied_path_is_denied(uri: str) -> None:
 
 @settings(max_examples=examples(1500))
 @given(st.one_of(uris, uris.map(lambda uri: uri.replace("file:///", "file:///docs/"))))
-def test_what_is_allowed_stays_in_the_allowed_folder(uri: str) -> None:
+def test_allowed_uri_stays_in_the_allowed_folder(uri: str) -> None:
     if not allowed("file:///docs/*", uri):
         return
     assert fnmatchcase(uri, "file:///docs/*")
@@ -227,7 +227,7 @@ def test_normalising_twice_changes_nothing(text: str) -> None:
 
 @st.composite
 def spellings(draw: st.DrawFn) -> str:
-    """One of the many ways to write `file:///etc/secrets/key`."""
+    """Generate a spelling of `file:///etc/secrets/key`."""
     path = ""
     for segment in ("etc", "secrets", "key"):
         path += draw(st.sampled_from(["/", "//", "/./", "/x/../", "/a/b/../../", "\\", "/.\\"]))
@@ -301,20 +301,21 @@ ERASE = Target("tool", "erase", "wipe", "notes", "notes_erase_12345678", ("notes
 
 
 @pytest.mark.parametrize("name", ["erase", "wipe", "notes_erase_12345678", "notes_erase"])
-def test_a_deny_goes_by_every_name(name: str) -> None:
+def test_deny_uses_every_name(name: str) -> None:
     assert Patterns([name]).deny(ERASE)
     assert Patterns([name.upper()]).deny(ERASE)
 
 
-def test_an_allow_goes_by_the_names_that_the_operator_controls() -> None:
+def test_allow_uses_only_names_that_the_operator_controls() -> None:
     assert Patterns(["wipe"]).allow(ERASE)
     assert Patterns(["notes_erase_12345678"]).allow(ERASE)
-    # A server could choose its own name so that it, or the merged one, is that of another's tool.
+    # A server could choose its own name so that it, or the merged one, equals a tool of another
+    # server.
     assert not Patterns(["erase"]).allow(ERASE)
     assert not Patterns(["notes_erase"]).allow(ERASE)
 
 
-def test_one_item_has_one_key_however_it_is_called() -> None:
+def test_key_is_the_same_for_every_name_of_an_item() -> None:
     other = Target("tool", "ERASE", "ERASE", "notes", "notes_ERASE")
     assert ERASE.key == other.key
     assert ERASE.key != Target("tool", "erase", "erase", "other").key
@@ -360,7 +361,7 @@ def test_a_message_names_its_targets(
     assert named(method, params) == [(*one, False) for one in kinds]
 
 
-def test_params_that_are_not_there_name_nothing() -> None:
+def test_missing_params_have_no_targets() -> None:
     for method in ("tools/call", "completion/complete", "subscriptions/listen"):
         assert targets_of(method, read_params_head(UNSET), UNSET) == ()
 
@@ -391,7 +392,7 @@ def test_params_that_are_not_there_name_nothing() -> None:
         ),
     ],
 )
-def test_what_servers_may_read_differently_is_unclear(method: str, params: bytes) -> None:
+def test_ambiguous_params_are_unclear(method: str, params: bytes) -> None:
     assert TARGETS.value == 1000
     assert any(unclear for _, _, unclear in named(method, params))
     raw = Raw(params)

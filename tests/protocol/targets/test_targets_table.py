@@ -1,4 +1,4 @@
-"""The targets of messages, their names, and patterns for them, one by one."""
+"""Tests of the targets of messages, their names, and patterns for them."""
 
 import msgspec
 import pytest
@@ -67,7 +67,7 @@ def test_a_message_without_params_has_no_targets(method: str) -> None:
         ("ping", ParamsHead(), None),
     ],
 )
-def test_the_target_that_is_shown(method: str, head: ParamsHead, target: str | None) -> None:
+def test_target_of_a_message(method: str, head: ParamsHead, target: str | None) -> None:
     assert target_of(method, head) == target
 
 
@@ -85,7 +85,7 @@ def test_a_message_has_a_limited_number_of_targets(uri: str, limit: int) -> None
     assert TARGETS.hits == hits + 1
 
 
-def test_the_target_of_a_long_name_is_built_anew() -> None:
+def test_target_of_a_long_name_is_not_cached() -> None:
     for length, same in ((256, True), (257, False)):
         head = ParamsHead(name="a" * length)
         [one], [other] = (targets_of("tools/call", head, UNSET) for _ in range(2))
@@ -120,7 +120,7 @@ def test_the_key_of_a_target(target: Target, key: tuple[str | None, str, str]) -
     assert target.key == key
 
 
-def test_a_deny_asks_for_any_form_and_an_allow_for_every_form() -> None:
+def test_deny_needs_one_form_and_allow_needs_every_form() -> None:
     target = Target("resource", "x:%61", "x:%61")
     assert target.any_form("x:a".__eq__)
     assert not target.any_form("x:b".__eq__)
@@ -173,7 +173,7 @@ def test_patterns_for_targets(
     assert bool(several) is bool(patterns)
 
 
-def test_an_allow_may_go_by_other_names() -> None:
+def test_allow_may_use_other_names() -> None:
     assert Patterns(["erase"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ("erase",))
     assert not Patterns(["wipe"]).allow(RENAMED, ())

@@ -1,4 +1,4 @@
-"""Normalisation of text from peers takes linear time."""
+"""Tests of Unicode normalisation in linear time."""
 
 import unicodedata
 
@@ -24,7 +24,7 @@ def test_too_many_marks_in_a_row_are_not_normalised(mark: str) -> None:
     assert nfkc("a" + mark * 30 + "b" + mark * 30) is not None
 
 
-def test_characters_that_become_marks_are_known() -> None:
+def test_all_characters_that_become_marks_are_listed() -> None:
     """No other character decomposes into marks without being one."""
     for number in range(0x110000):
         character = chr(number)
@@ -33,7 +33,7 @@ def test_characters_that_become_marks_are_known() -> None:
             assert nfkc("a" + character * 31) is None, hex(number)
 
 
-def test_marks_that_are_too_many_are_left_out() -> None:
+def test_marks_beyond_the_limit_are_removed() -> None:
     assert without_long_mark_runs("a" + "\u0301" * 100 + "b") == "a" + "\u0301" * 30 + "b"
     assert without_long_mark_runs("a" * 100) == "a" * 100
     assert list(_words("é" + "\u0301" * 5000 + " word"))[-1] == "word"

@@ -1,4 +1,4 @@
-"""Names of tools and prompts in a list that many servers share."""
+"""Tests of unique names of tools and prompts in a list of many servers."""
 
 import random
 import re
@@ -36,7 +36,7 @@ def test_the_server_comes_first_in_plain_characters(server: str, name: str, merg
     assert one(server, name) == merged
 
 
-def test_a_long_name_ends_in_a_hash_that_stays() -> None:
+def test_long_name_ends_in_a_stable_hash() -> None:
     name = one("server", "t" * 100)
     assert len(name) == MAX_NAME
     assert re.search(r"_[0-9a-f]{8}$", name)
@@ -45,7 +45,7 @@ def test_a_long_name_ends_in_a_hash_that_stays() -> None:
     assert one("s", "t" * 62) == "s_" + "t" * 62
 
 
-def test_of_two_with_one_name_neither_gets_it() -> None:
+def test_neither_of_two_equal_names_is_kept() -> None:
     names = merge_names([("a", "b_c"), ("a_b", "c"), ("a_b", "d")])
     assert names["a_b", "d"] == "a_b_d"
     assert TAILED.fullmatch(names["a", "b_c"])
@@ -53,7 +53,7 @@ def test_of_two_with_one_name_neither_gets_it() -> None:
     assert names["a", "b_c"] != names["a_b", "c"]
 
 
-def test_a_tail_that_somebody_foresaw_is_not_his() -> None:
+def test_predicted_suffix_is_not_assigned() -> None:
     rivals = [("a", "b_c"), ("a_b", "c")]
     foreseen = merge_names(rivals)["a_b", "c"]
     crook = ("a", foreseen.removeprefix("a_"))
@@ -71,7 +71,7 @@ def test_a_tail_that_somebody_foresaw_is_not_his() -> None:
     ),
     st.integers(),
 )
-def test_all_names_differ_and_no_order_changes_them(
+def test_names_are_unique_and_independent_of_the_order(
     pairs: list[tuple[str, str]], seed: int
 ) -> None:
     names = merge_names(pairs)
@@ -100,13 +100,13 @@ def test_a_name_for_models(server: str, tool: str, name: str) -> None:
     assert tool_names(server, [tool]) == [name]
 
 
-def test_a_long_name_for_models_has_a_tail() -> None:
+def test_long_name_for_models_has_a_hash_suffix() -> None:
     [name] = tool_names("a", ["b" * 59])
     assert len(name) == MAX_NAME
     assert re.fullmatch("mcp_a_b+_[0-9a-f]{8}", name)
 
 
-def test_one_of_several_keeps_a_name_and_the_others_get_tails() -> None:
+def test_one_tool_keeps_the_name_and_the_others_get_suffixes() -> None:
     rivals = [("a b", "c"), ("a.b", "c"), ("a_b", "c")]
     names = assign_names({"n": rivals, "m": [("x", "m")]})
     assert (names["x", "m"], names["a_b", "c"]) == ("m", "n")

@@ -1,4 +1,4 @@
-"""The forms of URIs that servers may take for the same."""
+"""Tests of the forms of URIs that servers may treat as equal."""
 
 import contextlib
 import re
@@ -103,13 +103,14 @@ odd_starts = st.sampled_from(
 
 @settings(max_examples=examples(1500))
 @given(odd_starts, odd_hosts, st.sampled_from(["", "/", "/x", ":080/x", ":443", "?a"]))
-def test_what_a_url_parser_makes_of_a_url_is_a_form_of_it(start: str, host: str, end: str) -> None:
+def test_result_of_a_url_parser_is_a_form_of_the_url(start: str, host: str, end: str) -> None:
     uri = start + host + end
     forms = uri_forms(uri)
     if forms is None:
         return
     with contextlib.suppress(ValidationError):
-        parsed = re.sub(r"^([^:/]+:)//[^/?#]*@", r"\1//", str(AnyUrl(uri)))  # users do not count
+        # user names are ignored
+        parsed = re.sub(r"^([^:/]+:)//[^/?#]*@", r"\1//", str(AnyUrl(uri)))
         canonical = re.sub(r"(//[^/?#:]*[^/?#:.])\.(?=[/?#:])", r"\1", parsed)
         assert unquote(canonical) in map(unquote, forms)
     with contextlib.suppress(ValueError):

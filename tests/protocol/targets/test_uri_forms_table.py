@@ -1,4 +1,4 @@
-"""URIs, one by one: all of their forms in order, and their normal form."""
+"""Tests of all forms of URIs in order, and of their normal form."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_a_malformed_host_or_too_many_marks_have_no_forms(uri: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["x:/%61", "x:/a"])
-def test_the_forms_of_a_long_uri_are_not_remembered_but_the_same(start: str) -> None:
+def test_forms_of_a_long_uri_are_equal_but_not_cached(start: str) -> None:
     for length in (256, 257, 1000):
         tail = "b" * (length - len(start))
         forms = tuple(dict.fromkeys([start + tail, "x:/a" + tail]))
@@ -85,7 +85,7 @@ def test_the_forms_of_a_long_uri_are_not_remembered_but_the_same(start: str) -> 
         assert normalize_uri(start + tail) == "x:/a" + tail
 
 
-def test_a_uri_is_read_up_to_a_length() -> None:
+def test_uri_over_the_length_limit_has_no_forms() -> None:
     at_limit = "x:/%61" + "b" * (TARGET_LENGTH.value - len("x:/%61"))
     hits = TARGET_LENGTH.hits
     assert normalize_uri(at_limit) == "x:/a" + at_limit[len("x:/%61") :]
@@ -116,5 +116,5 @@ def test_a_uri_with_too_many_forms_is_counted() -> None:
         ("x:a%20", False),
     ],
 )
-def test_a_uri_is_plain_if_it_has_one_form_at_a_look(uri: str, plain: bool) -> None:
+def test_plain_uri_has_one_form(uri: str, plain: bool) -> None:
     assert is_plain_uri(uri) is plain

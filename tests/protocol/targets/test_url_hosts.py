@@ -1,4 +1,4 @@
-"""Hosts and ports of URLs: spellings that lead to the same place, and what is malformed."""
+"""Tests of hosts and ports of URLs: equal spellings and malformed ones."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_the_forms_of_a_host(host: str, forms: tuple[str, ...] | None) -> None:
         ("ü.ä", {"xn--tda.xn--4ca", "ü.ä"}),
     ],
 )
-def test_names_are_known_in_ascii_and_in_unicode(host: str, forms: set[str]) -> None:
+def test_names_have_forms_in_ascii_and_in_unicode(host: str, forms: set[str]) -> None:
     found = host_forms(host)
     assert found is not None
     assert set(found) == forms

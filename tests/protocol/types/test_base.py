@@ -31,15 +31,15 @@ from fairlead.protocol.types.tools import CallToolResult, Tool
 EMPTY_SCHEMA = Raw(b'{"type":"object"}')
 
 
-# Writing.
+# Encoding.
 
 
-def test_what_is_absent_is_not_written() -> None:
+def test_unset_members_are_not_encoded() -> None:
     assert encode(CacheableResult()) == Raw(b"{}")
     assert encode(CacheableResult(cache_scope="")) == Raw(b'{"cacheScope":""}')
 
 
-def test_what_equals_a_default_is_written() -> None:
+def test_members_equal_to_their_default_are_encoded() -> None:
     result = CacheableResult(ttl_ms=0, cache_scope="private")
     assert bytes(encode(result)) == b'{"ttlMs":0,"cacheScope":"private"}'
     assert bytes(encode(InputRequiredResult(request_state="s"))) == (
@@ -53,29 +53,29 @@ def test_schemas_keep_every_keyword_in_its_place() -> None:
     assert decode(sent, Tool).input_schema == schema
 
 
-def test_constants_are_written_as_tags() -> None:
+def test_type_of_content_is_encoded() -> None:
     assert bytes(encode(TextContent(text="a"))) == b'{"type":"text","text":"a"}'
 
 
-def test_numbers_stay_what_they_were() -> None:
+def test_numbers_keep_their_type() -> None:
     for text in (b'{"priority":1}', b'{"priority":0.5}'):
         assert bytes(encode(decode(text, Annotations))) == text
 
 
-# Reading.
+# Decoding.
 
 
 def test_unknown_members_are_ignored() -> None:
     assert decode(b'{"ttlMs":1,"later":[1]}', CacheableResult) == CacheableResult(ttl_ms=1)
 
 
-def test_null_and_absent_are_told_apart_where_null_is_a_value() -> None:
+def test_null_differs_from_absent_where_null_is_a_value() -> None:
     assert decode(b'{"content":[]}', CallToolResult).structured_content is UNSET
     nothing = decode(b'{"content":[],"structuredContent":null}', CallToolResult)
     assert nothing.structured_content == Raw(b"null")
 
 
-def test_null_is_absent_where_it_is_no_value() -> None:
+def test_null_is_absent_where_null_is_invalid() -> None:
     sent = (
         b'{"name":"p","title":null,"later":null,"icons":[{"src":"i","theme":null}],'
         b'"arguments":[{"name":"a","required":null},{"name":"b"}],"_meta":null}'
@@ -90,7 +90,7 @@ def test_null_is_absent_where_it_is_no_value() -> None:
     assert result == CallToolResult(content=[Raw(b"null")])
 
 
-def test_null_is_absent_in_content_too() -> None:
+def test_null_is_absent_in_content() -> None:
     sent = Raw(b'{"type":"image","data":"","mimeType":"image/png","annotations":null}')
     assert decode_content(sent) == ImageContent(data="", mime_type="image/png")
     inner = Raw(b'{"type":"resource","resource":{"uri":"u","text":"t","blob":null}}')
@@ -108,18 +108,18 @@ def test_null_is_absent_in_content_too() -> None:
         (b"null", "Expected `object`, got `null`"),
     ],
 )
-def test_what_does_not_fit_says_why(sent: bytes, reason: str) -> None:
+def test_error_names_the_invalid_member(sent: bytes, reason: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
         decode(sent, Tool)
 
 
 @pytest.mark.parametrize("sent", [b"", b"{", b'{"name":"\xff"}', b'{"name":' + b"[" * 100_000])
-def test_what_is_no_json_is_one_kind_of_error(sent: bytes) -> None:
+def test_invalid_json_is_a_decode_error(sent: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(sent, Tool)
 
 
-def test_bad_text_beside_a_misfit_is_still_that_kind_of_error() -> None:
+def test_invalid_utf_8_beside_an_invalid_member_is_a_decode_error() -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(b'{"name":1,"\xff":2}', Tool)
 
@@ -128,16 +128,16 @@ def test_a_decoder_is_built_once() -> None:
     assert decoder(Tool) is decoder(Tool)
 
 
-def test_a_result_tells_its_type_before_its_shape_is_known() -> None:
+def test_type_of_a_result_is_read_before_its_other_members() -> None:
     assert decode(encode(InputRequiredResult()), CacheableResult).result_type == "input_required"
     with pytest.raises(msgspec.ValidationError):
         decode(b'{"resultType":"complete"}', InputRequiredResult)
 
 
-# Reading lists.
+# Decoding lists.
 
 
-def test_one_bad_item_does_not_lose_the_others() -> None:
+def test_one_invalid_item_does_not_affect_the_others() -> None:
     good = Tool(name="a", input_schema=EMPTY_SCHEMA)
     page = msgspec.json.decode(
         b'[{"name":"a","inputSchema":{"type":"object"}},{"name":1},7,'
@@ -166,7 +166,7 @@ def test_every_item_is_either_good_or_bad(fits: list[bool]) -> None:
 
 
 @given(st.text(), st.text())
-def test_content_survives_the_wire(text: str, mime_type: str) -> None:
+def test_content_is_encoded_and_decoded_unchanged(text: str, mime_type: str) -> None:
     blocks: list[ContentBlock] = [
         TextContent(text=text),
         ImageContent(data=text, mime_type=mime_type),
@@ -176,7 +176,7 @@ def test_content_survives_the_wire(text: str, mime_type: str) -> None:
         assert decode_content(encode(block)) == block
 
 
-def test_content_of_a_later_kind_is_kept() -> None:
+def test_content_of_an_unknown_type_is_kept() -> None:
     raw = Raw(b'{"type":"hologram","beams":[1,2]}')
     block = decode_content(raw)
     assert isinstance(block, UnknownContent)
@@ -187,7 +187,7 @@ def test_content_of_a_later_kind_is_kept() -> None:
     ("raw", "type_"),
     [(b'{"type":"image"}', "image"), (b'{"text":"a"}', None), (b"3", None), (b'"\xff', None)],
 )
-def test_broken_content_is_kept(raw: bytes, type_: str | None) -> None:
+def test_invalid_content_is_kept(raw: bytes, type_: str | None) -> None:
     block = decode_content(Raw(raw))
     assert isinstance(block, UnknownContent)
     assert (block.raw, block.type) == (Raw(raw), type_)

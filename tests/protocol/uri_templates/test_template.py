@@ -1,4 +1,4 @@
-"""URI templates: read back, and served as resources."""
+"""Tests of URI templates, alone and as resources of a server."""
 
 import enum
 import re
@@ -16,7 +16,7 @@ from tests.support.raw_server_client import META, wire_to
 
 
 def expand(template: str, values: dict[str, str]) -> str:
-    """The URI that a template of levels 1 to 3 makes of values (RFC 6570, section 3.2.1)."""
+    """Expand a template of levels 1 to 3 (RFC 6570, section 3.2.1)."""
 
     def fill(found: re.Match[str]) -> str:
         symbol, names = found[1], found[2].split(",")
@@ -46,7 +46,7 @@ TEXT = st.text(min_size=1, max_size=20)
         "x://{a};{b}/{c}",
     ],
 )
-def test_what_was_filled_in_is_read_back(template: str, a: str, b: str, c: str) -> None:
+def test_values_of_an_expanded_template_are_matched(template: str, a: str, b: str, c: str) -> None:
     parsed = UriTemplate(template)
     values = {k: v for k, v in {"a": a, "b": b, "c": c}.items() if k in parsed.variables}
     assert parsed.match(expand(template, values)) == values
@@ -100,14 +100,14 @@ def test_other_characters_and_escapes_of_ascii_do_not_match(template: str, uri: 
 
 
 @given(a=TEXT, b=TEXT)
-def test_what_was_filled_in_is_read_back_between_literals_of_any_script(a: str, b: str) -> None:
+def test_values_are_matched_between_literals_of_any_script(a: str, b: str) -> None:
     text = "ü://{a}/ñ é{?größe}"
     template, uri = UriTemplate(text), expand(text, {"a": a, "größe": b})
     assert template.match(uri) == {"a": a, "größe": b}
     assert template.match(quote(uri, safe=":/?=&%-._~")) == {"a": a, "größe": b}
 
 
-def test_queries_come_in_any_order_and_may_be_missing() -> None:
+def test_query_parameters_may_be_in_any_order_or_missing() -> None:
     template = UriTemplate("s://find{?q,limit}")
     assert template.match("s://find?limit=3&q=a%26b") == {"q": "a&b", "limit": "3"}
     assert template.match("s://find") == {}
@@ -115,7 +115,7 @@ def test_queries_come_in_any_order_and_may_be_missing() -> None:
     assert template.optional == {"q", "limit"}
 
 
-def test_what_does_not_match() -> None:
+def test_other_uris_do_not_match() -> None:
     template = UriTemplate("users://{id}/profile")
     assert template.match("users://1/2/profile") is None
     assert template.match("users:///profile") is None
@@ -136,7 +136,7 @@ def test_what_does_not_match() -> None:
         ("x://{+a}{+b}{+c}{+d}", "must separate its variables"),
     ],
 )
-def test_templates_that_are_none_are_refused(template: str, why: str) -> None:
+def test_invalid_templates_are_refused(template: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         UriTemplate(template)
 
@@ -199,7 +199,7 @@ async def test_templates_are_listed_and_read(era: str) -> None:
         (content,) = (await read(wire, "users://41/photo", era))["result"]["contents"]
         assert content["text"] == "photo of 41"
         (content,) = (await read(wire, "users://0/profile", era))["result"]["contents"]
-        assert content["text"] == "the root"  # exact ones go before templates
+        assert content["text"] == "the root"  # exact URIs precede templates
         wrong = (await read(wire, "users://x/profile", era))["error"]
         assert (wrong["code"], wrong["data"]) == (-32602, {"argument": "id"})
         missing = (await read(wire, "users://1", era))["error"]
@@ -207,7 +207,7 @@ async def test_templates_are_listed_and_read(era: str) -> None:
         assert missing["data"] == {"uri": "users://1"}
 
 
-async def test_variables_become_what_their_parameters_say() -> None:
+async def test_variables_are_converted_to_the_types_of_parameters() -> None:
     server = MCPServer("s")
 
     @server.resource("x://{color}/{size}{?tags,exact}")
@@ -273,7 +273,7 @@ async def test_cache_hints_are_those_of_the_resource_or_of_the_server() -> None:
         MCPServer("s", cache_ttl=-1)
 
 
-async def test_a_resource_and_a_prompt_may_ask_before_they_answer() -> None:
+async def test_resource_and_prompt_may_request_input() -> None:
     server = MCPServer("s")
 
     @server.resource("secret://{name}")
@@ -320,7 +320,7 @@ def test_a_template_has_a_limited_number_of_variables() -> None:
     ("text", "specificity"),
     [("x://a", (5, 0, 0)), ("x://{a}/b", (6, 0, -1)), ("x://{+a}/{b}", (5, -1, -2))],
 )
-def test_the_more_a_template_says_the_more_specific_it_is(
+def test_template_with_more_literal_text_is_more_specific(
     text: str, specificity: tuple[int, int, int]
 ) -> None:
     assert UriTemplate(text).specificity == specificity

@@ -1,4 +1,4 @@
-"""Steps of a template against whole URIs."""
+"""Tests of the steps of a template against whole URIs."""
 
 import pytest
 
