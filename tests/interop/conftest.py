@@ -1,4 +1,4 @@
-"""How tests here run that share a connection: in the loop in which it was opened."""
+"""Hooks for tests that share a connection: they run in the event loop in which it was opened."""
 
 import gc
 
@@ -19,6 +19,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_finish() -> None:
-    """The libraries of others are large, and garbage is collected after each asynchronous test."""
+    """Freeze imported modules, because garbage is collected after each asynchronous test."""
     gc.collect()
-    gc.freeze()  # what has been imported stays, and is not looked at again
+    gc.freeze()  # large third-party modules are not scanned again

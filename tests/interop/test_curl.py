@@ -1,4 +1,4 @@
-"""curl as people use it: the commands that a README shows, and a few that they try next."""
+"""curl with the commands of a README, and variants of them."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def fields(headers: dict[str, str]) -> list[str]:
 
 
 def sent(method: str, params: dict[str, Any], **meta: Any) -> list[str]:
-    """The arguments for a stateless request."""
+    """Return the arguments for a stateless request."""
     body, headers = stateless(method, params, **meta)
     return [*JSON, *fields(headers), "-d", json.dumps(body)]
 
@@ -53,10 +53,10 @@ async def test_tools_are_called_by_their_path() -> None:
     async with serving(make_server()) as web:
         said = await curl(f"{root(web)}/tools/add/call", *JSON, "-d", '{"a": 1, "b": 2}')
         assert json.loads(said)["content"] == [{"type": "text", "text": "3"}]
-        # Without a header curl says that it is a form, which any web page could send.
+        # By default curl declares a form, which any web page could send.
         said = await curl(f"{root(web)}/tools/add/call", "-d", '{"a": 1, "b": 2}')
         assert said.startswith("415")
-        assert "Content-Type: application/json" in said
+        assert "Content-Type must be application/json" in said
         assert "add" in [t["name"] for t in json.loads(await curl(f"{root(web)}/tools"))["tools"]]
         assert json.loads(await curl(f"{root(web)}/health"))["status"] == "ok"
         assert (await curl("-I", f"{root(web)}/health")).startswith("HTTP/1.1 200")
@@ -65,8 +65,8 @@ async def test_tools_are_called_by_their_path() -> None:
 
 
 @pytest.mark.parametrize("how", [(), ("--http2",), ("--http1.0",), ("--compressed",)])
-async def test_a_stateless_call(how: tuple[str, ...]) -> None:
-    """`--http2` offers an upgrade that we ignore."""
+async def test_a_stateless_call_is_answered_with_every_http_option(how: tuple[str, ...]) -> None:
+    """`--http2` offers an upgrade, which the server ignores."""
     params = {"name": "add", "arguments": {"a": 1, "b": 2}}
     async with serving(make_server()) as web:
         for accept in ((), ("-H", "Accept: application/json, text/event-stream")):
@@ -74,8 +74,8 @@ async def test_a_stateless_call(how: tuple[str, ...]) -> None:
             assert json.loads(said)["result"]["content"][0]["text"] == "3"
 
 
-async def test_a_large_body_is_announced_first() -> None:
-    """Over a megabyte curl waits for `100 Continue` before it sends."""
+async def test_a_large_body_is_sent_after_100_continue() -> None:
+    """With more than a megabyte, curl waits for `100 Continue` before it sends the body."""
     server = make_server()
 
     @server.tool()
@@ -97,7 +97,7 @@ async def test_a_large_body_is_announced_first() -> None:
         assert json.loads(out)["result"]["content"][0]["text"] == str(2**21)
 
 
-async def test_a_session() -> None:
+async def test_a_session_can_be_opened_used_and_ended() -> None:
     async with serving(make_server()) as web:
         said = await curl("-i", web.url, *JSON, "-d", json.dumps(introduction()))
         head, _, body = said.partition("\r\n\r\n")
@@ -118,7 +118,7 @@ async def test_a_session() -> None:
         assert await curl("-w", "%{http_code}", "-X", "DELETE", web.url, "-H", session) == "200"
 
 
-async def test_events_come_one_by_one() -> None:
+async def test_events_arrive_when_they_are_sent() -> None:
     desk = Desk()
     server = make_server(desk)
 

@@ -1,4 +1,4 @@
-"""How our client finds out which era a server speaks: real programs, each with its own habit."""
+"""Detection of a server's era by our client, with real programs that behave differently."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ HANDSHAKE = ["initialize", "notifications/initialized"]
         ("sleepy", ["server/discover", *HANDSHAKE], 1.5),
     ],
 )
-async def test_servers_from_before_fall_back_to_the_handshake(
+async def test_handshake_servers_are_detected_and_opened_with_initialize(
     habit: str, opening: list[str], at_least: float, tmp_path: Path
 ) -> None:
     started = perf_counter()
@@ -41,8 +41,8 @@ async def test_servers_from_before_fall_back_to_the_handshake(
 
 
 @pytest.mark.covers("PRO-22")
-async def test_a_slow_starter_of_the_new_era_is_not_misjudged(tmp_path: Path) -> None:
-    """It reads `server/discover` and the hedging `initialize` at once, and answers both."""
+async def test_a_stateless_server_that_starts_slowly_is_detected(tmp_path: Path) -> None:
+    """The server reads `server/discover` and the fallback `initialize` and answers both."""
     script = tmp_path / "slow.py"
     script.write_text(
         "import runpy, time\n"
@@ -66,7 +66,7 @@ async def test_the_era_of_a_server_is_remembered(habit: str, tmp_path: Path) -> 
 
 
 @pytest.mark.covers("DEC-05")
-async def test_a_fixed_version_says_nothing_about_the_era(tmp_path: Path) -> None:
+async def test_a_fixed_version_does_not_change_the_detected_era(tmp_path: Path) -> None:
     spoken = []
     for version in ("2025-06-18", "auto"):
         async with our_client("ours", version, cwd=str(tmp_path)) as client:
@@ -87,7 +87,7 @@ async def test_a_handshake_version_is_proposed_without_a_probe(
 
 @pytest.mark.covers("DEC-05", "PRO-03")
 @pytest.mark.parametrize("version", ["auto", "latest", "2025-06-18"])
-async def test_another_version_that_we_speak_is_accepted(version: str, tmp_path: Path) -> None:
+async def test_another_supported_version_is_accepted(version: str, tmp_path: Path) -> None:
     async with our_client("legacy", version, "old", cwd=str(tmp_path)) as client:
         assert client.protocol_version == "2024-11-05"
         assert [tool["name"] for tool in await client.list_tools()] == ["heard"]
@@ -95,22 +95,20 @@ async def test_another_version_that_we_speak_is_accepted(version: str, tmp_path:
 
 @pytest.mark.covers("DEC-05", "PRO-03")
 @pytest.mark.parametrize("version", ["auto", "2025-06-18"])
-async def test_a_version_that_nobody_speaks_ends_the_connection(
-    version: str, tmp_path: Path
-) -> None:
+async def test_an_unknown_version_ends_the_connection(version: str, tmp_path: Path) -> None:
     said: list[str] = []
     connecting = our_client("legacy", version, "alien", cwd=str(tmp_path), on_stderr=said.append)
     with pytest.raises(ConnectFailed, match="1999-12-31"):
         async with connecting:
             pass
-    assert said  # its process id, and it is gone
+    assert said  # its process id; the process has ended
     with pytest.raises(ProcessLookupError):
         os.kill(int(said[0].split()[1]), 0)
 
 
 @pytest.mark.covers("DEC-05")
 @pytest.mark.parametrize("habit", ["refuses", "crashes"])
-async def test_a_stateless_version_is_not_exchanged_for_a_handshake(
+async def test_a_stateless_version_does_not_fall_back_to_the_handshake(
     habit: str, tmp_path: Path
 ) -> None:
     config = MCPClientConfig(protocol_version="2026-07-28")
@@ -121,7 +119,7 @@ async def test_a_stateless_version_is_not_exchanged_for_a_handshake(
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-06-18", "2026-07-28"])
-async def test_a_server_that_dies_before_it_has_read_the_probe_is_not_started_again(
+async def test_a_server_that_exits_before_reading_the_probe_is_not_restarted(
     version: str, tmp_path: Path
 ) -> None:
     said: list[str] = []
@@ -133,7 +131,7 @@ async def test_a_server_that_dies_before_it_has_read_the_probe_is_not_started_ag
 
 
 async def heard(client: MCPClient) -> list[str]:
-    """The methods that the server has received, this call included."""
+    """Return the methods that the server has received, including this call."""
     result = await client.call_tool("heard")
     methods: list[str] = json.loads(result["content"][0]["text"])
     return methods

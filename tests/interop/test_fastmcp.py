@@ -1,7 +1,8 @@
-"""FastMCP on real pipes: its client at our server, and our client at its server.
+"""FastMCP over pipes: its client with our server, and our client with its server.
 
-It speaks every revision, because both ends stand on the official SDK: its client probes for the
-stateless era (`mode="auto"`) or shakes hands (`mode="legacy"`), its server answers either.
+FastMCP supports every revision, because both of its ends build on the official SDK: its client
+probes for the stateless era (`mode="auto"`) or opens with `initialize` (`mode="legacy"`), and its
+server supports both.
 """
 
 import asyncio
@@ -37,18 +38,18 @@ from tests.support.interop.server_processes import (
     shake_hands,
 )
 
-# Logging, roots and sampling are on their way out, and still spoken.
+# Logging, roots and sampling are deprecated but still supported.
 pytestmark = pytest.mark.filterwarnings(
     f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}"
 )
 
 
-# Its client at our server
+# FastMCP's client with our server
 
 
 @pytest.fixture(scope="module", params=list(Revision))
 def guest(request: pytest.FixtureRequest) -> Iterator[Stage[Client[Any]]]:
-    """Its client at our server, with a host that answers everything."""
+    """Connect FastMCP's client to our server, with a host that answers every request."""
     host = Host()
     with Stage[Client[Any]](request.param, host).connected(arriving(request.param, host)) as stage:
         yield stage
@@ -62,7 +63,7 @@ async def arriving(revision: Revision, host: Host) -> AsyncIterator[Client[Any]]
 
     async def on_sample(messages: list[Any], params: Any, _: object) -> str:
         host.asked.append(params)
-        await host.decide()  # what it raises, is its refusal
+        await host.decide()  # an error of the host rejects the request
         return "four"
 
     async def on_log(message: Any) -> None:
@@ -75,7 +76,7 @@ async def arriving(revision: Revision, host: Host) -> AsyncIterator[Client[Any]]
     client = Client(
         StdioTransport(program, arguments, keep_alive=False, log_file=sys.__stderr__),
         mode="auto" if revision.stateless else "legacy",
-        # It only ever proposes the newest revision of an era; we propose the others ourselves.
+        # The client only proposes the newest revision of an era, so the others are proposed here.
         auto_initialize=revision.stateless or revision == NEWEST_HANDSHAKE,
         elicitation_handler=on_elicit,
         sampling_handler=on_sample,
@@ -91,7 +92,7 @@ async def arriving(revision: Revision, host: Host) -> AsyncIterator[Client[Any]]
 
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-20", "PRO-21")
-async def test_its_client_learns_who_we_are_and_what_we_offer(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_our_server_info_and_lists(guest: Stage[Client[Any]]) -> None:
     client = guest.client
     tools = {tool.name: tool for tool in await client.list_tools()}
     resources = await client.list_resources()
@@ -109,7 +110,9 @@ async def test_its_client_learns_who_we_are_and_what_we_offer(guest: Stage[Clien
 
 
 @pytest.mark.covers("DEC-04")
-async def test_its_client_calls_reads_and_gets(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_uses_our_tools_resources_and_prompts(
+    guest: Stage[Client[Any]],
+) -> None:
     client = guest.client
     (greeting,) = await client.read_resource("memo://greeting")
     (pixel,) = await client.read_resource("memo://pixel")
@@ -125,7 +128,7 @@ async def test_its_client_calls_reads_and_gets(guest: Stage[Client[Any]]) -> Non
 
 
 @pytest.mark.covers("DEC-16")
-async def test_its_client_learns_what_goes_wrong(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_our_errors(guest: Stage[Client[Any]]) -> None:
     client = guest.client
     with pytest.raises(ToolError, match="RuntimeError: it broke"):
         await client.call_tool("fail")
@@ -137,7 +140,7 @@ async def test_its_client_learns_what_goes_wrong(guest: Stage[Client[Any]]) -> N
     assert await refusal(client.read_resource("memo://nothing")) == not_found
 
 
-async def test_its_client_gets_structured_content(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_structured_content(guest: Stage[Client[Any]]) -> None:
     (weigh,) = [tool for tool in await guest.client.list_tools() if tool.name == "weigh"]
     weighed = await guest.client.call_tool("weigh", {"grams": 2000})
 
@@ -150,7 +153,7 @@ async def test_its_client_gets_structured_content(guest: Stage[Client[Any]]) -> 
         assert (weigh.output_schema, weighed.structured_content) == (None, None)
 
 
-async def test_its_client_hears_progress_and_logs(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_progress_and_logs(guest: Stage[Client[Any]]) -> None:
     steps: list[object] = []
 
     async def on_progress(*step: object) -> None:
@@ -162,15 +165,16 @@ async def test_its_client_hears_progress_and_logs(guest: Stage[Client[Any]]) -> 
     says = [f"step {n}" if guest.revision.progress_message else None for n in (1, 2, 3)]
     assert steps == [(1, 3, says[0]), (2, 3, says[1]), (3, 3, says[2])]
     await guest.host.hears(("warning", "count", "step 2"))
-    # It asks for everything with each stateless request; in a session our own threshold counts.
+    # Every stateless request asks for all levels; in a session our own threshold applies.
     debugged = ("debug", "count", "step 1") in guest.host.heard
     assert debugged == guest.revision.stateless
 
 
 @pytest.mark.covers("PRO-35")
-async def test_its_client_chooses_the_level_of_logs(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_sets_the_log_level(guest: Stage[Client[Any]]) -> None:
     if guest.revision.stateless:
-        with pytest.raises(RuntimeError, match="not available"):  # it has no way to choose here
+        # the client cannot choose a level here
+        with pytest.raises(RuntimeError, match="not available"):
             await guest.client.set_logging_level("debug")
         return
     await guest.client.set_logging_level("debug")
@@ -185,7 +189,9 @@ async def test_its_client_chooses_the_level_of_logs(guest: Stage[Client[Any]]) -
 
 
 @pytest.mark.covers("PRO-32", "SRV-17")
-async def test_when_its_client_gives_up_our_handler_stops(guest: Stage[Client[Any]]) -> None:
+async def test_a_cancellation_by_fastmcp_client_stops_our_handler(
+    guest: Stage[Client[Any]],
+) -> None:
     begun = asyncio.Event()
 
     async def on_progress(*_: object) -> None:
@@ -204,7 +210,7 @@ async def test_when_its_client_gives_up_our_handler_stops(guest: Stage[Client[An
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_user_fills_in_our_forms_or_not(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_answers_form_elicitations(guest: Stage[Client[Any]]) -> None:
     if not guest.revision.elicitation:
         with pytest.raises(ToolError, match="has no elicitation"):
             await guest.client.call_tool("ask")
@@ -215,12 +221,12 @@ async def test_its_user_fills_in_our_forms_or_not(guest: Stage[Client[Any]]) -> 
 
     assert said == ["accept Ada 36", "decline", "cancel"]
     question = guest.host.asked[0]
-    assert (question.mode, question.message) == ("form", "Who are you?")
+    assert (question.mode, question.message) == ("form", "Please enter your name.")
     assert list(question.requested_schema["properties"]) == ["name", "age", "mood"]
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_user_opens_our_pages_or_not(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_answers_url_elicitations(guest: Stage[Client[Any]]) -> None:
     if not guest.revision.rich_elicitation:
         with pytest.raises(ToolError, match="has no elicitation"):
             await guest.client.call_tool("open_page")
@@ -235,7 +241,9 @@ async def test_its_user_opens_our_pages_or_not(guest: Stage[Client[Any]]) -> Non
 
 
 @pytest.mark.covers("PRO-24")
-async def test_we_borrow_its_model_and_its_folders(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_answers_sampling_and_roots_requests(
+    guest: Stage[Client[Any]],
+) -> None:
     assert await text_of(guest.client, "think") == "four"
     assert await text_of(guest.client, "look_around") == FOLDER
     (params,) = guest.host.asked
@@ -246,7 +254,7 @@ async def test_we_borrow_its_model_and_its_folders(guest: Stage[Client[Any]]) ->
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_resources_and_prompts_may_ask_too(guest: Stage[Client[Any]]) -> None:
+async def test_our_resources_and_prompts_may_elicit(guest: Stage[Client[Any]]) -> None:
     if not guest.revision.elicitation:
         assert await refusal(guest.client.get_prompt("dedicate")) < 0
         return
@@ -257,13 +265,15 @@ async def test_our_resources_and_prompts_may_ask_too(guest: Stage[Client[Any]]) 
     assert prompt.messages[0].content.text == "Dedicate it: accept Ada 36"
 
 
-async def test_many_of_our_calls_may_ask_at_once(guest: Stage[Client[Any]]) -> None:
+async def test_many_of_our_calls_may_sample_at_once(guest: Stage[Client[Any]]) -> None:
     told = await asyncio.gather(*(text_of(guest.client, "think") for _ in range(20)))
     assert told == ["four"] * 20
 
 
 @pytest.mark.covers("PRO-32")
-async def test_giving_up_takes_our_open_question_back(guest: Stage[Client[Any]]) -> None:
+async def test_cancelling_a_call_cancels_our_open_sampling_request(
+    guest: Stage[Client[Any]],
+) -> None:
     guest.host.action = "think"
     asking = asyncio.create_task(guest.client.call_tool("think_patiently"))
     await guest.host.hears("asked")
@@ -274,20 +284,22 @@ async def test_giving_up_takes_our_open_question_back(guest: Stage[Client[Any]])
     assert await text_of(guest.client, "was_stopped") == "stopped"
 
 
-async def test_a_question_that_its_host_refuses_ends_our_call(guest: Stage[Client[Any]]) -> None:
+async def test_a_rejected_sampling_request_ends_our_call(guest: Stage[Client[Any]]) -> None:
     guest.host.action = "refuse"
     assert await refusal(guest.client.call_tool("think")) == -32603
 
 
-async def test_we_are_told_where_its_client_works_now(guest: Stage[Client[Any]]) -> None:
+async def test_our_server_receives_changed_roots_of_fastmcp_client(
+    guest: Stage[Client[Any]],
+) -> None:
     guest.host.folder = "file:///elsewhere"
-    if not guest.revision.stateless:  # where it asks nobody to remember
+    if not guest.revision.stateless:  # stateless servers do not store roots
         await guest.client.send_roots_list_changed()
     assert await text_of(guest.client, "look_around") == "file:///elsewhere"
 
 
 @pytest.mark.covers("PRO-35")
-async def test_we_complete_what_its_user_types(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_completions(guest: Stage[Client[Any]]) -> None:
     complete = guest.client.complete
     book = mcp_types.PromptReference(name="recommend")
     note = mcp_types.ResourceTemplateReference(uri="memo://notes/{number}")
@@ -300,10 +312,10 @@ async def test_we_complete_what_its_user_types(guest: Stage[Client[Any]]) -> Non
 
 
 @pytest.mark.covers("PRO-16", "PRO-23", "PRO-35")
-async def test_its_client_hears_of_changes(guest: Stage[Client[Any]]) -> None:
+async def test_fastmcp_client_receives_change_notifications(guest: Stage[Client[Any]]) -> None:
     client, uri = guest.client, "memo://greeting"
     if guest.revision.stateless:
-        # It has no method for this yet; the session beneath it has.
+        # The client has no method for this; its session has.
         wanted = listen(client.session, tools_list_changed=True, resource_subscriptions=[uri])
         async with wanted as news:
             await text_of(client, "touch", uri=uri)
@@ -320,18 +332,18 @@ async def test_its_client_hears_of_changes(guest: Stage[Client[Any]]) -> None:
     assert await text_of(client, "shrink") == "shrunk"
 
 
-# Our client at its server
+# Our client with FastMCP's server
 
 
 @pytest.fixture(scope="module", params=list(Revision))
 def visit(request: pytest.FixtureRequest) -> Iterator[Stage[MCPClient]]:
-    """Our client at its server, with a host that answers everything."""
+    """Connect our client to FastMCP's server, with a host that answers every request."""
     with our_visit("fastmcp_full", request.param) as stage:
         yield stage
 
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-02", "PRO-20", "PRO-21", "CLT-03")
-async def test_we_learn_who_its_server_is_and_what_it_offers(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_server_info_and_lists(visit: Stage[MCPClient]) -> None:
     client = visit.client
     tools = {tool["name"]: tool for tool in await client.list_tools()}
     resources = await client.list_resources()
@@ -348,7 +360,7 @@ async def test_we_learn_who_its_server_is_and_what_it_offers(visit: Stage[MCPCli
     assert client.skipped == []
 
 
-async def test_we_call_read_and_get(visit: Stage[MCPClient]) -> None:
+async def test_our_client_uses_tools_resources_and_prompts(visit: Stage[MCPClient]) -> None:
     client = visit.client
     said = await visits.text_of(client, "echo", text="Grüße, 世界 🌍\u2028\x00")
     (greeting,) = await client.read("memo://greeting")
@@ -363,11 +375,11 @@ async def test_we_call_read_and_get(visit: Stage[MCPClient]) -> None:
     ]
 
 
-async def test_we_learn_what_goes_wrong_at_its_server(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_errors(visit: Stage[MCPClient]) -> None:
     client = visit.client
     broken = await client.call("fail")
     wrong = await client.call("add", {"a": "many"})
-    unknown = await client.call("nothing")  # a result too, says FastMCP
+    unknown = await client.call("nothing")  # FastMCP also answers with a result
     missing = await visits.refusal(client.read("memo://nothing"))
 
     assert broken.is_error is wrong.is_error is unknown.is_error is True
@@ -378,18 +390,19 @@ async def test_we_learn_what_goes_wrong_at_its_server(visit: Stage[MCPClient]) -
     assert (await visits.refusal(client.request("no/such/method"))).code == -32601
 
 
-async def test_its_structured_content_fits_its_schema(visit: Stage[MCPClient]) -> None:
+async def test_structured_content_matches_its_schema(visit: Stage[MCPClient]) -> None:
     await visits.get_structured_content(visit)
 
 
 @pytest.mark.covers("PRO-33", "PRO-35", "CLT-07")
-async def test_we_hear_its_progress_and_the_logs_we_want(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_progress_and_requested_logs(visit: Stage[MCPClient]) -> None:
     client, host, steps = visit.client, visit.host, []
     await client.set_log_level("debug")
     await client.call("count", {"to": 2}, on_progress=lambda *step: steps.append(step))
     logs = [what for what in host.heard if what[0] in ("debug", "warning")]
 
-    assert steps == [(1, 2, "step 1"), (2, 2, "step 2")]  # it sends messages in every revision
+    # FastMCP sends progress messages in every revision
+    assert steps == [(1, 2, "step 1"), (2, 2, "step 2")]
     assert [(level, logger, data["msg"]) for level, logger, data in logs] == [
         ("debug", "count", "step 1"),
         ("warning", "count", "step 2"),
@@ -402,40 +415,40 @@ async def test_we_hear_its_progress_and_the_logs_we_want(visit: Stage[MCPClient]
 
 
 @pytest.mark.covers("PRO-31")
-async def test_when_we_give_up_its_handler_stops(visit: Stage[MCPClient]) -> None:
+async def test_a_cancellation_by_our_client_stops_the_handler(visit: Stage[MCPClient]) -> None:
     await visits.give_up(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_user_fills_in_its_forms_or_not(visit: Stage[MCPClient]) -> None:
-    await visits.fill_in_forms(visit)  # It asks in revisions too that have no elicitation.
+async def test_our_client_answers_form_elicitations(visit: Stage[MCPClient]) -> None:
+    await visits.fill_in_forms(visit)  # FastMCP also asks in revisions without elicitation
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_user_opens_its_pages_or_not(visit: Stage[MCPClient]) -> None:
+async def test_our_client_answers_url_elicitations(visit: Stage[MCPClient]) -> None:
     await visits.open_pages(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_it_borrows_our_model_and_our_folders(visit: Stage[MCPClient]) -> None:
+async def test_our_client_answers_sampling_and_roots_requests(visit: Stage[MCPClient]) -> None:
     await visits.lend_model_and_folders(visit)
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_resources_and_prompts_may_ask_too(visit: Stage[MCPClient]) -> None:
+async def test_resources_and_prompts_of_fastmcp_may_elicit(visit: Stage[MCPClient]) -> None:
     await visits.answer_while_reading(visit)
 
 
-async def test_many_of_its_calls_may_ask_at_once(visit: Stage[MCPClient]) -> None:
+async def test_many_calls_may_elicit_at_once(visit: Stage[MCPClient]) -> None:
     await visits.answer_many_at_once(visit)
 
 
 @pytest.mark.covers("PRO-31")
-async def test_giving_up_takes_its_open_question_back(visit: Stage[MCPClient]) -> None:
+async def test_cancelling_a_call_cancels_its_open_elicitation(visit: Stage[MCPClient]) -> None:
     await visits.give_up_while_asked(visit)
 
 
-async def test_a_question_that_we_refuse_ends_its_call(visit: Stage[MCPClient]) -> None:
+async def test_a_rejected_elicitation_ends_the_call(visit: Stage[MCPClient]) -> None:
     visit.host.action = "refuse"
     if visit.revision.stateless:
         with pytest.raises(InputNotGiven, match="not now"):
@@ -445,36 +458,36 @@ async def test_a_question_that_we_refuse_ends_its_call(visit: Stage[MCPClient]) 
         assert (refused.is_error, refused.text) == (True, "Error calling tool 'ask': not now")
 
 
-async def test_its_server_is_told_where_we_work_now(visit: Stage[MCPClient]) -> None:
+async def test_fastmcp_server_receives_changed_roots(visit: Stage[MCPClient]) -> None:
     await visits.move_elsewhere(visit)
 
 
-async def test_its_server_may_ask_whether_we_are_there(visit: Stage[MCPClient]) -> None:
+async def test_fastmcp_server_can_ping_our_client(visit: Stage[MCPClient]) -> None:
     pinged = await visit.client.call("ping_back")
-    if visit.revision.stateless:  # where servers ask nothing by themselves
+    if visit.revision.stateless:  # stateless servers cannot send requests
         assert "no back-channel" in pinged.text
     else:
         assert pinged.text == "pong"
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_its_templates_are_listed_and_read(visit: Stage[MCPClient]) -> None:
+async def test_templates_of_fastmcp_are_listed_and_read(visit: Stage[MCPClient]) -> None:
     await visits.read_templates(visit)
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_it_completes_what_we_type(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_completions(visit: Stage[MCPClient]) -> None:
     await visits.complete_arguments(visit)
 
 
 @pytest.mark.covers("PRO-16")
-async def test_we_hear_that_its_lists_have_changed(visit: Stage[MCPClient]) -> None:
-    # Its server has no `subscriptions/listen`, and sends such news in the middle of the call.
+async def test_our_client_receives_list_changes(visit: Stage[MCPClient]) -> None:
+    # FastMCP has no `subscriptions/listen` and sends such notifications during the call.
     await visits.text_of(visit.client, "grow")
     await visit.host.hears(*visits.LISTS)
 
 
-async def test_its_server_takes_no_subscriptions(visit: Stage[MCPClient]) -> None:
+async def test_fastmcp_server_rejects_subscriptions(visit: Stage[MCPClient]) -> None:
     refused = await visits.refusal(visit.client.subscribe("memo://greeting"))
     assert refused.code == -32601
 
@@ -485,7 +498,7 @@ async def text_of(client: Client[Any], tool: str, **arguments: object) -> str:
 
 
 async def refusal(asked: Any) -> int:
-    """The code of the error that a request is answered with."""
+    """Return the code of the error response to a request."""
     with pytest.raises(MCPError) as caught:
         await asked
     code: int = caught.value.code

@@ -1,7 +1,7 @@
-"""FastMCP over HTTP: the scenes of `test_fastmcp.py` on other stages.
+"""FastMCP over HTTP: the tests of `test_fastmcp.py` with other connections.
 
-Its client is at our server over Streamable HTTP, however we answer, and over HTTP+SSE; our client
-is at its server in each way in which it can be served.
+FastMCP's client uses our server over Streamable HTTP, with JSON and with streams, and over
+HTTP+SSE; our client uses FastMCP's server over each of its transports.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ from tests.support.interop.http_servers import (
 )
 from tests.support.interop.server_processes import LIMIT, Host, Stage, shake_hands
 
-# Its client at our server
+# FastMCP's client with our server
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[dict[str, str]]:
-    """Our server that has everything, by the way in which it is visited."""
+    """Run our server with all features and yield its URLs by kind of connection."""
     with our_addresses() as addresses:
         yield addresses
 
 
 @pytest.fixture(scope="module", params=OURS, ids="-".join)
 def guest(request: pytest.FixtureRequest, ours: dict[str, str]) -> Iterator[Stage[Client[Any]]]:
-    """Its client at our server, with a host that answers everything."""
+    """Connect FastMCP's client to our server, with a host that answers every request."""
     way, revision = request.param
     host = Host()
     connecting = arriving(ours[way], revision, host)
@@ -83,19 +83,19 @@ async def arriving(url: str, revision: Revision, host: Host) -> AsyncIterator[Cl
         yield client
 
 
-# Our client at its server
+# Our client with FastMCP's server
 
 
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[str]:
-    """Its server, served in every way."""
+    """Run FastMCP's server over every transport."""
     with served("fastmcp_http") as url:
         yield url
 
 
 @pytest.fixture(scope="module", params=TALKATIVE, ids="-".join)
 def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
-    """Our client at its server, where that can tell and ask in the middle of a call."""
+    """Connect our client to FastMCP's server, where the server can send messages during a call."""
     way, revision = request.param
     with our_network_visit(f"{theirs}/{way}", revision) as stage:
         yield stage
@@ -103,22 +103,26 @@ def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClie
 
 @pytest.fixture(scope="module", params=TERSE, ids="-".join)
 def terse(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
-    """Our client at its server, where that answers with JSON or keeps no sessions."""
+    """Connect our client to FastMCP's server, where it answers with JSON or has no sessions."""
     way, revision = request.param
     with our_network_visit(f"{theirs}/{way}", revision) as stage:
         yield stage
 
 
-async def test_its_terse_server_has_the_same_offers(terse: Stage[MCPClient]) -> None:
-    await test_we_call_read_and_get(terse)  # noqa: F405
-    await test_we_learn_what_goes_wrong_at_its_server(terse)  # noqa: F405
+async def test_a_server_without_streams_or_sessions_has_the_same_features(
+    terse: Stage[MCPClient],
+) -> None:
+    await test_our_client_uses_tools_resources_and_prompts(terse)  # noqa: F405
+    await test_our_client_receives_errors(terse)  # noqa: F405
     await visits.read_templates(terse)
     await visits.complete_arguments(terse)
     await visits.get_structured_content(terse)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_its_terse_server_may_ask_in_the_stateless_era(terse: Stage[MCPClient]) -> None:
+async def test_a_server_without_streams_or_sessions_may_elicit_in_the_stateless_era(
+    terse: Stage[MCPClient],
+) -> None:
     if terse.revision.stateless:
         await visits.fill_in_forms(terse)
         terse.host.reset()

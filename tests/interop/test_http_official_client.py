@@ -1,7 +1,7 @@
-"""The client of the official Python SDK against our server, over HTTP, in every revision.
+"""The client of the official Python SDK with our server, over HTTP, in every revision.
 
-The features are those of the tests on pipes, on other stages: Streamable HTTP, however we answer,
-and HTTP+SSE.
+The tests of `test_official_client.py` are repeated over Streamable HTTP, with JSON and with
+streams, and over HTTP+SSE.
 """
 
 import asyncio
@@ -37,56 +37,56 @@ from tests.interop.test_official_client import (
     Sampled,
     Visitor,
     refusal,
-    test_a_question_that_it_refuses_ends_the_call,
-    test_all_our_questions_of_one_call_are_answered,
-    test_giving_up_takes_the_open_question_back,
-    test_it_hears_of_resources_it_subscribed_to,
-    test_it_hears_that_our_lists_have_changed,
-    test_its_model_may_use_our_tools,
-    test_its_user_fills_in_our_forms_or_not,
-    test_its_user_opens_our_pages_or_not,
-    test_many_of_our_calls_may_ask_at_once,
-    test_our_resources_and_prompts_may_ask_too,
-    test_our_structured_content_fits_our_schema,
+    test_a_rejected_sampling_request_ends_the_call,
+    test_all_requests_of_one_call_are_answered,
+    test_cancelling_a_call_cancels_its_open_sampling_request,
+    test_many_of_our_calls_may_sample_at_once,
+    test_our_resources_and_prompts_may_elicit,
+    test_our_structured_content_matches_its_schema,
     test_our_templates_are_listed_and_read,
-    test_we_borrow_its_model_and_its_folders,
-    test_we_complete_what_it_types,
+    test_sampling_requests_may_have_tools,
+    test_the_client_answers_form_elicitations,
+    test_the_client_answers_sampling_and_roots_requests,
+    test_the_client_answers_url_elicitations,
+    test_the_client_receives_completions,
+    test_the_client_receives_list_changes,
+    test_the_client_receives_updates_of_subscribed_resources,
     texts,
 )
 from tests.support.interop.http_servers import OURS, our_addresses
 from tests.support.interop.server_processes import LIMIT, PIXEL, Host, Refused, Stage, shake_hands
 
 __all__ = [
-    "test_a_question_that_it_refuses_ends_the_call",
-    "test_all_our_questions_of_one_call_are_answered",
-    "test_giving_up_takes_the_open_question_back",
-    "test_it_hears_of_resources_it_subscribed_to",
-    "test_it_hears_that_our_lists_have_changed",
-    "test_its_model_may_use_our_tools",
-    "test_its_user_fills_in_our_forms_or_not",
-    "test_its_user_opens_our_pages_or_not",
-    "test_many_of_our_calls_may_ask_at_once",
-    "test_our_resources_and_prompts_may_ask_too",
-    "test_our_structured_content_fits_our_schema",
+    "test_a_rejected_sampling_request_ends_the_call",
+    "test_all_requests_of_one_call_are_answered",
+    "test_cancelling_a_call_cancels_its_open_sampling_request",
+    "test_many_of_our_calls_may_sample_at_once",
+    "test_our_resources_and_prompts_may_elicit",
+    "test_our_structured_content_matches_its_schema",
     "test_our_templates_are_listed_and_read",
-    "test_we_borrow_its_model_and_its_folders",
-    "test_we_complete_what_it_types",
+    "test_sampling_requests_may_have_tools",
+    "test_the_client_answers_form_elicitations",
+    "test_the_client_answers_sampling_and_roots_requests",
+    "test_the_client_answers_url_elicitations",
+    "test_the_client_receives_completions",
+    "test_the_client_receives_list_changes",
+    "test_the_client_receives_updates_of_subscribed_resources",
 ]
 
-# Every revision at least once.
+# Every revision at least once
 STAGES = OURS + [("auto", revision) for revision in HANDSHAKE[:-1]]
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[dict[str, str]]:
-    """Our server that has everything, by the way in which it is visited."""
+    """Run our server with all features and yield its URLs by kind of connection."""
     with our_addresses() as addresses:
         yield addresses
 
 
 @pytest.fixture(scope="module", params=STAGES, ids="-".join)
 def visit(request: pytest.FixtureRequest, ours: dict[str, str]) -> Iterator[Stage[Visitor]]:
-    """The official client at our server, with a host that answers everything."""
+    """Connect the official client to our server, with a host that answers every request."""
     way, revision = request.param
     host = Host()
     connecting = visitor(ours[way], revision, host)
@@ -143,7 +143,7 @@ async def visitor(url: str, revision: Revision, host: Host) -> AsyncIterator[Vis
 async def opened(
     url: str, revision: Revision, http: Any = None, **settings: Any
 ) -> AsyncIterator[ClientSession]:
-    """A session of the handshake era with exactly that revision."""
+    """Open a session of the handshake era with exactly that revision."""
     streamable = not url.endswith("/sse")
     connecting = streamable_http_client(url, http_client=http) if streamable else sse_client(url)
     async with connecting as (read, write), ClientSession(read, write, **settings) as session:
@@ -152,7 +152,7 @@ async def opened(
 
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-20", "PRO-21")
-async def test_it_learns_who_we_are_and_what_we_offer(visit: Stage[Visitor]) -> None:
+async def test_the_client_receives_our_server_info_and_lists(visit: Stage[Visitor]) -> None:
     session = visit.client.session
     tools = (await session.list_tools()).tools
     resources = (await session.list_resources()).resources
@@ -169,7 +169,7 @@ async def test_it_learns_who_we_are_and_what_we_offer(visit: Stage[Visitor]) -> 
 
 
 @pytest.mark.covers("DEC-04", "DEC-16")
-async def test_it_calls_reads_and_gets(visit: Stage[Visitor]) -> None:
+async def test_the_client_uses_our_tools_resources_and_prompts(visit: Stage[Visitor]) -> None:
     session = visit.client.session
     greeting = await session.read_resource("memo://greeting")
     pixel = await session.read_resource("memo://pixel")
@@ -192,7 +192,7 @@ async def test_it_calls_reads_and_gets(visit: Stage[Visitor]) -> None:
     assert await refusal(session.read_resource("memo://nothing")) == not_found
 
 
-async def test_progress_comes_before_the_result(visit: Stage[Visitor]) -> None:
+async def test_progress_arrives_before_the_result(visit: Stage[Visitor]) -> None:
     heard: list[object] = []
 
     async def on_progress(*step: object) -> None:
@@ -207,7 +207,7 @@ async def test_progress_comes_before_the_result(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("PRO-32", "SRV-17")
-async def test_giving_up_stops_our_handler(visit: Stage[Visitor]) -> None:
+async def test_a_cancellation_stops_our_handler(visit: Stage[Visitor]) -> None:
     session = visit.client.session
     begun = asyncio.Event()
 
@@ -228,7 +228,7 @@ async def test_giving_up_stops_our_handler(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("SRV-17")
-async def test_a_megabyte_and_twenty_calls_at_once(visit: Stage[Visitor]) -> None:
+async def test_a_megabyte_and_twenty_concurrent_calls_are_answered(visit: Stage[Visitor]) -> None:
     big = await visit.client.text_of("big", size=1_000_000)
     told = [f"{n} ü" * 100 for n in range(20)]
     answers = await asyncio.gather(*(visit.client.text_of("echo", text=text) for text in told))
@@ -242,7 +242,7 @@ async def test_a_megabyte_and_twenty_calls_at_once(visit: Stage[Visitor]) -> Non
     ("mode", "revision"),
     [("auto", NEWEST), ("legacy", NEWEST_HANDSHAKE), ("2026-07-28", NEWEST)],
 )
-async def test_its_own_choice_of_era_works(
+async def test_the_client_negotiates_the_era_itself(
     mode: str, revision: Revision, ours: dict[str, str]
 ) -> None:
     async with asyncio.timeout(LIMIT), Client(ours["auto"], mode=mode) as client:
@@ -252,7 +252,7 @@ async def test_its_own_choice_of_era_works(
 
 @pytest.mark.covers("SSE-10")
 @pytest.mark.parametrize("way", ["auto", "events"])
-async def test_its_call_outlives_the_connection_that_it_was_made_on(
+async def test_a_call_is_resumed_after_its_connection_was_closed(
     way: str, ours: dict[str, str]
 ) -> None:
     heard: list[object] = []
@@ -268,7 +268,7 @@ async def test_its_call_outlives_the_connection_that_it_was_made_on(
 
         async def on_progress(*step: object) -> None:
             heard.append(step)
-            if len(heard) == 1:  # By now it has lost the connection that this came on.
+            if len(heard) == 1:  # the connection that carried this step has been closed by now
                 await session.call_tool("go_on")
 
         result = await session.call_tool("hang_up", progress_callback=on_progress)

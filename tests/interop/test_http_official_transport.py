@@ -1,4 +1,4 @@
-"""Our end of every kind of HTTP, against servers of the official SDK."""
+"""Our HTTP channels with servers of the official SDK."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from fairlead.transport.http.client.one_shot import call_mcp
 from tests.support.interop.official_http_servers import make_server, on_uvicorn
 from tests.support.scripted_http_server import Host, connected, peer_over, shake_hands
 
-# Roots are deprecated, and still spoken.
+# Roots are deprecated but still supported.
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 
 @pytest.fixture(scope="module")
 def sse_url() -> Iterator[str]:
     with on_uvicorn(make_server().streamable_http_app()) as url:
-        yield url  # without a path: /mcp is meant
+        yield url  # without a path, which means /mcp
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ async def call(peer: Peer, name: str, **arguments: Any) -> str:
 
 @pytest.mark.covers("HTT-03", "HTT-04", "DEC-22")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_tools_are_called(url: str, era: str) -> None:
+async def test_tools_are_listed_and_called(url: str, era: str) -> None:
     async with connected(url, era) as (peer, channel):
         tools = json.loads(bytes(await peer.request("tools/list")))["tools"]
         assert {tool["name"] for tool in tools} == {"echo", "count", "whose_roots", "change"}
@@ -61,7 +61,7 @@ async def test_tools_are_called(url: str, era: str) -> None:
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_progress_comes_before_the_answer(sse_url: str, era: str) -> None:
+async def test_progress_arrives_before_the_response(sse_url: str, era: str) -> None:
     seen: list[float] = []
     async with connected(sse_url, era) as (peer, _):
         params = {"name": "count", "arguments": {"to": 3}}
@@ -72,13 +72,13 @@ async def test_progress_comes_before_the_answer(sse_url: str, era: str) -> None:
 
 
 @pytest.mark.covers("HTT-15")
-async def test_the_server_may_ask_while_it_is_called(sse_url: str) -> None:
+async def test_the_server_may_send_requests_during_a_call(sse_url: str) -> None:
     async with connected(sse_url) as (peer, _):
         assert await call(peer, "whose_roots") == "0 roots"
 
 
 @pytest.mark.covers("HTT-13")
-async def test_what_the_server_says_unasked_is_heard(sse_url: str) -> None:
+async def test_unsolicited_notifications_are_received(sse_url: str) -> None:
     host = Host()
     async with connected(sse_url, host=host) as (peer, _):
         assert await call(peer, "change") == "changed"
@@ -87,7 +87,7 @@ async def test_what_the_server_says_unasked_is_heard(sse_url: str) -> None:
 
 
 @pytest.mark.covers("HTT-08")
-async def test_a_session_that_ended_is_renewed(url: str) -> None:
+async def test_an_ended_session_is_renewed(url: str) -> None:
     async with connected(url) as (peer, channel):
         first = channel.session_id
         channel._teardown.end(channel.session_id)
@@ -108,7 +108,7 @@ async def test_closing_ends_the_session(url: str) -> None:
 
 
 @pytest.mark.covers("SSE-03", "DEC-09")
-async def test_http_with_sse_of_2024(legacy_url: str) -> None:
+async def test_http_sse_of_2024_11_05_is_supported(legacy_url: str) -> None:
     host = Host()
     channel = await open_http(legacy_url, mode="sse")
     async with peer_over(channel, host) as peer:
@@ -130,7 +130,7 @@ async def test_mode_sse_falls_back_to_streamable_http(sse_url: str) -> None:
 
 
 @pytest.mark.covers("RPC-14")
-async def test_one_direct_call(url: str) -> None:
+async def test_a_single_call_works_without_a_connection(url: str) -> None:
     params = {
         "protocolVersion": "2025-11-25",
         "capabilities": {},

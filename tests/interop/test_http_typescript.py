@@ -1,7 +1,7 @@
-"""The TypeScript SDK over HTTP: its client against our server, our client against its.
+"""The TypeScript SDK over HTTP: its client with our server, and our client with its server.
 
-Its client goes through the scripts of `test_typescript.py`, in each way in which it can reach us;
-what it saw has to be the same.
+The TypeScript client runs the scripts of `test_typescript.py` over each of its transports; the
+results must be the same.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from tests.interop.test_typescript import (
     refusal,
     run_client,
     seen,
-    test_its_client_answers_our_questions,
-    test_its_client_finds_our_structured_output_fitting,
-    test_its_client_gives_up_and_our_tool_stops,
-    test_its_client_hears_our_logs_from_the_level_it_wants,
-    test_its_client_is_not_asked_what_its_revision_does_not_have,
-    test_its_client_is_told_of_our_changes_while_it_wants,
-    test_its_client_reads_what_we_offer,
-    test_its_client_uses_our_server,
+    test_a_cancellation_by_typescript_client_stops_our_tool,
+    test_requests_unknown_to_a_revision_are_not_sent,
+    test_typescript_client_answers_our_requests,
+    test_typescript_client_reads_our_lists_and_contents,
+    test_typescript_client_receives_changes_while_subscribed,
+    test_typescript_client_receives_logs_of_the_requested_level,
+    test_typescript_client_uses_our_server,
+    test_typescript_client_validates_our_structured_output,
 )
 from tests.support.interop.http_servers import ERAS, our_network_client, started
 from tests.support.interop.server_processes import PIXEL, SERVERS, Host, Stage, command
@@ -46,24 +46,24 @@ from tests.support.interop.server_processes import PIXEL, SERVERS, Host, Stage, 
 __all__ = [
     "node_path",
     "seen",
-    "test_its_client_answers_our_questions",
-    "test_its_client_finds_our_structured_output_fitting",
-    "test_its_client_gives_up_and_our_tool_stops",
-    "test_its_client_hears_our_logs_from_the_level_it_wants",
-    "test_its_client_is_not_asked_what_its_revision_does_not_have",
-    "test_its_client_is_told_of_our_changes_while_it_wants",
-    "test_its_client_reads_what_we_offer",
-    "test_its_client_uses_our_server",
+    "test_a_cancellation_by_typescript_client_stops_our_tool",
+    "test_requests_unknown_to_a_revision_are_not_sent",
+    "test_typescript_client_answers_our_requests",
+    "test_typescript_client_reads_our_lists_and_contents",
+    "test_typescript_client_receives_changes_while_subscribed",
+    "test_typescript_client_receives_logs_of_the_requested_level",
+    "test_typescript_client_uses_our_server",
+    "test_typescript_client_validates_our_structured_output",
 ]
 
 LEGACY = {"2024-11-05": OPTIONS["2024-11-05"], "2025-11-25": OPTIONS["2025-11-25"]}  # over HTTP+SSE
 
 
-# Its client, our server
+# The TypeScript client with our server
 
 
 def reports(script: str, program: str, options: dict[str, Any], node: str) -> dict[str, Any]:
-    """What a script of its client saw of a program of ours, by the way and by its options."""
+    """Run a script with one of our programs, and return its reports by transport and options."""
     made = {("auto", name): one for name, one in options.items()}
     made |= {("sse", name): one for name, one in options.items()}
     made |= {("HTTP+SSE", name): one for name, one in LEGACY.items()}
@@ -89,53 +89,53 @@ def all_features(node_path: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["auto", "sse"])
 def basics(request: pytest.FixtureRequest, all_basics: dict[str, Any]) -> dict[str, Any]:
-    """What its client saw of `servers/ours.py`, however that answers."""
+    """Return the client's reports about `servers/ours.py`, with JSON or with streams."""
     return {made: report for (way, made), report in all_basics.items() if way == request.param}
 
 
 @pytest.fixture(scope="module", params=["auto", "sse"])
 def features(request: pytest.FixtureRequest, all_features: dict[str, Any]) -> dict[str, Any]:
-    """What its client saw of `typescript/ours.py`, however that answers."""
+    """Return the client's reports about `typescript/ours.py`, with JSON or with streams."""
     return {made: report for (way, made), report in all_features.items() if way == request.param}
 
 
 @pytest.mark.covers("DEC-16")
-def test_its_client_understands_our_refusals(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_our_errors(seen: dict[str, Any]) -> None:
     if seen["revision"].stateless:
-        # It looks for an error in the body of a 400, and not in that of the 404 for a method.
+        # The client reads the error from the body of a 400, but not of the 404 for a method.
         code, reply = seen["offers"]["noMethod"]
         assert (code, reply["status"]) == ("CLIENT_HTTP_NOT_IMPLEMENTED", 404)
         assert json.loads(reply["text"])["error"]["code"] == -32601
         seen = {**seen, "offers": {**seen["offers"], "noMethod": [-32601, None]}}
-    test_typescript.test_its_client_understands_our_refusals(seen)
+    test_typescript.test_typescript_client_receives_our_errors(seen)
 
 
 @pytest.mark.covers("SSE-03")
 @pytest.mark.parametrize("made", LEGACY)
-def test_its_client_uses_our_server_over_http_and_sse(
+def test_typescript_client_uses_our_server_over_http_sse(
     made: str, all_basics: dict[str, Any], all_features: dict[str, Any]
 ) -> None:
-    test_its_client_uses_our_server(made, SPOKEN[made], {made: all_basics["HTTP+SSE", made]})
+    test_typescript_client_uses_our_server(made, SPOKEN[made], {made: all_basics["HTTP+SSE", made]})
     report = {**all_features["HTTP+SSE", made], "revision": SPOKEN[made]}
     assert report["version"] == SPOKEN[made]
-    test_its_client_reads_what_we_offer(report)
-    test_its_client_finds_our_structured_output_fitting(report)
-    test_its_client_understands_our_refusals(report)
-    test_its_client_answers_our_questions(report)
-    test_its_client_is_not_asked_what_its_revision_does_not_have(report)
-    test_its_client_hears_our_logs_from_the_level_it_wants(report)
-    test_its_client_is_told_of_our_changes_while_it_wants(report)
-    test_its_client_gives_up_and_our_tool_stops(report)
+    test_typescript_client_reads_our_lists_and_contents(report)
+    test_typescript_client_validates_our_structured_output(report)
+    test_typescript_client_receives_our_errors(report)
+    test_typescript_client_answers_our_requests(report)
+    test_requests_unknown_to_a_revision_are_not_sent(report)
+    test_typescript_client_receives_logs_of_the_requested_level(report)
+    test_typescript_client_receives_changes_while_subscribed(report)
+    test_a_cancellation_by_typescript_client_stops_our_tool(report)
 
 
-# Our client, its server
+# Our client with the TypeScript server
 
 STAGES = [("events", revision) for revision in (HANDSHAKE[0], *ERAS)]
 STAGES += [(way, era) for way in ("json", "stateless") for era in ERAS]
 
 
 class Answers(Host):
-    """A host that does what the message of a question says."""
+    """A host that does what the message of an elicitation says."""
 
     def callbacks(self) -> dict[str, Any]:
         async def on_elicit(question: Question) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Answers(Host):
 
 @pytest.fixture(scope="module")
 def theirs(node_path: str) -> Iterator[str]:
-    """Its server, served in every way."""
+    """Run the TypeScript server over every transport."""
     program = ["node", str(SCRIPTS / "server_http.cjs")]
     with started(program, {"NODE_PATH": node_path}) as url:
         yield url
@@ -164,7 +164,7 @@ def theirs(node_path: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=STAGES, ids="-".join)
 def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClient]]:
-    """Our client at its server, with a host that answers everything."""
+    """Connect our client to the TypeScript server, with a host that answers every request."""
     way, revision = request.param
     host = Answers()
     url = f"{theirs}/{way}"
@@ -175,7 +175,7 @@ def visit(request: pytest.FixtureRequest, theirs: str) -> Iterator[Stage[MCPClie
 
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-21")
-async def test_our_client_uses_its_server(visit: Stage[MCPClient]) -> None:
+async def test_our_client_uses_the_typescript_server(visit: Stage[MCPClient]) -> None:
     client = visit.client
     names = [tool["name"] for tool in await client.list_tools()]
 
@@ -201,9 +201,9 @@ async def test_our_client_uses_its_server(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-35")
-async def test_our_client_reads_what_its_server_offers(visit: Stage[MCPClient]) -> None:
+async def test_our_client_reads_lists_and_contents(visit: Stage[MCPClient]) -> None:
     client = visit.client
-    await client.tools()  # so that the output is checked
+    await client.tools()  # so that the output is validated
     weather = await client.call("weather", {"city": "Rome"})
     (pixel,) = await client.read("memo://pixel")
     (note,) = await client.read("memo://notes/2")
@@ -219,17 +219,17 @@ async def test_our_client_reads_what_its_server_offers(visit: Stage[MCPClient]) 
     assert (numbers.values, drinks.values) == (["1"], ["water", "wine"])
 
 
-async def test_our_client_hears_its_progress_and_the_logs_it_wants(
+async def test_our_client_receives_progress_and_requested_logs(
     visit: Stage[MCPClient],
 ) -> None:
     client, host, steps = visit.client, visit.host, []
-    # Where it keeps no session it forgets the level, and then it tells everything.
+    # Without a session the server forgets the level and sends all messages.
     await client.set_log_level("warning")
     await client.call("count", {"to": 2}, on_progress=lambda *step: steps.append(step))
     await client.call("chatter")
 
     logs = [what[0] for what in host.heard if what[-1] == "chatter"]
-    if visit.way == "json":  # which has no room for them
+    if visit.way == "json":  # JSON responses cannot carry notifications
         assert (steps, logs) == ([], [])
     else:
         assert steps == [(1, 2, "step 1"), (2, 2, "step 2")]
@@ -239,18 +239,19 @@ async def test_our_client_hears_its_progress_and_the_logs_it_wants(
 
 
 @pytest.mark.covers("PRO-31")
-async def test_when_our_client_gives_up_its_handler_stops(visit: Stage[MCPClient]) -> None:
+async def test_a_timeout_of_our_client_stops_the_handler(visit: Stage[MCPClient]) -> None:
     with pytest.raises(RequestTimeout):
         await visit.client.call("wait", timeout=0.2)
     assert (await visit.client.call("was_stopped")).text == "stopped"
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_client_answers_the_questions_of_its_server(visit: Stage[MCPClient]) -> None:
+async def test_our_client_answers_requests_of_the_server(visit: Stage[MCPClient]) -> None:
     client = visit.client
-    if visit.way != "events" and not visit.revision.stateless:  # It has nowhere to put a question.
+    # here the server cannot send requests
+    if visit.way != "events" and not visit.revision.stateless:
         asking = client.call("ask_form", {"message": "accept"}, timeout=0.5)
-        if visit.way == "json":  # and waits for an answer all the same
+        if visit.way == "json":  # but it waits for a response
             with pytest.raises(RequestTimeout):
                 await asking
         else:
@@ -277,10 +278,10 @@ async def test_our_client_answers_the_questions_of_its_server(visit: Stage[MCPCl
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_our_client_is_told_of_changes(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_changes(visit: Stage[MCPClient]) -> None:
     client, host = visit.client, visit.host
     if visit.way == "stateless" and not visit.revision.stateless:
-        return  # where nobody would remember
+        return  # stateless servers do not store subscriptions
     await client.subscribe(NOTE)
     await client.listen("tools", "prompts", "resources")
     if visit.revision.stateless:

@@ -1,4 +1,4 @@
-"""Servers that others have published, all at once under one manager."""
+"""Published third-party servers, all together under one manager."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ def pid_of(manager: MCPManager, name: str) -> int:
 
 
 @pytest.mark.covers("HST-12", "HST-20", "HST-24", "HST-31")
-async def test_public_servers_live_together_and_one_that_dies_comes_back(
+async def test_public_servers_run_together_and_a_killed_one_is_restarted(
     node_servers: Path,  # noqa: F811
     python_servers: Path,  # noqa: F811
     tmp_path: Path,
@@ -73,12 +73,13 @@ async def test_public_servers_live_together_and_one_that_dies_comes_back(
         assert len(to_anthropic(loaded.tools)) == len(names)
         await call_each(manager, project)
 
-        # What they offer besides tools, by URI and by name.
+        # Resources by URI and prompts by name
         resources = dict(reversed(await manager.list_resources()))
         assert "everything" in resources
         page = await manager.read_resource("demo://resource/static/document/features.md")
         assert page["contents"][0]["text"].startswith("#")
-        text = await manager.read_resource("demo://resource/dynamic/text/7")  # by its template
+        # matched by its template
+        text = await manager.read_resource("demo://resource/dynamic/text/7")
         assert text["contents"][0]["text"].startswith("Resource 7")
         prompt = await manager.get_prompt("everything", "args-prompt", {"city": "Rome"})
         assert "Rome" in prompt["messages"][0]["content"]["text"]
@@ -99,7 +100,7 @@ async def test_public_servers_live_together_and_one_that_dies_comes_back(
 
 
 async def call_each(manager: MCPManager, project: Path) -> None:
-    """Each tool as a model would call it, in the words of two providers."""
+    """Call each tool as a model would, with the call formats of two providers."""
     for server, (tool, arguments, expected) in CALLS.items():
         given = {k: str(project) if v == "REPOSITORY" else v for k, v in arguments.items()}
         (name,) = [

@@ -23,14 +23,14 @@ def _nginx() -> None:
 
 @pytest.fixture(params=["1.1 unbuffered", "1.1 buffered", "1.0 unbuffered", "1.0 buffered"])
 def settings(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """nginx speaks 1.0 to servers and buffers their answers, unless it is told otherwise."""
+    """Return settings for nginx, which uses HTTP/1.0 and buffers responses by default."""
     version, buffered = request.param.split(" ")
     buffering = "proxy_buffering " + ("on" if buffered == "buffered" else "off")
     return (f"proxy_http_version {version}", buffering, "proxy_read_timeout 10s")
 
 
 def talking(desk: Desk) -> MCPServer:
-    """A server with a tool that says something and then waits."""
+    """Return a server with a tool that reports progress and then waits."""
     server = make_server(desk)
 
     @server.tool()
@@ -54,8 +54,8 @@ async def behind(
         yield Web(url, web.http)
 
 
-async def test_calls_and_streams_come_through(settings: tuple[str, ...], tmp_path: Path) -> None:
-    """Each event arrives when it is sent: `X-Accel-Buffering: no` overrules the buffering."""
+async def test_calls_and_streams_pass_the_proxy(settings: tuple[str, ...], tmp_path: Path) -> None:
+    """Each event arrives when it is sent, because `X-Accel-Buffering: no` disables buffering."""
     desk = Desk()
     server = talking(desk)
     async with behind(server, tmp_path, settings) as web:
@@ -83,7 +83,7 @@ async def test_calls_and_streams_come_through(settings: tuple[str, ...], tmp_pat
             assert (await next_message(response))["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_stream_that_nginx_cuts_is_taken_up_again(
+async def test_a_stream_that_nginx_cuts_is_resumed(
     settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     desk = Desk()
@@ -101,7 +101,7 @@ async def test_a_stream_that_nginx_cuts_is_taken_up_again(
             async with asyncio.timeout(10):
                 await desk.started.wait()
                 log = tmp_path / "error.log"
-                while "timed out" not in log.read_text():  # nginx heard nothing for a second
+                while "timed out" not in log.read_text():  # nginx has received no data for a second
                     await asyncio.sleep(0.05)
                 desk.go_on.set()
                 assert (await asking).text == "said"
@@ -117,7 +117,7 @@ async def test_a_heartbeat_keeps_a_silent_stream_alive(tmp_path: Path) -> None:
         assert (await asking).messages[-1]["result"]["content"][0]["text"] == "waited"
 
 
-async def test_whoever_leaves_the_proxy_cancels_the_call(
+async def test_a_disconnect_from_the_proxy_cancels_the_call(
     settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     desk = Desk()
@@ -139,7 +139,7 @@ async def test_whoever_leaves_the_proxy_cancels_the_call(
         ({"allowed_origins": ("https://app.example",)}, {"Origin": "https://app.example"}, 200),
     ],
 )
-async def test_names_are_checked_behind_the_proxy(
+async def test_host_and_origin_are_checked_behind_the_proxy(
     options: dict[str, Any], headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     async with behind(

@@ -1,4 +1,4 @@
-"""The client of the official Python SDK against our server, on real pipes, in every revision."""
+"""The client of the official Python SDK with our server, over pipes, in every revision."""
 
 import asyncio
 import contextlib
@@ -69,7 +69,7 @@ Sampled = CreateMessageResult | CreateMessageResultWithTools | ErrorData
 
 
 class Visitor:
-    """The official client: a session, and above it in the stateless era what does the rounds."""
+    """The official client: a session and, in the stateless era, a client that runs the rounds."""
 
     def __init__(self, session: ClientSession, asker: ClientSession | Client) -> None:
         self.session = session
@@ -84,7 +84,7 @@ class Visitor:
 
 @pytest.fixture(scope="module", params=list(Revision))
 def visit(request: pytest.FixtureRequest) -> Iterator[Stage[Visitor]]:
-    """The official client at our server, with a host that answers everything."""
+    """Connect the official client to our server, with a host that answers every request."""
     host = Host()
     with Stage[Visitor](request.param, host).connected(visitor(request.param, host)) as stage:
         yield stage
@@ -136,7 +136,7 @@ async def visitor(revision: Revision, host: Host) -> AsyncIterator[Visitor]:
 
 @pytest.mark.covers("DEC-04", "PRO-02", "PRO-03", "PRO-20", "PRO-21")
 @every_revision
-async def test_it_learns_who_we_are_and_what_we_offer(revision: Revision) -> None:
+async def test_the_client_receives_our_server_info_and_lists(revision: Revision) -> None:
     async with official_session(revision) as session:
         tools = (await session.list_tools()).tools
         resources = (await session.list_resources()).resources
@@ -163,7 +163,7 @@ async def test_it_learns_who_we_are_and_what_we_offer(revision: Revision) -> Non
 
 @pytest.mark.covers("DEC-04")
 @every_revision
-async def test_it_calls_reads_and_gets(revision: Revision) -> None:
+async def test_the_client_uses_our_tools_resources_and_prompts(revision: Revision) -> None:
     async with official_session(revision) as session:
         said = await session.call_tool("echo", {"text": "Grüße, 世界 🌍\u2028\x00"})
         added = await session.call_tool("add", {"a": 2, "b": 40})
@@ -176,13 +176,13 @@ async def test_it_calls_reads_and_gets(revision: Revision) -> None:
         assert not said.is_error
         assert [content.text for content in greeting.contents] == ["Grüße, 世界 🌍"]
         assert [(c.mime_type, c.blob) for c in pixel.contents] == [("image/png", PIXEL)]
-        assert prompt.description == "Greets somebody."
+        assert prompt.description == "Greets a person."
         assert [m.content.text for m in prompt.messages] == ["Greet Ада, who is happy."]
 
 
 @pytest.mark.covers("DEC-04")
 @every_revision
-async def test_blocks_it_does_not_know_reach_it_as_text(revision: Revision) -> None:
+async def test_content_types_unknown_to_a_revision_are_sent_as_text(revision: Revision) -> None:
     async with official_session(revision) as session:
         result = await session.call_tool("blocks")
 
@@ -197,7 +197,7 @@ async def test_blocks_it_does_not_know_reach_it_as_text(revision: Revision) -> N
 
 @pytest.mark.covers("DEC-16")
 @every_revision
-async def test_what_goes_wrong_is_a_result_or_an_error(revision: Revision) -> None:
+async def test_failures_are_results_or_errors(revision: Revision) -> None:
     async with official_session(revision) as session:
         broken = await session.call_tool("fail")
         wrong = await session.call_tool("add", {"a": "many"})
@@ -215,7 +215,7 @@ async def test_what_goes_wrong_is_a_result_or_an_error(revision: Revision) -> No
 
 
 @every_revision
-async def test_progress_and_logs_come_before_the_result(revision: Revision) -> None:
+async def test_progress_and_logs_arrive_before_the_result(revision: Revision) -> None:
     heard: list[object] = []
 
     async def on_log(message: LoggingMessageNotificationParams) -> None:
@@ -236,14 +236,15 @@ async def test_progress_and_logs_come_before_the_result(revision: Revision) -> N
         progress = [(1, 3, steps[0]), (2, 3, steps[1]), (3, 3, steps[2])]
         levels = [(1, "debug"), (2, "warning"), (3, "debug")]
         logs = [(level, "count", f"step {n}") for n, level in levels]
-        # It hands each notification to a task of its own, so only the kinds keep their order.
+        # The client handles each notification in its own task, so only messages of one kind stay in
+        # order.
         assert [item for item in heard if item in progress] == progress
         assert [item for item in heard if item in logs] == logs
         assert len(heard) == 6
 
 
 @every_revision
-async def test_unwanted_logs_are_not_sent(revision: Revision) -> None:
+async def test_logs_that_were_not_requested_are_not_sent(revision: Revision) -> None:
     heard: list[str] = []
 
     async def on_log(message: LoggingMessageNotificationParams) -> None:
@@ -251,15 +252,15 @@ async def test_unwanted_logs_are_not_sent(revision: Revision) -> None:
 
     async with official_session(revision, logging_callback=on_log) as session:
         await session.call_tool("count", {"to": 3})
-        await session.call_tool("echo", {"text": "so that everything before it has arrived"})
+        await session.call_tool("echo", {"text": "all earlier messages have arrived"})
 
-        # Stateless callers have to ask for them; with a handshake our own threshold counts.
+        # Stateless callers must request logs; with a handshake our own threshold applies.
         assert heard == ([] if revision == "2026-07-28" else ["warning"])
 
 
 @pytest.mark.covers("PRO-32", "SRV-17")
 @every_revision
-async def test_giving_up_stops_our_handler(revision: Revision) -> None:
+async def test_a_cancellation_stops_our_handler(revision: Revision) -> None:
     async with official_session(revision) as session:
         begun = asyncio.Event()
 
@@ -282,7 +283,7 @@ async def test_giving_up_stops_our_handler(revision: Revision) -> None:
 
 @pytest.mark.covers("SRV-17")
 @every_revision
-async def test_a_megabyte_and_fifty_calls_at_once(revision: Revision) -> None:
+async def test_a_megabyte_and_fifty_concurrent_calls_are_answered(revision: Revision) -> None:
     async with official_session(revision) as session:
         big = await session.call_tool("big", {"size": 1_000_000})
         answers = await asyncio.gather(
@@ -298,7 +299,7 @@ async def test_a_megabyte_and_fifty_calls_at_once(revision: Revision) -> None:
     ("mode", "revision"),
     [("auto", NEWEST), ("legacy", NEWEST_HANDSHAKE), ("2026-07-28", NEWEST)],
 )
-async def test_its_own_choice_of_era_works(mode: str, revision: Revision) -> None:
+async def test_the_client_negotiates_the_era_itself(mode: str, revision: Revision) -> None:
     pipes = stdio_client(parameters("ours"), errlog=sys.__stderr__)
     async with asyncio.timeout(LIMIT), Client(pipes, mode=mode) as client:
         assert client.protocol_version == revision
@@ -307,7 +308,7 @@ async def test_its_own_choice_of_era_works(mode: str, revision: Revision) -> Non
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_user_fills_in_our_forms_or_not(visit: Stage[Visitor]) -> None:
+async def test_the_client_answers_form_elicitations(visit: Stage[Visitor]) -> None:
     if not visit.revision.elicitation:
         assert "has no elicitation" in await visit.client.text_of("ask")
         return
@@ -317,10 +318,10 @@ async def test_its_user_fills_in_our_forms_or_not(visit: Stage[Visitor]) -> None
 
     assert said == ["accept Ada 36", "decline", "cancel"]
     question = visit.host.asked[0]
-    assert (question.mode, question.message) == ("form", "Who are you?")
+    assert (question.mode, question.message) == ("form", "Please enter your name.")
     age: dict[str, Any] = {"type": "integer", "default": 30}
     mood: dict[str, Any] = {"type": "string", "enum": ["merry", "sad"], "default": "merry"}
-    if not visit.revision.rich_elicitation:  # only bool may have a default there
+    if not visit.revision.rich_elicitation:  # only booleans may have a default there
         del age["default"], mood["default"]
     assert question.requested_schema == {
         "type": "object",
@@ -330,7 +331,7 @@ async def test_its_user_fills_in_our_forms_or_not(visit: Stage[Visitor]) -> None
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_user_opens_our_pages_or_not(visit: Stage[Visitor]) -> None:
+async def test_the_client_answers_url_elicitations(visit: Stage[Visitor]) -> None:
     if not visit.revision.rich_elicitation:
         assert "has no elicitation" in await visit.client.text_of("open_page")
         return
@@ -345,16 +346,16 @@ async def test_its_user_opens_our_pages_or_not(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("PRO-24")
-async def test_we_borrow_its_model_and_its_folders(visit: Stage[Visitor]) -> None:
+async def test_the_client_answers_sampling_and_roots_requests(visit: Stage[Visitor]) -> None:
     assert await visit.client.text_of("think") == "four"
     assert await visit.client.text_of("look_around") == FOLDER
     (params,) = visit.host.asked
     assert (params.max_tokens, params.system_prompt) == (10, "Be brief.")
-    assert [message.content.text for message in params.messages] == ["What is 2 + 2?"]
+    assert [message.content.text for message in params.messages] == ["Add 2 and 2."]
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_model_may_use_our_tools(visit: Stage[Visitor]) -> None:
+async def test_sampling_requests_may_have_tools(visit: Stage[Visitor]) -> None:
     told = await visit.client.text_of("think_with_tools")
     if visit.revision.sampling_tools:
         (params,) = visit.host.asked
@@ -367,7 +368,7 @@ async def test_its_model_may_use_our_tools(visit: Stage[Visitor]) -> None:
         assert "has no tools in sampling" in told
 
 
-async def test_a_model_without_tools_is_not_offered_any() -> None:
+async def test_sampling_without_tool_support_gets_no_tools() -> None:
     async def on_sample(_: object, params: CreateMessageRequestParams) -> ErrorData:
         return ErrorData(code=-1, message="never asked")
 
@@ -377,7 +378,7 @@ async def test_a_model_without_tools_is_not_offered_any() -> None:
         assert "capability 'sampling.tools'" in text
 
 
-async def test_a_client_that_only_opens_pages_gets_no_forms() -> None:
+async def test_a_client_with_url_elicitation_only_gets_no_forms() -> None:
     async def on_elicit(_: object, params: ElicitRequestParams) -> ErrorData:
         return ErrorData(code=-1, message="never asked")
 
@@ -389,7 +390,7 @@ async def test_a_client_that_only_opens_pages_gets_no_forms() -> None:
 
 
 @pytest.mark.covers("PRO-24")
-async def test_all_our_questions_of_one_call_are_answered(visit: Stage[Visitor]) -> None:
+async def test_all_requests_of_one_call_are_answered(visit: Stage[Visitor]) -> None:
     told = await visit.client.text_of("interview")
     if visit.revision.elicitation:
         assert told == f"accept Ada 36 | four | {FOLDER}"
@@ -398,7 +399,7 @@ async def test_all_our_questions_of_one_call_are_answered(visit: Stage[Visitor])
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_resources_and_prompts_may_ask_too(visit: Stage[Visitor]) -> None:
+async def test_our_resources_and_prompts_may_elicit(visit: Stage[Visitor]) -> None:
     if not visit.revision.elicitation:
         assert await refusal(visit.client.get_prompt("dedicate")) < 0
         return
@@ -409,13 +410,13 @@ async def test_our_resources_and_prompts_may_ask_too(visit: Stage[Visitor]) -> N
     assert prompt.messages[0].content.text == "Dedicate it: accept Ada 36"
 
 
-async def test_many_of_our_calls_may_ask_at_once(visit: Stage[Visitor]) -> None:
+async def test_many_of_our_calls_may_sample_at_once(visit: Stage[Visitor]) -> None:
     told = await asyncio.gather(*(visit.client.text_of("think") for _ in range(20)))
     assert told == ["four"] * 20
 
 
 @pytest.mark.covers("PRO-32")
-async def test_giving_up_takes_the_open_question_back(visit: Stage[Visitor]) -> None:
+async def test_cancelling_a_call_cancels_its_open_sampling_request(visit: Stage[Visitor]) -> None:
     visit.host.action = "think"
     asking = asyncio.create_task(visit.client.text_of("think_patiently"))
     await visit.host.hears("asked")
@@ -426,13 +427,13 @@ async def test_giving_up_takes_the_open_question_back(visit: Stage[Visitor]) -> 
     assert await visit.client.text_of("was_stopped") == "stopped"
 
 
-async def test_a_question_that_it_refuses_ends_the_call(visit: Stage[Visitor]) -> None:
+async def test_a_rejected_sampling_request_ends_the_call(visit: Stage[Visitor]) -> None:
     visit.host.action = "refuse"
     assert await refusal(visit.client.text_of("think")) == -1
 
 
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
-async def test_what_it_cannot_be_asked_is_not_asked(revision: Revision) -> None:
+async def test_requests_without_a_declared_capability_are_not_sent(revision: Revision) -> None:
     async with official_session(revision, "ours_full") as session:
         for tool, capability in (
             ("ask", "elicitation"),
@@ -451,7 +452,7 @@ async def test_what_it_cannot_be_asked_is_not_asked(revision: Revision) -> None:
 
 
 @pytest.mark.covers("PRO-35")
-async def test_the_level_of_logs_is_its_choice(visit: Stage[Visitor]) -> None:
+async def test_the_client_sets_the_log_level(visit: Stage[Visitor]) -> None:
     session, key = visit.client.session, "io.modelcontextprotocol/logLevel"
     if not visit.revision.stateless:
         level = SetLevelRequest(params=SetLevelRequestParams(level="debug"))
@@ -480,7 +481,7 @@ async def test_our_templates_are_listed_and_read(visit: Stage[Visitor]) -> None:
 
 
 @pytest.mark.covers("PRO-35")
-async def test_we_complete_what_it_types(visit: Stage[Visitor]) -> None:
+async def test_the_client_receives_completions(visit: Stage[Visitor]) -> None:
     complete = visit.client.session.complete
     book = PromptReference(name="recommend")
     note = ResourceTemplateReference(uri="memo://notes/{number}")
@@ -497,10 +498,10 @@ async def test_we_complete_what_it_types(visit: Stage[Visitor]) -> None:
     assert await refusal(unknown) == -32602
 
 
-async def test_our_structured_content_fits_our_schema(visit: Stage[Visitor]) -> None:
+async def test_our_structured_content_matches_its_schema(visit: Stage[Visitor]) -> None:
     session = visit.client.session
     (weigh,) = [tool for tool in (await session.list_tools()).tools if tool.name == "weigh"]
-    weighed = await session.call_tool("weigh", {"grams": 2000})  # it validates what we send
+    weighed = await session.call_tool("weigh", {"grams": 2000})  # the client validates the content
 
     assert json.loads(texts(weighed)[0]) == {"grams": 2000, "heavy": True}
     if not visit.revision.structured_output:
@@ -514,7 +515,7 @@ async def test_our_structured_content_fits_our_schema(visit: Stage[Visitor]) -> 
 
 
 @pytest.mark.covers("PRO-23", "PRO-35")
-async def test_it_hears_of_resources_it_subscribed_to(visit: Stage[Visitor]) -> None:
+async def test_the_client_receives_updates_of_subscribed_resources(visit: Stage[Visitor]) -> None:
     client, session = visit.client, visit.client.session
     greeting, pixel = "memo://greeting", "memo://pixel"
     if visit.revision.stateless:
@@ -540,7 +541,7 @@ async def test_it_hears_of_resources_it_subscribed_to(visit: Stage[Visitor]) -> 
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_it_hears_that_our_lists_have_changed(visit: Stage[Visitor]) -> None:
+async def test_the_client_receives_list_changes(visit: Stage[Visitor]) -> None:
     client, session = visit.client, visit.client.session
     if visit.revision.stateless:
         every_list = dict.fromkeys(
@@ -564,7 +565,7 @@ def texts(result: CallToolResult) -> list[str]:
 
 
 async def refusal(asked: object) -> int:
-    """The code of the error that a request is answered with."""
+    """Return the code of the error response to a request."""
     with pytest.raises(MCPError) as caught:
         await asked  # type: ignore[misc]
     return caught.value.code

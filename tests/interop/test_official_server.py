@@ -1,4 +1,4 @@
-"""Our client against a server made with the official Python SDK, on real pipes, in both eras."""
+"""Our client with a server of the official Python SDK, over pipes, in both eras."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SPOKEN = {"auto": NEWEST, **{revision.value: revision for revision in HANDSHAKE}
 
 @pytest.fixture(scope="module", params=list(Revision))
 def visit(request: pytest.FixtureRequest) -> Iterator[Stage[MCPClient]]:
-    """Our client at the official server that has everything."""
+    """Connect our client to the official server with all features."""
     with our_visit("official_full", request.param) as stage:
         yield stage
 
@@ -29,7 +29,7 @@ def visit(request: pytest.FixtureRequest) -> Iterator[Stage[MCPClient]]:
     ("version", "spoken"),
     [*SPOKEN.items(), ("2026-07-28", NEWEST), ("latest", NEWEST_HANDSHAKE)],
 )
-async def test_we_learn_who_it_is_and_what_it_offers(version: str, spoken: Revision) -> None:
+async def test_our_client_receives_server_info_and_lists(version: str, spoken: Revision) -> None:
     async with our_client("official", version) as client:
         tools = await client.list_tools()
         resources = await client.list_resources()
@@ -73,7 +73,7 @@ async def test_calls_end_in_results_or_errors(visit: Stage[MCPClient]) -> None:
 
     broken = await client.call_tool("fail")
     wrong = await client.call_tool("add", {"a": "many"})
-    unknown = await client.call_tool("nothing")  # a result too, says the official SDK
+    unknown = await client.call_tool("nothing")  # the official SDK also answers with a result
 
     assert broken["isError"] is wrong["isError"] is unknown["isError"] is True
     assert texts(unknown) == ["Unknown tool: nothing"]
@@ -89,7 +89,7 @@ async def test_calls_end_in_results_or_errors(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-33")
-async def test_much_talk_comes_in_order(visit: Stage[MCPClient]) -> None:
+async def test_progress_and_logs_arrive_in_order(visit: Stage[MCPClient]) -> None:
     client = visit.client
     await client.set_log_level("debug")
     result = await client.call_tool(
@@ -97,7 +97,7 @@ async def test_much_talk_comes_in_order(visit: Stage[MCPClient]) -> None:
     )
 
     assert texts(result) == ["counted to 3"]
-    # The official SDK sends the message of a progress in every revision.
+    # The official SDK sends the message of a progress notification in every revision.
     assert [what for what in visit.host.heard if len(what) == 3] == [
         (1, 3, "step 1"),
         ("debug", "count", "step 1"),
@@ -116,29 +116,29 @@ async def test_much_talk_comes_in_order(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-31")
-async def test_giving_up_stops_its_handler(visit: Stage[MCPClient]) -> None:
+async def test_a_cancellation_stops_the_handler(visit: Stage[MCPClient]) -> None:
     await visits.give_up(visit)
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_user_fills_in_its_forms_or_not(visit: Stage[MCPClient]) -> None:
-    await visits.fill_in_forms(visit)  # It asks in revisions too that have no elicitation.
+async def test_our_client_answers_form_elicitations(visit: Stage[MCPClient]) -> None:
+    await visits.fill_in_forms(visit)  # the server also asks in revisions without elicitation
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_our_user_opens_its_pages_or_not(visit: Stage[MCPClient]) -> None:
+async def test_our_client_answers_url_elicitations(visit: Stage[MCPClient]) -> None:
     await visits.open_pages(visit)
-    if not visit.revision.stateless:  # where it has no other way to tell
+    if not visit.revision.stateless:  # sent only in the handshake era
         assert ("notifications/elicitation/complete", None) in visit.host.heard
 
 
 @pytest.mark.covers("PRO-24", "CLT-09")
-async def test_it_borrows_our_model_and_our_folders(visit: Stage[MCPClient]) -> None:
+async def test_our_client_answers_sampling_and_roots_requests(visit: Stage[MCPClient]) -> None:
     await visits.lend_model_and_folders(visit)
 
 
 @pytest.mark.covers("PRO-24")
-async def test_our_model_may_use_its_tools(visit: Stage[MCPClient]) -> None:
+async def test_sampling_requests_may_have_tools(visit: Stage[MCPClient]) -> None:
     assert await visits.text_of(visit.client, "think_with_tools") == "add"
     (params,) = visit.host.asked
     assert [tool["name"] for tool in params["tools"]] == ["add"]
@@ -146,37 +146,37 @@ async def test_our_model_may_use_its_tools(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-24")
-async def test_all_its_questions_of_one_call_are_answered(visit: Stage[MCPClient]) -> None:
+async def test_all_requests_of_one_call_are_answered(visit: Stage[MCPClient]) -> None:
     told = await visits.text_of(visit.client, "interview")
     assert told == f"accept Ada 36 | four | {FOLDER}"
 
 
 @pytest.mark.covers("PRO-24")
-async def test_its_resources_and_prompts_may_ask_too(visit: Stage[MCPClient]) -> None:
+async def test_resources_and_prompts_may_elicit(visit: Stage[MCPClient]) -> None:
     await visits.answer_while_reading(visit)
 
 
-async def test_many_of_its_calls_may_ask_at_once(visit: Stage[MCPClient]) -> None:
+async def test_many_calls_may_elicit_at_once(visit: Stage[MCPClient]) -> None:
     await visits.answer_many_at_once(visit)
 
 
 @pytest.mark.covers("PRO-31")
-async def test_giving_up_takes_the_open_question_back(visit: Stage[MCPClient]) -> None:
+async def test_cancelling_a_call_cancels_its_open_elicitation(visit: Stage[MCPClient]) -> None:
     await visits.give_up_while_asked(visit)
 
 
-async def test_a_question_that_we_refuse_ends_the_call(visit: Stage[MCPClient]) -> None:
+async def test_a_rejected_elicitation_ends_the_call(visit: Stage[MCPClient]) -> None:
     visit.host.action = "refuse"
     if visit.revision.stateless:
         with pytest.raises(InputNotGiven, match="not now"):
             await visit.client.call("ask")
-    else:  # It hands our refusal back to us as its own.
+    else:  # the server returns our error as its own
         refused = await visits.refusal(visit.client.call("ask"))
         assert (refused.code, refused.message) == (-1, "not now")
 
 
 @pytest.mark.parametrize("revision", [NEWEST_HANDSHAKE, NEWEST])
-async def test_a_question_that_nobody_can_answer_ends_the_call(revision: Revision) -> None:
+async def test_a_request_without_a_declared_capability_ends_the_call(revision: Revision) -> None:
     async with our_client("official_full", revision.value) as client:
         for tool, capability in (
             ("ask", "elicitation"),
@@ -187,12 +187,12 @@ async def test_a_question_that_nobody_can_answer_ends_the_call(revision: Revisio
                 await client.call(tool)
 
 
-async def test_it_is_told_where_we_work_now(visit: Stage[MCPClient]) -> None:
+async def test_the_server_receives_changed_roots(visit: Stage[MCPClient]) -> None:
     await visits.move_elsewhere(visit)
 
 
-async def test_it_may_ask_whether_we_are_there(visit: Stage[MCPClient]) -> None:
-    if visit.revision.stateless:  # where servers ask nothing by themselves
+async def test_the_server_can_ping_our_client(visit: Stage[MCPClient]) -> None:
+    if visit.revision.stateless:  # stateless servers cannot send requests
         refused = await visits.refusal(visit.client.call("ping_back"))
         assert "no back-channel" in refused.message
     else:
@@ -200,26 +200,26 @@ async def test_it_may_ask_whether_we_are_there(visit: Stage[MCPClient]) -> None:
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_its_templates_are_listed_and_read(visit: Stage[MCPClient]) -> None:
+async def test_templates_are_listed_and_read(visit: Stage[MCPClient]) -> None:
     await visits.read_templates(visit)
 
 
 @pytest.mark.covers("PRO-35", "CLT-07")
-async def test_it_completes_what_we_type(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_completions(visit: Stage[MCPClient]) -> None:
     await visits.complete_arguments(visit)
 
 
-async def test_its_structured_content_fits_its_schema(visit: Stage[MCPClient]) -> None:
+async def test_structured_content_matches_its_schema(visit: Stage[MCPClient]) -> None:
     await visits.get_structured_content(visit)
 
 
 @pytest.mark.covers("PRO-23", "PRO-35", "CLT-07")
-async def test_we_hear_of_resources_we_subscribed_to(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_updates_of_subscribed_resources(visit: Stage[MCPClient]) -> None:
     await visits.hear_of_updates(visit)
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_we_hear_that_its_lists_have_changed(visit: Stage[MCPClient]) -> None:
+async def test_our_client_receives_list_changes(visit: Stage[MCPClient]) -> None:
     await visits.hear_of_lists(visit)
 
 

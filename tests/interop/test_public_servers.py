@@ -1,7 +1,8 @@
-"""Servers that others have published, under our client.
+"""Published third-party servers with our client.
 
-They are installed once into the virtual environment: packages of node into one folder, Python
-packages into environments of their own, because they bring releases of the official SDK with them.
+The servers are installed once into the virtual environment: packages of node into one folder, and
+Python packages into separate environments, because they depend on other releases of the official
+SDK.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from fairlead.protocol.types.content import (
 )
 from tests.support.interop.node_packages import CACHE, alone, packages, run
 
-LIMIT = 20.0  # seconds for everything that is done with one server
+LIMIT = 20.0  # seconds that a test may use one server
 
 NODE = {
     "@modelcontextprotocol/server-everything": "2026.8.31",
@@ -39,14 +40,14 @@ NODE = {
     "@modelcontextprotocol/server-sequential-thinking": "2026.8.31",
 }
 PYTHON = {"mcp-server-time": "2026.10.19", "mcp-server-git": "2026.10.19", "mcp": "2.3.0"}
-OLD_PYTHON = {"mcp-server-sqlite": "2025.4.25", "mcp": "1.30.0"}  # starts with no newer SDK
+OLD_PYTHON = {"mcp-server-sqlite": "2025.4.25", "mcp": "1.30.0"}  # does not start with a newer SDK
 
 PIXELS = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture(scope="session")
 def node_servers() -> Path:
-    """Where the programs of the node packages are."""
+    """Return the folder with the programs of the node packages."""
     return packages("public-servers/node", NODE) / ".bin"
 
 
@@ -61,7 +62,7 @@ def old_python_servers() -> Path:
 
 
 def environment(name: str, versions: dict[str, str]) -> Path:
-    """The programs of a virtual environment with these packages."""
+    """Return the programs of a virtual environment with these packages."""
     home = CACHE / "public-servers" / name
     wanted = [f"{package}=={version}" for package, version in versions.items()]
     done = home / "installed.json"  # written last
@@ -69,7 +70,8 @@ def environment(name: str, versions: dict[str, str]) -> Path:
         if not done.exists() or json.loads(done.read_text()) != wanted:
             run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(home)], CACHE)
             pip = [sys.executable, "-m", "pip", "--python", str(home), "install"]
-            uv = ["uv", "pip", "install", "--python", str(home)]  # whose environments have no pip
+            # environments made by uv have no pip
+            uv = ["uv", "pip", "install", "--python", str(home)]
             run([*(pip if find_spec("pip") else uv), *wanted], CACHE)
             done.write_text(json.dumps(wanted))
     return home / "bin"
@@ -77,9 +79,9 @@ def environment(name: str, versions: dict[str, str]) -> Path:
 
 @contextlib.asynccontextmanager
 async def connected(*command: object, **settings: Any) -> AsyncIterator[MCPClient]:
-    """Our client, connected to a server; afterwards nothing of that runs.
+    """Connect our client to a server, and check that its process ends.
 
-    It is patient, so that the era does not depend on how busy the machine is.
+    The probe timeout is long, so that the era does not depend on how busy the machine is.
     """
     config = MCPClientConfig(timeout_seconds=LIMIT, probe_timeout=LIMIT)
     connecting = MCPClient.connect_stdio([str(word) for word in command], config, **settings)
@@ -91,11 +93,13 @@ async def connected(*command: object, **settings: Any) -> AsyncIterator[MCPClien
             os.killpg(pid, 0)
 
 
-# The reference server for everything
+# The reference server "everything"
 
 
 @pytest.mark.covers("PRO-22")
-async def test_everything_is_listed_and_every_kind_of_content_is_read(node_servers: Path) -> None:
+async def test_the_everything_server_lists_its_items_and_returns_every_kind_of_content(
+    node_servers: Path,
+) -> None:
     async with connected(node_servers / "mcp-server-everything") as client:
         assert client.protocol_version == NEWEST_HANDSHAKE
         assert client.server["serverInfo"]["name"] == "mcp-servers/everything"
@@ -109,7 +113,7 @@ async def test_everything_is_listed_and_every_kind_of_content_is_read(node_serve
         ]
         names = ["simple-prompt", "args-prompt", "completable-prompt", "resource-prompt"]
         assert [prompt.name for prompt in await client.prompts()] == names
-        # What needs a client that can be asked is not even offered to one that cannot.
+        # Tools that require client features are not listed for a client without them.
         assert not {"trigger-sampling-request", "trigger-elicitation-request"} & tools.keys()
 
         echo = await client.call("echo", {"message": "Grüße, 世界 🌍"})
@@ -144,7 +148,9 @@ async def test_everything_is_listed_and_every_kind_of_content_is_read(node_serve
         assert client.skipped == []
 
 
-async def test_everything_has_resources_prompts_and_completions(node_servers: Path) -> None:
+async def test_the_everything_server_has_resources_prompts_and_completions(
+    node_servers: Path,
+) -> None:
     async with connected(node_servers / "mcp-server-everything") as client:
         (page,) = await client.read("demo://resource/static/document/features.md")
         (text,) = await client.read("demo://resource/dynamic/text/7")
@@ -174,14 +180,14 @@ async def test_everything_has_resources_prompts_and_completions(node_servers: Pa
         assert numbers.values == ["5"]
 
 
-async def test_everything_says_what_is_wrong(node_servers: Path) -> None:
+async def test_the_everything_server_reports_errors(node_servers: Path) -> None:
     async with connected(node_servers / "mcp-server-everything") as client:
         wrong = await client.call("get-sum", {"a": "many", "b": 1})
         unknown = await client.call("nothing")
 
         assert wrong.is_error
         assert "expected number" in wrong.text
-        assert unknown.is_error  # a result too, says its release of the SDK
+        assert unknown.is_error  # its release of the SDK also answers with a result
         assert "nothing" in unknown.text
         for asked in (
             client.read("demo://resource/dynamic/text/none"),
@@ -197,7 +203,9 @@ async def test_everything_says_what_is_wrong(node_servers: Path) -> None:
         assert (await client.health_check())["ok"]
 
 
-async def test_everything_asks_for_people_models_and_folders(node_servers: Path) -> None:
+async def test_the_everything_server_sends_elicitation_sampling_and_roots_requests(
+    node_servers: Path,
+) -> None:
     questions: list[Question] = []
     answers = iter(
         [accept({"name": "Ada", "integer": 7}), decline(), cancel(), accept(), decline()]
@@ -257,7 +265,7 @@ async def test_everything_asks_for_people_models_and_folders(node_servers: Path)
         assert "URI: file:///home/grace" in (await client.call("get-roots-list")).text
 
 
-async def test_everything_tells_of_progress_logs_and_changes(node_servers: Path) -> None:
+async def test_the_everything_server_sends_progress_logs_and_changes(node_servers: Path) -> None:
     progress: list[object] = []
     told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
@@ -291,7 +299,7 @@ async def test_everything_tells_of_progress_logs_and_changes(node_servers: Path)
         assert "message" in (await hears("message"))["data"]
         await client.call("toggle-simulated-logging")
 
-        # A level above that of a message keeps it from being sent.
+        # Messages below the log level are not sent.
         await client.set_log_level("emergency")
         await client.subscribe(uri)
         await client.unsubscribe(uri)
@@ -304,10 +312,11 @@ async def test_everything_tells_of_progress_logs_and_changes(node_servers: Path)
         assert gzip.decompress(base64.b64decode(str(packed.blob))) == b"hello"
 
 
-async def test_everything_lets_us_give_up(node_servers: Path) -> None:
+async def test_a_call_of_the_everything_server_can_be_cancelled(node_servers: Path) -> None:
     begun = asyncio.Event()
     async with connected(node_servers / "mcp-server-everything") as client:
-        # Its tool looks at no signal and goes on, even when stdin ends: it has to be terminated.
+        # Its tool ignores the cancellation and even the end of stdin, so the process must be
+        # terminated.
         waiting = asyncio.create_task(
             client.call(
                 "trigger-long-running-operation",
@@ -322,7 +331,7 @@ async def test_everything_lets_us_give_up(node_servers: Path) -> None:
         assert (await client.call("echo", {"message": "still there"})).text == "Echo: still there"
 
 
-# Others
+# Other servers
 
 
 async def test_the_filesystem_server_writes_and_reads_files(
@@ -353,7 +362,9 @@ async def test_the_filesystem_server_writes_and_reads_files(
         assert "Access denied" in outside.text
 
 
-async def test_the_filesystem_server_works_in_our_roots(node_servers: Path, tmp_path: Path) -> None:
+async def test_the_filesystem_server_uses_the_roots_of_our_client(
+    node_servers: Path, tmp_path: Path
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
@@ -379,7 +390,9 @@ async def test_the_filesystem_server_works_in_our_roots(node_servers: Path, tmp_
         assert (await client.call("write_file", written)).is_error
 
 
-async def test_the_memory_server_remembers_and_tells(node_servers: Path, tmp_path: Path) -> None:
+async def test_the_memory_server_stores_entities_and_notifies_of_changes(
+    node_servers: Path, tmp_path: Path
+) -> None:
     told: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
     memory = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
     graph = "memory://knowledge-graph"
@@ -492,7 +505,8 @@ async def test_the_sqlite_server_keeps_a_table_and_a_memo(
     ) as client:
         assert client.protocol_version == NEWEST_HANDSHAKE
         assert len(await client.tools()) == 6
-        # It answers -32601 to a list of templates, which servers with resources should have.
+        # The server answers -32601 to a list of templates, which servers with resources should
+        # support.
         assert [resource.uri for resource in await client.resources()] == ["memo://insights"]
         assert [prompt.name for prompt in await client.prompts()] == ["mcp-demo"]
         demo = await client.prompt("mcp-demo", {"topic": "lighthouses"})
@@ -508,7 +522,7 @@ async def test_the_sqlite_server_keeps_a_table_and_a_memo(
         assert "It works." in str(memo.text)
 
         broken = await client.call("read_query", {"query": "SELECT text FROM nowhere"})
-        assert broken.text == "Database error: no such table: nowhere"  # not marked as one
+        assert broken.text == "Database error: no such table: nowhere"  # not marked as an error
         assert (await client.call("read_query", {})).is_error
         with pytest.raises(RpcError):
             await client.prompt("mcp-demo")

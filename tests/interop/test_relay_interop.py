@@ -1,7 +1,7 @@
-"""Clients and servers of other makers, with a relay of ours in between: every pair, in both eras.
+"""Third-party clients and servers with our relay in between: every pair, in both eras.
 
-One scene is played by each client at each server. The relay is a program on pipes that reaches the
-server over HTTP, or it is served over HTTP and starts the server as a program, turn by turn.
+Each client runs one scenario with each server. The relay is either a program on pipes that connects
+to the server over HTTP, or it is served over HTTP and starts the server as a program.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.support.interop.node_packages import packages
 from tests.support.interop.other_clients import GUESTS, Guest, Refusal
 from tests.support.interop.server_processes import FOLDER, LIMIT, Host, command
 
-# Logging, roots and sampling are on their way out, and still spoken.
+# Logging, roots and sampling are deprecated but still supported.
 pytestmark = pytest.mark.filterwarnings(
     f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}"
 )
@@ -33,32 +33,32 @@ ERAS = ("handshake", "stateless")
 SERVERS_OF_OTHERS = ("official", "fastmcp", "typescript", "everything")
 LISTS = [(f"{kind}/list_changed", None) for kind in ("tools", "prompts", "resources")]
 Call = tuple[str, dict[str, Any]]
-START = 3 * LIMIT  # seconds: up to three programs start, one after the other, on a busy machine
-END = 10.0  # seconds for a client, a relay and its server, none of which waits long for another
+START = 3 * LIMIT  # seconds: up to three programs start one after the other
+END = 10.0  # seconds for the end of a client, a relay and its server
 
 
 @dataclass
 class Words:
-    """What one server calls the things that all of them have."""
+    """Names and results of one server for features that all servers have."""
 
     name: str
     echo: Call
-    said: str  # by `echo`
+    said: str  # the result of `echo`
     count: Call
     counted: list[float]  # the progress of `count`
     broken: Call
     ask: Call
-    asked: str  # what the answer of `ask` has in it
+    asked: str  # a part of the result of `ask`
     think: Call
     look: Call
     wait: Call
-    wait_seconds: float | None  # None: it says that it has begun
+    wait_seconds: float | None  # None: the tool reports when it has started
     uri: str
     text: str
     stopped: Call | None = ("was_stopped", {})
-    chatter: Call | None = ("count", {"to": 3})  # logs something
-    watched: str | None = None  # a resource that can be subscribed to
-    touch: Call | None = None  # changes it
+    chatter: Call | None = ("count", {"to": 3})  # logs a message
+    watched: str | None = None  # a resource with subscriptions
+    touch: Call | None = None  # updates that resource
     grow: Call | None = None  # changes all lists
 
 
@@ -81,7 +81,7 @@ OFFICIAL = Words(
     touch=("touch", {"uri": "memo://greeting"}),
     grow=("grow", {}),
 )
-FASTMCP = replace(OFFICIAL, name="fastmcp", watched=None, touch=None)  # has no subscriptions
+FASTMCP = replace(OFFICIAL, name="fastmcp", watched=None, touch=None)  # without subscriptions
 TYPESCRIPT = replace(
     OFFICIAL,
     name="typescript",
@@ -105,13 +105,13 @@ EVERYTHING = Words(
     broken=("get-sum", {"a": "many", "b": 1}),
     ask=("trigger-elicitation-request", {}),
     asked="- Name: Ada",
-    think=("trigger-sampling-request", {"prompt": "What is 2 + 2?"}),
+    think=("trigger-sampling-request", {"prompt": "Add 2 and 2."}),
     look=("get-roots-list", {}),
     wait=("trigger-long-running-operation", {"duration": 60, "steps": 6000}),
     wait_seconds=None,
     uri="demo://resource/dynamic/text/7",
     text="Resource 7: This is a plaintext resource",
-    stopped=None,  # it looks at no signal
+    stopped=None,  # the tool ignores cancellations
     chatter=None,
 )
 
@@ -121,19 +121,19 @@ def words_of(server: str, era: str, over: str) -> Words:
         return {"official": OFFICIAL, "fastmcp": FASTMCP, "everything": EVERYTHING}[server]
     if (era, over) != ("stateless", "http"):
         return TYPESCRIPT
-    # There each request has a server of its own, and changes are told by the handler.
+    # Each request has its own server object here, so the handler sends change notifications.
     touch, grow = ("touch", {"uri": "memo://notes/1"}), ("swell", {})
     return replace(TYPESCRIPT, touch=touch, grow=grow)
 
 
-# The programs
+# Programs
 
 
 @pytest.fixture(scope="module", autouse=True)
 def node_path() -> Iterator[str]:
-    """Where node finds the packages; every program here inherits it."""
+    """Set the path of the node packages for every program."""
     path = str(packages("node-interop", PACKAGES))
-    packages("public-servers/node", NODE)  # now, because to install them may take a minute
+    packages("public-servers/node", NODE)  # installed now, because it may take a minute
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NODE_PATH", path)
         yield path
@@ -141,7 +141,7 @@ def node_path() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def addresses(node_path: str) -> Iterator[dict[str, str]]:
-    """The servers that are reached over HTTP."""
+    """Run the servers that are reached over HTTP."""
     typescript = ["node", str(SCRIPTS / "server_http.cjs")]
     with (
         served("official_http") as official,
@@ -161,12 +161,12 @@ def program_of(server: str) -> list[str]:
 
 
 def cells() -> Iterator[Any]:
-    """Each client at each server. Between the eras both ways, in the same era one of the two."""
+    """Return each client with each server, with different eras both ways and with one same era."""
     for one, client in enumerate(GUESTS):
         for other, server in enumerate(SERVERS_OF_OTHERS):
             same = ERAS[(one + other) % 2]
             pairs = [("handshake", "stateless"), ("stateless", "handshake"), (same, same)]
-            if server == "everything":  # which has only one
+            if server == "everything":  # supports only one era
                 pairs = [(era, "handshake") for era in ERAS]
             for turn, (client_era, era) in enumerate(pairs):
                 front = ("stdio", "http")[(one + other + turn) % 2]
@@ -194,7 +194,7 @@ async def visiting(
 
 @contextlib.asynccontextmanager
 async def listening(relay: Relay) -> AsyncIterator[str]:
-    """Served over HTTP, here."""
+    """Serve the relay over HTTP in this process."""
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     running = asyncio.create_task(relay.run_http(port=0, started=url.set_result))
     try:
@@ -206,12 +206,14 @@ async def listening(relay: Relay) -> AsyncIterator[str]:
         await relay.close()
 
 
-# The scene
+# The scenario
 
 
 @pytest.mark.covers("GTW-02", "GTW-03")
 @pytest.mark.parametrize("cell", list(cells()))
-async def test_one_scene_for_everybody(cell: tuple[str, ...], addresses: dict[str, str]) -> None:
+async def test_every_client_works_with_every_server_through_a_relay(
+    cell: tuple[str, ...], addresses: dict[str, str]
+) -> None:
     _, client_era, front, server, era = cell
     over = "http" if front == "stdio" and server in addresses else "stdio"
     words, host = words_of(server, era, over), Host()
@@ -244,7 +246,7 @@ async def list_call_and_read(guest: Guest, words: Words) -> None:
 
 async def hear_progress_and_logs(guest: Guest, words: Words, host: Host) -> None:
     _, steps = await guest.progress(*words.count)
-    # The TypeScript client drops steps that come together with the result.
+    # The TypeScript client drops steps that arrive together with the result.
     assert steps == words.counted[: len(steps)]
     assert steps == words.counted or guest.__class__.__name__ == "TypeScriptGuest"
     if words.chatter is not None:
@@ -281,6 +283,6 @@ async def hear_of_changes(guest: Guest, words: Words, host: Host, cell: tuple[st
         await guest.call(*words.touch)
         await host.hears(("resources/updated", words.watched))
     if server == "official" and (client_era, era) == ("stateless", "handshake"):
-        return  # it does not declare that it tells of lists in that era, so nobody may listen
+        return  # the server does not declare list changes in that era, so clients cannot listen
     await guest.call(*words.grow)
     await host.hears(*LISTS)

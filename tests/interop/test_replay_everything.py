@@ -1,4 +1,4 @@
-"""A tape of the reference server for everything, played: the same scene as with the live one."""
+"""Replays of a tape of the reference server "everything" give the same results as the server."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ HANDSHAKE, STATELESS = "2025-11-25", "auto"
 
 
 async def play(server: Any, version: str) -> list[Any]:
-    """A visit in which much happens, and everything that was seen in it."""
+    """Run a session with many features, and return everything that the client received."""
     seen: list[Any] = []
     answers = iter([accept({"name": "Ada", "integer": 7}), decline()])
     progress: list[object] = []
@@ -88,7 +88,7 @@ async def play(server: Any, version: str) -> list[Any]:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_the_tape_plays_the_same_scene_as_the_live_server(
+async def test_a_replayed_tape_gives_the_same_results_as_the_live_server(
     node_servers: Path,  # noqa: F811
     tmp_path: Path,
     version: str,
@@ -106,7 +106,7 @@ async def test_the_tape_plays_the_same_scene_as_the_live_server(
         assert player.missed == []
 
 
-async def test_a_tape_of_a_session_is_played_without_one(
+async def test_a_tape_of_a_handshake_session_can_be_replayed_stateless(
     node_servers: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The official client in front of a tap of the reference server, and then of its tape."""
+"""The official client with a tap of the reference server, and with its tape."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ CALLS: Sequence[tuple[str, dict[str, Any]]] = (
 
 
 async def visit(home: Path, mode: str, *command: str) -> list[Any]:
-    """What happens to the client of the official SDK, all of it."""
+    """Run a session of the official client, and return everything that it received."""
     seen: list[Any] = []
     welcomed = asyncio.Event()
 
@@ -51,7 +51,7 @@ async def visit(home: Path, mode: str, *command: str) -> list[Any]:
         return ListRootsResult(roots=[Root(uri="file:///home/ada")])
 
     async def on_log(_: LoggingMessageNotificationParams) -> None:
-        welcomed.set()  # it has asked for our roots, and says so
+        welcomed.set()  # the server logs this after it has received our roots
 
     async def on_progress(progress: float, total: float | None, _: str | None) -> None:
         seen.append((progress, total))
@@ -90,7 +90,7 @@ async def visit(home: Path, mode: str, *command: str) -> list[Any]:
 
 
 @pytest.mark.covers("GTW-10", "GTW-11")
-async def test_its_tape_plays_what_the_official_client_saw(
+async def test_a_tape_replays_everything_that_the_official_client_received(
     node_servers: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -101,5 +101,5 @@ async def test_its_tape_plays_what_the_official_client_saw(
     assert (2, 2) in live
     for options in ((), ("--match", "strict"), ("--timing", "4")):
         assert await visit(tmp_path, "legacy", *OURS, "replay", tape, *options) == live
-    # And in the era in which it was not recorded, where rounds take the place of questions.
+    # Replay in the other era too, where rounds replace requests of the server.
     assert await visit(tmp_path, "auto", *OURS, "replay", tape) == live

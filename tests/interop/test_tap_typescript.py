@@ -1,4 +1,4 @@
-"""The TypeScript client at the reference server: alone, through a tap, and with the tape of it."""
+"""The TypeScript client with the reference server: directly, through a tap, and with its tape."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.interop.test_typescript import SCRIPTS, node_path  # noqa: F401  (a f
 from tests.support.interop.server_processes import LIMIT
 
 OURS = (sys.executable, "-m", "fairlead")
-# Keeps what passes, as it passes.
+# A program that records the bytes in both directions.
 EAR = """
 import subprocess, sys, threading
 into, out, *command = sys.argv[1:]
@@ -41,7 +41,7 @@ def env(tmp_path: Path, node_path: str) -> dict[str, str]:  # noqa: F811
 
 
 async def visit(env: dict[str, str], *server: str) -> list[Any]:
-    """Everything that the client sees of a server."""
+    """Return everything that the client received from a server."""
     process = await asyncio.create_subprocess_exec(
         *("node", str(SCRIPTS / "everything.cjs"), *server),
         stdout=asyncio.subprocess.PIPE,
@@ -60,7 +60,7 @@ async def visit(env: dict[str, str], *server: str) -> list[Any]:
 
 
 @pytest.mark.covers("GTW-10", "GTW-11")
-async def test_the_client_sees_the_same_alone_tapped_and_played(
+async def test_the_client_receives_the_same_directly_tapped_and_replayed(
     node_servers: Path,  # noqa: F811
     env: dict[str, str],
     tmp_path: Path,

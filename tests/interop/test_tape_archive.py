@@ -1,4 +1,4 @@
-"""A tape as an HTTP archive, looked at by the validator that others use for theirs."""
+"""A tape exported as an HTTP archive, checked by a third-party validator."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
-"""Clients of other makers, recorded by a tap and by a gateway, and then played what they saw.
+"""Third-party clients, recorded by a tap and by a gateway, and then replayed.
 
-The same client comes twice: to the live server, and to its tape. It has to see the same.
+The same client connects to the live server and to its tape, and must receive the same.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.support.interop.node_packages import packages
 from tests.support.interop.other_clients import GUESTS, Refusal
 from tests.support.interop.server_processes import LIMIT, Host, command
 
-# Logging, roots and sampling are on their way out, and still spoken.
+# Logging, roots and sampling are deprecated but still supported.
 pytestmark = pytest.mark.filterwarnings(
     f"ignore::{MCPDeprecationWarning.__module__}.{MCPDeprecationWarning.__name__}"
 )
@@ -38,13 +38,13 @@ SAID = {
     (DOWN, "notifications/progress"),
 }
 ASKED = {(DOWN, "elicitation/create"), (DOWN, "sampling/createMessage")}
-# Longer than the client stays, but not by much: the server does not hear of who gives up.
+# A little longer than the client waits: the server does not receive the cancellation.
 A_WHILE = ("trigger-long-running-operation", {"duration": 0.5, "steps": 5})
 
 
 @pytest.fixture(scope="module", autouse=True)
 def node_path() -> Iterator[None]:
-    """Where node finds the packages; every program here inherits it."""
+    """Set the path of the node packages for every program."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NODE_PATH", str(packages("node-interop", PACKAGES)))
         yield
@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def play(
     target: str | list[str], client: str, era: str, words: Words, prefix: str = ""
 ) -> list[Any]:
-    """One visit of a client, and everything that it saw."""
+    """Run a session of a client, and return everything that it received."""
     host = Host()
     async with asyncio.timeout(LIMIT), GUESTS[client](target, era == "stateless", host) as guest:
         seen: list[Any] = [guest.version, guest.server, sorted(await guest.tools())]
@@ -70,7 +70,7 @@ async def play(
         seen.append(str(refused.value))
         name, given = words.count
         text, steps = await guest.progress(prefix + name, given)
-        # The TypeScript client drops steps that come together with the result.
+        # The TypeScript client drops steps that arrive together with the result.
         assert steps == words.counted[: len(steps)]
         seen.append((text, None if client == "typescript" else steps))
         name, given = A_WHILE if words is EVERYTHING else words.wait
@@ -82,7 +82,7 @@ async def play(
 
 
 def said_on(tape: Path) -> set[tuple[str, str]]:
-    """Which methods are on it, in which direction."""
+    """Return the methods on a tape, with their direction."""
     return {(entry.dir.value, str(decode_entry(entry).get("method"))) for entry in TapeReader(tape)}
 
 
@@ -90,14 +90,14 @@ BY_TAP = [
     pytest.param("fastmcp", "handshake", EVERYTHING, id="fastmcp-handshake"),
     pytest.param("official", "stateless", OFFICIAL, id="official-stateless"),
     pytest.param("fastmcp", "stateless", OFFICIAL, id="fastmcp-stateless"),
-    # It asks one process what there is, and talks to another.
+    # This client probes one process and uses another.
     pytest.param("typescript", "stateless", OFFICIAL, id="typescript-stateless"),
 ]
 
 
 @pytest.mark.covers("GTW-10", "GTW-11")
 @pytest.mark.parametrize(("client", "era", "words"), BY_TAP)
-async def test_what_a_tap_recorded_is_played_to_the_same_client(
+async def test_a_tape_of_a_tap_is_replayed_to_the_same_client(
     client: str, era: str, words: Words, tmp_path: Path
 ) -> None:
     server = command("official_full")
@@ -105,7 +105,8 @@ async def test_what_a_tap_recorded_is_played_to_the_same_client(
         server = [str(packages("public-servers/node", NODE) / ".bin" / "mcp-server-everything")]
     tape = str(tmp_path / "one")
     live = await play([*OURS, "tap", "--tape", tape, "--", *server], client, era, words)
-    asked = ASKED if era == "handshake" else set()  # or results say what is wanted
+    # stateless servers put these requests into results
+    asked = ASKED if era == "handshake" else set()
     assert said_on(Path(tape)) >= SAID | asked | {(UP, "notifications/cancelled")}
     assert await play([*OURS, "replay", tape], client, era, words) == live
 
@@ -115,7 +116,7 @@ BY_GATEWAY = [("official", "stateless"), ("fastmcp", "handshake"), ("typescript"
 
 @pytest.mark.covers("GTW-10", "GTW-11")
 @pytest.mark.parametrize(("client", "era"), BY_GATEWAY)
-async def test_what_a_gateway_recorded_is_played_to_the_same_client(
+async def test_a_tape_of_a_gateway_is_replayed_to_the_same_client(
     client: str, era: str, tmp_path: Path
 ) -> None:
     program, *args = command("official_full")
@@ -131,7 +132,7 @@ async def test_what_a_gateway_recorded_is_played_to_the_same_client(
 
 @contextlib.asynccontextmanager
 async def serving(*args: str) -> AsyncIterator[str]:
-    """A command of ours that serves over HTTP, and its address."""
+    """Run a command that serves over HTTP, and yield its URL."""
     process = await asyncio.create_subprocess_exec(
         *(*OURS, *args),
         stdin=subprocess.DEVNULL,

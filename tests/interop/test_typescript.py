@@ -1,9 +1,8 @@
-"""The TypeScript SDK on the other end: its client against our server, our client against its.
+"""The TypeScript SDK over pipes: its client with our server, and our client with its server.
 
-Its packages are installed once into the virtual environment. Without node the tests are skipped,
-except on a continuous integration machine, where that would be a failure. A script of its client
-is one process that goes through many steps in every revision and prints what it saw; the tests
-look at the parts.
+The packages are installed once into the virtual environment. Without node the tests are skipped,
+except on a continuous integration machine, where they fail. A client script is one process that
+runs many steps in every revision and prints its results; the tests check the parts.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ VERSION = "2.4.0"
 PACKAGES = {f"@modelcontextprotocol/{name}": VERSION for name in ("server", "client")}
 
 SPOKEN = {"auto": NEWEST, **{revision.value: revision for revision in HANDSHAKE}}
-# How its client is told to speak them.
+# Options with which the TypeScript client uses each revision
 OPTIONS: dict[str, dict[str, Any]] = {
     "auto": {"versionNegotiation": {"mode": "auto"}},
     **{revision.value: {"supportedProtocolVersions": [revision.value]} for revision in HANDSHAKE},
@@ -59,16 +58,16 @@ NOTE = "memo://notes/1"
 
 @pytest.fixture(scope="session")
 def node_path() -> str:
-    """Where node finds the packages, for its environment."""
+    """Return the path of the node packages."""
     return str(packages("node-interop", PACKAGES))
 
 
-# Its client, our server
+# The TypeScript client with our server
 
 
 @pytest.fixture(scope="module")
 def basics(node_path: str) -> dict[str, dict[str, Any]]:
-    """What its client saw of `servers/ours.py`, with each way to make one."""
+    """Return the client's reports about `servers/ours.py`, for each set of options."""
     return run_client("client", {**OPTIONS, **MORE_OPTIONS}, node_path, *command("ours"))
 
 
@@ -77,7 +76,7 @@ def basics(node_path: str) -> dict[str, dict[str, Any]]:
     ("made", "revision"),
     [*SPOKEN.items(), ("pinned", NEWEST), ("by default", NEWEST_HANDSHAKE)],
 )
-def test_its_client_uses_our_server(
+def test_typescript_client_uses_our_server(
     made: str, revision: Revision, basics: dict[str, dict[str, Any]]
 ) -> None:
     report = basics[made]
@@ -107,21 +106,21 @@ def test_its_client_uses_our_server(
 
 @pytest.fixture(scope="module")
 def features(node_path: str) -> dict[str, dict[str, Any]]:
-    """What its client saw of `typescript/ours.py`, in each revision."""
+    """Return the client's reports about `typescript/ours.py`, in each revision."""
     ours = [sys.executable, str(SCRIPTS / "ours.py")]
     return run_client("features", OPTIONS, node_path, *ours)
 
 
 @pytest.fixture(params=SPOKEN)
 def seen(request: pytest.FixtureRequest, features: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The same in one of them."""
+    """Return the report of one revision."""
     report = features[request.param]
     assert report["version"] == SPOKEN[request.param]
     return {**report, "revision": SPOKEN[request.param]}
 
 
 @pytest.mark.covers("PRO-35")
-def test_its_client_reads_what_we_offer(seen: dict[str, Any]) -> None:
+def test_typescript_client_reads_our_lists_and_contents(seen: dict[str, Any]) -> None:
     offers = seen["offers"]
 
     assert (offers["tools"], offers["page"]) == (11, 5)
@@ -134,7 +133,7 @@ def test_its_client_reads_what_we_offer(seen: dict[str, Any]) -> None:
     assert offers["drinks"] == ["water", "wine"]
 
 
-def test_its_client_finds_our_structured_output_fitting(seen: dict[str, Any]) -> None:
+def test_typescript_client_validates_our_structured_output(seen: dict[str, Any]) -> None:
     if seen["revision"] < "2025-06-18":
         assert (seen["offers"]["outputSchema"], seen["offers"]["weather"]) == (None, None)
         return
@@ -148,10 +147,10 @@ def test_its_client_finds_our_structured_output_fitting(seen: dict[str, Any]) ->
 
 
 @pytest.mark.covers("DEC-16")
-def test_its_client_understands_our_refusals(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_our_errors(seen: dict[str, Any]) -> None:
     offers = seen["offers"]
 
-    # It shows the -32002 of the handshake revisions as the -32602 that came later.
+    # The client converts the -32002 of handshake revisions to the later -32602.
     assert offers["noResource"] == [-32602, {"uri": "memo://nothing"}]
     assert offers["noPrompt"][0] == offers["noTool"][0] == -32602
     assert offers["noArgument"] == [-32602, {"missing": ["drink"]}]
@@ -160,7 +159,7 @@ def test_its_client_understands_our_refusals(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("PRO-24")
-def test_its_client_answers_our_questions(seen: dict[str, Any]) -> None:
+def test_typescript_client_answers_our_requests(seen: dict[str, Any]) -> None:
     revision, questions = seen["revision"], seen["questions"]
     form: dict[str, Any] = {"requestedSchema": {**PERSON, "required": ["name", "age"]}}
     if revision >= "2025-11-25":
@@ -197,7 +196,7 @@ def test_its_client_answers_our_questions(seen: dict[str, Any]) -> None:
         assert questions["page decline"] == [False, "decline"]
 
 
-def test_its_client_is_not_asked_what_its_revision_does_not_have(seen: dict[str, Any]) -> None:
+def test_requests_unknown_to_a_revision_are_not_sent(seen: dict[str, Any]) -> None:
     revision, questions = seen["revision"], seen["questions"]
     missing = {
         "form accept": "2025-06-18",
@@ -220,7 +219,7 @@ def test_its_client_is_not_asked_what_its_revision_does_not_have(seen: dict[str,
 
 
 @pytest.mark.covers("PRO-35")
-def test_its_client_hears_our_logs_from_the_level_it_wants(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_logs_of_the_requested_level(seen: dict[str, Any]) -> None:
     every = [[level, "chatter", {"said": level}] for level in ("debug", "info", "warning", "error")]
 
     assert seen["logs"]["debug"] == every
@@ -230,7 +229,7 @@ def test_its_client_hears_our_logs_from_the_level_it_wants(seen: dict[str, Any])
 
 
 @pytest.mark.covers("PRO-23", "PRO-35")
-def test_its_client_is_told_of_our_changes_while_it_wants(seen: dict[str, Any]) -> None:
+def test_typescript_client_receives_changes_while_subscribed(seen: dict[str, Any]) -> None:
     changes = seen["changes"]
 
     if seen["revision"].stateless:
@@ -244,16 +243,16 @@ def test_its_client_is_told_of_our_changes_while_it_wants(seen: dict[str, Any]) 
 
 
 @pytest.mark.covers("PRO-32")
-def test_its_client_gives_up_and_our_tool_stops(seen: dict[str, Any]) -> None:
+def test_a_cancellation_by_typescript_client_stops_our_tool(seen: dict[str, Any]) -> None:
     assert seen["cancelled"] == ["given up", "stopped"]
 
 
-# Our client, its server
+# Our client with the TypeScript server
 
 
 @pytest.mark.covers("DEC-04", "DEC-05", "PRO-21", "PRO-31")
 @every_version
-async def test_our_client_uses_its_server(version: str, node_path: str) -> None:
+async def test_our_client_uses_the_typescript_server(version: str, node_path: str) -> None:
     progress: list[object] = []
     async with its_server(version, node_path) as client:
         assert client.protocol_version == SPOKEN[version]
@@ -288,10 +287,10 @@ async def test_our_client_uses_its_server(version: str, node_path: str) -> None:
 
 @pytest.mark.covers("PRO-35")
 @every_version
-async def test_our_client_reads_what_its_server_offers(version: str, node_path: str) -> None:
+async def test_our_client_reads_lists_and_contents(version: str, node_path: str) -> None:
     async with its_server(version, node_path) as client:
         blocks = (await client.call("blocks")).content
-        await client.tools()  # so that the output is checked
+        await client.tools()  # so that the output is validated
         weather = await client.call("weather", {"city": "Rome"})
         (pixel,) = await client.read("memo://pixel")
         kept = [await client.read("memo://kept") for _ in range(2)]
@@ -320,7 +319,7 @@ async def test_our_client_reads_what_its_server_offers(version: str, node_path: 
 
 @pytest.mark.covers("PRO-24")
 @every_version
-async def test_our_client_answers_the_questions_of_its_server(version: str, node_path: str) -> None:
+async def test_our_client_answers_requests_of_the_server(version: str, node_path: str) -> None:
     questions: list[Question] = []
     samples: list[dict[str, Any]] = []
 
@@ -371,12 +370,12 @@ async def test_our_client_answers_the_questions_of_its_server(version: str, node
 
 
 @pytest.mark.parametrize("version", ["auto", NEWEST_HANDSHAKE.value])
-async def test_its_server_learns_that_our_client_cannot_be_asked(
+async def test_requests_without_a_declared_capability_are_rejected(
     version: str, node_path: str
 ) -> None:
     async with its_server(version, node_path) as client:
         if version == "auto":
-            # It checks what we declared before it asks.
+            # The server checks the declared capabilities before it sends the request.
             required = {"requiredCapabilities": {"elicitation": {"form": {}}}}
             assert await refusal(client.call("ask_form", {"message": "accept"})) == (
                 -32021,
@@ -390,7 +389,7 @@ async def test_its_server_learns_that_our_client_cannot_be_asked(
 
 @pytest.mark.covers("PRO-23", "PRO-35")
 @every_version
-async def test_our_client_is_told_what_it_wants_to_hear(version: str, node_path: str) -> None:
+async def test_our_client_receives_requested_logs_and_changes(version: str, node_path: str) -> None:
     logged: list[object] = []
     told: asyncio.Queue[str] = asyncio.Queue()
 
@@ -407,7 +406,7 @@ async def test_our_client_is_told_what_it_wants_to_hear(version: str, node_path:
         levels = ("debug", "info", "warning", "error")
         every = [(level, {"said": level}, "chatter") for level in levels]
         await client.call("chatter")
-        # Without a level its server sends everything, except to stateless clients.
+        # Without a level the server sends all messages, except to stateless clients.
         assert logged == ([] if client.protocol_version == NEWEST else every)
         for level, expected in (("debug", every), ("warning", every[2:])):
             logged.clear()
@@ -422,7 +421,7 @@ async def test_our_client_is_told_what_it_wants_to_hear(version: str, node_path:
         assert [note.text for note in await client.read(NOTE)] == ["cheese"]
         await client.unsubscribe(NOTE)
         await client.listen("tools", "prompts", "resources")
-        await client.call("write", {"number": 1, "text": "nobody is told"})
+        await client.call("write", {"number": 1, "text": "unsubscribed"})
         await client.call("grow")
         assert {await told.get(), await told.get(), await told.get()} == {
             f"{kind}/list_changed" for kind in ("tools", "prompts", "resources")
@@ -433,11 +432,11 @@ async def test_our_client_is_told_what_it_wants_to_hear(version: str, node_path:
         assert told.empty()
 
 
-async def test_our_client_and_its_server_agree_on_the_era_after_a_slow_start(
+async def test_client_and_server_agree_on_the_era_after_a_slow_start(
     node_path: str,
 ) -> None:
-    # An impatient probe sends both openings, as a slow start would. Its server answers both, and
-    # from `initialize` on it speaks the handshake era.
+    # A short probe timeout makes the client send both openings, as with a slow start. The server
+    # answers both, and uses the handshake era after `initialize`.
     async with its_server(
         "auto", node_path, probe_timeout=0.001, on_elicit=lambda question: accept(ADA)
     ) as client:
@@ -448,7 +447,7 @@ async def test_our_client_and_its_server_agree_on_the_era_after_a_slow_start(
 def run_client(
     script: str, options: dict[str, dict[str, Any]], node_path: str, *server: str
 ) -> dict[str, dict[str, Any]]:
-    """What a script of its client saw of a server, by the name of the options it was made with."""
+    """Run a client script with a server, and return its reports by the name of the options."""
     done = subprocess.run(
         ["node", str(SCRIPTS / f"{script}.cjs"), json.dumps(list(options.values())), *server],
         env={**os.environ, "NODE_PATH": node_path},
@@ -465,9 +464,9 @@ def run_client(
 async def its_server(
     version: str, node_path: str, probe_timeout: float = LIMIT, **callbacks: Any
 ) -> AsyncIterator[MCPClient]:
-    """Our client, connected to `typescript/server.cjs`; afterwards nothing of that runs.
+    """Connect our client to `typescript/server.cjs`, and check that its process ends.
 
-    It is patient, so that the era does not depend on how busy the machine is.
+    The probe timeout is long, so that the era does not depend on how busy the machine is.
     """
     connecting = MCPClient.connect_stdio(
         ["node", str(SCRIPTS / "server.cjs")],
@@ -486,7 +485,7 @@ async def its_server(
 
 
 async def refusal(asked: Any) -> tuple[int, Any]:
-    """The code and the data of the error that a request is answered with."""
+    """Return code and data of the error response to a request."""
     with pytest.raises(RpcError) as caught:
         await asked
     return caught.value.code, caught.value.data

@@ -1,6 +1,6 @@
-"""What is published: a wheel, in an environment of its own, has all that its users are promised.
+"""The published wheel in a separate environment provides the pytest fixture for tapes.
 
-Packages that it needs are those of this environment, so that nothing is fetched but the builder.
+Its dependencies come from this environment, so that only the build tool is downloaded.
 """
 
 import os
@@ -26,7 +26,7 @@ from fairlead import MCPClient
 
 
 def test_it(fairlead_tape):
-    assert Path(fairlead.__file__).is_relative_to(sys.prefix), "it is not the one of the wheel"
+    assert Path(fairlead.__file__).is_relative_to(sys.prefix), "imported from elsewhere"
     server = fairlead_tape("short", {"command": sys.executable, "args": ["server.py"]})
 
     async def visit():
@@ -52,7 +52,7 @@ server.run()
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A new environment with the wheel in it."""
+    """Create an environment with the wheel."""
     if find_spec("pip") is None:
         unavailable("pip is not installed")
     place, wheels = tmp_path / "home", tmp_path / "wheels"
@@ -61,14 +61,16 @@ def home(tmp_path: Path) -> Path:
     [wheel] = wheels.iterdir()
     run([sys.executable, "-m", "venv", "--without-pip", str(place)], tmp_path)
     [packages] = place.glob("lib/python*/site-packages")
-    ZipFile(wheel).extractall(packages)  # all that an installer does, but for the scripts
+    ZipFile(wheel).extractall(packages)  # like an installer, except for the scripts
     others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (packages / "others.pth").write_text("\n".join(others))  # behind what is here
+    (packages / "others.pth").write_text("\n".join(others))  # after the packages of the wheel
     return place
 
 
 @pytest.mark.covers("GTW-11")
-def test_the_fixture_of_a_wheel_records_once_and_plays_after(tmp_path: Path, home: Path) -> None:
+def test_the_fixture_of_a_wheel_records_once_and_replays_afterwards(
+    tmp_path: Path, home: Path
+) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     server = folder / "server.py"
@@ -87,5 +89,5 @@ def test_the_fixture_of_a_wheel_records_once_and_plays_after(tmp_path: Path, hom
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        server.unlink(missing_ok=True)  # from now on there is only the tape
+        server.unlink(missing_ok=True)  # from here on only the tape is left
     assert (folder / "tapes" / "short.tape.jsonl").is_file()

@@ -31,7 +31,7 @@ UPSTREAMS = ["memory", "stdio", "http", "ws", "sse"]
 
 
 def cells() -> list[Any]:
-    """Return both eras on each side over every transport; older revisions only from HTTP to stdio."""
+    """Return both eras on each side over all transports; older revisions from HTTP to stdio."""
     found = []
     for revision in Revision:
         for era in ("handshake", "stateless"):

@@ -42,7 +42,7 @@ def make() -> MCPServer:
     @server.tool()
     async def greet(ctx: Context) -> str:
         """Ask for a name."""
-        answer = await ctx.elicit("Who are you?", str)
+        answer = await ctx.elicit("Please enter your name.", str)
         return f"{answer.action} {answer.data}"
 
     @server.tool()

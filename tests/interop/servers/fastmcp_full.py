@@ -29,7 +29,8 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-warnings.simplefilter("ignore", MCPDeprecationWarning)  # sampling and roots are, and still spoken
+# sampling and roots are deprecated but still supported
+warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 PAGE = "https://example.com/sign-in?a=1&b=2"
@@ -38,7 +39,7 @@ FORM = {
     "properties": {"name": {"type": "string"}, "age": {"type": "integer", "default": 30}},
     "required": ["name"],
 }
-QUESTION = SamplingMessage(role="user", content=TextContent(text="What is 2 + 2?"))
+QUESTION = SamplingMessage(role="user", content=TextContent(text="Add 2 and 2."))
 
 server = FastMCP("fastmcp", version="1.2.3", instructions="Say hello first.", list_page_size=5)
 waiting: set[str] = set()
@@ -60,7 +61,7 @@ class Weight:
 
 @contextlib.contextmanager
 def under_way(ctx: Context) -> Iterator[None]:
-    """Let `was_stopped` know when this call has ended."""
+    """Track a call for `was_stopped`."""
     waiting.add(ctx.request_id)
     nobody_waits.clear()
     try:
@@ -73,7 +74,7 @@ def under_way(ctx: Context) -> Iterator[None]:
 
 @server.tool
 async def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 
@@ -85,7 +86,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool
 async def count(to: int, ctx: Context) -> str:
-    """Count, and tell about each step."""
+    """Count, and report each step."""
     for step in range(1, to + 1):
         await ctx.report_progress(step, to, f"step {step}")
         await ctx.log(f"step {step}", "debug" if step % 2 else "warning", logger_name="count")
@@ -94,13 +95,13 @@ async def count(to: int, ctx: Context) -> str:
 
 @server.tool
 async def fail() -> str:
-    """Never works."""
+    """Fail always."""
     raise RuntimeError("it broke")
 
 
 @server.tool
 async def wait(ctx: Context) -> str:
-    """Report that it has begun, then wait until somebody gives up."""
+    """Report progress, then wait until the call is cancelled."""
     with under_way(ctx):
         await ctx.report_progress(1, message="begun")
         await asyncio.Event().wait()
@@ -109,14 +110,14 @@ async def wait(ctx: Context) -> str:
 
 @server.tool
 async def was_stopped() -> str:
-    """End when no `wait` is under way any more."""
+    """Return once no `wait` call is in progress."""
     async with asyncio.timeout(5):
         await nobody_waits.wait()
     return "stopped"
 
 
 def asked(ctx: Context) -> InputResponse | None:
-    """The answer to what a stateless call asked in its round before."""
+    """Return the response to the request of a stateless call's previous round."""
     return (ctx.input_responses or {}).get("it")
 
 
@@ -133,25 +134,27 @@ async def ask(ctx: Context) -> str | InputRequiredResult:
     """Ask the user who they are; in the stateless era FastMCP leaves the rounds to the author."""
     if stateless(ctx):
         if (answer := asked(ctx)) is None:
-            params = ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
+            params = ElicitRequestFormParams(
+                message="Please enter your name.", requested_schema=FORM
+            )
             return asking(ElicitRequest(params=params))
         given = answer.content and Visitor(**answer.content)
     else:
-        answer = await ctx.elicit("Who are you?", Visitor)
+        answer = await ctx.elicit("Please enter your name.", Visitor)
         given = answer.data if answer.action == "accept" else None
     return f"accept {given.name} {given.age}" if given else answer.action
 
 
 @server.tool(output_schema=None)
 async def ask_patiently(ctx: Context) -> str | InputRequiredResult:
-    """The same, and `was_stopped` knows about it."""
+    """Do the same, tracked by `was_stopped`."""
     with under_way(ctx):
         return await ask(ctx)
 
 
 @server.tool(output_schema=None)
 async def open_page(ctx: Context) -> str | InputRequiredResult:
-    """Send the user to a page."""
+    """Ask the user to open a page."""
     if not stateless(ctx):
         return (await ctx.session.elicit_url("Please sign in.", PAGE, "page-1")).action
     if (answer := asked(ctx)) is None:
@@ -177,7 +180,7 @@ async def think(ctx: Context) -> str | InputRequiredResult:
 
 @server.tool(output_schema=None)
 async def look_around(ctx: Context) -> str | InputRequiredResult:
-    """Ask where the client works."""
+    """Return the client's roots."""
     if not stateless(ctx):
         answer = await ctx.session.list_roots()
     elif (answer := asked(ctx)) is None:
@@ -187,26 +190,26 @@ async def look_around(ctx: Context) -> str | InputRequiredResult:
 
 @server.tool
 async def ping_back(ctx: Context) -> str:
-    """Whether the client answers, in the era in which servers may ask."""
+    """Ping the client, in the era in which servers may send requests."""
     await ctx.session.send_ping()
     return "pong"
 
 
 @server.tool
 def many(to: int) -> list[int]:
-    """Has structured content that is no object."""
+    """Return structured content that is not an object."""
     return list(range(to))
 
 
 @server.tool
 def weigh(grams: int) -> Weight:
-    """Has an output schema."""
+    """Return a value with an output schema."""
     return Weight(grams=grams, heavy=grams > 1000)
 
 
 @server.tool
 async def grow(ctx: Context) -> str:
-    """Tell that there is one more of everything that is listed."""
+    """Announce changes of all lists."""
     await ctx.send_notification(ToolListChangedNotification())
     await ctx.send_notification(ResourceListChangedNotification())
     await ctx.send_notification(PromptListChangedNotification())
@@ -240,7 +243,7 @@ async def dedicate(ctx: Context) -> str | InputRequiredResult:
     return f"Dedicate it: {told}" if isinstance(told, str) else told
 
 
-@server.prompt(description="Greets somebody.")
+@server.prompt(description="Greets a person.")
 async def greet(name: str, mood: str = "happy") -> str:
     return f"Greet {name}, who is {mood}."
 

@@ -1,4 +1,4 @@
-"""`fastmcp_full.py` over HTTP, in each way in which it can be served."""
+"""`fastmcp_full.py` over every HTTP transport that FastMCP has."""
 
 from fastmcp.utilities.logging import temporary_log_level
 from fastmcp_full import server

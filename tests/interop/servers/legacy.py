@@ -1,8 +1,8 @@
-"""Servers from before the stateless era, written by hand, each with a habit of its own.
+"""Servers of the handshake era without a library, each with one behaviour.
 
-`refuses` answers unknown methods with -32601, `silent` not at all, `crashes` dies of a first
-message that is not `initialize`, `sleepy` takes 1.5 s before it reads anything, `old` speaks
-2024-11-05 whatever is proposed, `alien` a version that does not exist, `dies` does so at once.
+`refuses` answers unknown methods with -32601, `silent` does not answer them, `crashes` exits if the
+first message is not `initialize`, `sleepy` waits 1.5 s before it reads, `old` always selects
+2024-11-05, `alien` selects a version that does not exist, and `dies` exits at once.
 """
 
 import json

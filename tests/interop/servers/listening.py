@@ -1,4 +1,4 @@
-"""How the servers here are served over HTTP: on a port of this machine, until stdin ends."""
+"""HTTP serving for these programs: on a local port, until stdin is closed."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import uvicorn
 
 
 def end_with_stdin() -> None:
-    """Whoever started us holds our stdin; when it ends, nobody needs us any more."""
+    """Exit when stdin is closed, because the parent process has ended."""
 
     def wait() -> None:
         sys.stdin.buffer.read()
@@ -25,12 +25,12 @@ def end_with_stdin() -> None:
 def serve(apps: Mapping[str, Any]) -> None:
     """Serve the applications by the first part of the path, or else the last of them.
 
-    The address goes to stdout.
-    The port is the argument of the program, or any that is free.
+    The URL is printed to stdout. The port is the argument of the program, or a free one.
     """
     end_with_stdin()
     listening = socket.create_server(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)  # connections can wait
+    # connections can wait in the backlog
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
 
     *_, last = apps.values()
 

@@ -1,7 +1,7 @@
-"""A server of ours over HTTP, several times, each with a state of its own.
+"""Several instances of one of our servers over HTTP, each with its own state.
 
-Arguments: how each of them answers. The program that makes it comes first. The addresses go to
-stdout in one line.
+The first argument is the program with the server; each further argument is the `answers` setting of
+one instance. The URLs are printed to stdout on one line.
 """
 
 import asyncio

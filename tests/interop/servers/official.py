@@ -17,7 +17,7 @@ from mcp_types import (
     TextResourceContents,
 )
 
-warnings.simplefilter("ignore", MCPDeprecationWarning)  # logging is deprecated, and still spoken
+warnings.simplefilter("ignore", MCPDeprecationWarning)  # logging is deprecated but still supported
 
 PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d49484452")
 ENCODED_PIXEL = "iVBORw0KGgoAAAANSUhEUg=="
@@ -32,7 +32,7 @@ nobody_waits.set()
 
 @contextlib.contextmanager
 def under_way(ctx: Context) -> Iterator[None]:
-    """Let `was_stopped` know when this call has ended."""
+    """Track a call for `was_stopped`."""
     waiting.add(ctx.request_id)
     nobody_waits.clear()
     try:
@@ -45,7 +45,7 @@ def under_way(ctx: Context) -> Iterator[None]:
 
 @server.tool()
 async def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 
@@ -57,7 +57,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 async def count(to: int, ctx: Context) -> str:
-    """Count, and tell about each step."""
+    """Count, and report each step."""
     for step in range(1, to + 1):
         await ctx.report_progress(step, to, f"step {step}")
         await ctx.log("debug" if step % 2 else "warning", f"step {step}", logger_name="count")
@@ -66,13 +66,13 @@ async def count(to: int, ctx: Context) -> str:
 
 @server.tool()
 async def fail() -> str:
-    """Never works."""
+    """Fail always."""
     raise RuntimeError("it broke")
 
 
 @server.tool(structured_output=False)
 async def blocks() -> list[object]:
-    """One block of each kind."""
+    """Return one block of each kind."""
     return [
         TextContent(text="grüße"),
         ImageContent(data=ENCODED_PIXEL, mime_type="image/png"),
@@ -84,13 +84,13 @@ async def blocks() -> list[object]:
 
 @server.tool()
 async def big(size: int) -> str:
-    """As many characters as wanted."""
+    """Return `size` characters."""
     return "x" * size
 
 
 @server.tool()
 async def wait(ctx: Context) -> str:
-    """Report that it has begun, then wait until somebody gives up."""
+    """Report progress, then wait until the call is cancelled."""
     with under_way(ctx):
         await ctx.report_progress(1, message="begun")
         await asyncio.Event().wait()
@@ -99,7 +99,7 @@ async def wait(ctx: Context) -> str:
 
 @server.tool()
 async def was_stopped() -> str:
-    """End when no `wait` is under way any more."""
+    """Return once no `wait` call is in progress."""
     async with asyncio.timeout(5):
         await nobody_waits.wait()
     return "stopped"
@@ -115,7 +115,7 @@ def pixel() -> bytes:
     return PIXEL
 
 
-@server.prompt(description="Greets somebody.")
+@server.prompt(description="Greets a person.")
 async def greet(name: str, mood: str = "happy") -> str:
     return f"Greet {name}, who is {mood}."
 

@@ -1,4 +1,4 @@
-"""`official.py`, and all that needs more of a client; the same as `ours_full.py`."""
+"""`official.py` with features that require more of a client; the same as `ours_full.py`."""
 
 from typing import Annotated, Any
 
@@ -50,16 +50,16 @@ class Weight(BaseModel):
 
 
 def who() -> Elicit[Visitor]:
-    return Elicit("Who are you?", Visitor)
+    return Elicit("Please enter your name.", Visitor)
 
 
 def sum_of_two() -> Sample:
-    question = SamplingMessage(role="user", content=TextContent(text="What is 2 + 2?"))
+    question = SamplingMessage(role="user", content=TextContent(text="Add 2 and 2."))
     return Sample([question], max_tokens=10, system_prompt="Be brief.")
 
 
 def tool_for_it() -> Sample:
-    question = SamplingMessage(role="user", content=TextContent(text="What is 2 + 2?"))
+    question = SamplingMessage(role="user", content=TextContent(text="Add 2 and 2."))
     add = Tool(name="add", input_schema={"type": "object"})
     choice = ToolChoice(mode="required")
     return Sample([question], max_tokens=10, tools=[add], tool_choice=choice)
@@ -85,26 +85,26 @@ async def ask(visitor: Who) -> str:
 
 @server.tool(structured_output=False)
 async def ask_patiently(ctx: Context) -> str | InputRequiredResult:
-    """The same by hand, and `was_stopped` knows about it."""
+    """Ask without a resolver, tracked by `was_stopped`."""
     with under_way(ctx):
         return await asked_by_hand(ctx)
 
 
 async def asked_by_hand(ctx: Context) -> str | InputRequiredResult:
     if ctx.protocol_version != "2026-07-28":
-        answer = await ctx.elicit("Who are you?", Visitor)
+        answer = await ctx.elicit("Please enter your name.", Visitor)
         return f"accept {answer.data.name}" if answer.action == "accept" else answer.action
     if ctx.input_responses:
         given = ctx.input_responses["who"]
         return f"accept {given.content['name']}" if given.action == "accept" else given.action
     form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    params = ElicitRequestFormParams(message="Who are you?", requested_schema=form)
+    params = ElicitRequestFormParams(message="Please enter your name.", requested_schema=form)
     return InputRequiredResult(input_requests={"who": ElicitRequest(params=params)})
 
 
 @server.tool(structured_output=False)
 async def open_page(ctx: Context) -> str | InputRequiredResult:
-    """Send the user to a page."""
+    """Ask the user to open a page."""
     if ctx.protocol_version != "2026-07-28":
         answer = await ctx.elicit_url("Please sign in.", PAGE, "page-1")
         await ctx.session.send_elicit_complete("page-1")
@@ -129,38 +129,38 @@ async def think_with_tools(use: ToolUse) -> str:
 
 @server.tool()
 async def look_around(roots: Where) -> str:
-    """Ask where the client works."""
+    """Return the client's roots."""
     return " ".join(str(root.uri) for root in roots.roots)
 
 
 @server.tool()
 async def interview(visitor: Who, thought: Thought, roots: Where) -> str:
-    """Several questions at once."""
+    """Send several requests at once."""
     return " | ".join([await ask(visitor), await think(thought), await look_around(roots)])
 
 
 @server.tool()
 async def ping_back(ctx: Context) -> str:
-    """Whether the client answers, in the era in which servers may ask."""
+    """Ping the client, in the era in which servers may send requests."""
     await ctx.session.send_ping()
     return "pong"
 
 
 @server.tool()
 def many(to: int) -> list[int]:
-    """Has structured content that is no object."""
+    """Return structured content that is not an object."""
     return list(range(to))
 
 
 @server.tool()
 def weigh(grams: int) -> Weight:
-    """Has an output schema."""
+    """Return a value with an output schema."""
     return Weight(grams=grams, heavy=grams > 1000)
 
 
 @server.tool()
 async def touch(uri: str, ctx: Context) -> str:
-    """Tell those who subscribed that a resource has changed."""
+    """Notify subscribers that a resource has changed."""
     await ctx.notify_resource_updated(uri)
     if uri in subscribed:
         await ctx.session.send_resource_updated(uri)
@@ -169,7 +169,7 @@ async def touch(uri: str, ctx: Context) -> str:
 
 @server.tool()
 async def grow(ctx: Context) -> str:
-    """One more of everything that is listed; it has to tell that itself, in the way of each era."""
+    """Announce changes of all lists, with the notifications of each era."""
     await ctx.notify_tools_changed()
     await ctx.notify_resources_changed()
     await ctx.notify_prompts_changed()
@@ -225,7 +225,7 @@ async def unsubscribe(ctx: Any, params: UnsubscribeRequestParams) -> EmptyResult
     return EmptyResult()
 
 
-# `MCPServer` has no face for subscriptions of the handshake era; what is beneath it does.
+# `MCPServer` has no API for handshake-era subscriptions; its low-level server has.
 beneath = server._lowlevel_server
 beneath.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
 beneath.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)

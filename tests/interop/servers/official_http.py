@@ -1,4 +1,4 @@
-"""`official_full.py` over HTTP, in each way in which it can be served."""
+"""`official_full.py` over every HTTP transport that the SDK has."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,7 +9,7 @@ from official_full import server
 
 
 class Events(EventStore):
-    """What has been sent, for those who missed something."""
+    """The sent events, for clients that resume a stream."""
 
     def __init__(self) -> None:
         self.replays = 0
@@ -36,13 +36,13 @@ events = Events()
 
 @server.tool()
 async def replays() -> int:
-    """How often somebody came back with a `Last-Event-ID`."""
+    """Return the number of requests with a `Last-Event-ID`."""
     return events.replays
 
 
 @server.tool()
 async def hang_up(ctx: Context) -> str:
-    """Close the connection in the middle, and go on."""
+    """Close the connection during the call, and continue."""
     await ctx.report_progress(1, 3, "before")
     await ctx.close_sse_stream()
     await ctx.report_progress(2, 3, "meanwhile")

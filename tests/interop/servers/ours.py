@@ -1,4 +1,4 @@
-"""A Fairlead server with a bit of everything, for clients of other makers."""
+"""A Fairlead server with basic features, for third-party clients."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ told_to_go_on = asyncio.Event()
 
 @contextlib.contextmanager
 def under_way(ctx: Context) -> Iterator[None]:
-    """Let `was_stopped` know when this call has ended."""
+    """Track a call for `was_stopped`."""
     waiting.add(ctx.request_id)
     nobody_waits.clear()
     try:
@@ -40,7 +40,7 @@ def under_way(ctx: Context) -> Iterator[None]:
 
 @server.tool()
 async def echo(text: str) -> str:
-    """Say it again."""
+    """Return the text."""
     return text
 
 
@@ -52,7 +52,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 async def count(to: int, ctx: Context) -> str:
-    """Count, and tell about each step."""
+    """Count, and report each step."""
     for step in range(1, to + 1):
         await ctx.progress(step, to, f"step {step}")
         await ctx.log("debug" if step % 2 else "warning", f"step {step}", logger="count")
@@ -61,7 +61,7 @@ async def count(to: int, ctx: Context) -> str:
 
 @server.tool()
 async def count_and_hold(to: int, ctx: Context) -> str:
-    """Count, and end when somebody calls `go_on`."""
+    """Count, and return after `go_on` was called."""
     for step in range(1, to + 1):
         await ctx.progress(step, to, f"step {step}")
     async with asyncio.timeout(5):
@@ -72,20 +72,20 @@ async def count_and_hold(to: int, ctx: Context) -> str:
 
 @server.tool()
 async def go_on() -> str:
-    """Let `count_and_hold` end."""
+    """Release `count_and_hold`."""
     told_to_go_on.set()
     return "going on"
 
 
 @server.tool()
 async def fail() -> str:
-    """Never works."""
+    """Fail always."""
     raise RuntimeError("it broke")
 
 
 @server.tool()
 async def blocks() -> list[object]:
-    """One block of each kind."""
+    """Return one block of each kind."""
     return [
         TextContent(text="grüße"),
         ImageContent(data=ENCODED_PIXEL, mime_type="image/png"),
@@ -97,13 +97,13 @@ async def blocks() -> list[object]:
 
 @server.tool()
 async def big(size: int) -> str:
-    """As many characters as wanted."""
+    """Return `size` characters."""
     return "x" * size
 
 
 @server.tool()
 async def wait(ctx: Context) -> str:
-    """Report that it has begun, then wait until somebody gives up."""
+    """Report progress, then wait until the call is cancelled."""
     with under_way(ctx):
         await ctx.progress(1, message="begun")
         await asyncio.Event().wait()
@@ -112,7 +112,7 @@ async def wait(ctx: Context) -> str:
 
 @server.tool()
 async def was_stopped() -> str:
-    """End when no `wait` is under way any more."""
+    """Return once no `wait` call is in progress."""
     async with asyncio.timeout(5):
         await nobody_waits.wait()
     return "stopped"
@@ -124,7 +124,7 @@ server.register_resource(
 )
 
 
-@server.prompt(description="Greets somebody.")
+@server.prompt(description="Greets a person.")
 async def greet(name: str, mood: str = "happy") -> str:
     return f"Greet {name}, who is {mood}."
 

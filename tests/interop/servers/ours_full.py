@@ -1,4 +1,4 @@
-"""`ours.py`, and all that needs more of a client: questions, templates, completion, changes."""
+"""`ours.py` with requests to the client, templates, completion and changes."""
 
 from typing import Literal
 
@@ -24,7 +24,7 @@ class Weight(Struct):
 @server.tool()
 async def ask(ctx: Context) -> str:
     """Ask the user who they are."""
-    answer = await ctx.elicit("Who are you?", Visitor)
+    answer = await ctx.elicit("Please enter your name.", Visitor)
     if answer.data is None:
         return answer.action
     return f"accept {answer.data.name} {answer.data.age}"
@@ -32,20 +32,20 @@ async def ask(ctx: Context) -> str:
 
 @server.tool()
 async def open_page(ctx: Context) -> str:
-    """Send the user to a page."""
+    """Ask the user to open a page."""
     return await ctx.elicit_url("Please sign in.", PAGE)
 
 
 @server.tool()
 async def think(ctx: Context) -> str:
     """Ask the client's model."""
-    answer = await ctx.sample("What is 2 + 2?", max_tokens=10, systemPrompt="Be brief.")
+    answer = await ctx.sample("Add 2 and 2.", max_tokens=10, systemPrompt="Be brief.")
     return str(answer["content"]["text"])
 
 
 @server.tool()
 async def think_patiently(ctx: Context) -> str:
-    """The same, and `was_stopped` knows about it."""
+    """Do the same, tracked by `was_stopped`."""
     with under_way(ctx):
         return await think(ctx)
 
@@ -54,44 +54,44 @@ async def think_patiently(ctx: Context) -> str:
 async def think_with_tools(ctx: Context) -> str:
     """Ask the client's model which tool it would use."""
     add = {"name": "add", "inputSchema": {"type": "object"}}
-    answer = await ctx.sample("What is 2 + 2?", tools=[add], toolChoice={"mode": "required"})
+    answer = await ctx.sample("Add 2 and 2.", tools=[add], toolChoice={"mode": "required"})
     return str(answer["content"][0]["name"])
 
 
 @server.tool()
 async def look_around(ctx: Context) -> str:
-    """Ask where the client works."""
+    """Return the client's roots."""
     return " ".join(root["uri"] for root in await ctx.roots())
 
 
 @server.tool()
 async def interview(ctx: Context) -> str:
-    """One question after the other."""
+    """Send several requests in sequence."""
     return " | ".join([await ask(ctx), await think(ctx), await look_around(ctx)])
 
 
 @server.tool(output_schema=True)
 def many(to: int) -> list[int]:
-    """Has structured content that is no object."""
+    """Return structured content that is not an object."""
     return list(range(to))
 
 
 @server.tool()
 def weigh(grams: int) -> Weight:
-    """Has an output schema."""
+    """Return a value with an output schema."""
     return Weight(grams, grams > 1000)
 
 
 @server.tool()
 def touch(uri: str) -> str:
-    """Tell those who subscribed that a resource has changed."""
+    """Notify subscribers that a resource has changed."""
     server.resource_updated(uri)
     return "touched"
 
 
 @server.tool()
 def grow() -> str:
-    """One more of everything that is listed."""
+    """Add one item to every list."""
     server.register_tool("grown", {"type": "object"}, lambda: "grown")
     server.register_resource("memo://grown", "grown", content_provider="grown")
     server.register_prompt("grown", template="grown")
@@ -100,7 +100,7 @@ def grow() -> str:
 
 @server.tool()
 def shrink() -> str:
-    """The opposite of `grow`."""
+    """Remove the items that `grow` added."""
     server.remove_tool("grown")
     server.remove_resource("memo://grown")
     server.remove_prompt("grown")

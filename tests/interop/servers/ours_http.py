@@ -1,4 +1,4 @@
-"""`ours_full.py` over HTTP. Argument: how it answers."""
+"""`ours_full.py` over HTTP. The argument is its `answers` setting."""
 
 import asyncio
 import sys
@@ -9,12 +9,12 @@ from ours_full import server
 
 from fairlead import Context
 
-server.limiter = None  # all calls here come from one client
+server.limiter = None  # all calls come from one client
 
 
 @server.tool()
 async def hang_up(ctx: Context) -> str:
-    """Close the connection in the middle, and go on when somebody calls `go_on`."""
+    """Close the connection during the call, and continue after `go_on` was called."""
     await ctx.progress(1, 3, "before")
     ctx.close_stream()
     async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""A relay on stdin and stdout. Arguments: the era of the server, and its entry as JSON."""
+"""A relay on stdin and stdout. The arguments are the era of the server and its entry as JSON."""
 
 import asyncio
 import json

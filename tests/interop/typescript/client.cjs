@@ -1,5 +1,5 @@
-// Uses a server, once with each way to make a client, and prints what happened as a JSON array.
-// Arguments: the options of the clients, then the command of the server, or an address for each.
+// Uses a server with several clients, and prints their reports as a JSON array.
+// Arguments: the options of the clients, then the command of the server, or a URL for each client.
 const { Client } = require('@modelcontextprotocol/client');
 const { targetOf, transportTo } = require('./transports.cjs');
 
@@ -11,7 +11,7 @@ async function use(options, target) {
         return [result.isError ?? false, result.content[0].text];
     };
     const progress = [];
-    // It drops progress that arrives together with the result, so the result has to wait for us.
+    // The client drops progress that arrives together with the result, so the result is delayed.
     const onprogress = async (step) => {
         progress.push([step.progress, step.total, step.message ?? null]);
         if (progress.length === 3) await call('go_on');
@@ -41,7 +41,7 @@ async function use(options, target) {
     return report;
 }
 
-// All of them at once: starting the servers takes longer than using them.
+// All clients at once, because starting the servers takes longer than using them.
 async function main([options, ...server]) {
     const reports = await Promise.all(JSON.parse(options).map((one, index) => use(one, targetOf(server, index))));
     process.stdout.write(JSON.stringify(reports));

@@ -1,12 +1,12 @@
-// Visits the reference server for everything, and prints what it saw as a JSON array: answers,
-// refusals, questions and news, in the order in which they came. Arguments: the server's command.
+// Uses the reference server "everything", and prints the received results, errors, requests and
+// notifications as a JSON array, in order. Arguments: the server's command.
 const { Client } = require('@modelcontextprotocol/client');
 const { transportTo } = require('./transports.cjs');
 
 const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: { listChanged: true } };
 const WATCHED = 'demo://resource/dynamic/text/1';
 
-// What it is told of its own accord, and a way to wait for it.
+// The received notifications, and a function that waits for them.
 function listen(client) {
     const told = [];
     let look = () => {};
@@ -50,7 +50,7 @@ async function visit(client, seen) {
     await call('trigger-elicitation-request');
     await call('trigger-sampling-request', { prompt: 'why', maxTokens: 10 });
     await call('get-roots-list');
-    // The first step is well before the result; a later one may come with it, and is dropped then.
+    // The first step arrives well before the result; a later one may arrive with it and is then dropped.
     let first = null;
     const onprogress = (step) => { first ??= step; };
     await call('trigger-long-running-operation', { duration: 0.2, steps: 2 }, { onprogress });

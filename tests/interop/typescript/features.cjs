@@ -1,6 +1,6 @@
-// Uses a server that asks, tells and changes, once with each way to make a client, and prints what
-// was seen as a JSON array. Arguments: the options of the clients, then the command of the server,
-// or an address for each.
+// Uses a server with requests, notifications and changes with several clients, and prints their
+// reports as a JSON array. Arguments: the options of the clients, then the command of the server,
+// or a URL for each client.
 const { Client, LOG_LEVEL_META_KEY } = require('@modelcontextprotocol/client');
 const { targetOf, transportTo } = require('./transports.cjs');
 const { z } = require('zod');
@@ -34,7 +34,7 @@ function answer(client, asked) {
     client.setRequestHandler('roots/list', async () => ({ roots: [{ uri: 'file:///a', name: 'a' }, { uri: 'file:///b' }] }));
 }
 
-// The notifications of changes, and a way to wait until there are as many as expected.
+// The change notifications, and a function that waits for the expected number of them.
 function listen(client) {
     const told = [];
     let look = () => {};
@@ -95,7 +95,7 @@ async function questions(client, call, asked) {
     return seen;
 }
 
-// The level of logs is set once per session, or stands in each stateless request.
+// The log level is set once per session, or in each stateless request.
 async function logs(client, call, stateless) {
     const seen = {};
     let heard = [];
@@ -171,7 +171,7 @@ async function use(options, target) {
     return report;
 }
 
-// All of them at once: starting the servers takes longer than using them.
+// All clients at once, because starting the servers takes longer than using them.
 async function main([options, ...server]) {
     const reports = await Promise.all(JSON.parse(options).map((one, index) => use(one, targetOf(server, index))));
     process.stdout.write(JSON.stringify(reports));

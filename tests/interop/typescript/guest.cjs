@@ -1,6 +1,6 @@
-// A client that does what it is told, line by line on stdin: {id, what, ...}. On stdout it says what
-// came of it: {id, done} or {id, failed}, and {heard} or {asked} when the server speaks up.
-// Arguments: the era, then the command of the server, or its address.
+// A client that executes commands, one per line on stdin: {id, what, ...}. It writes the outcomes
+// {id, done} or {id, failed} to stdout, and {heard} or {asked} for messages of the server.
+// Arguments: the era, then the command of the server, or its URL.
 const { Client, LOG_LEVEL_META_KEY } = require('@modelcontextprotocol/client');
 const readline = require('node:readline');
 const { transportTo } = require('./transports.cjs');
@@ -32,8 +32,8 @@ const deeds = (client, stateless) => ({
         const _meta = stateless ? { [LOG_LEVEL_META_KEY]: 'debug' } : undefined;
         return textOf(await client.callTool({ name, arguments: args, _meta }));
     },
-    // It drops progress that comes together with the result, so the last step may be missing; and it
-    // counts its own rounds there, if the server asks something meanwhile.
+    // The client drops progress that arrives together with the result, so the last step may be
+    // missing; and it reports its own rounds as progress if the server requests input meanwhile.
     progress: async ({ name, args }) => {
         const steps = [];
         const onprogress = ({ progress, message }) => message?.startsWith('Fulfilling') || steps.push(progress);

@@ -1,4 +1,4 @@
-"""A Fairlead server that asks, tells and changes, for the client of the TypeScript SDK."""
+"""A Fairlead server with requests, notifications and changes, for the TypeScript client."""
 
 import asyncio
 import itertools
@@ -8,7 +8,7 @@ from typing import Literal
 
 from fairlead import Context, MCPServer
 
-server = MCPServer("ours", version="1.2.3", page_size=5)  # its lists have several pages
+server = MCPServer("ours", version="1.2.3", page_size=5)  # lists have several pages
 notes = {1: "milk", 2: "bread"}
 reads = itertools.count(1)
 stopped = asyncio.Event()
@@ -34,7 +34,7 @@ def note(number: int) -> str:
 
 @server.resource("memo://kept", cache_ttl=60)
 def kept() -> str:
-    """What stateless clients may keep for a minute."""
+    """A text that stateless clients may cache for a minute."""
     return f"read {next(reads)}"
 
 
@@ -57,16 +57,16 @@ def drinks(typed: str, others: Mapping[str, str]) -> list[str]:
 
 @server.tool()
 def weather(city: str) -> Weather:
-    """What it is like there."""
+    """Return the weather in a city."""
     return Weather(city, 21.5)
 
 
 @server.tool()
 async def chatter(ctx: Context) -> str:
-    """Log something at several levels."""
+    """Log messages at several levels."""
     for level in ("debug", "info", "warning", "error"):
         await ctx.log(level, {"said": level}, logger="chatter")
-    return "said it all"
+    return "logged"
 
 
 @server.tool()
@@ -78,7 +78,7 @@ async def ask_form(message: str, ctx: Context) -> str:
 
 @server.tool()
 async def ask_page(message: str, ctx: Context) -> str:
-    """Send the user to a page."""
+    """Ask the user to open a page."""
     return await ctx.elicit_url(message, "https://example.com/login")
 
 
@@ -91,13 +91,13 @@ async def ask_model(ctx: Context) -> str:
 
 @server.tool()
 async def ask_roots(ctx: Context) -> str:
-    """Ask for the client's folders."""
+    """Return the client's roots."""
     return ", ".join(root["uri"] for root in await ctx.roots())
 
 
 @server.tool()
 async def ask_twice(ctx: Context) -> str:
-    """Ask the model and for folders at once, and then the user."""
+    """Send a sampling and a roots request at once, then an elicitation."""
     said, roots = await asyncio.gather(ctx.sample("What is up?"), ctx.roots())
     given = await ctx.elicit("accept", Person)
     assert given.data is not None
@@ -114,7 +114,7 @@ async def letter(ctx: Context) -> str:
 
 @server.resource("memo://secret")
 async def secret(ctx: Context) -> str:
-    """Only for those who say who they are."""
+    """A text for users who give their name."""
     given = await ctx.elicit("accept", Person)
     assert given.data is not None
     return f"for {given.data.name} only"
@@ -122,7 +122,7 @@ async def secret(ctx: Context) -> str:
 
 @server.tool()
 async def write(number: int, text: str) -> str:
-    """Write a note, and say so."""
+    """Write a note, and notify subscribers."""
     notes[number] = text
     server.resource_updated(f"memo://notes/{number}")
     return "written"
@@ -130,7 +130,7 @@ async def write(number: int, text: str) -> str:
 
 @server.tool()
 async def grow() -> str:
-    """Offer one thing more of each kind."""
+    """Add one item to every list."""
     server.tool("grown")(lambda: "new")
     server.prompt("grown")(lambda: "new")
     server.register_resource("memo://grown", "grown", content_provider="new")
@@ -139,7 +139,7 @@ async def grow() -> str:
 
 @server.tool()
 async def wait(ctx: Context) -> str:
-    """Report that it has begun, then wait until somebody gives up."""
+    """Report progress, then wait until the call is cancelled."""
     try:
         await ctx.progress(1, message="begun")
         await asyncio.Event().wait()
@@ -150,7 +150,7 @@ async def wait(ctx: Context) -> str:
 
 @server.tool()
 async def was_stopped() -> str:
-    """End when a `wait` has been stopped."""
+    """Return once a `wait` call has been stopped."""
     async with asyncio.timeout(5):
         await stopped.wait()
     return "stopped"

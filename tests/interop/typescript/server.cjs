@@ -1,4 +1,4 @@
-// A server made with the TypeScript SDK, with everything it can offer. It speaks the era its client opens with.
+// A server of the TypeScript SDK with all features. It uses the era with which its client opens.
 const { McpServer, ResourceTemplate, completable, inputRequired } = require('@modelcontextprotocol/server');
 const { serveStdio } = require('@modelcontextprotocol/server/stdio');
 const { z } = require('zod');
@@ -9,7 +9,7 @@ const person = { type: 'object', properties: { name: { type: 'string' }, age: { 
 const form = (message) => inputRequired.elicit({ message, requestedSchema: person });
 const model = inputRequired.createMessage({ messages: [{ role: 'user', content: { type: 'text', text: 'What is up?' } }], maxTokens: 7 });
 
-// Ends when no `wait` is under way any more.
+// Resolves once no `wait` call is in progress.
 let waiting = 0;
 let stopped;
 let wasStopped = Promise.resolve();
@@ -51,11 +51,11 @@ function addTools(server) {
     });
     server.registerTool('chatter', {}, async (ctx) => {
         for (const level of ['debug', 'info', 'warning', 'error']) await ctx.mcpReq.log(level, { said: level }, 'chatter');
-        return text('said it all');
+        return text('logged');
     });
 }
 
-// In the handshake era the SDK turns these into requests of its own.
+// In the handshake era the SDK converts these to requests.
 function addQuestions(server) {
     const answers = (ctx) => ctx.mcpReq.inputResponses;
     const asking = (name, request) => server.registerTool(name, { inputSchema: z.object({ message: z.string().optional() }) },
@@ -103,7 +103,7 @@ function addResourcesAndPrompts(server) {
     server.registerTool('write', { inputSchema: z.object({ number: z.number(), text: z.string() }) }, async (given, ctx) => {
         notes[given.number] = given.text;
         const uri = `memo://notes/${given.number}`;
-        // Who has subscribed is up to us in the handshake era, and to the SDK in the stateless one.
+        // The server tracks subscriptions in the handshake era, and the SDK in the stateless one.
         if (ctx.mcpReq.envelope || subscribed.has(uri)) await server.server.sendResourceUpdated({ uri });
         return text('written');
     });

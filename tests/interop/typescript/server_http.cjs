@@ -1,5 +1,5 @@
-// The server of server.cjs over HTTP, in each way in which it can be served. The address goes to
-// stdout, and it ends when its stdin does.
+// The server of server.cjs over every HTTP transport. The URL is printed to stdout, and the program
+// ends when its stdin is closed.
 const { randomUUID } = require('node:crypto');
 const { createServer } = require('node:http');
 const { Readable, pipeline } = require('node:stream');
@@ -9,7 +9,7 @@ const { build } = require('./server.cjs');
 
 const text = (value) => ({ content: [{ type: 'text', text: value }] });
 
-// In the stateless era each request has a server of its own, so changes are told by the handler.
+// In the stateless era each request has its own server object, so the handler sends changes.
 function buildFor(way) {
     const server = build();
     server.registerTool('touch', { inputSchema: z.object({ uri: z.string() }) }, async ({ uri }) => {
@@ -23,7 +23,7 @@ function buildFor(way) {
     return server;
 }
 
-// With sessions in the handshake era.
+// The handshake era with sessions.
 function sessionful(responseMode) {
     const sessions = new Map();
     const way = {
@@ -46,7 +46,7 @@ function sessionful(responseMode) {
     return way;
 }
 
-// Without.
+// The handshake era without sessions.
 function stateless() {
     const way = { serve: (request) => way.handler.fetch(request) };
     way.handler = createMcpHandler(() => buildFor(way));

@@ -1,4 +1,4 @@
-// How a client reaches a server: over pipes if it is a command, over HTTP if it is an address.
+// Transports of a client: pipes if the server is a command, HTTP if it is a URL.
 const { SSEClientTransport, StreamableHTTPClientTransport } = require('@modelcontextprotocol/client');
 const { StdioClientTransport } = require('@modelcontextprotocol/client/stdio');
 
@@ -8,7 +8,7 @@ function transportTo([target, ...args]) {
     return new Transport(new URL(target));
 }
 
-// One command that all of them start, or an address for each.
+// One command for all clients, or a URL for each.
 const targetOf = (server, index) => server[0].startsWith('http://') ? [server[index]] : server;
 
 module.exports = { targetOf, transportTo };

@@ -32,7 +32,11 @@ async def fill_in_forms(visit: Stage[MCPClient]) -> None:
 
     assert said == ["accept Ada 36", "decline", "cancel"]
     question = visit.host.asked[0]
-    assert (question.message, question.mode, question.url) == ("Who are you?", "form", None)
+    assert (question.message, question.mode, question.url) == (
+        "Please enter your name.",
+        "form",
+        None,
+    )
     assert list(question.schema["properties"]) == ["name", "age"]
     assert question.schema["required"] == ["name"]
 
@@ -53,7 +57,7 @@ async def lend_model_and_folders(visit: Stage[MCPClient]) -> None:
     assert await text_of(visit.client, "look_around") == FOLDER
     (params,) = visit.host.asked
     assert (params["maxTokens"], params["systemPrompt"]) == (10, "Be brief.")
-    assert params["messages"][0]["content"]["text"] == "What is 2 + 2?"
+    assert params["messages"][0]["content"]["text"] == "Add 2 and 2."
 
 
 async def answer_while_reading(visit: Stage[MCPClient]) -> None:
@@ -63,7 +67,7 @@ async def answer_while_reading(visit: Stage[MCPClient]) -> None:
 
     assert diary.text.startswith("monday: accept Ada")
     assert prompt["messages"][0]["content"]["text"].startswith("Dedicate it: accept Ada")
-    assert [question.message for question in visit.host.asked] == ["Who are you?"] * 2
+    assert [question.message for question in visit.host.asked] == ["Please enter your name."] * 2
 
 
 async def answer_many_at_once(visit: Stage[MCPClient]) -> None:
