@@ -108,7 +108,7 @@ async def test_callbacks_are_declared_as_they_are_set() -> None:
     ],
     ids=["command", "whole command", "http", "websocket"],
 )
-def test_identity_of_a_server_entry(entry: Any, key: object) -> None:
+def test_a_server_is_identified_by_its_command_or_url(entry: Any, key: object) -> None:
     assert _key(entry) == key
 
 

@@ -30,9 +30,8 @@ MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 log = logging.getLogger("fairlead.peer")
 
 DeliverNotification: TypeAlias = Callable[[Notification], object]
-_Entry: TypeAlias = (
-    "tuple[Exchange, DeliverNotification] | asyncio.Future[None]"  # a future is a marker
-)
+# A future is a marker, which is resolved when all earlier notifications have passed.
+_Entry: TypeAlias = "tuple[Exchange, DeliverNotification] | asyncio.Future[None]"
 
 
 class NotificationPipeline(WorkQueue[_Entry]):

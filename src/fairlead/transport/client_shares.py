@@ -120,9 +120,8 @@ class ClientShares(Generic[T]):
             victim = self._idle_of_several(largest)
         fair = max(1, self._total // (len(self._held) + (own == 0)))
         if victim is None and own < fair < self._most:
-            return (
-                self.largest()
-            )  # in use, but its client is above the fair share and this one below
+            # The item is in use, but its client is above the fair share and the new one below.
+            return self.largest()
         return victim
 
     def _idle_of(self, held: "OrderedDict[T, None]") -> T | None:

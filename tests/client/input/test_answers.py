@@ -208,7 +208,9 @@ def test_a_form_has_the_defaults_of_its_schema() -> None:
         ("form", cancel(), {"action": "cancel"}),
     ],
 )
-async def test_answers_of_a_user(mode: str, said: Any, given: dict[str, Any]) -> None:
+async def test_only_accepted_forms_have_content(
+    mode: str, said: Any, given: dict[str, Any]
+) -> None:
     answers = InputCallbacks(on_elicit=lambda question: said, elicit_url=True)
     params = {"message": "Who?", "mode": mode, "url": "https://a.example/"}
     assert await answers.answer("elicitation/create", params) == given

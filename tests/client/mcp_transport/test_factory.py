@@ -209,7 +209,7 @@ async def test_entries_are_read_in_all_spellings(
 
 
 @pytest.mark.covers("TRN-09", "DEC-03")
-def test_precedence_of_timeouts(
+def test_the_timeout_of_the_environment_overrides_entry_and_default(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert request_timeout() == 30.0

@@ -130,7 +130,7 @@ async def test_a_callback_that_raises_fails_the_call_and_nothing_else(
         ("model", 5, "a text or a CreateMessageResult"),
         ("folders", None, "a list of paths"),
         ("folders", "/tmp", "a list of paths"),
-        ("folders", [5], "5 is none"),
+        ("folders", [5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
 async def test_a_callback_that_returns_the_wrong_thing_is_told_what_is_right(
@@ -213,7 +213,7 @@ async def test_closing_ends_a_call_that_waits_for_its_next_attempt(
 ) -> None:
     caplog.set_level("INFO", "fairlead.client")
     waits = asyncio.Event()
-    caplog.handler.addFilter(lambda record: "tried again" not in record.msg or not waits.set())
+    caplog.handler.addFilter(lambda record: "retrying" not in record.msg or not waits.set())
     command = program(tmp_path, "for request in requests(): pass", stateless=False)
     config = MCPClientConfig(protocol_version="latest", retry_delay=30)
     client = await MCPClient.connect_stdio(command, config)

@@ -350,7 +350,7 @@ async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("DEC-17")
-def test_environment_of_a_child_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_process_inherits_the_selected_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         monkeypatch.delenv(name)
     for name in ("PATH", "LC_ALL", "MY_TOKEN", "FAIRLEAD_STATE_KEYS", "OTEL_EXPORTER"):

@@ -45,9 +45,8 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
     ) -> None:
         super().__init__(transport, config, keeper)
         self.on_log: OnLog | None = None
-        self.on_notification: NotificationListener | None = (
-            None  # called with every notification of the server
-        )
+        # Called with every notification of the server.
+        self.on_notification: NotificationListener | None = None
         self.on_request: OnRequest | None = None
         self._interceptors: Sequence[Interceptor] = ()
         self._on_offence: OnMalformed | None = None
