@@ -180,7 +180,7 @@ class AsgiCall:
         self.body_timeout = 0.0 if BODY_TIMED in scope else body_timeout
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        # A dict keeps the last of repeated headers; `repeated_header` compares the lengths.
+        # A dict keeps only the last of repeated headers. Routers compare its length with the scope.
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.server: tuple[str, int | None] | None = scope.get("server")
         client = scope.get("client")
