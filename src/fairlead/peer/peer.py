@@ -266,7 +266,7 @@ class Peer(ReplyPathBase):
         owed, before = self.conversation.unanswered_count, self._work.everything()
         await self._finish_work(seconds)
         left = self._work.everything()
-        # The count may not fall if further requests arrived meanwhile; an ended task is progress too.
+        # The count may not fall if requests arrived meanwhile, so an ended task is progress too.
         got_on = self.conversation.unanswered_count < owed or not before <= left
         return bool(left) and got_on and self._line.end is None
 
