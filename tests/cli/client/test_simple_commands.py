@@ -62,7 +62,7 @@ def test_a_forgotten_dash_dash_is_explained() -> None:
 def test_a_program_that_does_not_exist() -> None:
     done = fairlead("tools", "--", "no-such-program", "--flag")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "there is no program 'no-such-program'" in done.stderr
+    assert "program 'no-such-program' was not found" in done.stderr
 
 
 def test_a_command_in_quotes_is_explained() -> None:

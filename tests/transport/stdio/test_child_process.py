@@ -78,7 +78,7 @@ async def test_frames_are_exchanged_with_a_process(tmp_path: Path, loop_kind: st
 
 @pytest.mark.covers("STD-10")
 async def test_error_for_a_missing_command_contains_its_name() -> None:
-    with pytest.raises(ConnectFailed, match="no program 'no-such-program-anywhere'"):
+    with pytest.raises(ConnectFailed, match="program 'no-such-program-anywhere' was not found"):
         await spawn(["no-such-program-anywhere", "--flag"])
 
 
@@ -382,7 +382,11 @@ UP = 'echo \'{"jsonrpc":"2.0","method":"up"}\'; '
 @pytest.mark.parametrize(
     ("what", "text", "public"),
     [
-        ("missing", "there is no program", "could not be started: its program does not exist"),
+        (
+            "missing",
+            "was not found: check its spelling",
+            "could not be started: its program does not exist",
+        ),
         (
             "interpreter",
             "the interpreter in its first line does not exist",

@@ -46,7 +46,7 @@ def start_error(
         return connect_error(f"{text}: {exc}", exc, public=public, spawning=True)
     match problem := _problem(command, cwd, env, exc):
         case StartProblem.MISSING_PROGRAM:
-            why = f"there is no program {command[0]!r}. Check the spelling and the PATH"
+            why = f"program {command[0]!r} was not found: check its spelling and the PATH"
         case StartProblem.MISSING_INTERPRETER:
             why = "the interpreter in its first line does not exist"
         case StartProblem.NOT_EXECUTABLE:
