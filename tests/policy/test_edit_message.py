@@ -1,4 +1,4 @@
-"""An exchange with another message in it."""
+"""Copies of an exchange with changed params."""
 
 import json
 from typing import Any
@@ -26,10 +26,10 @@ def test_members_are_replaced_and_the_rest_stays(before: Any, members: Any, afte
     assert json.loads(bytes(new.message.params)) == after  # type: ignore[arg-type]
     assert new.displayed == (None if "name" in members else "shown")
     new.note("told")
-    assert old.did == ["told"]  # who holds the first one hears of it
+    assert old.did == ["told"]  # both copies share their notes
 
 
-def test_all_params_are_replaced_with_what_is_read_from_them() -> None:
+def test_all_params_are_replaced_with_their_head() -> None:
     old = exchange("tools/call", {"name": "x"})
     old.note("before")
     new = with_whole_params(old, exchange("tools/call", {"name": "y"}).message.params)
@@ -46,5 +46,5 @@ def test_all_params_are_replaced_with_what_is_read_from_them() -> None:
     ],
     ids=["plain", "with data", "as it came"],
 )
-def test_an_error_is_shown_as_it_came(error: RpcError, shown: Any) -> None:
+def test_an_error_of_a_peer_is_unchanged(error: RpcError, shown: Any) -> None:
     assert json.loads(error_json(error)) == shown

@@ -1,4 +1,4 @@
-"""What is said of an interceptor that fails, and whose time it was."""
+"""Log messages about a failed interceptor, and the time limit."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ async def breaks(exchange: Exchange, proceed: Proceed) -> Answer:
         ("skip", "the message passes, and the interceptor is skipped for 7 s"),
     ],
 )
-async def test_the_log_says_what_becomes_of_the_message(
+async def test_the_log_names_the_outcome_for_the_message(
     policy: Any, fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -55,7 +55,7 @@ async def test_the_log_says_what_becomes_of_the_message(
     ],
     ids=["nothing", "text", "list", "number"],
 )
-async def test_an_answer_that_is_none_is_told(
+async def test_an_invalid_response_is_logged(
     answer: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -68,10 +68,11 @@ async def test_an_answer_that_is_none_is_told(
     assert await guard(exchange(), behind) == b"{}"
     assert len(behind.seen) == 1
     assert f"mine failed on tools/call ({why})" in caplog.text
-    assert await guard(exchange(request=False), Behind(None)) is None  # nobody reads that
+    # the result of a notification is ignored
+    assert await guard(exchange(request=False), Behind(None)) is None
 
 
-async def test_what_a_server_answered_is_passed_on_whatever_it_is() -> None:
+async def test_an_invalid_response_of_the_server_is_forwarded() -> None:
     async def passes(exchange: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange)
 
@@ -79,7 +80,7 @@ async def test_what_a_server_answered_is_passed_on_whatever_it_is() -> None:
     assert await with_failure_policy(passes)(exchange(), Behind(odd)) is odd
 
 
-async def test_something_else_is_not_passed_on() -> None:
+async def test_a_message_of_another_kind_is_not_forwarded() -> None:
     async def changes_kind(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange(request=False))
 
@@ -111,7 +112,7 @@ async def test_only_the_time_of_the_interceptor_counts(
         assert await guard(exchange(), behind) == b"{}"
 
 
-async def test_a_time_limit_of_its_own_is_a_failure_like_any_other(
+async def test_a_timeout_inside_an_interceptor_is_a_failure(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR, LOG)
@@ -129,7 +130,7 @@ async def test_a_time_limit_of_its_own_is_a_failure_like_any_other(
     assert "(timeout after 0.5 s)" in caplog.text
 
 
-async def test_what_fails_behind_is_raised_as_it_is_also_if_it_fails_itself() -> None:
+async def test_an_exception_of_proceed_is_raised_even_if_the_interceptor_fails() -> None:
     error = ConnectionError("behind")
 
     async def fails(exchange: Exchange) -> Answer:
@@ -150,7 +151,7 @@ async def test_what_fails_behind_is_raised_as_it_is_also_if_it_fails_itself() ->
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, GeneratorExit])
-async def test_the_end_of_a_program_is_no_failure(end: type[BaseException]) -> None:
+async def test_the_end_of_the_program_is_not_a_failure(end: type[BaseException]) -> None:
     async def ends(exchange: Exchange, proceed: Proceed) -> Answer:
         raise end
 

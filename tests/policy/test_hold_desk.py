@@ -1,4 +1,4 @@
-"""Messages that are held until somebody decides, and what happens if nobody does."""
+"""Messages that are held until a decision or a timeout."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ async def test_a_request_is_held_listed_and_resumed() -> None:
         assert (held.phase, held.method, held.target) == ("request", "tools/call", "add")
         assert msgspec.json.decode(held.message)["arguments"] == {"a": 1}
         assert "hunter22" not in str(held)
-        await client.sync()  # others pass
+        await client.sync()  # other messages pass
         desk.resume(held.id)
         request = await server.method("tools/call")
         assert request["params"]["password"] == "hunter22"
@@ -61,7 +61,7 @@ async def test_a_request_is_held_listed_and_resumed() -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_params_are_changed_on_the_way() -> None:
+async def test_params_of_a_held_request_are_changed() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "_meta": {"vendor": 1}})
@@ -72,7 +72,7 @@ async def test_params_are_changed_on_the_way() -> None:
             desk.change(held.id, params=[1])
         desk.change(held.id, params={"name": "sub", "arguments": {"a": 2}})
         request = await server.method("tools/call")
-        meta = {"vendor": 1}  # nobody has to repeat it
+        meta = {"vendor": 1}  # need not be repeated
         assert request["params"] == {"name": "sub", "arguments": {"a": 2}, "_meta": meta}
         server.reply(request, {"content": []})
         assert "result" in await client.answer_to(asked)
@@ -89,7 +89,7 @@ async def test_a_request_is_answered_without_the_server() -> None:
         assert [one["method"] for one in server.seen if one["method"] == "tools/call"] == []
 
 
-async def test_who_answers_by_hand_need_not_know_the_era() -> None:
+async def test_an_operators_result_is_completed_for_the_era() -> None:
     desk = HoldDesk()
     async with (
         asyncio.timeout(LIMIT * 2),
@@ -115,7 +115,7 @@ async def test_a_request_is_blocked_with_a_reason() -> None:
         assert error["data"]["source"] == "proxy"
 
 
-async def test_an_answer_is_held_and_changed() -> None:
+async def test_a_response_is_held_and_changed() -> None:
     desk = HoldDesk()
     async with held_up(desk, when="answer") as (_, client, server):
         for verdict, expected in (("change", {"content": [], "n": 2}), ("resume", {"n": 1})):
@@ -163,7 +163,7 @@ async def _next(desk: HoldDesk, before: HeldMessage) -> None:
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("otherwise", ["resume", "block"])
-async def test_after_its_time_it_is_decided_without_anybody(otherwise: Any) -> None:
+async def test_a_held_message_times_out_with_the_default_outcome(otherwise: Any) -> None:
     desk = HoldDesk(limit=0.05, otherwise=otherwise)
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", CALL)
@@ -177,7 +177,7 @@ async def test_after_its_time_it_is_decided_without_anybody(otherwise: Any) -> N
 
 
 @pytest.mark.covers("GTW-08")
-async def test_what_is_held_goes_with_its_client() -> None:
+async def test_held_messages_are_removed_with_their_client() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (place, client, server):
         cancelled = client.ask("tools/call", CALL)
@@ -195,7 +195,7 @@ async def test_what_is_held_goes_with_its_client() -> None:
         assert all(one["method"] != "tools/call" for one in server.seen)
 
 
-async def test_a_full_desk_refuses() -> None:
+async def test_a_full_desk_blocks_messages() -> None:
     desk = HoldDesk(max_held=2)
     async with held_up(desk) as (_, client, _server):
         asked = [client.ask("tools/call", CALL) for _ in range(3)]
@@ -204,7 +204,7 @@ async def test_a_full_desk_refuses() -> None:
         assert len(desk.list()) == 2
 
 
-async def test_a_breakpoint_has_its_own_limit_and_says_why_it_is_there() -> None:
+async def test_a_breakpoint_has_its_own_limit_and_reason() -> None:
     desk = HoldDesk(limit=60)
     pause = Pause(desk, limit=0.05, otherwise="block", reason="look at it")
     async with asyncio.timeout(LIMIT), scene(interceptors=[pause]) as place:
@@ -214,7 +214,7 @@ async def test_a_breakpoint_has_its_own_limit_and_says_why_it_is_there() -> None
         assert "error" in await asking
 
 
-def test_a_limit_is_above_zero() -> None:
+def test_a_limit_must_be_positive() -> None:
     with pytest.raises(ValueError):
         HoldDesk(limit=0)
     with pytest.raises(ValueError):
@@ -228,7 +228,7 @@ UP = Direction.CLIENT_TO_SERVER
 async def holding(
     desk: HoldDesk, phase: Any = "request", **about: Any
 ) -> AsyncIterator[tuple[HeldMessage, "asyncio.Task[HoldDecision]"]]:
-    """One message at the desk."""
+    """Hold one message at the desk."""
     task = asyncio.create_task(desk.hold(phase, UP, "m", **about))
     async with asyncio.timeout(LIMIT):
         await asyncio.sleep(0)
@@ -267,7 +267,7 @@ async def holding(
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-async def test_what_is_held_can_be_changed_where_that_makes_sense(
+async def test_a_held_message_can_be_changed_according_to_its_phase(
     phase: Any, question: bool, change: dict[str, Any], why: str | None
 ) -> None:
     desk = HoldDesk()
@@ -285,7 +285,7 @@ async def test_what_is_held_can_be_changed_where_that_makes_sense(
         assert (decided.params is None) is ("result" in change)
 
 
-async def test_numbers_count_up_and_what_was_decided_is_not_held_any_more() -> None:
+async def test_ids_increase_and_a_decided_message_is_no_longer_held() -> None:
     desk = HoldDesk()
     async with holding(desk) as (first, task), holding(desk) as (second, _):
         assert await desk.wait() is first  # the oldest
@@ -300,7 +300,7 @@ async def test_numbers_count_up_and_what_was_decided_is_not_held_any_more() -> N
         assert await task == HoldDecision("block", "refused by the operator")
 
 
-async def test_everything_is_refused_at_the_end_but_what_was_decided() -> None:
+async def test_block_all_blocks_messages_without_a_decision() -> None:
     desk = HoldDesk()
     async with holding(desk) as (_, one), holding(desk) as (_, other):
         desk.resume(1)
@@ -310,14 +310,14 @@ async def test_everything_is_refused_at_the_end_but_what_was_decided() -> None:
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, False), (SHOWN, True), (SHOWN + 1, False)])
-async def test_of_a_long_message_only_its_size_is_shown(size: int, shown: bool) -> None:
+async def test_only_the_size_of_a_long_message_is_shown(size: int, shown: bool) -> None:
     message = b'"' + b"x" * (size - 2) + b'"' if size else None
     async with holding(HoldDesk(), message=message) as (held, _):
         assert held.size == size
         assert (held.message is not msgspec.UNSET) is shown
 
 
-async def test_what_is_held_is_shown_without_secrets_and_until_when() -> None:
+async def test_a_held_message_is_shown_without_secrets_and_with_its_deadline() -> None:
     about = {"target": "x?token=abcdef123456", "reason": "password=hunter2-hunter2"}
     async with holding(HoldDesk(limit=7, otherwise="resume"), **about) as (held, _):
         assert held.until - held.at == pytest.approx(7)
@@ -330,7 +330,7 @@ async def test_what_is_held_is_shown_without_secrets_and_until_when() -> None:
 
 
 @pytest.mark.parametrize(("room", "held"), [(1, False), (2, True)])
-async def test_a_desk_has_room_for_so_many(room: int, held: bool) -> None:
+async def test_the_number_of_held_messages_is_limited(room: int, held: bool) -> None:
     desk, hits = HoldDesk(max_held=room), HELD_MESSAGES.hits
     async with holding(desk) as (_, _):
         task = asyncio.create_task(desk.hold("request", UP, "m"))
@@ -341,7 +341,7 @@ async def test_a_desk_has_room_for_so_many(room: int, held: bool) -> None:
         await asyncio.wait([task])
 
 
-async def test_who_stops_waiting_for_news_is_forgotten() -> None:
+async def test_a_cancelled_wait_is_removed() -> None:
     desk = HoldDesk()
     waiting = [asyncio.create_task(desk.wait()) for _ in range(2)]
     await asyncio.sleep(0)

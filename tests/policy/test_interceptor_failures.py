@@ -1,5 +1,4 @@
-"""Interceptors that raise, hang or answer nonsense: what becomes of the message is a matter of
-policy, and never a matter of luck."""
+"""Failure policies for interceptors that raise, hang or return invalid responses."""
 
 import asyncio
 import logging
@@ -34,7 +33,7 @@ SECRET = "hunter2-hunter2"
 
 
 class Bad:
-    """Fails in the way that it is told."""
+    """An interceptor that fails in a given way."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -106,7 +105,7 @@ async def test_a_failure_is_handled_by_policy(
     guard = with_failure_policy(bad, policy, timeout=0.1, rest=60, name="bad", clock=lambda: now)
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
-        # Both ways: the client asks the server, and the server the client.
+        # Both directions: a request of the client, and one of the server.
         for end, other, method in (
             (client, server, "tools/call"),
             (server, client, "vendor/ask"),
@@ -126,13 +125,13 @@ async def test_a_failure_is_handled_by_policy(
             call = client.ask("tools/call", {"name": "x"})
             server.reply(await server.method("tools/call"), {"n": 2})
             assert (await client.answer_to(call))["result"] == {"n": 2}
-            assert bad.calls == 2, "it had its rest"
+            assert bad.calls == 2, "the time of the skip is over"
     assert "interceptor bad failed on tools/call" in caplog.text
     assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize("policy", ["fail_closed", "fail_open"])
-async def test_so_is_a_notification(policy: FailurePolicy) -> None:
+async def test_a_failure_on_a_notification_is_handled_by_policy(policy: FailurePolicy) -> None:
     async with scene(interceptors=[with_failure_policy(Bad("raises"), policy)]) as place:
         client, server = await opened(place)
         for end, other in ((client, server), (server, client)):
@@ -142,14 +141,14 @@ async def test_so_is_a_notification(policy: FailurePolicy) -> None:
             assert heard[-1]["params"] == {"n": 2}
 
 
-async def test_what_fails_behind_it_is_not_its_failure() -> None:
+async def test_an_exception_of_proceed_is_not_a_failure_of_the_interceptor() -> None:
     guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=0.2)
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
         server.refuse(await server.method("tools/call"), -32123, "the server's own words")
         assert (await client.answer_to(call))["error"]["message"] == "the server's own words"
-        # And the time that the server takes is not its time.
+        # The time inside of `proceed` does not count either.
         call = client.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
         waited = asyncio.Event()
@@ -159,7 +158,7 @@ async def test_what_fails_behind_it_is_not_its_failure() -> None:
         assert (await client.answer_to(call))["result"] == {"late": True}
 
 
-async def test_a_cancellation_is_no_failure() -> None:
+async def test_a_cancellation_is_not_a_failure() -> None:
     guard = with_failure_policy(Bad("nothing"), "fail_open", timeout=5, name="good")
     async with scene(interceptors=[guard]) as place:
         client, server = await opened(place)
@@ -169,10 +168,12 @@ async def test_a_cancellation_is_no_failure() -> None:
         stopped = await server.method("notifications/cancelled")
         assert stopped["params"]["requestId"] == request["id"]
         await client.sync()
-        assert all(one.get("id") != call for one in client.skipped), "nobody waits for an answer"
+        assert all(one.get("id") != call for one in client.skipped), (
+            "a cancelled request gets no response"
+        )
 
 
-async def test_a_refusal_is_no_failure() -> None:
+async def test_a_refusal_is_not_a_failure() -> None:
     async def refuse(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "tools/call":
             raise RpcError(-32044, "no")
@@ -184,7 +185,7 @@ async def test_a_refusal_is_no_failure() -> None:
         assert answer["error"]["code"] == -32044
 
 
-# Code of your own
+# User-defined interceptors
 
 CODE = """
 import json
@@ -213,7 +214,9 @@ def broken(): raise KeyError("x")
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_code_of_your_own_plugs_in_by_its_path(tmp_path: Path, version: str) -> None:
+async def test_a_user_defined_interceptor_is_loaded_by_its_path(
+    tmp_path: Path, version: str
+) -> None:
     (tmp_path / "mine.py").write_text(CODE)
     shout = load_interceptor("mine.py:made", {"n": 3}, folder=str(tmp_path))
     async with asyncio.timeout(LIMIT), Gateway(interceptors=[shout]) as gateway:
@@ -224,7 +227,7 @@ async def test_code_of_your_own_plugs_in_by_its_path(tmp_path: Path, version: st
             assert result["content"][0]["text"] == "the secret of one"
 
 
-async def test_modules_have_interceptors_too(
+async def test_an_interceptor_is_loaded_from_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fl_mine_module.py").write_text(CODE)
@@ -251,7 +254,7 @@ async def test_modules_have_interceptors_too(
         ("mine.py:plain", {"m": 1}, "takes no options"),
     ],
 )
-def test_what_is_no_interceptor_is_a_mistake(
+def test_an_object_that_is_not_an_interceptor_is_rejected(
     tmp_path: Path, target: str, options: Any, words: str
 ) -> None:
     (tmp_path / "mine.py").write_text(CODE)
@@ -262,11 +265,11 @@ def test_what_is_no_interceptor_is_a_mistake(
 
 
 @pytest.mark.parametrize(("seconds", "fails"), [(29.9, False), (30.1, True)])
-async def test_an_interceptor_may_take_half_a_minute_for_itself(
+async def test_an_interceptor_may_use_thirty_seconds_itself(
     virtual_time: VirtualTime, seconds: float, fails: bool
 ) -> None:
     async def behind(exchange: Exchange) -> Answer:
-        await asyncio.sleep(1000)  # which is not its own time
+        await asyncio.sleep(1000)  # time inside of `proceed`
         return b"{}"
 
     async def slow(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -284,7 +287,7 @@ async def test_an_interceptor_may_take_half_a_minute_for_itself(
         assert await guarded(one, behind) == b"{}"
 
 
-async def test_one_that_failed_is_left_out_for_a_minute(virtual_time: VirtualTime) -> None:
+async def test_a_failed_interceptor_is_skipped_for_a_minute(virtual_time: VirtualTime) -> None:
     bad = Bad("raises")
     guarded = with_failure_policy(bad, "skip", clock=virtual_time)
     behind = Behind()

@@ -1,4 +1,4 @@
-"""Interceptors of your own, found by their Python path."""
+"""Loading of user-defined interceptors by their Python path."""
 
 import sys
 from pathlib import Path
@@ -44,14 +44,14 @@ def code(tmp_path: Path) -> Path:
         ("Outer.ready", None, "inner"),
     ],
 )
-async def test_what_is_named_is_made_with_its_options(
+async def test_a_factory_is_called_with_the_options(
     code: Path, name: str, options: Any, word: str
 ) -> None:
     made: Any = load_interceptor(f"mine.py:{name}", options, folder=str(code))
     assert await made(None, None) == word
 
 
-def test_a_function_is_an_interceptor_as_it_is(code: Path) -> None:
+def test_an_async_function_is_used_unchanged(code: Path) -> None:
     found: Any = load_interceptor(f"{code}/mine.py:plain")
     assert found.__name__ == "plain"
     assert sys.modules[found.__module__].plain is found
@@ -82,7 +82,7 @@ def test_a_function_is_an_interceptor_as_it_is(code: Path) -> None:
         ("mine.py:Sync", None, "is not an interceptor: expected `async"),
     ],
 )
-def test_what_is_no_interceptor_is_refused_with_the_reason(
+def test_an_object_that_is_not_an_interceptor_is_rejected_with_the_reason(
     code: Path, target: str, options: Any, why: str
 ) -> None:
     (code / "broken.py").write_text("1 / 0")

@@ -53,7 +53,7 @@ async def test_a_result_is_cached_for_its_ttl() -> None:
         assert not asked
         assert result["tools"] == [{"name": "a"}]
         other = await kept(place, client, server, "tools/list", first, {"cursor": "2"})
-        assert other[1], "another page is another question"
+        assert other[1], "another page is another request"
         clock.now += 5.0
         result, asked = await kept(place, client, server, "tools/list", {"tools": []})
         assert asked

@@ -51,14 +51,14 @@ async def test_arguments_are_validated_against_the_listed_schema() -> None:
         assert error["code"] == -32602
         assert error["message"] == "Invalid arguments: n, word, more"
         assert [one["field"] for one in error["data"]["errors"]] == ["n", "word", "more"]
-        assert "fish" not in str(error), "the value is nobody's business"
+        assert "fish" not in str(error), "the value may be secret"
         assert "result" in await call({"n": "x"}, "another")
         server.tell("notifications/tools/list_changed")
         await client.method("notifications/tools/list_changed")
-        assert "result" in await call({"n": "what it takes now, nobody has said"})
+        assert "result" in await call({"n": "the schema was dropped"})
         bad = {"name": "count", "inputSchema": {"type": "nonsense"}}
         await listed(client, server, bad)
-        assert "result" in await call({"n": "x"}), "a schema that is none refuses nobody"
+        assert "result" in await call({"n": "x"}), "an invalid schema refuses no call"
 
 
 async def test_calls_of_unlisted_tools_can_be_refused() -> None:

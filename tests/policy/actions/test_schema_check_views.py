@@ -43,13 +43,13 @@ async def refused(check: SchemaCheck, name: str = "add", given: Any = None, **ab
 
 async def test_arguments_must_match_the_listed_schema() -> None:
     check = SchemaCheck()
-    assert await refused(check) == "", "nothing is known yet"
+    assert await refused(check) == "", "no list was seen yet"
     await learn(check, "add")
     assert await refused(check) == "Invalid arguments: a"
     assert await refused(check, given={"a": "x"}) == "Invalid arguments: a"
     assert await refused(check, given={"a": 1}) == ""
     assert await refused(check, "other") == ""
-    assert await refused(check, way=DOWN) == "", "only what goes to a server is checked"
+    assert await refused(check, way=DOWN) == "", "only requests to a server are checked"
 
 
 async def test_unknown_tools_may_be_refused() -> None:

@@ -1,4 +1,4 @@
-"""Conditions on a message: what they hold for, what is known by the key alone, and mistakes."""
+"""Conditions on a message: matches, decisions by the key alone, and mistakes."""
 
 from typing import Any
 
@@ -79,15 +79,15 @@ def facts(asked: Exchange | None = None, **more: Any) -> Facts:
     ],
     ids=str,
 )
-def test_what_a_condition_holds_for(condition: Any, expected: bool) -> None:
+def test_a_condition_matches_messages(condition: Any, expected: bool) -> None:
     asked = exchange(params=CALL, address="10.0.0.1", server="notes")
     made = compiled(condition)
     assert made.holds(facts(asked)) is expected
     known = made.known(key_of(asked))
-    assert known in (None, expected), "what the key says is never contradicted"
+    assert known in (None, expected), "the result by the key is never contradicted"
     if not expected:
         return
-    assert made.index_hooks(key_of(asked)) != (), "what can hold has something to catch it by"
+    assert made.index_hooks(key_of(asked)) != (), "a condition that can hold has hooks"
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_what_a_condition_holds_for(condition: Any, expected: bool) -> None:
     ],
     ids=str,
 )
-def test_what_is_known_for_every_target_of_a_method(condition: Any, known: bool | None) -> None:
+def test_some_conditions_are_decided_for_every_target(condition: Any, known: bool | None) -> None:
     key = MessageKey("tools/call", Direction.CLIENT_TO_SERVER, True, ANY)
     assert compiled(condition).known(key) is known
 
 
-def test_kinds_of_answers() -> None:
+def test_a_condition_matches_the_kind_of_a_response() -> None:
     failed = RpcError(-1, "no")
     response, error = (
         compiled({"kind": "response"}, answers=True),
@@ -130,7 +130,7 @@ def test_kinds_of_answers() -> None:
     assert (response.holds(facts(error=failed)), error.holds(facts(error=failed))) == (False, True)
 
 
-def test_members_of_answers() -> None:
+def test_a_condition_matches_members_of_a_response() -> None:
     answered = facts(answer=b'{"content":[{"text":"secret"}]}')
     assert compiled({"result": {"content.*.text": "secret"}}, answers=True).holds(answered)
     failed = facts(error=RpcError(-5, "no", {"a": 1}))
@@ -139,7 +139,7 @@ def test_members_of_answers() -> None:
     assert not compiled({"error": {"code": -5}}, answers=True).holds(answered)
 
 
-def test_notifications_of_a_server() -> None:
+def test_a_condition_matches_notifications_of_a_server() -> None:
     told = exchange(
         "notifications/resources/updated", {"uri": "file:///a"}, way=DOWN, request=False
     )
@@ -216,7 +216,7 @@ FEW = 'must be "request" or "notification" or "response" or "error"'
     ],
     ids=str,
 )
-def test_mistakes_are_reported_with_their_place(raw: Any, where: Any, why: str | None) -> None:
+def test_mistakes_are_reported_with_their_location(raw: Any, where: Any, why: str | None) -> None:
     mistakes: list[tuple[Any, str]] = []
     made = compile_condition(raw, (), lambda *one: mistakes.append(one), answers=False)
     assert len(mistakes) == 1
@@ -226,7 +226,7 @@ def test_mistakes_are_reported_with_their_place(raw: Any, where: Any, why: str |
     assert isinstance(made.holds(facts()), bool)
 
 
-def test_always_is_always() -> None:
+def test_the_empty_condition_always_holds() -> None:
     always = Always()
     key = key_of(exchange(params=CALL))
     assert (always.known(key), always.index_hooks(key), always.holds(facts())) == (True, None, True)

@@ -1,4 +1,4 @@
-"""Names that are there twice, and values that cannot be read: no way around a rule."""
+"""Duplicate names and undecodable values do not bypass a rule."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def call(client: Client, params: str) -> int:
         '{"path":"../etc","n":1e999}',
     ],
 )
-async def test_a_rule_that_looks_there_lets_nothing_ambiguous_pass(arguments: str) -> None:
+async def test_ambiguous_params_are_refused_if_a_rule_reads_them(arguments: str) -> None:
     async with scene(interceptors=[PATHS]) as place:
         client, server = await opened(place)
         refused = call(client, f'{{"name":"x","arguments":{arguments}}}')
@@ -54,7 +54,7 @@ async def test_a_rule_that_looks_there_lets_nothing_ambiguous_pass(arguments: st
         ('{"name":"x","arguments":{"path":"ok"},"arguments":{"path":"../etc"}}', False),
     ],
 )
-async def test_of_params_that_are_there_twice_the_server_gets_what_was_judged(
+async def test_the_server_gets_the_duplicate_param_that_was_checked(
     params: str, passes: bool
 ) -> None:
     async with scene(interceptors=[PATHS]) as place:
@@ -69,7 +69,7 @@ async def test_of_params_that_are_there_twice_the_server_gets_what_was_judged(
         assert ("result" in await client.answer_to(asked)) is passes
 
 
-async def test_a_rule_that_looks_elsewhere_changes_nothing() -> None:
+async def test_ambiguous_params_pass_if_no_rule_reads_them() -> None:
     arguments = b'{"path":"ok","path":"../etc", "n":1e999}'
     async with scene(interceptors=[NAMES]) as place:
         client, server = await opened(place)
@@ -89,7 +89,9 @@ async def test_a_rule_that_looks_elsewhere_changes_nothing() -> None:
         ('{"mood":"good","n":1.50}', b'{"mood":"good","n":1.50}'),
     ],
 )
-async def test_a_client_gets_the_answer_that_was_judged(result: str, told: bytes | None) -> None:
+async def test_the_client_gets_the_duplicate_member_that_was_checked(
+    result: str, told: bytes | None
+) -> None:
     async with scene(interceptors=[ANSWERS]) as place:
         client, server = await opened(place)
         asked = client.ask("tools/call", {"name": "x"})
@@ -101,7 +103,7 @@ async def test_a_client_gets_the_answer_that_was_judged(result: str, told: bytes
         assert ("error" in json.loads(line)) is (told is None)
 
 
-async def test_a_schema_is_not_met_by_one_of_two() -> None:
+async def test_duplicate_arguments_do_not_match_a_schema() -> None:
     async with scene(interceptors=[SchemaCheck()]) as place:
         client, server = await opened(place)
         listed = client.ask("tools/list")

@@ -1,4 +1,4 @@
-"""Tests of single values in conditions: what each operator holds for, and what it refuses."""
+"""Operators of conditions: matches and invalid operands."""
 
 import datetime
 from typing import Any
@@ -45,7 +45,7 @@ HOLDS: list[tuple[str, Any, list[Any], list[Any]]] = [
 @pytest.mark.parametrize(
     ("operator", "wanted", "good", "bad"), HOLDS, ids=[f"{one[0]}-{one[1]}" for one in HOLDS]
 )
-def test_an_operator_holds_for_these_values(
+def test_an_operator_matches_values(
     operator: str, wanted: Any, good: list[Any], bad: list[Any]
 ) -> None:
     test = compare({operator: wanted})
@@ -72,13 +72,13 @@ def test_every_operator_is_tested_here() -> None:
         ("greater", 1, [0, 2], True),
     ],
 )
-def test_one_of_several_values_will_do_and_none_for_negations(
+def test_one_of_several_values_must_match_and_none_for_negations(
     operator: str, wanted: Any, values: list[Any], expected: bool
 ) -> None:
     assert compare({operator: wanted})(values) is expected
 
 
-def test_all_operators_of_a_map_have_to_hold() -> None:
+def test_all_operators_of_a_map_must_hold() -> None:
     test = compare({"at_least": 1, "less": 3})
     assert [test([value]) for value in (0, 1, 2, 3)] == [False, True, True, False]
 
@@ -112,7 +112,7 @@ def test_all_operators_of_a_map_have_to_hold() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_operands_are_rejected(
     operators: dict[str, Any], text: str, operator: str | None
 ) -> None:
     with pytest.raises(InvalidTest) as refused:
@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_refused(
     assert (str(refused.value), refused.value.operator) == (text, operator)
 
 
-def test_a_regular_expression_that_cannot_be_read_is_refused() -> None:
+def test_an_invalid_regular_expression_is_rejected() -> None:
     with pytest.raises(InvalidTest, match="^`matches`: "):
         compare({"matches": "("})
 
@@ -134,7 +134,7 @@ def test_a_regular_expression_that_cannot_be_read_is_refused() -> None:
         ({"not": "a"}, "b", "a"),
     ],
 )
-def test_a_name_is_a_pattern_several_or_a_map(wanted: Any, good: str, bad: str) -> None:
+def test_a_name_test_is_a_pattern_a_list_or_a_map(wanted: Any, good: str, bad: str) -> None:
     assert (name_test(wanted)([good]), name_test(wanted)([bad])) == (True, False)
 
 
@@ -146,7 +146,7 @@ def test_a_name_is_a_pattern_several_or_a_map(wanted: Any, good: str, bad: str) 
         (1, "expected a string, a list of strings or a map of operators"),
     ],
 )
-def test_other_names_are_refused(wanted: Any, text: str) -> None:
+def test_other_name_tests_are_rejected(wanted: Any, text: str) -> None:
     with pytest.raises(InvalidTest) as refused:
         name_test(wanted)
     assert str(refused.value) == text
@@ -156,7 +156,7 @@ def test_other_names_are_refused(wanted: Any, text: str) -> None:
     ("wanted", "good", "bad"),
     [(1, 1, 2), ("a*", "a*", "ab"), ([1, 2], 2, 3), ({"less": 1}, 0, 1)],
 )
-def test_a_value_is_what_it_is_equal_to(wanted: Any, good: Any, bad: Any) -> None:
+def test_a_plain_value_is_a_test_for_equality(wanted: Any, good: Any, bad: Any) -> None:
     assert (value_test(wanted)([good]), value_test(wanted)([bad])) == (True, False)
 
 
@@ -164,7 +164,7 @@ def test_a_value_is_what_it_is_equal_to(wanted: Any, good: Any, bad: Any) -> Non
     ("value", "expected"),
     [({"equals": 1}, True), ({"equals": 1, "x": 1}, False), ({}, False), ("equals", False)],
 )
-def test_a_map_of_operators_has_nothing_else(value: Any, expected: bool) -> None:
+def test_a_map_of_operators_has_no_other_keys(value: Any, expected: bool) -> None:
     assert is_test(value) is expected
 
 

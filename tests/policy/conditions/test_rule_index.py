@@ -1,4 +1,4 @@
-"""Rules that are found by an index act exactly as if each had been looked at by itself."""
+"""The rule index finds the same rules as evaluating each one."""
 
 import asyncio
 from fnmatch import fnmatchcase
@@ -77,7 +77,7 @@ EXCHANGES = exchanges()
 
 
 def holds(raw: dict[str, Any], exchange: Exchange) -> bool:
-    """What conditions mean, said as plainly as possible."""
+    """A reference implementation of conditions."""
     return all(one(key, wanted, exchange) for key, wanted in raw.items())
 
 
@@ -108,7 +108,7 @@ def one(key: str, wanted: Any, exchange: Exchange) -> bool:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(conditions, min_size=1, max_size=4))
-def test_the_index_forgets_no_rule_and_invents_none(several: list[dict[str, Any]]) -> None:
+def test_the_index_finds_exactly_the_matching_rules(several: list[dict[str, Any]]) -> None:
     rules = RuleSet.of_data(
         {
             "rules": [
@@ -122,7 +122,7 @@ def test_the_index_forgets_no_rule_and_invents_none(several: list[dict[str, Any]
         return b"{}"
 
     async def judge() -> None:
-        for given_one in [*EXCHANGES, *EXCHANGES]:  # the second time from memory
+        for given_one in [*EXCHANGES, *EXCHANGES]:  # the second time from the cache
             exchange = msgspec.structs.replace(given_one, did=[])
             await rules(exchange, proceed)
             acted = [note.removeprefix("rule: ") for note in exchange.did or ()]

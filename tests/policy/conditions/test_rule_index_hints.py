@@ -1,4 +1,4 @@
-"""Rules that are left alone unasked are only those that would have said no."""
+"""The rule index skips only rules that do not match."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.wire import Request
 from tests.support.examples import examples
 
-# Few words, so that they often meet.
+# Few words, so that conditions often match.
 words = st.sampled_from(["a", "b", "ab", "a.b", "0", "1", "*"])
 plain = st.one_of(words, st.sampled_from([0, 1, 1.0, True, False, None, 2.5]))
 trees = st.recursive(
@@ -116,7 +116,7 @@ def acted(exchange: Exchange) -> list[str]:
     st.one_of(st.none(), st.dictionaries(words, words, max_size=3)),
     st.one_of(st.none(), words),
 )
-def test_rules_act_as_if_each_had_been_asked(
+def test_indexed_rules_act_as_if_each_were_evaluated(
     several: list[dict[str, Any]],
     params: dict[str, Any],
     headers: dict[str, str] | None,
@@ -127,7 +127,7 @@ def test_rules_act_as_if_each_had_been_asked(
     async def proceed(exchange: Exchange) -> Answer:
         return b"{}"
 
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second time from the cache
         exchange = exchange_of({"name": "ab", **params}, headers, principal)
         facts = Facts(exchange, lambda _: None)
         expected = [rule.name for rule in rules.rules if rule.condition.holds(facts)]
@@ -140,7 +140,7 @@ def test_rules_act_as_if_each_had_been_asked(
     st.lists(combined(st.one_of(about_answers, leaves)), min_size=1, max_size=6),
     st.one_of(st.dictionaries(words, trees, max_size=4), st.sampled_from([1, 2, 3])),
 )
-def test_rules_about_answers_act_as_if_each_had_been_asked(
+def test_indexed_rules_about_responses_act_as_if_each_were_evaluated(
     several: list[dict[str, Any]], outcome: dict[str, Any] | int
 ) -> None:
     rules = rules_of(several)
@@ -170,7 +170,7 @@ async def _run(rules: RuleSet, exchange: Exchange, proceed: Any) -> None:
         pass
 
 
-def test_a_thousand_rules_about_answers_are_no_thousand_steps_down() -> None:
+def test_a_thousand_rules_about_responses_do_not_nest_a_thousand_calls() -> None:
     rules = rules_of([{"result": {"n": {"at_least": n}}} for n in range(1000)])
     exchange = exchange_of({"name": "x"})
 
@@ -240,8 +240,8 @@ EQUAL_A, THERE = IndexHint("equal", "a"), IndexHint("there")
         ({"not": "a"}, None),
     ],
 )
-def test_a_condition_on_a_name_says_which_names_it_needs(wanted: Any, hints: Any) -> None:
-    """None would be right for all of them, and every rule would be looked at with each message."""
+def test_a_condition_on_a_name_gives_hints(wanted: Any, hints: Any) -> None:
+    """None would be correct for all of them, but each rule would be evaluated for each message."""
     assert hints_of_name(wanted) == hints
 
 
@@ -256,11 +256,11 @@ def test_a_condition_on_a_name_says_which_names_it_needs(wanted: Any, hints: Any
         ({"not_in": ["a"]}, None),
     ],
 )
-def test_a_condition_on_a_value_says_which_values_it_needs(wanted: Any, hints: Any) -> None:
+def test_a_condition_on_a_value_gives_hints(wanted: Any, hints: Any) -> None:
     assert hints_of_value(wanted) == hints
 
 
-def test_of_several_conditions_the_most_selective_one_is_asked_first() -> None:
+def test_the_most_selective_of_several_conditions_is_indexed() -> None:
     def hook(source: str, hint: IndexHint) -> tuple[IndexHook, ...]:
         return (IndexHook(source, (), hint),)
 

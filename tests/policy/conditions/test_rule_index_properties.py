@@ -1,4 +1,4 @@
-"""Whatever stands in conditions and messages: an index finds what looking at each rule finds."""
+"""For any conditions and messages, the index finds the same rules as evaluating each one."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from fairlead.wire import Notification, Request
 from tests.support.examples import examples
 
-# A few words that meet again and again, in conditions as in messages.
+# A few words, so that conditions and messages often match.
 NAMES = ["a", "B", "a.b", "1", "01", "*", "ß", "é", "e\u0301", "١", "²", ""]
 PLAIN: list[Any] = [*(0, 1, 1.0, 2, -1, 1e300, True, False, None), *("1", "a", "A", "ab", "ß", "*")]
 values = st.recursive(
@@ -103,7 +103,7 @@ def nested(leaves: "st.SearchStrategy[dict[str, Any]]") -> "st.SearchStrategy[di
 
 @st.composite
 def objects(draw: st.DrawFn) -> bytes:
-    """An object in which a name may be there twice, and letters may be escaped."""
+    """An object that may have duplicate names and escaped letters."""
     keys = st.sampled_from([*NAMES, "name", "uri", "_meta"])
     pairs = draw(st.lists(st.tuples(keys, values), max_size=5))
     ascii_only = draw(st.booleans())
@@ -161,7 +161,7 @@ def noted(exchange: Exchange) -> list[str]:
     st.lists(nested(st.one_of(about_requests, kinds)), min_size=1, max_size=5),
     st.lists(exchanges(), min_size=1, max_size=5),
 )
-def test_no_rule_about_a_message_is_forgotten(
+def test_the_index_finds_every_rule_about_a_message(
     several: list[dict[str, Any]], messages: list[Exchange]
 ) -> None:
     rules = rules_of(several)
@@ -170,7 +170,7 @@ def test_no_rule_about_a_message_is_forgotten(
         return b"{}"
 
     async def judge() -> None:
-        for one in [*messages, *messages]:  # the second time from memory
+        for one in [*messages, *messages]:  # the second time from the cache
             exchange = msgspec.structs.replace(one, did=[])
             facts = Facts(exchange, rules.server_of)
             meant = [rule.name for rule in rules.rules if rule.condition.holds(facts)]
@@ -192,7 +192,7 @@ def test_no_rule_about_a_message_is_forgotten(
         st.sampled_from([RpcError(1, "a"), RpcError(-1, "ab", {"a": 1}), RpcError(2, "", [1])]),
     ),
 )
-def test_no_rule_about_an_answer_is_forgotten(
+def test_the_index_finds_every_rule_about_a_response(
     several: list[dict[str, Any]], messages: list[Exchange], outcome: bytes | RpcError
 ) -> None:
     rules = rules_of(several)
@@ -227,8 +227,7 @@ def test_no_rule_about_an_answer_is_forgotten(
 @example(["1", "01"])
 @example(["١", "1"])
 @given(st.lists(st.sampled_from(["1", "01", "001", "١", "²", "0"]), min_size=2, max_size=4))
-def test_one_item_may_have_several_numbers(steps: list[str]) -> None:
-    """A number in a path may be written in several ways; one does not hide the other."""
+def test_spellings_of_one_index_in_a_path_are_all_found(steps: list[str]) -> None:
     rules = rules_of([{"params": {f"a.{step}": "x"}} for step in steps])
 
     async def proceed(exchange: Exchange) -> Answer:

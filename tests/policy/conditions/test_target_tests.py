@@ -1,4 +1,4 @@
-"""Tests of what a message means: any form restricts, every form permits."""
+"""Tests of targets: any form matches to restrict, every form must match to permit."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_names_in_any_case_are_restricted_and_the_exact_one_permitted(
 
 
 @pytest.mark.parametrize(("strict", "both"), [(False, True), (True, False)])
-def test_one_of_several_restricts_and_all_permit(strict: bool, both: bool) -> None:
+def test_one_target_restricts_and_all_must_match_to_permit(strict: bool, both: bool) -> None:
     test = target_test("read", strict=strict)
     assert test((PLAIN, tool("write"))) is both
     assert test((PLAIN, PLAIN)) is True
@@ -63,13 +63,13 @@ def test_one_of_several_restricts_and_all_permit(strict: bool, both: bool) -> No
     assert other((PLAIN, tool("write"))) is both
 
 
-def test_negations_are_those_of_the_other_way() -> None:
+def test_a_negation_negates_the_other_mode() -> None:
     several = (PLAIN, tool("write"))
     assert target_test({"not": "read"}, strict=False)(several) is True
     assert target_test({"not": "read"}, strict=True)(several) is False
 
 
-def test_what_is_unclear_is_restricted_and_not_permitted() -> None:
+def test_an_unclear_target_is_restricted_and_not_permitted() -> None:
     unclear = (tool("x", unclear=True),)
     assert target_test("read", strict=False)(unclear) is True
     assert target_test("x", strict=True)(unclear) is False
@@ -77,7 +77,7 @@ def test_what_is_unclear_is_restricted_and_not_permitted() -> None:
 
 
 @pytest.mark.parametrize("wanted", [1, [], {"odd": 1}, {}])
-def test_what_is_no_test_is_refused(wanted: Any) -> None:
+def test_invalid_tests_are_rejected(wanted: Any) -> None:
     with pytest.raises(InvalidTest):
         target_test(wanted, strict=False)
     with pytest.raises(InvalidTest):
@@ -93,10 +93,10 @@ def test_what_is_no_test_is_refused(wanted: Any) -> None:
         ((), False, False),
     ],
 )
-def test_servers(servers: tuple[str, ...], loose: bool, strict: bool) -> None:
+def test_a_server_test_matches_servers(servers: tuple[str, ...], loose: bool, strict: bool) -> None:
     assert server_test("a", strict=False)(servers) is loose
     assert server_test("a", strict=True)(servers) is strict
 
 
-def test_a_message_for_no_server_is_for_none_of_these() -> None:
+def test_a_message_without_a_server_matches_no_server() -> None:
     assert server_test({"not": "a"}, strict=True)(()) is True

@@ -1,4 +1,4 @@
-"""`fairlead rules check` looks for the files that rules name, before anything is started."""
+"""`fairlead rules check` checks the files that rules name, before any is opened."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ do = { blok = "so that there is another mistake" }
 
 
 @pytest.mark.covers("GTW-09")
-def test_files_that_could_not_be_used_are_mistakes_with_a_place(tmp_path: Path) -> None:
+def test_unusable_files_are_reported_with_their_location(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text(RULES)
     done = fairlead("rules", "check", "rules.toml", cwd=tmp_path)
     assert done.returncode == 1
@@ -55,14 +55,14 @@ def test_files_that_could_not_be_used_are_mistakes_with_a_place(tmp_path: Path) 
     ]
     mistakes = json.loads(fairlead("rules", "check", "--json", "rules.toml", cwd=tmp_path).stdout)
     assert [one["line"] for one in mistakes["mistakes"]] == [3, 7, 7, 11, 15, 15, 19]
-    # Whoever starts with them hears of all of them as well.
+    # Loading the rules reports the same mistakes.
     refused = fairlead("proxy", "--rules", "rules.toml", "--", "true", cwd=tmp_path)
     assert refused.returncode == 2
     assert all(line in refused.stderr for line in told)
-    assert [one.name for one in tmp_path.iterdir()] == ["rules.toml"], "nothing is written"
+    assert [one.name for one in tmp_path.iterdir()] == ["rules.toml"], "a check writes no files"
 
 
-def test_files_that_would_be_made_are_no_mistakes(tmp_path: Path) -> None:
+def test_files_that_would_be_created_are_valid(tmp_path: Path) -> None:
     (tmp_path / "old.jsonl").write_text("")
     file = tmp_path / "rules.yaml"
     file.write_text(
@@ -70,13 +70,13 @@ def test_files_that_would_be_made_are_no_mistakes(tmp_path: Path) -> None:
         "  - do: [{audit: new.jsonl}, {audit: old.jsonl}, audit, {record: new/folder/tape}]\n"
         "  - {name: held, do: {record: live}}\n"
     )
-    with TapeWriter(tmp_path / "live"):  # perhaps by those who follow these rules already
+    with TapeWriter(tmp_path / "live"):  # the tape may be recorded under the same rules already
         done = fairlead("rules", "check", str(file))
     assert done.returncode == 0, done.stderr
     assert not {"new.jsonl", "new"} & set(os.listdir(tmp_path))
 
 
-def test_what_may_not_be_written_is_a_mistake() -> None:
+def test_files_that_are_not_writable_are_mistakes() -> None:
     with TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         sealed, old = Path(folder, "sealed"), Path(folder, "old.jsonl")
@@ -94,7 +94,7 @@ def test_what_may_not_be_written_is_a_mistake() -> None:
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """Who may write where is asked for the real user, also of root."""
+    """Set the real user, which `os.access` checks: root may write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -108,8 +108,8 @@ def as_nobody() -> Iterator[None]:
 NOBODY = 65534
 
 
-def test_a_file_may_be_all_that_one_may_write_in_its_folder() -> None:
-    """As those that an administrator makes in a folder of logs."""
+def test_a_writable_file_in_a_read_only_directory_is_valid() -> None:
+    """An administrator may create such files in a directory of logs."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "audit.jsonl")
         log.touch()
@@ -124,8 +124,8 @@ def test_a_file_may_be_all_that_one_may_write_in_its_folder() -> None:
             os.chmod(folder, 0o755)
 
 
-def test_a_rehearsal_may_be_elsewhere(tmp_path: Path) -> None:
-    """Rules of another machine can be tried here: nothing is written, so no folder is needed."""
+def test_a_dry_run_does_not_check_files(tmp_path: Path) -> None:
+    """Rules of another machine can be tried: nothing is written, so no directory is needed."""
     (tmp_path / "rules.toml").write_text('[[rules]]\ndo = { audit = "/no/such/folder/a.jsonl" }\n')
     with TapeWriter(tmp_path / "one"):
         pass
@@ -133,9 +133,7 @@ def test_a_rehearsal_may_be_elsewhere(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_file_that_is_open_already_is_not_looked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_file_is_not_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     file = tmp_path / "rules.json"
@@ -153,5 +151,6 @@ def test_a_file_that_is_open_already_is_not_looked_for_again(
     finally:
         rules.close()
     monkeypatch.chdir(tmp_path)
-    RuleSet.of_data({"rules": [{"do": {"audit": "here.jsonl"}}]}).close()  # in no folder of its own
+    # relative to the current directory
+    RuleSet.of_data({"rules": [{"do": {"audit": "here.jsonl"}}]}).close()
     assert (tmp_path / "here.jsonl").exists()

@@ -1,4 +1,4 @@
-"""Options of actions: what is expected is said in words, and what is needed is asked for."""
+"""Options of actions: types, missing ones and error messages."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ Place = tuple[Any, ...]
 
 
 class Thing(InterceptorBase):
-    """Takes one of everything."""
+    """An action with one option of each type."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Thing(InterceptorBase):
 
 
 class Plain(InterceptorBase):
-    """Takes nothing."""
+    """An action without options."""
 
     def __init__(self) -> None:
         pass
@@ -72,7 +72,9 @@ def make(
         ("table", 1, "a map, not a number"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_is_expected(name: str, value: Any, expected: str) -> None:
+def test_an_invalid_value_is_reported_with_the_expected_type(
+    name: str, value: Any, expected: str
+) -> None:
     told = [(("do", name), f"`{name}` of `thing` must be {expected}")]
     assert make("thing", {"text": "x", name: value}) == (None, told)
 
@@ -92,11 +94,11 @@ def test_a_wrong_value_is_told_with_what_is_expected(name: str, value: Any, expe
         ),
     ],
 )
-def test_an_option_that_is_missing_or_unknown_is_told(given: Any, where: Place, why: str) -> None:
+def test_a_missing_or_unknown_option_is_reported(given: Any, where: Place, why: str) -> None:
     assert make("thing", given) == (None, [(where, why)])
 
 
-def test_every_wrong_option_is_told() -> None:
+def test_every_invalid_option_is_reported() -> None:
     made, told = make("thing", {"nothing": 1, "count": "x", "on": 3})
     assert made is None
     assert [where for where, _ in told] == [("do", "nothing"), ("do", "count"), ("do", "on")]
@@ -105,14 +107,14 @@ def test_every_wrong_option_is_told() -> None:
 @pytest.mark.parametrize(
     ("given", "where"), [(5, ("do",)), ({"x": 1}, ("do", "x"))], ids=["short", "map"]
 )
-def test_an_action_without_options_takes_none(given: Any, where: Place) -> None:
+def test_an_action_without_options_rejects_options(given: Any, where: Place) -> None:
     assert make("plain", given) == (None, [(where, "`plain` takes no options")])
     for nothing in (None, True, {}):
         made, told = make("plain", nothing)
         assert (str(made), told) == ("plain", [])
 
 
-def test_an_action_that_is_not_there_or_comes_too_late_is_told() -> None:
+def test_an_unknown_or_unsuitable_action_is_reported() -> None:
     assert make("thng", {}) == (
         *(None, [(("do",), 'unknown action "thng"; did you mean "thing"?')]),
     )
@@ -121,7 +123,7 @@ def test_an_action_that_is_not_there_or_comes_too_late_is_told() -> None:
     assert make("cache", {})[1] == []
 
 
-def test_what_no_file_says_is_given_to_who_wants_it() -> None:
+def test_context_values_are_passed_to_factories_that_accept_them() -> None:
     def clock() -> float:
         return 1.0
 
@@ -139,7 +141,7 @@ def test_what_no_file_says_is_given_to_who_wants_it() -> None:
 @pytest.mark.parametrize(
     ("error", "why"), [(ValueError("odd"), "`bad`: odd"), (OSError("full"), "`bad`: full")]
 )
-def test_what_an_action_refuses_is_told(error: Exception, why: str) -> None:
+def test_an_error_of_a_factory_is_reported(error: Exception, why: str) -> None:
     def bad() -> InterceptorBase:
         raise error
 
@@ -158,7 +160,7 @@ def test_what_an_action_refuses_is_told(error: Exception, why: str) -> None:
         ([["a"]], [("a", None, ("do", 0, 0))]),
     ],
 )
-def test_actions_are_one_a_map_or_a_list(raw: Any, found: Any) -> None:
+def test_actions_are_a_name_a_map_or_a_list(raw: Any, found: Any) -> None:
     told: list[Any] = []
     assert parse_actions(raw, ("do",), lambda *one: told.append(one)) == found
     assert told == []
@@ -168,7 +170,7 @@ def test_actions_are_one_a_map_or_a_list(raw: Any, found: Any) -> None:
     ("raw", "where"),
     [({}, ("do",)), ([], ("do",)), (5, ("do",)), (None, ("do",)), (["a", 5], ("do", 1))],
 )
-def test_what_is_no_action_is_told(raw: Any, where: Place) -> None:
+def test_an_invalid_action_is_reported(raw: Any, where: Place) -> None:
     told: list[Any] = []
     parse_actions(raw, ("do",), lambda *one: told.append(one))
     assert told == [(where, 'expected an action, such as "block" or { delay = 2 }')]
@@ -188,7 +190,7 @@ def test_an_action_is_shown_with_its_options(options: dict[str, Any], shown: str
     assert str(Action("x", options, plain, plain, plain)) == shown
 
 
-def test_the_same_value_has_the_same_bytes() -> None:
+def test_equal_values_have_the_same_canonical_json() -> None:
     assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
     assert canonical_json({"a": 1}) != canonical_json({"a": 2})
     odd = object()

@@ -1,4 +1,4 @@
-"""Rules tried on a recording: what they would have done, with the time that it was then."""
+"""Dry run of rules on a recording, with the recorded times."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def summary(one: DryRunResult) -> tuple[Any, ...]:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_a_recorded_conversation_is_judged_both_ways(tmp_path: Path) -> None:
+async def test_both_directions_of_a_recording_are_evaluated(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "talk")
     async with scene(interceptors=[Recorder(tape)]) as place:
         client = await place.session(ASKED)
@@ -73,7 +73,7 @@ async def test_a_recorded_conversation_is_judged_both_ways(tmp_path: Path) -> No
     )
 
 
-# The tape was redacted as it was written, so there is nothing left to take out.
+# The tape was redacted when it was written, so no secret is left.
 _DID = ["would delay (seconds: 9.0)", "injected: k"]
 
 
@@ -82,7 +82,7 @@ def entry(seq: int, at: float, message: dict[str, Any], dir: Direction = UP) -> 
     return TapeEntry(seq=seq, at=at, dir=dir, message=raw, session="r1")
 
 
-def test_limits_count_with_the_time_of_the_tape(tmp_path: Path) -> None:
+def test_rate_limits_use_the_time_of_the_tape(tmp_path: Path) -> None:
     file = rules(tmp_path, {"name": "rate", "do": {"rate": {"rate": 1, "burst": 1, "per": "all"}}})
     params = {"name": "x", "_meta": META}
     tape = [
@@ -93,7 +93,7 @@ def test_limits_count_with_the_time_of_the_tape(tmp_path: Path) -> None:
     assert found == [(0, "passed"), (1, "blocked"), (2, "passed"), (3, "passed")]
 
 
-def test_both_eras_and_what_cannot_be_read(tmp_path: Path) -> None:
+def test_both_eras_are_evaluated_and_invalid_entries_skipped(tmp_path: Path) -> None:
     file = rules(
         tmp_path,
         {"name": "new", "when": {"era": "stateless"}, "do": "block"},
@@ -121,7 +121,7 @@ def test_both_eras_and_what_cannot_be_read(tmp_path: Path) -> None:
     ]
 
 
-def test_servers_and_what_a_session_said_once_count_for_all_of_it(tmp_path: Path) -> None:
+def test_servers_and_the_client_of_a_session_apply_to_all_its_messages(tmp_path: Path) -> None:
     file = rules(
         tmp_path,
         {"name": "search", "when": {"server": "search"}, "do": "block"},
@@ -133,19 +133,19 @@ def test_servers_and_what_a_session_said_once_count_for_all_of_it(tmp_path: Path
     tape = [entry(n, 0, {"id": n, **call}) for n in range(1, 4)]
     tape[0].transport = came
     tape[1].server = "search"
-    tape[2].session = "s9"  # somebody else's
+    tape[2].session = "s9"  # of another session
     found = [(one.seq, one.rules, one.outcome) for one in dry_run_tape(file, tape)]
     assert found == [(1, ["web"], "passed"), (2, ["search"], "blocked"), (3, ["rest"], "passed")]
 
 
-def test_a_file_with_mistakes_is_not_tried(tmp_path: Path) -> None:
+def test_a_file_with_mistakes_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="unknown action"):
         list(dry_run_tape(rules(tmp_path, {"do": "nothing"}), []))
 
 
 @pytest.mark.covers("GTW-09")
-async def test_who_somebody_was_is_on_the_tape(tmp_path: Path) -> None:
-    """Once for each connection, not with each message."""
+async def test_the_principal_is_read_from_the_tape(tmp_path: Path) -> None:
+    """The tape has the principal once per connection, not with each message."""
     tape = TapeWriter(tmp_path / "talk")
     who = iter(["ann", "bob"])
     async with scene(interceptors=[Recorder(tape)], principal=lambda: next(who)) as place:
@@ -167,7 +167,7 @@ async def test_who_somebody_was_is_on_the_tape(tmp_path: Path) -> None:
     assert calls == ["passed", "passed", "blocked", "blocked"]
 
 
-def test_messages_wait_for_their_answers_in_order_up_to_a_bound(
+def test_messages_wait_for_their_responses_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
@@ -181,7 +181,7 @@ def test_messages_wait_for_their_answers_in_order_up_to_a_bound(
     judged = [(1, "changed"), (2, "changed")]
     assert [(one.seq, one.outcome) for one in dry_run_tape(file, tape)] == judged
     monkeypatch.setattr(dry_run, "MAX_WAITING", 1)
-    # The first one has to go before its answer is known.
+    # The first one is evaluated before its response is known.
     assert [(one.seq, one.outcome) for one in dry_run_tape(file, tape)] == [
         (1, "passed"),
         (2, "changed"),
@@ -189,7 +189,7 @@ def test_messages_wait_for_their_answers_in_order_up_to_a_bound(
 
 
 @pytest.mark.parametrize(("room", "outcome"), [(0, "changed"), (-1, "passed")])
-def test_messages_that_wait_have_a_limited_size(
+def test_waiting_messages_have_a_limited_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, outcome: str
 ) -> None:
     file = rules(tmp_path, {"name": "late", "when": {"result": {"n": 1}}, "do": {"mock": "x"}})
@@ -203,7 +203,7 @@ def test_messages_that_wait_have_a_limited_size(
         )
     ]
     tape = [
-        *done,  # has passed, so it takes no room
+        *done,  # evaluated, so its size does not count
         entry(7, 0, {"id": 7, **call}),
         entry(8, 0, {"id": 8, **call}),
         entry(9, 0, {"id": 7, "result": {"n": 1}}, DOWN),
@@ -226,7 +226,7 @@ def test_messages_that_wait_have_a_limited_size(
         ({"delay": 5}, {"id": 1}, None, "passed", None),
     ],
 )
-def test_what_would_have_become_of_a_message(
+def test_the_outcome_of_a_message_is_reported(
     tmp_path: Path, do: Any, message: Any, answer: Any, outcome: str, reason: str | None
 ) -> None:
     file = rules(tmp_path, {"name": "one", "do": do})
@@ -241,7 +241,7 @@ def test_what_would_have_become_of_a_message(
         assert found.did == ["would delay (seconds: 5.0)"]
 
 
-def test_the_oldest_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_sessions_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run, "MAX_SESSIONS", 2)
     several: dict[str, int] = {}
     for name in ("a", "b", "b"):
@@ -260,6 +260,6 @@ def test_the_oldest_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
         ({"transport_type": "http", "peer_address": 5}, "tape", None),
     ],
 )
-def test_how_a_message_came_is_on_the_tape(said: Any, kind: str, address: str | None) -> None:
+def test_the_transport_is_read_from_the_tape(said: Any, kind: str, address: str | None) -> None:
     found = dry_run._transport(said)
     assert (found.transport_type, found.peer_address) == (kind, address)

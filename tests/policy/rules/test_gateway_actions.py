@@ -1,4 +1,4 @@
-"""Rules whose actions need more than options: a desk, a lock, a tape."""
+"""Actions of rules that need a desk, a lock file or a tape."""
 
 import asyncio
 import json
@@ -33,11 +33,11 @@ async def opened(place: Scene) -> tuple[Client, Server]:
     return client, server
 
 
-# Holding answers
+# Held responses
 
 
 @pytest.mark.covers("GTW-08")
-async def test_a_rule_about_answers_holds_the_answer_and_not_the_request() -> None:
+async def test_a_rule_about_responses_holds_the_response_and_not_the_request() -> None:
     desk = HoldDesk()
     data = {"rules": [{"when": {"tool": "x", "result": {"n": 1}}, "do": "pause"}]}
     rules = RuleSet.of_data(data, actions=gateway_actions(desk))
@@ -61,7 +61,7 @@ async def test_a_rule_about_answers_holds_the_answer_and_not_the_request() -> No
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("do", ["pause", {"pause": "answer"}])
-async def test_a_refusal_is_an_answer_that_can_be_held(do: Any) -> None:
+async def test_an_error_can_be_held_as_a_response(do: Any) -> None:
     desk = HoldDesk()
     when: dict[str, Any] = {"kind": "error"} if do == "pause" else {"method": "tools/call"}
     rules = RuleSet.of_data({"rules": [{"when": when, "do": do}]}, actions=gateway_actions(desk))
@@ -85,13 +85,13 @@ async def test_a_refusal_is_an_answer_that_can_be_held(do: Any) -> None:
                 assert (await client.answer_to(calls[1]))["result"]["by"] == "hand"
 
 
-def test_a_rule_about_answers_has_no_request_to_hold() -> None:
+def test_a_rule_about_responses_cannot_hold_requests() -> None:
     data = {"rules": [{"when": {"kind": "response"}, "do": {"pause": "request"}}]}
     with pytest.raises(RulesError, match='`when` must be "answer"'):
         RuleSet.of_data(data, actions=gateway_actions(HoldDesk()))
 
 
-async def test_a_notification_that_is_not_let_go_is_called_dropped() -> None:
+async def test_a_blocked_notification_is_noted_as_dropped() -> None:
     desk, lines = HoldDesk(), asyncio.Queue[bytes]()
     rule = {"when": {"method": "notifications/vendor"}, "do": "pause"}
     rules = RuleSet.of_data({"rules": [rule]}, actions=gateway_actions(desk))
@@ -105,7 +105,7 @@ async def test_a_notification_that_is_not_let_go_is_called_dropped() -> None:
     assert (line["decision"], line["did"][-1]) == ("dropped", "dropped: not now")
 
 
-# Locking the tools of a gateway
+# Tool lock of a gateway
 
 
 async def locked_down(version: str, folder: Path, rule: dict[str, Any]) -> "Scenery":
@@ -115,7 +115,7 @@ async def locked_down(version: str, folder: Path, rule: dict[str, Any]) -> "Scen
 
 
 class Scenery:
-    """A gateway whose rules have a lock, before two servers with a tool that changes."""
+    """A gateway with a lock in its rules, and two servers with a tool that changes."""
 
     def __init__(self, version: str, folder: Path, rule: dict[str, Any]) -> None:
         self.version, self.folder = version, folder
@@ -162,7 +162,7 @@ class Scenery:
         ({"tool": "red_*"}, "red", ["blue_add"]),
     ],
 )
-async def test_a_lock_in_the_rules_of_a_gateway_knows_whose_tools_are_whose(
+async def test_a_lock_in_the_rules_of_a_gateway_resolves_servers(
     version: str, when: Any, server: str | None, kept: list[str], tmp_path: Path
 ) -> None:
     lock = {"file": "fairlead.lock.json", **({"server": server} if server else {})}
@@ -180,7 +180,7 @@ async def test_a_lock_in_the_rules_of_a_gateway_knows_whose_tools_are_whose(
     await place.show(see)
 
 
-async def test_a_lock_in_rules_asks_at_the_desk_of_the_gateway(tmp_path: Path) -> None:
+async def test_a_lock_in_rules_uses_the_desk_of_the_gateway(tmp_path: Path) -> None:
     lock = {"file": "fairlead.lock.json", "policy": "ask"}
     place = await locked_down("2026-07-28", tmp_path, {"do": {"lock": lock}})
 
@@ -198,7 +198,7 @@ async def test_a_lock_in_rules_asks_at_the_desk_of_the_gateway(tmp_path: Path) -
     await place.show(see)
 
 
-def test_a_lock_names_a_server_that_it_has(tmp_path: Path) -> None:
+def test_a_lock_rejects_an_unknown_server(tmp_path: Path) -> None:
     write_lock(tmp_path / "a.json", ToolLockData(servers={"red": lock_tools([])}))
     file = tmp_path / "rules.toml"
     file.write_text('[[rules]]\ndo = { lock = { file = "a.json", server = "rot" } }\n')
@@ -211,7 +211,7 @@ def test_a_lock_names_a_server_that_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_a_rule_that_changes_goes_on_with_its_tape(
+async def test_a_changed_rule_continues_its_tape(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "rules.json"
@@ -239,20 +239,20 @@ async def test_a_rule_that_changes_goes_on_with_its_tape(
     assert (called, len(taped)) == (["first", "second"], 4)
 
 
-async def test_what_we_asked_for_ourselves_no_rule_keeps_from_us() -> None:
-    """A gateway hears of changes for clients of the other era; they must not wait for that."""
+async def test_rules_do_not_block_subscriptions_of_the_gateway() -> None:
+    """A gateway subscribes to changes for clients of the other era; they must not wait for it."""
     when = {"direction": "to_client", "kind": "notification"}
     rules = RuleSet.of_data({"rules": [{"when": when, "do": "block"}]})
     gateway = Gateway(interceptors=[rules])
     async with asyncio.timeout(LIMIT), gateway, serving(gateway) as url:
         await gateway.connect({"one": program("one")})
         async with MCPClient.connect_http(url, config("2025-11-25")) as client:
-            async with asyncio.timeout(5.0):  # half of what an acknowledgement is waited for
+            async with asyncio.timeout(5.0):  # half of the timeout for an acknowledgement
                 await client.call_tool("one_secret")
 
 
 def open_files(folder: Path) -> list[str]:
-    """Return the names of files below a folder that this process has open."""
+    """Return the names of files below a directory that this process has open."""
     names = (os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
     return sorted(name for name in names if name.startswith(str(folder)))
 

@@ -1,4 +1,4 @@
-"""Files of rules: three formats that say the same, and mistakes told with their place."""
+"""Files of rules: three equivalent formats, and mistakes with their locations."""
 
 import json
 import os
@@ -80,7 +80,7 @@ BY_NAME = {
         ("named.yaml", yaml.safe_dump(BY_NAME, sort_keys=False)),
     ],
 )
-def test_three_formats_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+def test_three_formats_are_equivalent(tmp_path: Path, name: str, text: str) -> None:
     file = tmp_path / name
     file.write_text(text)
     rules = read_rules(file)
@@ -122,7 +122,7 @@ do = { mock = {}, use = "nowhere.py:x", rate = 0 }
 
 
 @pytest.mark.covers("GTW-09")
-def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once_with_line_and_column(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text(BAD)
     with pytest.raises(RulesError) as wrong:
@@ -226,7 +226,7 @@ def test_all_mistakes_are_told_at_once_with_line_and_column(tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_mistake_has_its_place_in_every_format(
+def test_a_mistake_has_a_location_in_every_format(
     tmp_path: Path, name: str, text: str, place: str, words: str
 ) -> None:
     file = tmp_path / name
@@ -252,7 +252,7 @@ class Opens:
 """
 
 
-def test_code_that_was_only_tried_is_closed(
+def test_actions_of_the_first_pass_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fl_opens.py").write_text(OPENS)
@@ -264,7 +264,7 @@ def test_code_that_was_only_tried_is_closed(
     rules = RuleSet.of_file(file)
     opened = sys.modules["fl_opens"].opened
     assert len(opened) == 2
-    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # which only opening it shows
+    os.mknod(tmp_path / "socket", stat.S_IFSOCK | 0o600)  # detected only by opening it
     for place, why in (
         ("no/such/file", "directory .*/no/such does not exist"),
         ("socket", "No such device"),
@@ -273,12 +273,12 @@ def test_code_that_was_only_tried_is_closed(
         file.write_text(json.dumps({"rules": [both, nowhere]}))
         with pytest.raises(RulesError, match=why):
             rules.reload()
-        assert len(opened) == 2, "they act still"
+        assert len(opened) == 2, "the rules are still active"
     rules.close()
     assert opened == []
 
 
-def test_conditions_can_be_nested_too_deeply(tmp_path: Path) -> None:
+def test_conditions_that_are_nested_too_deeply_are_rejected(tmp_path: Path) -> None:
     file, deep = tmp_path / "rules.json", 900
     when = '{"not":' * deep + '{"tool": "x"}' + "}" * deep
     file.write_text('{"rules": [{"do": "block", "when": ' + when + "}]}")
@@ -286,7 +286,7 @@ def test_conditions_can_be_nested_too_deeply(tmp_path: Path) -> None:
         read_rules(file)
 
 
-def test_a_file_that_is_not_there_or_empty(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected_and_an_empty_one_has_no_rules(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="the file does not exist"):
         read_rules(tmp_path / "no.toml")
     with pytest.raises(RulesError, match="a directory stands where"):

@@ -1,4 +1,4 @@
-"""Rules at work: between real ends, through a relay and a gateway, and while their file changes."""
+"""Rules between real peers, in a relay and a gateway, and while their file changes."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ async def opened(place: Scene) -> tuple[Client, Server]:
 
 @contextlib.asynccontextmanager
 async def ruled(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[Client, Server]]:
-    """Two ends with these rules between them."""
+    """Two connected peers with these rules between them."""
     made = RuleSet.of_data({"rules": list(rules)})
     async with scene(interceptors=[made], **more) as place:
         made.attach_to(place.relay)
@@ -39,7 +39,7 @@ async def ruled(*rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[Clie
 
 
 async def blocked(client: Client, server: Server, method: str, params: Any) -> bool:
-    """Whether a request is blocked; else the server answers it."""
+    """Return True if a request is blocked; else let the server answer it."""
     call = client.ask(method, params)
     marker = client.ask("vendor/marker")
     refused = False
@@ -121,14 +121,14 @@ CALL = {"name": "fs_read", "arguments": {"path": "/etc/passwd", "n": 3, "tags": 
         ([{"tool": "fs_*"}, {"not": {"identity": "bob"}}], True),
     ],
 )
-async def test_conditions(when: Any, holds: bool) -> None:
+async def test_rules_apply_by_their_conditions(when: Any, holds: bool) -> None:
     rule = {"when": {"all": [{"method": "tools/call"}, when]}, "do": "block"}
     async with ruled(rule, principal=lambda: "ann") as (client, server):
         assert await blocked(client, server, "tools/call", CALL) is holds
         assert not await blocked(client, server, "tools/list", {})
 
 
-async def test_headers_decide_over_http() -> None:
+async def test_conditions_on_headers_apply_over_http() -> None:
     rules = RuleSet.of_data(
         {
             "rules": [
@@ -150,7 +150,7 @@ async def test_headers_decide_over_http() -> None:
                     assert result["content"][0]["text"] == text
 
 
-async def test_sessions_and_transports_decide() -> None:
+async def test_conditions_on_sessions_and_transports_apply() -> None:
     session = {"when": {"tool": "*", "session": {"exists": True}}, "do": {"mock": "a session"}}
     http = {"when": {"tool": "*", "transport": "http"}, "do": {"mock": "http"}}
     relay = Relay(program("one"), interceptors=[RuleSet.of_data({"rules": [session, http]})])
@@ -161,7 +161,7 @@ async def test_sessions_and_transports_decide() -> None:
                 assert result["content"][0]["text"] == text
 
 
-async def test_both_directions_and_notifications() -> None:
+async def test_rules_apply_to_both_directions_and_notifications() -> None:
     down = {"when": {"direction": "to_client", "method": "vendor/ask"}, "do": "block"}
     drop = {"when": {"kind": "notification", "params": {"n": {"less": 2}}}, "do": "block"}
     async with ruled(down, drop) as (client, server):
@@ -174,7 +174,7 @@ async def test_both_directions_and_notifications() -> None:
 
 
 @pytest.mark.covers("GTW-09")
-async def test_priorities_and_an_early_end() -> None:
+async def test_priority_and_stop_determine_which_rules_act() -> None:
     async with ruled(
         {"name": "all", "when": {"tool": "*"}, "do": "block"},
         {"name": "but", "priority": 1, "when": {"tool": "fs_*"}, "do": "allow"},
@@ -185,7 +185,7 @@ async def test_priorities_and_an_early_end() -> None:
         assert await blocked(client, server, "tools/call", {"name": "fs_delete"})
 
 
-async def test_what_one_rule_changes_the_next_one_sees() -> None:
+async def test_a_rule_sees_the_changes_of_earlier_rules() -> None:
     async with ruled(
         {"priority": 3, "do": {"rename": {"names": {"old": "new"}}}},
         {"priority": 2, "when": {"tool": "old"}, "do": {"inject": {"arguments": {"n": 7}}}},
@@ -195,7 +195,7 @@ async def test_what_one_rule_changes_the_next_one_sees() -> None:
         assert answer["result"]["content"][0]["text"] == "seven"
 
 
-async def test_rules_about_answers() -> None:
+async def test_rules_about_responses_act_on_responses() -> None:
     async with ruled(
         {
             "when": {"method": "tools/call", "result": {"content.*.text": {"matches": "bomb"}}},
@@ -220,7 +220,7 @@ async def test_rules_about_answers() -> None:
         assert (await call("quiet", "a flower"))["result"] == {"n": 0}
 
 
-async def test_an_action_sees_what_it_has_to_learn_from() -> None:
+async def test_an_action_sees_the_methods_in_also() -> None:
     schema = {"type": "object", "required": ["n"]}
     async with ruled({"when": {"tool": "x"}, "do": "check"}) as (client, server):
         assert not await blocked(client, server, "tools/call", {"name": "x"})
@@ -234,7 +234,7 @@ async def test_an_action_sees_what_it_has_to_learn_from() -> None:
 
 @pytest.mark.covers("GTW-06", "GTW-09")
 @pytest.mark.parametrize("version", BOTH)
-async def test_through_a_gateway_over_http_servers_are_told_apart(version: str) -> None:
+async def test_rules_of_a_gateway_distinguish_servers_over_http(version: str) -> None:
     rules = RuleSet.of_data(
         {
             "rules": [
@@ -264,7 +264,7 @@ async def test_through_a_gateway_over_http_servers_are_told_apart(version: str) 
             assert await client.read_resource("one://fixed")
             with pytest.raises(RpcError, match="nor two"):
                 await client.read_resource("two://fixed")
-            if version == HANDSHAKE:  # in the other era only who asks for logs gets them
+            if version == HANDSHAKE:  # in the other era, logs are sent only on request
                 await client.set_log_level("info")
                 await client.call_tool("two_speak", {"text": "swordfish!"})
                 assert await heard.get() == "[REDACTED]!"
@@ -273,7 +273,7 @@ async def test_through_a_gateway_over_http_servers_are_told_apart(version: str) 
                 await client.call_tool("secret", {})
 
 
-async def test_a_set_of_your_own_actions() -> None:
+async def test_user_defined_actions_can_be_named() -> None:
     class Holding:
         def __init__(self, desk: list[str], seconds: float = 1.0) -> None:
             self._desk, self._seconds = desk, seconds
@@ -295,7 +295,7 @@ async def test_a_set_of_your_own_actions() -> None:
     assert desk == ["x 3.0"]
 
 
-async def test_rules_hold_messages_at_a_desk_and_put_them_on_a_tape(tmp_path: Path) -> None:
+async def test_rules_hold_messages_at_a_desk_and_record_them(tmp_path: Path) -> None:
     desk = HoldDesk()
     data = {
         "rules": [
@@ -331,7 +331,9 @@ async def test_a_failing_action_is_handled_by_the_policy_of_its_rule(tmp_path: P
         assert await blocked(client, server, "tools/call", {"name": "closed"})
 
 
-async def test_what_waits_on_purpose_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_action_that_waits_on_purpose_does_not_time_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fairlead.policy.rules.build_actions.LIMIT", 0.01)
     slow = {"when": {"tool": "x"}, "do": {"delay": 0.1}, "on_failure": "fail_closed"}
     short = {"when": {"tool": "y"}, "do": {"delay": 5}, "timeout": 0.05}
@@ -343,7 +345,7 @@ async def test_what_waits_on_purpose_does_not_fail(monkeypatch: pytest.MonkeyPat
         assert answer["error"]["message"] == "Interceptor Delay failed"
 
 
-# While the file changes
+# Changes of the file
 
 RATE = (
     '[[rules]]\nname = "rate"\nwhen = { tool = "*" }\ndo = { rate = { rate = 0.001, burst = 2 } }\n'
@@ -352,14 +354,14 @@ BLOCK = '[[rules]]\nname = "block"\npriority = 9\nwhen = { tool = "x" }\ndo = "b
 
 
 def replace(file: Path, text: str) -> None:
-    """Write a file anew, as editors do; it never has the same stamp twice."""
+    """Replace a file as editors do, with a new stamp each time."""
     fresh = file.with_suffix(".new")
     fresh.write_text(text)
     os.replace(fresh, file)
 
 
 @pytest.mark.covers("GTW-09")
-async def test_a_changed_file_holds_from_the_next_message_on(
+async def test_a_changed_file_applies_from_the_next_message_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "rules.toml"
@@ -379,12 +381,12 @@ async def test_a_changed_file_holds_from_the_next_message_on(
         assert await blocked(client, server, "tools/call", {"name": "x"})
         replace(file, RATE.replace('tool = "*"', 'tool = "y"'))
         assert not await blocked(client, server, "tools/call", {"name": "x"})
-        assert await blocked(client, server, "tools/call", {"name": "y"}), "no token came back"
+        assert await blocked(client, server, "tools/call", {"name": "y"}), "no token was restored"
         replace(file, RATE.replace("burst = 2", "burst = 3"))
         assert not await blocked(client, server, "tools/call", {"name": "y"}), "another limit"
 
 
-async def test_a_rule_that_goes_lets_go_of_its_file(tmp_path: Path) -> None:
+async def test_a_removed_rule_closes_its_file(tmp_path: Path) -> None:
     file, audit = tmp_path / "rules.toml", tmp_path / "audit.jsonl"
     file.write_text('[[rules]]\nname = "a"\ndo = { audit = "audit.jsonl" }\n')
     rules = RuleSet.of_file(file)
@@ -398,11 +400,13 @@ async def test_a_rule_that_goes_lets_go_of_its_file(tmp_path: Path) -> None:
     replace(file, '[[rules]]\ndo = { audit = "audit.jsonl", nothing-like-this = 1 }\n')
     with pytest.raises(RulesError, match="unknown action"):
         rules.reload()
-    assert not audit.exists(), "a file with mistakes does nothing at all"
+    assert not audit.exists(), "a file with mistakes has no effect"
 
 
 def test_many_rules_that_do_not_match_cost_little() -> None:
-    """Two hundred rules of all kinds: at most 20 µs a message, with room for a busy machine."""
+    """Two hundred rules of all kinds take at most 20 µs per message, with a margin for a busy
+    machine.
+    """
     import time
 
     kinds: list[dict[str, Any]] = [
@@ -424,7 +428,7 @@ def test_many_rules_that_do_not_match_cost_little() -> None:
 
 
 async def _time(rules: RuleSet, clock: Any) -> float:
-    """The seconds that rules add to one message, at best."""
+    """Return the seconds that rules add to one message, the minimum of several runs."""
     kept: list[Exchange] = []
 
     async def keep(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -449,5 +453,5 @@ async def _time(rules: RuleSet, clock: Any) -> float:
     return float(min(ruled) - min(bare))
 
 
-def test_no_rules_have_nothing_to_do() -> None:
+def test_an_empty_rule_set_passes_every_message() -> None:
     assert RuleSet().rules == ()

@@ -1,4 +1,4 @@
-"""A lock file is followed while the gateway runs, and a search shows no more than a list does."""
+"""A lock file is reloaded while the gateway runs, and a search shows no more than a list."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ def lock_of(tool: Any) -> ToolLockData:
     return ToolLockData(servers={"raw": lock_tools([tool])})
 
 
-async def test_what_is_approved_while_the_gateway_runs_holds_at_once(
+async def test_an_approval_applies_while_the_gateway_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "fairlead.lock.json"
@@ -52,7 +52,7 @@ async def test_what_is_approved_while_the_gateway_runs_holds_at_once(
         assert "result" in await client.answer_to(call)
         assert await listed() == [NEW]
         with caplog.at_level(logging.ERROR):
-            path.write_text("{")  # somebody is writing it by hand
+            path.write_text("{")  # an incomplete edit
             assert await listed() == [NEW]
             path.unlink()
             assert await listed() == [NEW]
@@ -107,10 +107,10 @@ async def test_a_search_shows_a_changed_tool_as_a_list_does(version: str, policy
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_what_is_approved_at_one_endpoint_is_so_at_the_other(
+async def test_an_approval_at_one_endpoint_applies_to_the_other(
     version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server has a path of its own, where its tools have other names."""
+    """A server also has an endpoint of its own, where its tools have other names."""
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     async with (
@@ -145,7 +145,7 @@ async def test_what_is_approved_at_one_endpoint_is_so_at_the_other(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_another_name_is_no_way_around(version: str) -> None:
+async def test_another_name_does_not_bypass_the_lock(version: str) -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     async with (
@@ -166,9 +166,7 @@ async def test_another_name_is_no_way_around(version: str) -> None:
                 await client.call_tool("plus", {})
 
 
-def test_a_lock_file_is_read_again_when_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_lock_file_is_reloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("fairlead.policy.tool_lock.lock_file.time.monotonic", lambda: now[0])
     path = tmp_path / "lock.json"
@@ -196,7 +194,7 @@ def test_a_lock_file_is_read_again_when_it_changed(
 
 
 @pytest.mark.parametrize(("seconds", "read"), [(0.49, False), (0.5, True)])
-def test_a_lock_file_is_looked_at_twice_a_second(
+def test_a_lock_file_is_checked_twice_a_second(
     tmp_path: Path, virtual_time: VirtualTime, seconds: float, read: bool
 ) -> None:
     path = tmp_path / "tools.lock"
@@ -207,4 +205,4 @@ def test_a_lock_file_is_looked_at_twice_a_second(
     assert watcher.reload_if_changed() is read
     assert watcher.lock == lock_of(NEW if read else OLD)
     virtual_time.now += 1
-    assert watcher.reload_if_changed() is not read  # once is enough
+    assert watcher.reload_if_changed() is not read  # not reloaded a second time

@@ -1,4 +1,4 @@
-"""Texts of a tool that look as if they were meant for the model behind the reader's back."""
+"""Detection of text in a tool that may address the model and escape a reviewer."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
     ],
     ids=ascii,
 )
-def test_marks_in_a_description(text: str, found: list[str]) -> None:
+def test_suspicious_text_in_a_description_is_found(text: str, found: list[str]) -> None:
     assert find_suspicious_text({"description": text}) == [f"description: {one}" for one in found]
 
 
@@ -68,24 +68,24 @@ def test_marks_in_a_description(text: str, found: list[str]) -> None:
     ],
     ids=ascii,
 )
-def test_the_place_is_named(tool: dict[str, Any], where: str) -> None:
+def test_the_path_is_reported(tool: dict[str, Any], where: str) -> None:
     assert find_suspicious_text(tool) == [f"{where}: 1 zero-width characters (U+200B)"]
 
 
 @pytest.mark.parametrize(("count", "found"), [(19, 19), (20, 20), (21, 20)])
-def test_twenty_are_found_at_most(count: int, found: int) -> None:
+def test_at_most_twenty_findings_are_reported(count: int, found: int) -> None:
     assert len(find_suspicious_text({"enum": ["\u200b"] * count})) == found
 
 
 @pytest.mark.parametrize(("depth", "found"), [(50, 1), (51, 0)])
-def test_schemas_are_looked_at_to_a_depth_of_fifty(depth: int, found: int) -> None:
+def test_schemas_are_searched_to_a_depth_of_fifty(depth: int, found: int) -> None:
     schema: Any = "\u200b"
     for _ in range(depth):
         schema = [schema]
     assert len(find_suspicious_text({"s": schema})) == found
 
 
-def test_long_texts_are_looked_at_in_part() -> None:
+def test_only_the_start_of_a_long_text_is_searched() -> None:
     mark = "<important>"
     assert find_suspicious_text({"d": " " * (20_000 - len(mark)) + mark}) != []
     assert find_suspicious_text({"d": " " * (20_001 - len(mark)) + mark}) == []

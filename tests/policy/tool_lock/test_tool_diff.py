@@ -1,4 +1,4 @@
-"""Differences between approved tools and the present ones."""
+"""Differences between approved and current tools."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def without(*names: str) -> dict[str, Any]:
         {**TOOL, "annotations": {"readOnlyHint": True}},
     ],
 )
-def test_what_a_client_is_not_told_is_no_difference(now: dict[str, Any]) -> None:
+def test_members_removed_for_a_client_are_not_a_difference(now: dict[str, Any]) -> None:
     assert difference_of(locked(TOOL), now) is None
 
 
@@ -55,14 +55,16 @@ def test_what_a_client_is_not_told_is_no_difference(now: dict[str, Any]) -> None
         (without("description"), ('-   "description": "adds",',)),
     ],
 )
-def test_a_changed_tool_is_shown_line_by_line(now: dict[str, Any], lines: tuple[str, ...]) -> None:
+def test_a_changed_tool_is_compared_line_by_line(
+    now: dict[str, Any], lines: tuple[str, ...]
+) -> None:
     found = difference_of(locked(TOOL), now)
     assert found is not None
     assert (found.name, found.kind, found.lines) == ("add", "changed", lines)
     assert found.text == "\n".join(lines)
 
 
-def test_annotations_that_are_no_object_are_a_difference() -> None:
+def test_annotations_that_are_not_an_object_are_a_difference() -> None:
     found = difference_of(locked(TOOL), {**TOOL, "annotations": [1]})
     assert found is not None
     assert difference_of(locked({**TOOL, "annotations": [1]}), TOOL) is not None
@@ -104,11 +106,11 @@ def test_tools_are_compared_by_name() -> None:
         ("a" * 1000 + "x", "a" * 1000 + "y", 1000),
     ],
 )
-def test_how_many_characters_are_the_same_at_the_beginning(old: str, new: str, same: int) -> None:
+def test_the_length_of_the_common_prefix_is_found(old: str, new: str, same: int) -> None:
     assert tool_diff._first_difference(old, new) == same
 
 
-def test_of_long_lines_the_part_around_the_difference_is_shown() -> None:
+def test_only_the_part_around_the_difference_of_long_lines_is_shown() -> None:
     longest = DIFFERENCE_TEXT.value
     short = "a" * longest
     assert tool_diff._around_difference(short, "b" + short[1:]) == (short, "b" + short[1:])
@@ -129,7 +131,7 @@ def test_a_line_is_cut_at_its_limit() -> None:
     assert DIFFERENCE_TEXT.hits == hits + 1
 
 
-def test_so_many_lines_are_shown() -> None:
+def test_the_number_of_lines_is_limited() -> None:
     most, hits = DIFFERENCE_LINES.value, DIFFERENCE_LINES.hits
     few = tool_diff._lines({}, {"a": list(range(most - 4))})
     assert (len(few), DIFFERENCE_LINES.hits) == (most, hits)

@@ -1,4 +1,4 @@
-"""Tapes are compared where they are, on disk."""
+"""Comparison of tapes on disk."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,13 @@ from fairlead.recording.compare.json_diff import JsonDifference, read_path
 from fairlead.recording.tape import TapeReader, TapeWriter
 
 UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
-Said = tuple[str, int, int]  # a tool, its argument, and what it answers
+Said = tuple[str, int, int]  # a tool, its argument, and its result
 
 SAID = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 2)), max_size=8)
 
 
 def write(place: Path, said: list[Said], first: int = 1) -> TapeReader:
-    """A tape on which ids and tokens begin with a number."""
+    """Write a tape on which ids and tokens start with a number."""
     with TapeWriter(place) as tape:
 
         def line(direction: Direction, **message: Any) -> None:
@@ -52,7 +52,7 @@ def plain(found: list[TapeDifference]) -> list[tuple[int | None, int | None, lis
 
 
 @given(SAID, SAID)
-def test_tapes_differ_if_what_was_said_does(
+def test_tapes_differ_if_their_messages_differ(
     tmp_path_factory: Any, first: list[Said], second: list[Said]
 ) -> None:
     folder = tmp_path_factory.mktemp("tapes")
@@ -61,7 +61,7 @@ def test_tapes_differ_if_what_was_said_does(
     assert bool(found) == (first != second)
 
 
-def test_what_was_put_in_between_is_told_from_what_was_changed(tmp_path: Path) -> None:
+def test_added_entries_are_distinguished_from_changed_ones(tmp_path: Path) -> None:
     said: list[Said] = [("a", n % 3, n % 2) for n in range(50)]
     one = write(tmp_path / "one", said)
     other = write(
@@ -73,10 +73,10 @@ def test_what_was_put_in_between_is_told_from_what_was_changed(tmp_path: Path) -
     assert found[3:] == [(93, 96, [JsonDifference(path, "0", "7")])]
     assert (
         list(iter_differences(one, other, [read_path("**")])) != []
-    )  # what is missing cannot be ignored
+    )  # a missing entry cannot be ignored
 
 
-def test_very_many_are_compared_line_by_line(tmp_path: Path, monkeypatch: Any) -> None:
+def test_long_tapes_are_compared_line_by_line(tmp_path: Path, monkeypatch: Any) -> None:
     one = write(tmp_path / "one", [("a", 1, 1)] * 10)
     two = write(tmp_path / "two", [*[("a", 1, 1)] * 9, ("a", 1, 0)])
     expected = plain(list(iter_differences(one, two)))

@@ -1,4 +1,4 @@
-"""Where two values differ, and where they may."""
+"""Differences between JSON values, and paths to ignore."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ def found(recorded: Any, given_: Any, *ignore: str) -> list[str]:
 
 
 @given(values)
-def test_a_value_is_the_same_as_itself(value: Any) -> None:
+def test_a_value_does_not_differ_from_itself(value: Any) -> None:
     assert list(json_differences(value, value)) == []
 
 
-def test_every_place_is_named() -> None:
+def test_every_difference_has_a_path() -> None:
     recorded = {"a": [1, {"b": 2}], "c": 1, "d": True}
     given_ = {"a": [1, {"b": 3}, 4], "d": 1, "e": None}
     assert list(json_differences(recorded, given_)) == [
@@ -38,7 +38,7 @@ def test_every_place_is_named() -> None:
     ]
 
 
-def test_places_that_may_differ_do() -> None:
+def test_ignored_paths_are_not_compared() -> None:
     one = {"content": [{"text": "a", "at": 1}, {"text": "b", "at": 2}], "at": 3}
     two = {"content": [{"text": "x", "at": 4}, {"text": "y", "at": 5}], "at": 6}
     assert found(one, two, "content.*.text", "at") == ["content.0.at", "content.1.at"]
@@ -50,7 +50,7 @@ def test_places_that_may_differ_do() -> None:
             read_path(wrong)
 
 
-def test_what_was_taken_out_may_be_anything() -> None:
+def test_a_redacted_value_matches_any_value() -> None:
     assert found({"a": "[REDACTED]"}, {"a": {"b": 1}}) == []
     assert found({"a": "Bearer [REDACTED]!"}, {"a": "Bearer x\ny!"}) == []
     assert found({"a": "Bearer [REDACTED]!"}, {"a": "Basic x!"}) == ["a"]

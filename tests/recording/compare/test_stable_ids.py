@@ -1,4 +1,4 @@
-"""Ids that are the same in every recording."""
+"""Descriptions that replace ids, equal in every recording."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from fairlead.recording.compare.compare_tapes import StableIds, with_stable_ids
 from tests.support.tape_entries import DOWN, UP, entry
 
 
-def test_ids_are_replaced_by_what_they_belong_to() -> None:
+def test_ids_are_replaced_by_descriptions() -> None:
     cancelled = {"method": "notifications/cancelled", "params": {"requestId": 2}}
     messages = [
         entry({"method": "tools/call", "id": 1, "params": {"name": "add"}}, session="a"),
@@ -34,7 +34,7 @@ def test_ids_are_replaced_by_what_they_belong_to() -> None:
     assert named[7]["params"] == {"requestId": "of nothing"}
 
 
-def test_messages_that_differ_in_names_only_carry_the_same() -> None:
+def test_messages_that_differ_only_in_ids_have_the_same_content() -> None:
     def same(one: Any, two: Any) -> bool:
         return StableIds.content(entry(one)) == StableIds.content(entry(two))
 

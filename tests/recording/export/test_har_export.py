@@ -1,4 +1,4 @@
-"""A tape as an HTTP archive: whatever is on it, other programs have to be able to read that."""
+"""Export of a tape to a valid HTTP archive."""
 
 import json
 from typing import Any
@@ -20,11 +20,11 @@ def said(seq: int, at: float, way: Direction, **message: Any) -> TapeEntry:
     return TapeEntry(seq=seq, at=at, dir=way, message=raw, session="s1", transport=transport)
 
 
-def test_a_tape_that_is_odd_becomes_an_archive_that_is_not() -> None:
+def test_an_unusual_tape_becomes_a_valid_archive() -> None:
     entries = [
         said(1, 5.0, UP, id=1, method="tools/call"),
-        said(2, 6.0, UP, id=1, method="ping"),  # the same id again
-        said(3, 2.0, DOWN, id=1, result={}),  # before it was asked
+        said(2, 6.0, UP, id=1, method="ping"),  # the id is reused
+        said(3, 2.0, DOWN, id=1, result={}),  # earlier than its request
         said(4, 7.0, DOWN, method="notifications/message"),
     ]
     log = json.loads(b"".join(har_text(TapeInfo(name="odd", began=1.0), entries)))["log"]
@@ -43,12 +43,12 @@ def archive(info: TapeInfo, *entries: TapeEntry) -> dict[str, Any]:
     return dict(json.loads(b"".join(har_text(info, entries)))["log"])
 
 
-def test_an_entry_has_its_request_its_answer_and_its_time() -> None:
+def test_an_entry_has_a_request_a_response_and_a_time() -> None:
     info = TapeInfo(began=10.0, fairlead="1.2", about={"url": "https://x.example/mcp"})
     log = archive(
         info,
         said(1, 1.0, UP, id=1, method="ä"),
-        said(2, 1.5, DOWN, id=2, result={}),  # nobody asked
+        said(2, 1.5, DOWN, id=2, result={}),  # without a request
         said(3, 1.25, DOWN, id=1, result={}),
         said(4, 2.0, UP, method="notifications/x"),
     )
@@ -71,7 +71,7 @@ def test_an_entry_has_its_request_its_answer_and_its_time() -> None:
     assert (response["bodySize"], response["content"]["text"]) == (0, "")
 
 
-def test_what_a_tape_does_not_say_is_made_up() -> None:
+def test_missing_values_get_defaults() -> None:
     log = archive(TapeInfo(began=1e300), said(2, 0.0, UP, id=1, method="a"))
     assert log["creator"]["version"] == "0"
     (call,) = log["entries"]

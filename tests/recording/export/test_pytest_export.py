@@ -1,4 +1,4 @@
-"""Tests that are written for a tape."""
+"""Tests generated from a tape."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from fairlead.recording.tape.format import TapeInfo
     ("name", "word"),
     [("My Tape: 2", "my_tape_2"), ("___", "tape"), ("ünï", "n"), ("a\n'\"b", "a_b")],
 )
-def test_a_written_test_is_named_after_its_tape(name: str, word: str, tmp_path: Path) -> None:
+def test_a_generated_test_is_named_after_its_tape(name: str, word: str, tmp_path: Path) -> None:
     info = TapeInfo(name=name, about={"command": ["python", "s.py"]})
     text = text_of_test(info, tmp_path / "t.tape", None)
     compile(text, "test", "exec")
@@ -21,7 +21,7 @@ def test_a_written_test_is_named_after_its_tape(name: str, word: str, tmp_path: 
     assert "SERVER = {'command': 'python', 'args': ['s.py']}" in text
 
 
-def test_a_written_test_finds_its_tape_from_its_own_folder(tmp_path: Path) -> None:
+def test_a_generated_test_refers_to_its_tape_by_a_relative_path(tmp_path: Path) -> None:
     info = TapeInfo(name="a", about={"url": "http://localhost/mcp"})
     text = text_of_test(info, tmp_path / "tapes" / "a", tmp_path / "tests")
     assert "TAPE = Path(__file__).parent / '../tapes/a'" in text

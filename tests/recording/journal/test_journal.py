@@ -1,4 +1,4 @@
-"""A journal remembers what has just passed, within bounds and without secrets."""
+"""A journal keeps the latest exchanges, within limits and without secrets."""
 
 import asyncio
 from pathlib import Path
@@ -30,7 +30,7 @@ def short(record: JournalRecord) -> tuple[Any, ...]:
     return record.dir, record.kind, record.method, record.target, record.state
 
 
-async def test_exchanges_of_a_relay_are_written_down_with_their_outcome() -> None:
+async def test_exchanges_of_a_relay_are_recorded_with_their_outcome() -> None:
     journal = Journal()
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session(ASKED)
@@ -74,7 +74,7 @@ async def test_exchanges_of_a_relay_are_written_down_with_their_outcome() -> Non
     assert journal.pending == 0
 
 
-async def test_what_interceptors_did_stands_in_the_journal() -> None:
+async def test_notes_of_interceptors_are_recorded() -> None:
     class Refuse:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             exchange = msgspec.structs.replace(exchange)
@@ -96,7 +96,7 @@ def filled(journal: Journal, count: int, params: bytes = b"{}") -> None:
         journal.end(record, "ok")
 
 
-def test_the_oldest_make_room() -> None:
+def test_the_oldest_entries_are_evicted() -> None:
     journal = Journal(max_entries=10)
     filled(journal, 25)
     assert [one.target for one in journal.records()] == [str(n) for n in range(15, 25)]
@@ -109,7 +109,7 @@ def test_the_oldest_make_room() -> None:
     assert by_size.get(100) is not None
 
 
-def test_what_ends_after_it_made_room_takes_none() -> None:
+def test_an_evicted_entry_that_ends_later_takes_no_memory() -> None:
     journal = Journal(max_entries=3)
     begun = [journal.begin(UP, "request", "tools/call", params=b"[1,2]") for _ in range(8)]
     empty = journal.size
@@ -123,7 +123,7 @@ def test_what_ends_after_it_made_room_takes_none() -> None:
     assert journal.pending == 0
 
 
-def test_a_large_message_is_only_counted() -> None:
+def test_only_the_size_of_a_large_message_is_kept() -> None:
     journal = Journal(longest=100)
     filled(journal, 1, b'"%s"' % (b"x" * 500))
     [record] = journal.records()
@@ -132,7 +132,7 @@ def test_a_large_message_is_only_counted() -> None:
 
 
 @pytest.mark.parametrize("longest", [10, 1000])
-def test_a_tool_that_says_it_failed_has_failed_also_if_nobody_keeps_what_it_said(
+def test_a_tool_error_is_detected_even_if_the_result_is_not_kept(
     longest: int,
 ) -> None:
     journal = Journal(longest=longest)
@@ -142,7 +142,7 @@ def test_a_tool_that_says_it_failed_has_failed_also_if_nobody_keeps_what_it_said
     assert [one.state for one in journal.records()] == ["failed", "ok"]
 
 
-async def test_a_slow_reader_loses_the_oldest_and_knows_how_many() -> None:
+async def test_a_slow_reader_loses_the_oldest_and_counts_them() -> None:
     journal = Journal()
     reader = journal.follow(room=10)
     filled(journal, 25)
@@ -169,10 +169,10 @@ async def test_a_call_that_hangs_is_flagged_once() -> None:
         journal.end(record, "ok")
         [answered] = await reader.wait(1)
         assert (answered.state, answered.flags, answered.duration) == ("ok", (HANGS,), 31.0)
-    assert listening.flags == ()  # it is meant to last
+    assert listening.flags == ()  # subscriptions have no end
 
 
-def test_what_is_odd_about_lines_is_flagged() -> None:
+def test_unusual_lines_are_flagged() -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     assert overheard.receive_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', UP)
@@ -200,7 +200,7 @@ def test_what_is_odd_about_lines_is_flagged() -> None:
     ]
 
 
-async def test_who_watches_hears_what_was_and_what_comes(tmp_path: Path) -> None:
+async def test_a_watcher_receives_earlier_and_new_records(tmp_path: Path) -> None:
     journal = Journal()
     filled(journal, 2)
     heard: list[JournalRecord | str] = []
@@ -234,7 +234,7 @@ async def test_who_watches_hears_what_was_and_what_comes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["/mcp?access_token=abcdef123456", "https://u:pass1234@x/y"])
-def test_targets_are_kept_without_their_secrets(text: str) -> None:
+def test_targets_are_redacted(text: str) -> None:
     journal = Journal()
     begun = journal.begin(UP, "request", "resources/read", target=text)
     record = journal.get(begun.id)
@@ -244,7 +244,7 @@ def test_targets_are_kept_without_their_secrets(text: str) -> None:
     assert "pass1234" not in record.target
 
 
-def test_what_is_heard_late_has_the_time_when_it_was_said() -> None:
+def test_a_line_that_is_processed_late_has_its_original_time() -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     overheard.when = Timestamp(steady=10.0, wall=1_000.0)

@@ -1,4 +1,4 @@
-"""What a journal keeps of calls that pass: nothing longer than it was told, nothing hidden."""
+"""Limits of a journal, and redaction of everything it shows."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.support.raw_relay import scene
 
 
 async def passed(journal: Journal, method: str, params: dict[str, object]) -> JournalRecord:
-    """The record of one request."""
+    """Return the record of one request."""
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session()
         server = await place.server()
@@ -35,7 +35,7 @@ async def passed(journal: Journal, method: str, params: dict[str, object]) -> Jo
 
 
 @pytest.mark.parametrize("longest", [0, 30, 1000])
-async def test_what_is_longer_than_it_may_be_is_not_kept(longest: int) -> None:
+async def test_messages_over_the_limit_are_not_kept(longest: int) -> None:
     journal = Journal(longest=longest)
     record = await passed(journal, "tools/call", {"name": "x", "arguments": {"text": "y" * 100}})
     kept = longest == 1000
@@ -60,7 +60,7 @@ def kept(journal: Journal) -> list[int]:
     return [record.id for record in journal.records()]
 
 
-def test_entries_make_room_by_bytes_and_the_last_one_stays() -> None:
+def test_entries_are_evicted_by_size_except_the_last_one() -> None:
     journal = Journal(max_bytes=3000)
     for _ in range(3):
         journal.end(journal.begin(UP, "request", "m", params=b"x" * 500), "ok", b"y" * 100)
@@ -73,7 +73,7 @@ def test_entries_make_room_by_bytes_and_the_last_one_stays() -> None:
     assert journal.dropped == 3
 
 
-def test_a_result_that_comes_later_counts_too() -> None:
+def test_a_later_result_counts_towards_the_limit() -> None:
     journal = Journal(max_bytes=3000)
     first = journal.begin(UP, "request", "m")
     second = journal.begin(UP, "request", "m")
@@ -127,7 +127,7 @@ def test_names_and_ids_are_shown_up_to_a_length() -> None:
     assert lengths.pop() < 300_000
 
 
-async def test_readers_are_bounded_and_end_when_they_are_closed() -> None:
+async def test_the_number_of_readers_is_limited_and_close_ends_them() -> None:
     journal = Journal()
     readers = []
     with pytest.raises(RuntimeError, match=r"too many readers: the limit is \d+"):
@@ -144,7 +144,7 @@ async def test_readers_are_bounded_and_end_when_they_are_closed() -> None:
         one.close()
 
 
-async def test_a_reader_that_waits_gets_what_ends_meanwhile() -> None:
+async def test_a_waiting_reader_gets_the_next_record() -> None:
     journal = Journal()
     reader = journal.follow(room=2)
     entry = journal.begin(UP, "request", "m")
@@ -161,7 +161,9 @@ async def test_a_reader_that_waits_gets_what_ends_meanwhile() -> None:
     reader.close()
 
 
-async def test_a_waiting_reader_learns_of_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_reader_is_notified_of_hanging_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fairlead.recording.journal.journal.LOOK_EVERY", 0.01)
     now = [0.0]
     journal = Journal(hangs_after=10.0, clock=lambda: now[0])
@@ -175,12 +177,12 @@ async def test_a_waiting_reader_learns_of_what_hangs(monkeypatch: pytest.MonkeyP
     now[0] = 10.1
     journal.begin(UP, "request", "young")
     assert [record.method for record in await reader.wait(5.0)] == ["slow"]
-    journal.flag_hanging()  # once
+    journal.flag_hanging()  # only once
     assert await reader.wait(0) == []
     reader.close()
 
 
-# What a journal keeps is bounded, and nobody who looks into it ever sees a secret.
+# A journal is bounded, and none of its readers sees a secret.
 
 
 SECRET = "hunter2-hunter2"
@@ -188,12 +190,12 @@ SECRET = "hunter2-hunter2"
 LIMIT = 10.0
 
 
-# Names that are there twice
+# Duplicate names
 
 
 @st.composite
 def hidden(draw: st.DrawFn) -> bytes:
-    """JSON in which a secret stands under a name that is there again, where nothing is secret."""
+    """JSON with a secret under a duplicate name; the other member with the name is harmless."""
     name = draw(st.sampled_from(["password", "a", "tok\\u0065n"]))
     secret = json.dumps(f"Bearer {SECRET}" if name == "a" else SECRET)
     harmless = draw(st.sampled_from(["null", '""', "true", '"x"' if name == "a" else "false"]))
@@ -207,19 +209,19 @@ def hidden(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.covers("OBS-05")
 @given(hidden())
-def test_a_name_that_is_there_twice_hides_nothing(raw: bytes) -> None:
+def test_a_duplicate_name_does_not_hide_a_secret(raw: bytes) -> None:
     for redactor in (Redactor(), Redactor(names=["x"]), Redactor(values=[SECRET])):
         clean = redactor.message(raw)
         assert SECRET.encode() not in clean
         msgspec.json.decode(clean)
 
 
-def test_what_has_no_secret_stays_as_it_came() -> None:
+def test_messages_without_secrets_stay_unchanged() -> None:
     raw = b'{ "about": "tokens", "n": 1.50, "list": [{"a": 1}, {"a": 2}] }'
     assert Redactor().message(raw) is raw
 
 
-async def test_a_secret_under_a_name_that_comes_again_reaches_neither_client_nor_server() -> None:
+async def test_a_secret_under_a_duplicate_name_reaches_neither_client_nor_server() -> None:
     twice = b'{"password":"%b","password":null}' % SECRET.encode()
     async with scene(interceptors=[Redact(to="both")]) as place:
         client = await place.session()
@@ -233,10 +235,10 @@ async def test_a_secret_under_a_name_that_comes_again_reaches_neither_client_nor
         assert SECRET.encode() not in await client.line()
 
 
-# Who looks while it goes on
+# Readers of pending entries
 
 
-async def test_a_record_that_was_shown_does_not_get_a_secret_later() -> None:
+async def test_a_record_that_was_read_does_not_get_a_secret_later() -> None:
     journal = Journal()
     record = journal.begin(UP, "request", "tools/call", params=Raw(b"{}"), request_id=1)
     (shown,) = journal.records()
@@ -248,11 +250,11 @@ async def test_a_record_that_was_shown_does_not_get_a_secret_later() -> None:
     assert SECRET.encode() not in msgspec.json.encode(now)
 
 
-async def test_a_slow_watcher_sees_no_secret_of_what_ends_meanwhile(tmp_path: Path) -> None:
-    """It is told what is remembered while it reads; a request may end in the middle of that."""
+async def test_a_slow_watcher_sees_no_secret_of_requests_that_end_meanwhile(tmp_path: Path) -> None:
+    """Requests may end while the watcher receives the earlier records."""
     journal = Journal()
     filler = Raw(json.dumps("x" * 20_000).encode())
-    for _ in range(200):  # more than a socket takes at once
+    for _ in range(200):  # more than the buffer of a socket
         journal.end(journal.begin(UP, "request", "filler", params=filler), "ok")
     record = journal.begin(UP, "request", "tools/call", params=Raw(b"{}"), request_id=1)
     async with (
@@ -271,7 +273,7 @@ async def test_a_slow_watcher_sees_no_secret_of_what_ends_meanwhile(tmp_path: Pa
 
 
 @given(st.sampled_from([{"token": SECRET}, [f"token={SECRET}"], f"token={SECRET}"]))
-def test_an_id_tells_no_secret(request_id: Any) -> None:
+def test_secrets_in_ids_are_redacted(request_id: Any) -> None:
     journal = Journal()
     overheard = LineObserver(journal)
     line = {"jsonrpc": "2.0", "id": request_id, "method": "x", "params": {}}
@@ -279,7 +281,7 @@ def test_an_id_tells_no_secret(request_id: Any) -> None:
     assert SECRET.encode() not in msgspec.json.encode(journal.records())
 
 
-# How much is kept
+# Memory
 
 
 def _size_of(count: int, keep: Any) -> int:
@@ -293,12 +295,12 @@ def _size_of(count: int, keep: Any) -> int:
         tracemalloc.stop()
 
 
-def test_a_short_part_does_not_keep_a_long_message() -> None:
+def test_a_short_value_does_not_keep_its_long_message_in_memory() -> None:
     journal = Journal()
     around = b'{"jsonrpc":"2.0","id":1,%b"method":"x","params":{"a":1}}' % (b" " * (1 << 20))
 
     def keep(number: int) -> None:
-        message = decode(bytes(bytearray(around)))  # a message of its own each time
+        message = decode(bytes(bytearray(around)))  # a new message each time
         assert isinstance(message, Request)
         assert isinstance(message.params, Raw)
         record = journal.begin(UP, "request", "x", params=message.params)
@@ -319,8 +321,8 @@ def test_long_names_are_not_kept() -> None:
     assert len(journal.records()) == 50
 
 
-async def test_a_journal_in_a_relay_forgets_whole_messages() -> None:
-    """The same with everything in between."""
+async def test_a_journal_in_a_relay_does_not_keep_messages_in_memory() -> None:
+    """The same through a whole relay."""
     journal = Journal()
     async with scene(interceptors=[Journaling(journal)]) as place:
         client = await place.session()

@@ -1,4 +1,4 @@
-"""A conversation that passes as lines: which answer belongs to which request."""
+"""Matching of responses with requests in a conversation of lines."""
 
 import json
 from typing import Any
@@ -52,7 +52,7 @@ GONE = "notifications/cancelled"
         (DOWN, {"method": GONE, "params": {"requestId": 1}}, "pending", None, None),
     ],
 )
-def test_a_request_ends_as_the_other_side_says(
+def test_the_response_determines_the_outcome_of_a_request(
     way: Direction, answer: dict[str, Any], state: str, code: int | None, error: str | None
 ) -> None:
     first, *rest = observe((UP, ASK), (way, answer)).records()
@@ -65,7 +65,7 @@ def test_a_request_ends_as_the_other_side_says(
     )
 
 
-def test_a_late_answer_to_what_was_cancelled_is_not_odd() -> None:
+def test_a_late_response_to_a_cancelled_request_is_not_flagged() -> None:
     gone = {"method": GONE, "params": {"requestId": 1}}
     journal = observe((UP, ASK), (UP, gone), (DOWN, {"id": 1, "result": {}}))
     assert states(journal) == [("request", "cancelled"), ("notification", "passed")]
@@ -80,7 +80,7 @@ def test_a_late_answer_to_what_was_cancelled_is_not_odd() -> None:
         ({"result": {}}, "ok", None),
     ],
 )
-def test_an_answer_to_an_id_that_is_not_waited_for_stands_alone(
+def test_a_response_to_an_unknown_id_is_a_record_of_its_own(
     answer: dict[str, Any], state: str, shown: Any
 ) -> None:
     asked, stray = observe((UP, ASK), (DOWN, answer)).records()
@@ -89,12 +89,12 @@ def test_an_answer_to_an_id_that_is_not_waited_for_stands_alone(
     assert (stray.dir, stray.request_id, stray.session) == (DOWN, shown, "s1")
 
 
-def test_both_sides_have_ids_of_their_own() -> None:
+def test_ids_of_both_sides_are_independent() -> None:
     journal = observe((UP, ASK), (DOWN, {"id": 1, "method": "ping"}), (UP, {"id": 1, "result": {}}))
     assert [(one.dir, one.state) for one in journal.records()] == [(UP, "pending"), (DOWN, "ok")]
 
 
-def test_requests_under_one_id_are_answered_in_turn() -> None:
+def test_requests_with_the_same_id_are_answered_in_order() -> None:
     journal = observe(
         (UP, {"id": 1, "method": "a"}),
         (UP, {"id": 1, "method": "b"}),
@@ -107,13 +107,13 @@ def test_requests_under_one_id_are_answered_in_turn() -> None:
     ]
 
 
-def test_ids_that_are_neither_number_nor_text_are_one_too() -> None:
+def test_ids_of_invalid_types_are_matched() -> None:
     journal = observe((UP, {"id": [1], "method": "a"}), (DOWN, {"id": [1], "result": {}}))
     assert states(journal) == [("request", "ok")]
 
 
 @pytest.mark.parametrize(("asked", "lost"), [(3, []), (4, [0]), (5, [0, 1])])
-def test_so_many_requests_are_waited_for_and_the_oldest_is_lost(
+def test_pending_requests_are_limited_and_the_oldest_is_lost(
     monkeypatch: pytest.MonkeyPatch, asked: int, lost: list[int]
 ) -> None:
     monkeypatch.setattr(observers, "MAX_ASKED", 3)
@@ -122,7 +122,7 @@ def test_so_many_requests_are_waited_for_and_the_oldest_is_lost(
 
 
 @pytest.mark.parametrize(("asked", "lost"), [(2, 0), (3, 3)])
-def test_so_many_requests_under_one_id_are_waited_for(
+def test_pending_requests_with_one_id_are_limited(
     monkeypatch: pytest.MonkeyPatch, asked: int, lost: int
 ) -> None:
     monkeypatch.setattr(observers, "MAX_SAME", 2)
@@ -131,7 +131,7 @@ def test_so_many_requests_under_one_id_are_waited_for(
     assert [one.request_id for one in journal.records() if one.state == "lost"] == [1] * lost
 
 
-def test_what_is_left_at_the_end_is_lost_once() -> None:
+def test_pending_requests_are_lost_at_the_end() -> None:
     journal = Journal()
     observer = LineObserver(journal)
     observer.receive_bytes(b'{"id":1,"method":"a"}', UP)
@@ -156,7 +156,7 @@ def test_what_is_left_at_the_end_is_lost_once() -> None:
         (b"", False, ["stray"]),
     ],
 )
-def test_a_batch_is_its_messages_and_other_lines_are_none(
+def test_a_batch_is_split_and_other_lines_are_not_messages(
     line: bytes, good: bool, kinds: list[str]
 ) -> None:
     journal = Journal()
@@ -171,7 +171,7 @@ def test_a_batch_is_its_messages_and_other_lines_are_none(
         assert (strays[0].text, strays[0].size) == (line.decode(), len(line))
 
 
-def test_of_a_line_that_is_too_long_only_the_size_is_kept() -> None:
+def test_only_the_size_of_a_line_that_is_too_long_is_kept() -> None:
     journal = Journal()
     LineObserver(journal).too_long(5000, UP)
     (record,) = journal.records()

@@ -1,4 +1,4 @@
-"""The socket on which a journal is watched: where it is, what it says, and that it goes away."""
+"""Socket of a journal: location, content and removal."""
 
 import asyncio
 import os
@@ -33,13 +33,13 @@ def machine(home: Path, **env: str) -> HostPaths:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a short enough name, in which temporary folders are made too."""
+    """A directory with a short path, which is also used for temporary files."""
     with tempfile.TemporaryDirectory(prefix="w", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
 
 
-def test_the_folder_is_where_the_environment_says(short: Path) -> None:
+def test_the_directory_depends_on_the_environment(short: Path) -> None:
     (short / "run").mkdir()
     there, missing = str(short / "run"), str(short / "none")
     own = watch_folder(machine(short, FAIRLEAD_HOME=str(short / "own"), XDG_RUNTIME_DIR=there))
@@ -51,21 +51,21 @@ def test_the_folder_is_where_the_environment_says(short: Path) -> None:
         assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
-def test_a_folder_is_only_made_if_it_shall_be(short: Path) -> None:
+def test_the_directory_is_created_only_on_request(short: Path) -> None:
     here = machine(short, FAIRLEAD_HOME=str(short))
     assert not watch_folder(here, make=False).exists()
     assert watch_folder(here).is_dir()
     assert watch_folder(here, make=False) == short / "run"
 
 
-def test_nobody_else_may_look_into_it(short: Path) -> None:
+def test_other_users_have_no_access_to_the_directory(short: Path) -> None:
     (short / "run").mkdir(mode=0o755)
     assert (
         stat.S_IMODE(watch_folder(machine(short, FAIRLEAD_HOME=str(short))).stat().st_mode) == 0o700
     )
 
 
-def test_a_link_to_somewhere_else_is_refused(short: Path) -> None:
+def test_a_symbolic_link_is_rejected(short: Path) -> None:
     (short / "other").mkdir()
     (short / "run").symlink_to(short / "other")
     with pytest.raises(ConfigError, match=r"run must belong to the current user"):
@@ -73,7 +73,7 @@ def test_a_link_to_somewhere_else_is_refused(short: Path) -> None:
 
 
 @pytest.mark.parametrize(("length", "replaced"), [(58, False), (59, True)])
-def test_a_name_that_is_too_long_for_a_socket_is_replaced(
+def test_a_path_that_is_too_long_for_a_socket_is_replaced(
     short: Path, length: int, replaced: bool
 ) -> None:
     home = short / ("x" * (length - len(str(short / "a" / "run")) + 1))
@@ -90,7 +90,7 @@ async def lines_of(path: Path, count: int) -> tuple[list[Any], asyncio.StreamRea
     return [msgspec.json.decode(await reader.readline()) for _ in range(count)], reader, writer
 
 
-async def test_who_connects_hears_who_we_are_and_what_was_and_then_what_comes(short: Path) -> None:
+async def test_a_connection_receives_the_hello_earlier_and_new_records(short: Path) -> None:
     journal = Journal()
     journal.end(journal.begin(UP, "request", "done"), "ok")
     waits = journal.begin(UP, "request", "waits")
@@ -105,7 +105,7 @@ async def test_who_connects_hears_who_we_are_and_what_was_and_then_what_comes(sh
         assert hello == {"hello": "a b/c", "kind": "tap", "pid": 7, "about": "about"}
         assert (done["method"], done["state"]) == ("done", "ok")
         assert (pending["method"], "state" in pending) == ("waits", False)
-        assert await reader.readline() == b"\n"  # we are still there
+        assert await reader.readline() == b"\n"  # a heartbeat
         journal.end(waits, "ok")
         assert msgspec.json.decode(await reader.readline())["state"] == "ok"
         writer.close()
@@ -116,14 +116,14 @@ async def test_who_connects_hears_who_we_are_and_what_was_and_then_what_comes(sh
     ("name", "file"),
     [("", "x-7.sock"), ("n" * 30, "n" * 24 + "-7.sock"), ("a.b_c-d", "a.b_c-d-7.sock")],
 )
-async def test_a_socket_is_named_after_what_it_shows(short: Path, name: str, file: str) -> None:
+async def test_a_socket_is_named_after_its_process(short: Path, name: str, file: str) -> None:
     async with announce_journal(Journal(), name, "tap", pid=7, folder=short) as path:
         assert path.name == file
     async with announce_journal(Journal(), "x", "tap", folder=short) as path:
         assert path.name == f"x-{os.getpid()}.sock"
 
 
-async def test_the_last_words_are_said_before_it_ends(short: Path) -> None:
+async def test_queued_records_are_sent_before_the_socket_closes(short: Path) -> None:
     journal = Journal()
     async with asyncio.timeout(10):
         async with announce_journal(journal, "x", "tap", folder=short) as path:
@@ -135,7 +135,7 @@ async def test_the_last_words_are_said_before_it_ends(short: Path) -> None:
     assert len(journal._readers) == 0
 
 
-async def test_who_goes_makes_room_for_another_reader(
+async def test_a_disconnected_reader_makes_room_for_another(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal()
@@ -144,7 +144,7 @@ async def test_who_goes_makes_room_for_another_reader(
     async with asyncio.timeout(10), announce_journal(journal, "x", "tap", folder=short) as path:
         _, _, writer = await lines_of(path, 1)
         refused, other = await asyncio.open_unix_connection(str(path))
-        assert await refused.read() == b""  # there are too many
+        assert await refused.read() == b""  # too many readers
         other.close()
         writer.close()
         while journal._readers:
@@ -153,7 +153,7 @@ async def test_who_goes_makes_room_for_another_reader(
         writer.close()
 
 
-async def test_a_slow_reader_hears_how_many_it_lost_once(short: Path) -> None:
+async def test_a_slow_reader_is_notified_of_lost_records_once(short: Path) -> None:
     journal = Journal()
     async with asyncio.timeout(10), announce_journal(journal, "x", "tap", folder=short) as path:
         _, reader, writer = await lines_of(path, 1)
@@ -167,7 +167,7 @@ async def test_a_slow_reader_hears_how_many_it_lost_once(short: Path) -> None:
         writer.close()
 
 
-async def test_a_folder_that_stands_in_for_another_goes_with_the_last_socket(short: Path) -> None:
+async def test_a_replacement_directory_is_removed_with_the_last_socket(short: Path) -> None:
     stands_in, real = short / "fairlead-1-x", short / "real"
     for folder in (stands_in, real):
         folder.mkdir()
@@ -176,9 +176,9 @@ async def test_a_folder_that_stands_in_for_another_goes_with_the_last_socket(sho
     assert (stands_in.exists(), real.exists()) == (False, True)
 
 
-async def test_sockets_of_the_dead_are_taken_away_and_others_are_found(short: Path) -> None:
+async def test_sockets_of_dead_processes_are_removed_and_others_found(short: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
-        dead.bind(str(short / "dead-1.sock"))  # nothing accepts there
+        dead.bind(str(short / "dead-1.sock"))  # the socket accepts no connections
     (short / "file-1.sock").touch()
     (short / "other").touch()
     async with announce_journal(Journal(), "old", "tap", pid=1, folder=short) as old:
@@ -190,7 +190,7 @@ async def test_sockets_of_the_dead_are_taken_away_and_others_are_found(short: Pa
     assert [one.name for one in short.iterdir()] == ["other"]
 
 
-def test_a_socket_that_answers_nonsense_does_not_hide_others(short: Path) -> None:
+def test_a_socket_with_invalid_data_does_not_hide_others(short: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
         there.bind(str(short / "odd-1.sock"))
         there.listen(2)

@@ -1,4 +1,4 @@
-"""Which cue of a tape a message of a client is: tolerantly, or in the order of the tape."""
+"""Matching of a client's messages with a tape, tolerant and strict."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def call(name: str, **more: Any) -> tuple[str, dict[str, Any]]:
 def script(
     path: Path, *said: tuple[str, dict[str, Any]], notes: bool = False
 ) -> list[ScriptedCall]:
-    """The cues of a tape on which a client says this, numbered from 1."""
+    """Return the calls of a tape with these messages of a client, numbered from 1."""
     lines = []
     for n, (method, params) in enumerate(said, 1):
         message = {"method": method, "params": params} | ({} if notes else {"id": n})
@@ -52,11 +52,11 @@ HIDDEN = {"name": "login", "arguments": {"password": REDACTED}}
         (*call("a", arguments={"x": 1}), 1),
         (*call("a", arguments={"x": 2}), 2),
         (*call("a", arguments={"x": 1}, _meta={"progressToken": 5}), 1),
-        (*call("a", arguments={"x": 1}, extra=True), 1),  # aimed at the same
+        (*call("a", arguments={"x": 1}, extra=True), 1),  # the same target
         (*call("a", arguments={"x": 3}), None),
         (*call("b", arguments={"x": 1}), None),
         ("prompts/get", {"name": "a", "arguments": {"x": 1}}, None),
-        (*call("login", arguments={"password": "anything"}), 3),  # taken out of the tape
+        (*call("login", arguments={"password": "anything"}), 3),  # redacted on the tape
         (*call("login", arguments={"password": "anything"}, extra=True), 3),
         (*call("login", arguments={"user": "x"}), None),
         ("initialize", {"clientInfo": {"name": "another"}}, 4),
@@ -66,7 +66,7 @@ HIDDEN = {"name": "login", "arguments": {"password": REDACTED}}
         ("ping", {"name": "a"}, None),
     ],
 )
-def test_a_tolerant_player_finds_a_call_by_method_target_and_arguments(
+def test_a_tolerant_matcher_finds_a_call_by_method_target_and_arguments(
     tmp_path: Path, method: str, params: dict[str, Any], seq: int | None
 ) -> None:
     cues = script(
@@ -82,7 +82,7 @@ def test_a_tolerant_player_finds_a_call_by_method_target_and_arguments(
     assert matcher.expected() is None
     assert found(matcher, method, params, request=False) is None
     assert found(matcher, method, params) == seq
-    assert found(matcher, method, params) == seq  # again and again
+    assert found(matcher, method, params) == seq  # repeatedly
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_repeated_calls_are_found_in_turn_and_then_the_last_one(
     assert [found(matcher, method, params) for _ in range(4)] == [1, 3, 3, 3]
     matcher.seek(1)
     assert [found(matcher, method, params) for _ in range(3)] == [1, 3, 3]
-    matcher.seek(2)  # what stands before counts as played
+    matcher.seek(2)  # earlier calls count as used
     assert [found(matcher, method, params) for _ in range(2)] == [3, 3]
     matcher.seek(3)
     assert found(matcher, method, params) == 3
 
 
-def test_a_secret_that_was_taken_out_keeps_the_order_of_the_tape(tmp_path: Path) -> None:
+def test_redacted_calls_are_found_in_the_order_of_the_tape(tmp_path: Path) -> None:
     plain = call("login", arguments={"password": "x"})
     matcher = TolerantMatcher(script(tmp_path, ("tools/call", HIDDEN), plain))
     assert [found(matcher, *plain) for _ in range(3)] == [1, 2, 2]
 
 
-def test_notifications_are_told_from_requests(tmp_path: Path) -> None:
+def test_notifications_and_requests_are_distinguished(tmp_path: Path) -> None:
     cues = script(tmp_path, ("notifications/x", {"a": 1}), ("notifications/x", HIDDEN), notes=True)
     matcher = TolerantMatcher(cues)
     assert found(matcher, "notifications/x", {"a": 1}) is None
@@ -127,7 +127,7 @@ def test_notifications_are_told_from_requests(tmp_path: Path) -> None:
     assert found(strict, "notifications/x", {"a": 1}, request=False) == 1
 
 
-def test_a_strict_player_wants_the_order_and_the_params_of_the_tape(tmp_path: Path) -> None:
+def test_a_strict_matcher_requires_the_order_and_the_params_of_the_tape(tmp_path: Path) -> None:
     cues = script(
         tmp_path,
         ("initialize", {"clientInfo": {"name": "one"}}),
@@ -140,9 +140,9 @@ def test_a_strict_player_wants_the_order_and_the_params_of_the_tape(tmp_path: Pa
     assert found(matcher, *call("a", arguments={"x": 1})) is None  # too early
     assert found(matcher, "initialize", {"clientInfo": {"name": "another"}}) == 1
     assert matcher.expected() == "tools/call a"
-    assert found(matcher, *call("a", arguments={"x": 2})) is None  # may try again
+    assert found(matcher, *call("a", arguments={"x": 2})) is None  # the client may try again
     assert found(matcher, *call("a", arguments={"x": 1}, extra=1)) is None
-    assert found(matcher, "initialize", {}) == 1  # a relay introduces itself too
+    assert found(matcher, "initialize", {}) == 1  # a relay sends an introduction of its own
     assert [cue.used for cue in cues] == [True, False, False, False]
     assert found(matcher, *call("a", arguments={"x": 1}, _meta={"y": 1})) == 2
     assert found(matcher, *call("login", arguments={"password": 1}, more=1)) is None
@@ -158,7 +158,7 @@ def test_a_strict_player_wants_the_order_and_the_params_of_the_tape(tmp_path: Pa
     ("seq", "expected"),
     [(0, "tools/call a"), (1, "tools/call a"), (2, "tools/call b"), (3, "the end of the tape")],
 )
-def test_a_strict_player_goes_on_from_an_entry(tmp_path: Path, seq: int, expected: str) -> None:
+def test_a_strict_matcher_continues_at_an_entry(tmp_path: Path, seq: int, expected: str) -> None:
     matcher = StrictMatcher(script(tmp_path, call("a"), call("b")))
     matcher.seek(seq)
     assert matcher.expected() == expected

@@ -1,4 +1,4 @@
-"""One cue being played: what the server tells and asks, and what is withdrawn."""
+"""Playback of one call: notifications, requests and cancellations of the server."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ def down(related: int | None = None, **message: Any) -> dict[str, Any]:
 
 
 def script(path: Path, *lines: dict[str, Any]) -> list[ScriptedCall]:
-    """The cues of a tape with a line each second."""
+    """Return the calls of a tape with one line per second."""
     tape = path / "one.tape.jsonl"
     each = [{"seq": n, "at": float(n), "session": "s"} | line for n, line in enumerate(lines, 1)]
     tape.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in each))
@@ -39,7 +39,7 @@ def script(path: Path, *lines: dict[str, Any]) -> list[ScriptedCall]:
 
 
 class Edge(NullReplyPath):
-    """A client's way back: what it is told and asked."""
+    """The reply path of a client, which records notifications and requests."""
 
     def __init__(self) -> None:
         super().__init__(ANONYMOUS)
@@ -67,7 +67,7 @@ class Edge(NullReplyPath):
 
 
 class Client:
-    """A connection that hears of other things too."""
+    """A connection that also receives unrelated messages."""
 
     def __init__(self) -> None:
         self.channel = self
@@ -91,7 +91,7 @@ def player(
     return CuePlayer(cue, about.pop("pace", Pace()), given, peer, about.pop("listening", {})), edge
 
 
-async def test_an_answer_comes_after_what_was_told_before_it(
+async def test_a_response_follows_the_notifications_before_it(
     tmp_path: Path, virtual_time: VirtualTime
 ) -> None:
     (cue,) = script(
@@ -109,10 +109,11 @@ async def test_an_answer_comes_after_what_was_told_before_it(
     rest = playing.rest()
     assert rest is not None
     await rest
-    assert edge.told == [("notifications/x", {"n": 1})]  # it is over: that belongs to nothing
+    # the request has ended, so the notification is not related to it
+    assert edge.told == [("notifications/x", {"n": 1})]
 
 
-async def test_nothing_may_come_behind_the_answer(tmp_path: Path) -> None:
+async def test_there_may_be_no_steps_after_the_response(tmp_path: Path) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(id=1, result={}))
     playing, _ = player(cue)
     await playing.play_until_response()
@@ -121,7 +122,9 @@ async def test_nothing_may_come_behind_the_answer(tmp_path: Path) -> None:
     assert player(silent)[0].rest() is None
 
 
-async def test_what_was_never_answered_waits_until_it_is_cancelled(tmp_path: Path) -> None:
+async def test_a_request_without_a_recorded_response_waits_for_its_cancellation(
+    tmp_path: Path,
+) -> None:
     (cue,) = script(tmp_path, up(id=1, method="a"), down(1, id=9, method="roots/list"))
     playing, edge = player(cue)
     task = asyncio.create_task(playing.play_until_response())
@@ -136,7 +139,9 @@ async def test_what_was_never_answered_waits_until_it_is_cancelled(tmp_path: Pat
 
 
 @pytest.mark.parametrize("withdrawn", [True, False])
-async def test_a_question_is_waited_for_or_withdrawn(tmp_path: Path, withdrawn: bool) -> None:
+async def test_a_request_of_the_server_is_awaited_or_cancelled(
+    tmp_path: Path, withdrawn: bool
+) -> None:
     gone = down(method="notifications/cancelled", params={"requestId": 9})
     (cue,) = script(
         tmp_path,
@@ -158,7 +163,7 @@ async def test_a_question_is_waited_for_or_withdrawn(tmp_path: Path, withdrawn: 
     assert playing._asked == {}
 
 
-async def test_a_client_that_does_not_answer_stops_nothing(tmp_path: Path) -> None:
+async def test_a_client_error_does_not_stop_the_playback(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(id=1, method="a"),
@@ -171,7 +176,7 @@ async def test_a_client_that_does_not_answer_stops_nothing(tmp_path: Path) -> No
     assert (await playing.play_until_response()).kind == "answer"
     stateless, edge = player(cue, stateless=True)
     assert (await stateless.play_until_response()).kind == "answer"
-    assert edge.asked == []  # nobody is asked there
+    assert edge.asked == []  # stateless clients receive no requests
 
 
 async def test_progress_has_the_token_of_this_client(tmp_path: Path) -> None:
@@ -195,7 +200,7 @@ async def test_progress_has_the_token_of_this_client(tmp_path: Path) -> None:
     ("related", "peer", "told", "sent"),
     [(1, True, 1, 0), (None, True, 0, 1), (None, False, 1, 0), (1, False, 1, 0)],
 )
-async def test_what_belongs_to_no_request_goes_beside_it(
+async def test_unrelated_messages_are_sent_on_the_connection(
     tmp_path: Path, related: int | None, peer: bool, told: int, sent: int
 ) -> None:
     (cue,) = script(
@@ -210,7 +215,7 @@ async def test_what_belongs_to_no_request_goes_beside_it(
     assert (len(edge.told), len(client.sent)) == (told, sent)
 
 
-async def test_a_question_beside_a_request_has_no_limit(tmp_path: Path) -> None:
+async def test_an_unrelated_request_has_no_timeout(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(method="notifications/initialized"),
@@ -225,7 +230,7 @@ async def test_a_question_beside_a_request_has_no_limit(tmp_path: Path) -> None:
     await nobody.all()
 
 
-async def test_news_are_told_to_who_subscribed(tmp_path: Path) -> None:
+async def test_notifications_of_a_subscription_are_sent_to_subscribers(tmp_path: Path) -> None:
     key = "io.modelcontextprotocol/subscriptionId"
     changed = {"_meta": {key: 1}}
     listen, call = script(
@@ -246,7 +251,7 @@ async def test_news_are_told_to_who_subscribed(tmp_path: Path) -> None:
     assert edge.told == []
 
 
-async def test_a_failure_while_it_is_played_withdraws_what_was_asked(tmp_path: Path) -> None:
+async def test_a_failure_during_playback_cancels_pending_requests(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(id=1, method="a"),
@@ -267,7 +272,7 @@ async def test_a_failure_while_it_is_played_withdraws_what_was_asked(tmp_path: P
     assert "end roots/list" not in edge.asked
 
 
-async def test_a_question_that_is_waited_for_is_withdrawn_with_its_request(tmp_path: Path) -> None:
+async def test_a_pending_request_is_cancelled_with_its_call(tmp_path: Path) -> None:
     (cue,) = script(
         tmp_path,
         up(id=1, method="a"),

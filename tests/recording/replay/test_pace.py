@@ -1,4 +1,4 @@
-"""When a player goes on: as fast as it was, faster, at once, or step by step."""
+"""Pace of a replay: recorded, faster, immediate or step by step."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 async def turns() -> None:
-    """Let what is due happen."""
+    """Let all ready callbacks run."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -18,7 +18,7 @@ async def turns() -> None:
     ("speed", "seconds", "took"),
     [(None, 5, 0), (1, 5, 5), (2, 5, 2.5), (0.5, 5, 10), (1, 0, 0), (1, -1, 0)],
 )
-async def test_time_goes_by_at_a_speed(
+async def test_the_speed_scales_waiting_times(
     virtual_time: VirtualTime, speed: float | None, seconds: float, took: float
 ) -> None:
     begun = virtual_time.now
@@ -27,7 +27,7 @@ async def test_time_goes_by_at_a_speed(
 
 
 @pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan")])
-def test_a_speed_is_above_zero(speed: float) -> None:
+def test_a_speed_must_be_positive_and_finite(speed: float) -> None:
     with pytest.raises(ValueError, match="^`speed` must be a finite number greater than 0, not "):
         Pace(speed)
 
@@ -42,7 +42,7 @@ async def test_steps_are_taken_one_by_one() -> None:
     assert ([task.done() for task in tasks], pace.waiting) == ([True, False, False, False], 3)
     pace.resume()
     await turns()
-    assert pace.waiting == 3, "what is stepped waits for its step"
+    assert pace.waiting == 3, "a stepped message waits for its step"
     pace.step(5)
     await turns()
     assert pace.waiting == 0
@@ -55,7 +55,7 @@ async def test_steps_are_taken_one_by_one() -> None:
     await last
 
 
-async def test_a_pause_holds_everything_but_steps() -> None:
+async def test_a_pause_holds_all_messages_except_steps() -> None:
     pace = Pace()
     pace.pause()
     tasks = [asyncio.ensure_future(pace.wait(0)) for _ in range(3)]
@@ -70,7 +70,7 @@ async def test_a_pause_holds_everything_but_steps() -> None:
     assert pace.waiting == 0
 
 
-async def test_one_that_was_cancelled_takes_no_step() -> None:
+async def test_a_cancelled_wait_takes_no_step() -> None:
     pace = Pace(stepped=True)
     first, second = (asyncio.ensure_future(pace.wait(0)) for _ in range(2))
     await turns()

@@ -1,4 +1,4 @@
-"""Errors on a tape."""
+"""Recorded errors."""
 
 import pytest
 from msgspec import Raw
@@ -7,7 +7,7 @@ from fairlead.recording.replay.script import read_refusal
 
 
 @pytest.mark.parametrize("raw", [None, Raw(b"5"), Raw(b'{"code":"x","message":"no"}')])
-def test_an_error_that_cannot_be_read_is_an_internal_error(raw: Raw | None) -> None:
+def test_an_invalid_recorded_error_is_an_internal_error(raw: Raw | None) -> None:
     assert read_refusal(raw) == (
         -32603,
         "The recorded response cannot be decoded",
@@ -15,6 +15,6 @@ def test_an_error_that_cannot_be_read_is_an_internal_error(raw: Raw | None) -> N
     )
 
 
-def test_an_error_on_a_tape_is_read_with_all_its_members() -> None:
+def test_a_recorded_error_keeps_all_its_members() -> None:
     raw = Raw(b'{"code":-5,"message":"no","data":[1]}')
     assert read_refusal(raw) == (-5, "no", raw)

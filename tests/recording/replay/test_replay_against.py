@@ -1,4 +1,4 @@
-"""A tape played to a live server: the report says where it answers something else."""
+"""Replay of a tape against a live server, with a report of the differences."""
 
 import asyncio
 import sys
@@ -53,14 +53,14 @@ def wrong(report: ReplayReport) -> dict[str, list[str]]:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_same_server_answers_the_same_but_for_what_may_differ(
+async def test_the_same_server_differs_only_in_volatile_values(
     tmp_path: Path, version: str
 ) -> None:
     program = {"command": sys.executable, "args": [FLEET, "red"]}
     await record(tmp_path / "one", program, version)
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", program)
-        # It says its process id, which is another one.
+        # The tool returns its process id, which differs.
         assert set(wrong(report)) <= {"tools/call who", "tools/call ask"}
         assert wrong(report)["tools/call who"][0] == "result.content.0.text"
         assert "tools/call who: different response" in str(report)
@@ -71,9 +71,7 @@ async def test_the_same_server_answers_the_same_but_for_what_may_differ(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_another_server_over_http_answers_something_else(
-    tmp_path: Path, version: str
-) -> None:
+async def test_another_server_over_http_differs(tmp_path: Path, version: str) -> None:
     red = make("red")
     await record(tmp_path / "one", red, version)
     async with asyncio.timeout(LIMIT):
@@ -86,7 +84,7 @@ async def test_another_server_over_http_answers_something_else(
     assert any(what == "resources/read red://fixed" for what in wrong(report))
 
 
-async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> None:
+async def test_notifications_are_compared_on_request(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", make("red"), notifications=True)
@@ -100,7 +98,7 @@ async def test_notifications_are_compared_if_that_is_wanted(tmp_path: Path) -> N
     ]
 
 
-async def test_a_server_that_dies_before_it_answers_is_no_server(tmp_path: Path) -> None:
+async def test_a_server_that_dies_before_its_first_response_is_an_error(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
     program = {"command": sys.executable, "args": ["-c", "input(); exit(3)"]}
     told: list[ComparedCall] = []
@@ -110,9 +108,9 @@ async def test_a_server_that_dies_before_it_answers_is_no_server(tmp_path: Path)
     assert (caught.value.exit_code, told) == (3, [])
 
 
-async def test_a_server_that_dies_later_is_in_the_report_and_why_only_once(tmp_path: Path) -> None:
+async def test_a_server_that_dies_later_is_reported_with_the_reason_once(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
-    # Answers what comes first, waits for the next question, and has gone.
+    # A server that answers the first request, waits for the next one, and exits.
     code = """if True:
         import json
         while "id" not in (first := json.loads(input())):
@@ -133,7 +131,7 @@ async def test_a_server_that_dies_later_is_in_the_report_and_why_only_once(tmp_p
     assert {each.error for each in others[1:]} == {"the server had disconnected"}
 
 
-async def test_somebody_who_does_not_let_us_in_is_no_server(tmp_path: Path) -> None:
+async def test_a_server_that_denies_access_is_an_error(tmp_path: Path) -> None:
     await record(tmp_path / "one", make("red"))
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,8 +150,8 @@ async def test_somebody_who_does_not_let_us_in_is_no_server(tmp_path: Path) -> N
     assert caught.value.status == 401
 
 
-async def test_what_was_cancelled_is_cancelled_again(tmp_path: Path) -> None:
-    """Else a server that does one thing after the other would never get to the next."""
+async def test_a_cancelled_request_is_cancelled_again(tmp_path: Path) -> None:
+    """Otherwise a server that handles one request at a time would never reach the next."""
     ended = asyncio.Event()
     server = MCPServer("one at a time", rate_limit_rate=0)
     turn = asyncio.Lock()
@@ -192,7 +190,7 @@ async def test_what_was_cancelled_is_cancelled_again(tmp_path: Path) -> None:
     assert "next_one" in report.compared[-1].what
 
 
-async def test_what_had_secrets_is_asked_without_them_and_that_is_said(tmp_path: Path) -> None:
+async def test_a_redacted_request_is_sent_without_secrets_and_reported_so(tmp_path: Path) -> None:
     server = MCPServer("door", rate_limit_rate=0)
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""A tape asked of a live server: what is sent, compared and answered, one message at a time."""
+"""Replay of a session against a server, one message at a time."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ UP, DOWN = "client_to_server", "server_to_client"
 
 
 class FakeServer(SharedStream):
-    """A server that answers what it is told to, or something of its own."""
+    """A server with given responses, or default ones."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -84,7 +84,7 @@ def answer(number: int, **result: Any) -> tuple[str, dict[str, Any]]:
     return DOWN, {"id": number, "result": result}
 
 
-async def test_requests_are_sent_as_they_were_with_ids_and_tokens_of_ours(tmp_path: Path) -> None:
+async def test_recorded_requests_are_sent_with_new_ids_and_tokens(tmp_path: Path) -> None:
     server, heard = FakeServer(a={"n": 1}), []
     place = tape(
         tmp_path,
@@ -105,7 +105,7 @@ async def test_requests_are_sent_as_they_were_with_ids_and_tokens_of_ours(tmp_pa
     assert server.closed == 1
 
 
-async def test_what_a_server_made_for_itself_is_given_back_as_it_is_now(tmp_path: Path) -> None:
+async def test_opaque_values_of_the_server_are_replaced_by_the_new_ones(tmp_path: Path) -> None:
     place = tape(
         tmp_path,
         ask(1, "tools/list"),
@@ -120,7 +120,7 @@ async def test_what_a_server_made_for_itself_is_given_back_as_it_is_now(tmp_path
     assert server.got[1]["params"] == {"cursor": "new", "requestState": "now", "other": "old"}
 
 
-async def test_an_answer_that_differs_is_told_with_its_places(tmp_path: Path) -> None:
+async def test_a_different_response_is_reported_with_paths(tmp_path: Path) -> None:
     place = tape(tmp_path, ask(1, "a"), answer(1, n=1, m=2))
     report = await replay(place, FakeServer(a={"n": 5, "m": 2}))
     ((one,), (found,)) = report.compared, report.compared[0].differences
@@ -134,9 +134,7 @@ async def test_an_answer_that_differs_is_told_with_its_places(tmp_path: Path) ->
     assert (await replay(place, FakeServer(a={"n": 5, "m": 2}), ignore=["result.n"])).same
 
 
-async def test_an_answer_that_does_not_come_is_given_up(
-    tmp_path: Path, virtual_time: VirtualTime
-) -> None:
+async def test_a_missing_response_times_out(tmp_path: Path, virtual_time: VirtualTime) -> None:
     place = tape(tmp_path, ask(1, "a"), answer(1), ask(2, "b"), answer(2))
     server = FakeServer(a=lambda *_: None)
     began = virtual_time.now
@@ -145,7 +143,7 @@ async def test_an_answer_that_does_not_come_is_given_up(
     assert [one.error for one in report.compared] == ["no response within 7 s", None]
 
 
-async def test_what_had_its_answer_before_has_it_now_too(tmp_path: Path) -> None:
+async def test_a_response_is_awaited_before_later_messages_are_sent(tmp_path: Path) -> None:
     order: list[str] = []
 
     def said(server: FakeServer, request: Request) -> dict[str, Any]:
@@ -158,7 +156,7 @@ async def test_what_had_its_answer_before_has_it_now_too(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("notifications", "place_of_it"), [(False, 1), (True, 3)])
-async def test_what_was_cancelled_is_so_again(
+async def test_a_recorded_cancellation_is_sent_again(
     tmp_path: Path, notifications: bool, place_of_it: int
 ) -> None:
     place = tape(
@@ -198,14 +196,14 @@ async def test_notifications_are_compared_in_any_order(
 
     began = virtual_time.now
     report = await replay(place, FakeServer(a=said), notifications=True, timeout=4.0)
-    assert virtual_time.now == began + 4.0  # one does not come
+    assert virtual_time.now == began + 4.0  # one notification does not arrive
     assert [(one.seq, one.error) for one in report.compared] == [
         *((1, None), (2, None), (3, None), (4, "the notification was not received")),
     ]
     assert (await replay(place, FakeServer(a=said), timeout=4.0)).same
 
 
-async def test_questions_of_the_server_are_answered_as_they_were(tmp_path: Path) -> None:
+async def test_requests_of_the_server_get_the_recorded_responses(tmp_path: Path) -> None:
     place = tape(
         tmp_path,
         ask(1, "a"),
@@ -231,9 +229,9 @@ async def test_questions_of_the_server_are_answered_as_they_were(tmp_path: Path)
     assert (await replay(place, server)).same
     answers = {one["id"]: one.get("result", one.get("error")) for one in server.got[1:]}
     assert answers == {
-        20: {"code": 7, "message": "no"},  # the same question
+        20: {"code": 7, "message": "no"},  # an equal request
         21: {"of": 1},
-        22: {"of": 1},  # the last one of its kind serves again
+        22: {"of": 1},  # the last response to this method is reused
         23: {},
         24: {"code": -32601, "message": "Method not found: other"},
     }
@@ -251,11 +249,11 @@ async def test_questions_of_the_server_are_answered_as_they_were(tmp_path: Path)
     ],
     ids=["401", "404", "500", "connect", "closed", "timeout"],
 )
-def test_some_errors_say_that_there_is_no_server(error: Any, away: bool) -> None:
+def test_some_errors_mean_that_the_server_is_unavailable(error: Any, away: bool) -> None:
     assert replaying._is_away(error) is away
 
 
-async def test_a_server_that_goes_is_told_of_once(tmp_path: Path) -> None:
+async def test_a_disconnected_server_is_reported_once(tmp_path: Path) -> None:
     place = tape(tmp_path, ask(1, "a"), ask(2, "b"), ask(3, "c"), answer(1), answer(2), answer(3))
 
     def ends(server: FakeServer, request: Request) -> None:
@@ -279,7 +277,7 @@ def test_a_report_is_the_same_if_every_call_is() -> None:
     assert str(ReplayReport([good, bad])) == "2 compared, 1 differ\n2 b: no"
 
 
-def test_a_refusal_of_the_tape_is_given_again() -> None:
+def test_a_recorded_error_is_sent_again() -> None:
     class Step:
         def __init__(self, **members: Any) -> None:
             self._members = {
@@ -301,16 +299,16 @@ def test_a_refusal_of_the_tape_is_given_again() -> None:
     assert odd["code"] == -32603
 
 
-# What belongs together
+# Alignment
 
 
 @pytest.mark.parametrize(("effort", "found"), [(12, True), (11, False)])
-def test_what_takes_too_long_is_not_aligned(effort: int, found: bool) -> None:
-    # Two items, of which one has four equal ones: 2 * (2 + 4) steps.
+def test_expensive_alignments_are_skipped(effort: int, found: bool) -> None:
+    # Two items, of which one occurs four times: 2 * (2 + 4) steps.
     assert (aligned("ab", "aaaa", effort) is not None) is found
 
 
-def test_many_equal_items_are_aligned_all_the_same() -> None:
+def test_many_equal_items_are_aligned_within_the_limit() -> None:
     first, second = "x" * 300 + "a", "x" * 300 + "b"
     opcodes = aligned(first, second, 10**9)
     assert opcodes is not None
@@ -328,5 +326,7 @@ def test_many_equal_items_are_aligned_all_the_same() -> None:
         ("ab", "cd", (0, 0)),
     ],
 )
-def test_what_is_the_same_at_both_ends(first: str, second: str, ends: tuple[int, int]) -> None:
+def test_equal_items_at_both_ends_are_counted(
+    first: str, second: str, ends: tuple[int, int]
+) -> None:
     assert same_ends(first, second) == ends

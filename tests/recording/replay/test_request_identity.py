@@ -1,4 +1,4 @@
-"""What a client asked for, in a few bytes."""
+"""Identity of recorded requests."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def test_the_same_request_has_the_same_identity() -> None:
         assert other.said != one.said
 
 
-def test_what_it_is_aimed_at_may_be_the_same() -> None:
+def test_different_requests_may_have_the_same_target() -> None:
     one, other = identity({"name": "a", "extra": 1}), identity({"name": "a", "extra": 2})
     assert one.said != other.said
     assert one.target == other.target != one.said
@@ -38,7 +38,7 @@ def test_what_it_is_aimed_at_may_be_the_same() -> None:
 
 
 @pytest.mark.parametrize(("size", "kept"), [(2048, True), (2049, False)])
-def test_without_its_secrets_a_request_has_no_digest(size: int, kept: bool) -> None:
+def test_a_redacted_request_has_no_digest(size: int, kept: bool) -> None:
     params = {"name": REDACTED, "x": ""}
     params["x"] = "y" * (size - len(json.dumps(params).encode()))
     one = identity(params)
@@ -46,11 +46,11 @@ def test_without_its_secrets_a_request_has_no_digest(size: int, kept: bool) -> N
     assert one.params == (params if kept else None)
 
 
-def test_no_params_are_an_identity_too() -> None:
+def test_a_request_without_params_has_an_identity() -> None:
     one = RequestIdentity.of("ping", {}, request=True, raw=UNSET)
     assert one.said == digest("ping", {}, request=True)
 
 
-def test_what_cannot_be_encoded_has_no_digest() -> None:
+def test_params_that_cannot_be_encoded_have_no_digest() -> None:
     assert digest("x", {"a": "\ud800"}, request=True) is None
     assert len(digest("x", {}, request=True) or b"") == 16

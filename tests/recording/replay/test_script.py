@@ -1,4 +1,4 @@
-"""What happens upon what a client says, read from a tape."""
+"""Calls and steps read from a tape."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def down(related: int | None = None, **message: Any) -> dict[str, Any]:
 
 
 def cues(path: Path, *lines: dict[str, Any], session: str | None = "s1") -> list[ScriptedCall]:
-    """The script of lines, one second apart."""
+    """Return the calls of lines that are one second apart."""
     tape = path / "one.tape.jsonl"
     numbered = [
         {"seq": n, "at": float(n), "session": session} | line for n, line in enumerate(lines, 1)
@@ -41,14 +41,14 @@ def steps(cue: ScriptedCall) -> list[tuple[str, int]]:
     return [(step.kind, step.seq) for step in cue.steps]
 
 
-def test_an_answer_belongs_to_its_request_and_comes_after_some_time(tmp_path: Path) -> None:
+def test_a_response_belongs_to_its_request_with_its_delay(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         up(id=1, method="a", params={"x": 1}),
         up(id=2, method="b"),
         down(id=2, result={"n": 2}),
         down(id=1, error={"code": 1, "message": "no"}),
-        down(id=1, result={}),  # nobody asked
+        down(id=1, result={}),  # without a request
     )
     assert [steps(first), steps(second)] == [[("answer", 4)], [("answer", 3)]]
     assert (first.steps[0].after, second.steps[0].after) == (3.0, 1.0)
@@ -59,12 +59,12 @@ def test_an_answer_belongs_to_its_request_and_comes_after_some_time(tmp_path: Pa
     assert (first.is_request, first.stateless, first.cancelled) == (True, False, None)
 
 
-def test_params_that_are_no_object_are_none(tmp_path: Path) -> None:
+def test_params_that_are_not_an_object_are_empty(tmp_path: Path) -> None:
     (cue,) = cues(tmp_path, up(id=1, method="a", params=[1]))
     assert cue.params == {}
 
 
-def test_steps_of_a_call_are_told_by_what_they_name(tmp_path: Path) -> None:
+def test_steps_belong_to_the_call_that_they_name(tmp_path: Path) -> None:
     token = {"_meta": {"progressToken": "t"}}
     first, second = cues(
         tmp_path,
@@ -72,9 +72,9 @@ def test_steps_of_a_call_are_told_by_what_they_name(tmp_path: Path) -> None:
         up(id=2, method="b"),
         down(method="notifications/progress", params={"progressToken": "t"}),
         down(related=1, method="notifications/message"),
-        down(method="notifications/message"),  # of what was said last
+        down(method="notifications/message"),  # belongs to the latest message
         down(id=1, result={}),
-        down(method="notifications/progress", params={"progressToken": "t"}),  # late
+        down(method="notifications/progress", params={"progressToken": "t"}),  # after the response
         down(method="notifications/progress", params={"progressToken": "other"}),
     )
     assert steps(first) == [("tell", 3), ("tell", 4), ("answer", 6), ("tell", 7)]
@@ -86,14 +86,14 @@ def test_steps_of_a_call_are_told_by_what_they_name(tmp_path: Path) -> None:
     ]
 
 
-def test_questions_of_a_server_are_answered_or_withdrawn(tmp_path: Path) -> None:
+def test_requests_of_a_server_are_answered_or_cancelled(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path,
         up(id=1, method="a"),
         down(id=7, method="sampling/createMessage"),
         down(id=8, method="roots/list"),
         up(id=7, result={}),
-        up(id=9, result={}),  # nobody asked
+        up(id=9, result={}),  # without a request
         up(method="notifications/progress", params={"progressToken": 1}),
         down(method="notifications/cancelled", params={"requestId": 8}),
         down(method="notifications/cancelled", params={"requestId": 99}),
@@ -105,7 +105,7 @@ def test_questions_of_a_server_are_answered_or_withdrawn(tmp_path: Path) -> None
     ]
 
 
-def test_a_client_that_cancels_is_remembered(tmp_path: Path) -> None:
+def test_a_cancellation_of_the_client_is_recorded(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         up(id=1, method="a"),
@@ -113,7 +113,7 @@ def test_a_client_that_cancels_is_remembered(tmp_path: Path) -> None:
         up(method="notifications/cancelled", params={"requestId": 1}),
         up(method="notifications/cancelled", params={"requestId": 5}),
         up(method="notifications/cancelled"),
-        down(id=3, method="roots/list"),  # of the one that is not cancelled
+        down(id=3, method="roots/list"),  # of the call that is not cancelled
     )
     assert (first.cancelled, second.cancelled) == (3, None)
     assert [steps(first), steps(second)] == [[], [("ask", 6)]]
@@ -129,7 +129,7 @@ def test_a_client_that_cancels_is_remembered(tmp_path: Path) -> None:
     ],
     ids=["question", "log", "change"],
 )
-def test_what_names_no_request_is_of_the_one_that_waits_unless_it_is_a_change(
+def test_a_message_without_a_reference_belongs_to_the_pending_request_unless_it_is_a_change(
     tmp_path: Path, said: dict[str, Any], of_the_first: bool
 ) -> None:
     first, ping = cues(
@@ -142,12 +142,12 @@ def test_what_names_no_request_is_of_the_one_that_waits_unless_it_is_a_change(
     assert [len(first.steps), len(ping.steps)] == ([1, 1] if of_the_first else [0, 2])
 
 
-def test_what_comes_before_anything_was_said_is_of_nothing(tmp_path: Path) -> None:
+def test_a_message_before_the_first_call_is_ignored(tmp_path: Path) -> None:
     (cue,) = cues(tmp_path, down(method="notifications/message"), up(id=1, method="a"))
     assert cue.steps == []
 
 
-def test_news_are_told_upon_what_was_said_last_through_their_subscription(tmp_path: Path) -> None:
+def test_notifications_of_a_subscription_follow_the_latest_message(tmp_path: Path) -> None:
     changed = {"_meta": {SUBSCRIPTION_KEY: 1}}
     listen, call = cues(
         tmp_path,
@@ -163,14 +163,14 @@ def test_news_are_told_upon_what_was_said_last_through_their_subscription(tmp_pa
     assert call.steps[0].through is listen
 
 
-def test_an_id_that_is_used_again_belongs_to_the_newest(tmp_path: Path) -> None:
+def test_a_reused_id_belongs_to_the_latest_request(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path, up(id=1, method="a"), up(id=1, method="b"), down(id=1, result={})
     )
     assert [steps(first), steps(second)] == [[], [("answer", 3)]]
 
 
-def test_sessions_are_told_apart(tmp_path: Path) -> None:
+def test_sessions_are_independent(tmp_path: Path) -> None:
     first, second = cues(
         tmp_path,
         {**up(id=1, method="a"), "session": "one"},
@@ -182,7 +182,7 @@ def test_sessions_are_told_apart(tmp_path: Path) -> None:
     assert [steps(first), steps(second)] == [[("answer", 3)], [("tell", 4)]]
 
 
-def test_what_was_stopped_or_is_no_message_is_left_out(tmp_path: Path) -> None:
+def test_stopped_messages_and_invalid_entries_are_skipped(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path,
         {**up(id=1, method="blocked"), "stopped": True},
@@ -192,16 +192,14 @@ def test_what_was_stopped_or_is_no_message_is_left_out(tmp_path: Path) -> None:
     assert (cue.seq, cue.is_request, cue.method) == (3, False, "notifications/initialized")
 
 
-def test_time_does_not_go_back(tmp_path: Path) -> None:
+def test_delays_are_never_negative(tmp_path: Path) -> None:
     (cue,) = cues(
         tmp_path, {**up(id=1, method="a"), "at": 5.0}, {**down(id=1, result={}), "at": 2.0}
     )
     assert cue.steps[0].after == 0.0
 
 
-def test_a_tape_may_have_so_many_messages_and_not_one_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_messages_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts, "MOST", 3)
     lines = [up(id=n, method="a") for n in range(4)]
     assert len(cues(tmp_path, *lines[:3])) == 3
@@ -210,12 +208,12 @@ def test_a_tape_may_have_so_many_messages_and_not_one_more(
     assert "one.tape.jsonl" in str(caught.value)
 
 
-def test_there_must_be_something_on_it(tmp_path: Path) -> None:
+def test_a_tape_without_calls_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"one\.tape\.jsonl has no messages that can be replayed"):
         cues(tmp_path, down(method="notifications/message"))
 
 
-def test_progress_of_what_waits_is_followed_and_of_what_was_answered_for_a_while(
+def test_progress_is_tracked_for_pending_and_recently_answered_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scripts, "TRACKED", 2)
@@ -223,7 +221,7 @@ def test_progress_of_what_waits_is_followed_and_of_what_was_answered_for_a_while
     answered = [down(id=n, result={}) for n in (0, 2)]
     late = [down(method="notifications/progress", params={"progressToken": n}) for n in range(5)]
     script = cues(tmp_path, *ask[:4], *answered, ask[4], *late)
-    # The first was answered long ago; what it tells goes to what was said last.
+    # The first was answered long ago, so its progress belongs to the latest message.
     assert [[step.seq for step in cue.steps if step.kind == "tell"] for cue in script] == [
         *([], [9], [10], [11], [8, 12])
     ]

@@ -1,4 +1,4 @@
-"""A client may try both eras at once; a player offers the one in which the tape went on."""
+"""Tapes on which both eras were tried, and introductions that are not on the tape."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ OPENING = {
 
 
 def write_tape(path: Path, *, stateless: bool) -> None:
-    """Both eras are tried, both are there; the client goes on in one of them."""
+    """Write a tape on which a client tries both eras and continues in one of them."""
     asked = {"name": "add", "arguments": {"a": 1}}
     more = {"resultType": "complete"} if stateless else {}
     discovered = {
@@ -74,7 +74,7 @@ async def test_a_tape_on_which_both_eras_were_tried_serves_both(
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["tolerant", "strict"])
-async def test_a_client_that_asked_elsewhere_what_there_is_can_come_back(
+async def test_a_client_that_discovered_the_server_elsewhere_can_use_the_tape(
     tmp_path: Path, matching: str
 ) -> None:
     server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}
@@ -131,7 +131,7 @@ def introduction(path: Path, *said: dict[str, Any]) -> dict[str, Any] | None:
         ),
     ],
 )
-def test_what_was_asked_tells_what_a_server_offers(
+def test_capabilities_follow_from_the_recorded_requests(
     tmp_path: Path, method: str, more: dict[str, Any], capabilities: dict[str, Any]
 ) -> None:
     found = introduction(tmp_path, {"id": 1, "method": method, "params": {**meta(), **more}})
@@ -141,7 +141,7 @@ def test_what_was_asked_tells_what_a_server_offers(
     assert found["_meta"][SERVER_INFO_KEY] == {"name": "tape", "version": "0"}
 
 
-def test_what_a_server_told_tells_what_it_offers_and_who_it_is(tmp_path: Path) -> None:
+def test_capabilities_and_server_info_follow_from_the_recorded_responses(tmp_path: Path) -> None:
     server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}
     found = introduction(
         tmp_path,

@@ -1,4 +1,4 @@
-"""A tape, played as a server: clients hear what was said when it was recorded."""
+"""A tape as a server: clients get the recorded messages."""
 
 import asyncio
 import contextlib
@@ -34,14 +34,14 @@ def lighthouse() -> MCPServer:
 
     @server.tool()
     async def turn() -> int:
-        """How often it has turned."""
+        """Return how often the tool was called."""
         nonlocal count
         count += 1
         return count
 
     @server.tool()
     async def signal(ctx: Context, text: str) -> str:
-        """Say how far it is, log, and ask."""
+        """Send progress, log, and elicit."""
         for n in range(3):
             await ctx.progress(n, 3, f"at {n}")
         await ctx.info(f"signalled {text}")
@@ -60,7 +60,7 @@ def lighthouse() -> MCPServer:
 
 
 class Keeper:
-    """A client's side of the scene."""
+    """The callbacks of the client in the scene."""
 
     def __init__(self) -> None:
         self.progress: list[float] = []
@@ -72,14 +72,14 @@ class Keeper:
         return {"action": "accept", "content": {"value": f"yes {self.asked}"}}
 
     async def play(self, client: MCPClient) -> list[Any]:
-        """The scene, and everything that was seen in it."""
+        """Play the scene, and return everything the client received."""
         seen: list[Any] = [sorted(tool.name for tool in await client.tools())]
         for _ in range(2):
             seen.append((await client.call("turn")).text)
         signal = await client.call(
             "signal", {"text": "SOS"}, on_progress=lambda p, *_: self.progress.append(p)
         )
-        # Without sessions a tool begins anew after each question, and so does its progress.
+        # Without sessions a tool restarts after each elicitation, and so does its progress.
         seen += [signal.text, sorted(set(self.progress)), self.asked]
         seen.append((await client.call("fail")).is_error)
         seen.append([part.text for part in await client.read("log://today")])
@@ -156,7 +156,7 @@ async def test_a_tape_is_served_over_http(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_record_replay_record_gives_the_same_tape_but_for_time(
+async def test_recording_a_replay_gives_the_same_tape_except_for_times(
     tmp_path: Path, version: str
 ) -> None:
     await record(tmp_path / "one", version)
@@ -185,7 +185,7 @@ async def test_what_is_not_on_the_tape_is_refused_and_remembered(tmp_path: Path)
     assert player.missed == ["tools/call 'turn'"]
 
 
-async def test_a_strict_player_goes_on_from_a_message(tmp_path: Path) -> None:
+async def test_a_strict_server_continues_at_a_message(tmp_path: Path) -> None:
     await record(tmp_path / "one", HANDSHAKE)
     calls = [e.seq for e in read_tape(tmp_path / "one") if b'"turn"' in bytes(e.message)]
     player = TapeServer(tmp_path / "one", matching="strict")
@@ -196,11 +196,11 @@ async def test_a_strict_player_goes_on_from_a_message(tmp_path: Path) -> None:
         assert (await client.call("turn")).text == "2"
 
 
-async def test_who_listens_to_a_tape_without_news_hears_none(tmp_path: Path) -> None:
+async def test_a_subscription_to_a_tape_without_notifications_stays_silent(tmp_path: Path) -> None:
     await record(tmp_path / "one", STATELESS)
     cues = [cue for cue in load_script(tmp_path / "one") if cue.method != "subscriptions/listen"]
     player = TapeServer(cues)
-    # The relay between them listens for whoever cannot.
+    # The relay subscribes on behalf of clients that cannot.
     relay = player.for_both_eras()
     async with relay.running(), joined(relay, HANDSHAKE, Keeper()) as client:
         assert (await client.call("turn")).text == "1"
@@ -212,10 +212,8 @@ async def test_who_listens_to_a_tape_without_news_hears_none(tmp_path: Path) -> 
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_question_is_of_the_call_that_waits_whatever_was_said_meanwhile(
-    tmp_path: Path, version: str
-) -> None:
-    """A tap does not hear to which request a question belongs."""
+async def test_an_elicitation_belongs_to_the_pending_call(tmp_path: Path, version: str) -> None:
+    """A tap does not know to which request an elicitation belongs."""
     asked = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {}}}
     answer = {"content": [{"type": "text", "text": "blue"}]}
     able = {
@@ -244,7 +242,7 @@ async def test_a_question_is_of_the_call_that_waits_whatever_was_said_meanwhile(
     assert keeper.asked == 1
 
 
-async def test_repeated_calls_get_the_answers_in_turn_and_then_the_last_one(
+async def test_repeated_calls_get_the_responses_in_turn_and_then_the_last_one(
     tmp_path: Path,
 ) -> None:
     await record(tmp_path / "one", HANDSHAKE)
@@ -260,7 +258,9 @@ async def test_repeated_calls_get_the_answers_in_turn_and_then_the_last_one(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_news_come_when_they_came(tmp_path: Path, version: str) -> None:
+async def test_notifications_are_sent_after_the_recorded_message(
+    tmp_path: Path, version: str
+) -> None:
     async def visit(server: Any) -> list[str]:
         ears = Ears()
         async with (
@@ -272,7 +272,7 @@ async def test_news_come_when_they_came(tmp_path: Path, version: str) -> None:
             before = [method for method, _ in ears.drain() if "resources/updated" in method]
             await client.call("touch", {"uri": "red://fixed"})
             heard = await ears.hear("notifications/resources/updated", uri="red://fixed")
-            if version == HANDSHAKE:  # else it would have to be asked for
+            if version == HANDSHAKE:  # in the other era, it must be requested
                 await client.call("grow", {"tool": "more"})
                 await ears.hear("notifications/tools/list_changed")
             return [*before, heard["uri"]]
@@ -293,7 +293,7 @@ async def test_news_come_when_they_came(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_calls_at_once_each_hear_of_their_own_progress(tmp_path: Path, version: str) -> None:
+async def test_concurrent_calls_receive_their_own_progress(tmp_path: Path, version: str) -> None:
     server = MCPServer("counts", rate_limit_rate=0)
     barrier = asyncio.Barrier(3)
 
@@ -325,7 +325,7 @@ async def test_calls_at_once_each_hear_of_their_own_progress(tmp_path: Path, ver
         assert await visit(player) == expected
 
 
-async def test_what_was_cancelled_hangs_until_it_is_cancelled(tmp_path: Path) -> None:
+async def test_a_cancelled_call_waits_until_it_is_cancelled(tmp_path: Path) -> None:
     server = MCPServer("slow", rate_limit_rate=0)
 
     @server.tool()
@@ -357,7 +357,7 @@ async def test_what_was_cancelled_hangs_until_it_is_cancelled(tmp_path: Path) ->
         assert await visit(player) == "quick"
 
 
-async def test_what_was_taken_out_of_the_tape_may_be_anything(tmp_path: Path) -> None:
+async def test_a_redacted_argument_matches_any_value(tmp_path: Path) -> None:
     server = MCPServer("login", rate_limit_rate=0)
 
     @server.tool()
@@ -378,7 +378,7 @@ async def test_what_was_taken_out_of_the_tape_may_be_anything(tmp_path: Path) ->
 
 
 def slow_tape(path: Path, gap: float) -> None:
-    """Somebody asks, hears of progress, and gets an answer, a while apart each."""
+    """Write a tape with a request, progress and a response, each some time apart."""
     opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "x"}}
     lines: list[tuple[float, str, dict[str, Any]]] = [
         (0, "client_to_server", {"id": 1, "method": "initialize", "params": {}}),
@@ -411,7 +411,7 @@ async def timed(path: Path, pace: Pace) -> float:
         return loop.time() - began
 
 
-async def test_the_original_time_a_scaled_one_and_none(tmp_path: Path) -> None:
+async def test_a_tape_is_played_at_the_recorded_speed_faster_or_immediately(tmp_path: Path) -> None:
     tape = tmp_path / "one.tape.jsonl"
     slow_tape(tape, 0.1)
     assert await timed(tape, Pace(1)) >= 0.19
@@ -427,7 +427,7 @@ async def test_a_player_is_stepped_paused_and_resumed(tmp_path: Path) -> None:
     pace = Pace(stepped=True)
     player = TapeServer(tape, pace=pace)
     heard: asyncio.Queue[str] = asyncio.Queue()
-    pace.step()  # the answer to `initialize`
+    pace.step()  # the response to `initialize`
     async with (
         asyncio.timeout(LIMIT),
         player.running(),
@@ -456,7 +456,7 @@ async def test_a_player_is_stepped_paused_and_resumed(tmp_path: Path) -> None:
         assert bytes(await call) == b'{"done":true}'
 
 
-def test_there_must_be_something_to_play(tmp_path: Path) -> None:
+def test_an_empty_tape_and_invalid_speeds_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="tape .* does not exist"):
         TapeServer(tmp_path / "none")
     (tmp_path / "one.tape.jsonl").write_text("")

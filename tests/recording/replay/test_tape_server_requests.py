@@ -1,4 +1,4 @@
-"""A tape as a server, one request at a time: what is played, refused and remembered."""
+"""A tape as a server, one request at a time."""
 
 import asyncio
 import json
@@ -63,7 +63,9 @@ async def refusal(server: TapeServer, method: str, params: Any = None, **about: 
     ],
     ids=["result", "error", "odd", "nothing"],
 )
-async def test_a_request_gets_what_was_recorded(tmp_path: Path, answer: Any, expected: Any) -> None:
+async def test_a_request_gets_the_recorded_response(
+    tmp_path: Path, answer: Any, expected: Any
+) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", answer)))
     if isinstance(expected, tuple):
         assert await refusal(server, "a") == expected
@@ -82,7 +84,7 @@ async def test_a_request_gets_what_was_recorded(tmp_path: Path, answer: Any, exp
         ("other", False, (-32602, "other is not on the tape")),
     ],
 )
-async def test_what_is_not_on_the_tape_is_refused_but_for_what_clients_do_by_themselves(
+async def test_requests_that_are_not_on_the_tape_are_refused_except_automatic_ones(
     tmp_path: Path, method: str, stateless: bool, expected: Any
 ) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
@@ -95,7 +97,7 @@ async def test_what_is_not_on_the_tape_is_refused_but_for_what_clients_do_by_the
     )
 
 
-async def test_what_was_missed_is_remembered_up_to_a_limit(
+async def test_missed_requests_are_remembered_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "MISSED", 2)
@@ -105,7 +107,7 @@ async def test_what_was_missed_is_remembered_up_to_a_limit(
     assert server.missed == ["tools/call 'x'", "tools/call 'y'"]
 
 
-async def test_a_server_is_introduced_from_what_was_asked(tmp_path: Path) -> None:
+async def test_the_introduction_follows_from_the_recorded_requests(tmp_path: Path) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "tools/call", {"result": {}}, **META)))
     found = await ask(server, "server/discover", stateless=True)
     assert found["capabilities"] == {"tools": {}}
@@ -114,7 +116,7 @@ async def test_a_server_is_introduced_from_what_was_asked(tmp_path: Path) -> Non
     assert server.tool_param_headers("x", ANONYMOUS) == ()
 
 
-async def test_strict_sessions_are_played_in_the_order_in_which_they_began(
+async def test_strict_sessions_are_played_in_the_recorded_order(
     tmp_path: Path,
 ) -> None:
     def session(name: str, answer: str) -> list[Any]:
@@ -139,10 +141,10 @@ async def test_strict_sessions_are_played_in_the_order_in_which_they_began(
 
 
 @pytest.mark.parametrize(("seq", "begun"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-async def test_a_player_goes_on_with_the_session_of_an_entry(
+async def test_a_server_continues_with_the_session_of_an_entry(
     tmp_path: Path, seq: int, begun: int
 ) -> None:
-    # The last requests of the sessions are the entries 3 and 7, their answers 4 and 8.
+    # The last requests of the sessions are the entries 3 and 7, their responses 4 and 8.
     lines = [
         line
         for name in ("s1", "s2")
@@ -168,7 +170,7 @@ async def test_notifications_are_played_in_the_background_until_it_is_closed(
     )
 
     class Peer:
-        """A client that does not answer."""
+        """A client that does not respond."""
 
         def __init__(self) -> None:
             caller = exchange(stateless=False).caller
@@ -199,7 +201,7 @@ async def test_notifications_are_played_in_the_background_until_it_is_closed(
     await asyncio.sleep(0)
 
 
-async def test_what_is_behind_an_answer_is_played_after_it(tmp_path: Path) -> None:
+async def test_steps_after_the_response_are_played(tmp_path: Path) -> None:
     told: list[str] = []
 
     class Edge(NullReplyPath):
@@ -216,17 +218,17 @@ async def test_what_is_behind_an_answer_is_played_after_it(tmp_path: Path) -> No
     assert await ask(server, "a", edge=Edge(ANONYMOUS)) == {}
     assert len(server._background) == 1
     await asyncio.wait(server._background)
-    assert told == []  # the request is over, and there is no other way
+    assert told == []  # the request has ended, and there is no connection for unrelated messages
 
 
-async def test_somebody_who_has_gone_is_no_failure() -> None:
+async def test_a_disconnected_client_is_not_a_failure() -> None:
     async def fails() -> None:
         raise ChannelClosed("gone")
 
     await serving._quietly(fails())
 
 
-def test_something_is_done_at_once_where_nobody_is_served(tmp_path: Path) -> None:
+def test_soon_calls_immediately_without_clients(tmp_path: Path) -> None:
     server = TapeServer(tape(tmp_path, *call(1, "a", {"result": {}})))
     done: list[int] = []
     server.soon(lambda: done.append(1))
@@ -244,7 +246,7 @@ def test_something_is_done_at_once_where_nobody_is_served(tmp_path: Path) -> Non
     ],
     ids=["one", "handshake", "stateless", "both", "neither"],
 )
-def test_the_era_that_a_client_did_not_go_on_with_is_not_offered(
+def test_the_era_that_a_client_did_not_use_is_not_offered(
     tmp_path: Path, lines: Any, eras: list[bool]
 ) -> None:
     assert [cue.stateless for cue in TapeServer(tape(tmp_path, *lines)).cues] == eras

@@ -1,4 +1,4 @@
-"""What the header and the lines of a tape say."""
+"""Metadata and names of tapes."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fairlead.recording.tape.format import TapeInfo, about_entry, base_of, comma
         ({}, []),
     ],
 )
-def test_the_command_of_a_tape_may_be_a_list_or_a_text(
+def test_the_command_of_a_tape_may_be_a_list_or_a_string(
     about: dict[str, Any], command: list[str]
 ) -> None:
     assert command_of(TapeInfo(about=about)) == command
@@ -32,10 +32,10 @@ def test_the_command_of_a_tape_may_be_a_list_or_a_text(
         ({"type": "http", "url": "http://localhost/mcp"}, {"url": "http://localhost/mcp"}),
     ],
 )
-def test_a_tape_says_which_server_it_is_of(server: dict[str, Any], about: dict[str, Any]) -> None:
+def test_a_tape_describes_its_server(server: dict[str, Any], about: dict[str, Any]) -> None:
     assert about_entry(read_entry(server)) == about
     assert about_entry(None) == {}
 
 
-def test_a_tape_is_named_without_its_ending() -> None:
+def test_a_tape_is_named_without_its_suffix() -> None:
     assert base_of("x/a.tape.jsonl") == base_of(Path("x/a")) == "x/a"

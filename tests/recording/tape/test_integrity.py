@@ -1,4 +1,4 @@
-"""What is wrong with a tape, in sentences."""
+"""Warnings about damaged tapes."""
 
 import json
 import math
@@ -66,13 +66,13 @@ def warnings(reader: TapeReader) -> list[str]:
         ),
     ],
 )
-def test_what_is_wrong_with_a_tape(
+def test_problems_of_a_tape_are_reported(
     tmp_path: Path, lines: list[str], info: dict[str, Any], expected: list[str]
 ) -> None:
     assert warnings(tape(tmp_path, *lines, **info)) == expected
 
 
-def test_a_companion_that_is_missing_or_cannot_be_read(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_companion_is_reported(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1), about="")
     assert reader.troubles == ["t.tape.json is missing: details of the recording are unknown"]
     assert reader.info.status == "cut"
@@ -80,7 +80,7 @@ def test_a_companion_that_is_missing_or_cannot_be_read(tmp_path: Path) -> None:
     assert reader.troubles[0].startswith("t.tape.json cannot be read: ")
 
 
-def test_a_tape_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has tape version 2; this Fairlead reads 1$"):
         tape(tmp_path, line(1), version=2)
     with pytest.raises(ConfigError, match="^tape .* does not exist$"):
@@ -101,12 +101,12 @@ def test_a_tape_of_another_version_is_refused(tmp_path: Path) -> None:
         ("parts", 0, 1),
     ],
 )
-def test_what_cannot_be_true_is_left_out(member: str, value: float, mended: float | None) -> None:
+def test_implausible_values_are_removed(member: str, value: float, mended: float | None) -> None:
     info, wrong = plausible_info(TapeInfo(**{member: value}))  # type: ignore[arg-type]
     assert (getattr(info, member), wrong) == (mended, [member])
 
 
-def test_what_may_be_true_stays() -> None:
+def test_plausible_values_are_kept() -> None:
     info = TapeInfo(began=0.0, ended=LATEST - 1, entries=0, lost=0, parts=1)
     assert plausible_info(info) == (info, [])
 
@@ -135,12 +135,12 @@ def test_entries_are_read_in_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["x", "1", "1-x", "-1", "1-", "1-" + "9" * 19, "١-0"])
-def test_what_is_no_place_on_a_tape(tmp_path: Path, place: str) -> None:
+def test_invalid_positions_are_rejected(tmp_path: Path, place: str) -> None:
     with pytest.raises(ValueError, match="invalid tape position .*: expected PART-OFFSET$"):
         read_page(tape(tmp_path, line(1)), place)
 
 
-def test_an_earlier_part_that_was_dropped_is_passed_over(tmp_path: Path) -> None:
+def test_a_dropped_part_is_skipped(tmp_path: Path) -> None:
     reader = tape(tmp_path, line(1))
     (tmp_path / "t.3.tape.jsonl").write_text(line(3))
     page = read_page(reader, f"2-{len(line(2))}")

@@ -1,4 +1,4 @@
-"""What a server is given to know and nobody else."""
+"""Secrets in the configuration of a server."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from fairlead.recording.tape.known_secrets import secrets_in, secrets_of
         (["x", "-token=abc"], ["abc"]),
     ],
 )
-def test_options_with_the_name_of_a_secret(command: list[str], found: list[str]) -> None:
+def test_options_with_the_name_of_a_secret_are_found(command: list[str], found: list[str]) -> None:
     assert secrets_in(command, {}) == found
 
 
@@ -35,15 +35,15 @@ def test_options_with_the_name_of_a_secret(command: list[str], found: list[str])
         ("PASS", "abc", True),
     ],
 )
-def test_variables_with_the_name_of_a_secret(name: str, value: str, secret: bool) -> None:
+def test_variables_with_the_name_of_a_secret_are_found(name: str, value: str, secret: bool) -> None:
     assert (value in secrets_in([], {name: value})) is secret
 
 
-def test_a_value_is_also_known_without_the_word_before_it() -> None:
+def test_a_value_is_also_found_without_its_prefix() -> None:
     assert "abc" in secrets_in([], {"AUTH_TOKEN": "Bearer abc"})
 
 
-def test_passwords_of_urls_are_known_as_they_are_used() -> None:
+def test_passwords_of_urls_are_found_in_both_forms() -> None:
     found = secrets_in([], {"DATABASE": "postgres://u:p%40ss@h/db", "OTHER": "u:p2@h"})
     assert {"p%40ss", "p@ss"} <= set(found)
     assert "p2" not in found
@@ -65,7 +65,9 @@ def test_passwords_of_urls_are_known_as_they_are_used() -> None:
         ),
     ],
 )
-def test_secrets_of_an_entry(entry: dict[str, Any], found: set[str], unknown: set[str]) -> None:
+def test_secrets_of_an_entry_are_found(
+    entry: dict[str, Any], found: set[str], unknown: set[str]
+) -> None:
     secrets = set(secrets_of(entry))
     assert found <= secrets
     assert not unknown & secrets

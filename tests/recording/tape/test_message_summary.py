@@ -1,4 +1,4 @@
-"""Messages on tapes in a few words."""
+"""Summaries of messages on tapes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_a_message_is_summarised_in_a_few_words(message: Any, summary: str) -> N
     assert summary_of(message_heading(entry(message))) == summary
 
 
-def test_a_heading_tells_requests_and_ids() -> None:
+def test_a_heading_distinguishes_requests_and_valid_ids() -> None:
     request = message_heading(entry({"method": "m", "id": "7", "params": {"a": 1}}))
     assert (request.is_request, request.name, request.read_params()) == (True, "7", {"a": 1})
     note = message_heading(entry({"method": "m", "params": [1]}))

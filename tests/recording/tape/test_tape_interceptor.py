@@ -1,4 +1,4 @@
-"""A recorder writes down all that passes, as the client sees it."""
+"""Recording of all messages as the client sees them."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
 def told(entries: list[TapeEntry]) -> list[tuple[Direction, str, Any, Any]]:
-    """Direction, what it is, its id and what it is related to."""
+    """Return the direction, description, id and related request of an entry."""
     out = []
     for entry in entries:
         message = decode_entry(entry)
@@ -45,7 +45,7 @@ async def test_every_message_of_a_session_is_on_the_tape_in_order(tmp_path: Path
         server.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "s1")
         client.reply(await client.method("sampling/createMessage"), {"role": "assistant"})
         await server.answer_to("s1")
-        # While it is being written it can be read.
+        # The tape can be read while it is written.
         assert len(read_tape(tmp_path / "one")) == 7
         assert TapeReader(tmp_path / "one").info.status == "recording"
         server.refuse(request, -32000, "not today", {"why": 1})
@@ -91,7 +91,9 @@ async def test_every_message_of_a_session_is_on_the_tape_in_order(tmp_path: Path
         assert file.stat().st_mode & 0o077 == 0, file
 
 
-async def test_stateless_requests_and_news_of_subscriptions_are_on_it(tmp_path: Path) -> None:
+async def test_stateless_requests_and_notifications_of_subscriptions_are_recorded(
+    tmp_path: Path,
+) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with scene("stateless", interceptors=[Recorder(tape)]) as place:
         client = await place.client()
@@ -128,7 +130,7 @@ class Meddle:
         return await proceed(exchange)
 
 
-async def test_what_interceptors_did_is_on_it(tmp_path: Path) -> None:
+async def test_notes_of_interceptors_are_recorded(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with scene(interceptors=[Recorder(tape), Meddle()]) as place:
         client = await place.session()
@@ -150,7 +152,7 @@ async def test_what_interceptors_did_is_on_it(tmp_path: Path) -> None:
 
 
 class Change:
-    """Changes what goes either way."""
+    """An interceptor that changes messages in both directions."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "notifications/gone":
@@ -165,7 +167,9 @@ class Change:
 
 
 @pytest.mark.parametrize("around", [False, True])
-async def test_around_others_it_sees_what_clients_see(tmp_path: Path, around: bool) -> None:
+async def test_a_recorder_around_others_records_messages_as_clients_see_them(
+    tmp_path: Path, around: bool
+) -> None:
     recorder = Recorder(TapeWriter(tmp_path / "one"))
     chain = recorder.around([Change()]) if around else [recorder, Change()]
     async with scene(interceptors=chain) as place:
@@ -191,7 +195,7 @@ async def test_around_others_it_sees_what_clients_see(tmp_path: Path, around: bo
     assert entries[-2].did == ["changed"]
 
 
-async def test_sessions_are_told_apart_and_secrets_are_gone(tmp_path: Path) -> None:
+async def test_sessions_are_labelled_and_secrets_redacted(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one", about={"url": "http://me:hunter22@h/?api_key=hunter22"})
     async with scene(interceptors=[Recorder(tape)]) as place:
         clients = [await place.session(), await place.session()]
@@ -210,7 +214,7 @@ async def test_sessions_are_told_apart_and_secrets_are_gone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_gateway_records_too(tmp_path: Path, version: str) -> None:
+async def test_a_gateway_records_the_servers_of_messages(tmp_path: Path, version: str) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with (
         asyncio.timeout(LIMIT),
@@ -258,7 +262,7 @@ def forgetful() -> MCPServer:
 
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("version", BOTH)
-async def test_secrets_from_everywhere_are_not_on_a_tape(tmp_path: Path, version: str) -> None:
+async def test_secrets_of_every_origin_are_redacted(tmp_path: Path, version: str) -> None:
     tape = TapeWriter(tmp_path / "one", about={"command": ["x", f"--token={SECRET}"]})
     headers = {"Authorization": f"Bearer {SECRET}", "X-Api-Key": SECRET, "Cookie": f"id={SECRET}"}
     relay = Relay(forgetful(), interceptors=[Recorder(tape)])
@@ -280,13 +284,13 @@ async def test_secrets_from_everywhere_are_not_on_a_tape(tmp_path: Path, version
         assert b"mcp-session-id" not in file.read_bytes().lower()
 
 
-# Secrets that do not stand in a message alone, kept from tapes.
+# Secrets outside of messages.
 
 
 @pytest.mark.parametrize(
     "redactor", [Redactor(names=["result"]), Redactor(patterns=["^ok.*"]), Redactor(longest=3)]
 )
-async def test_what_is_hidden_by_the_names_around_it_stays_hidden(
+async def test_a_value_that_is_secret_by_its_context_stays_redacted(
     redactor: Redactor, tmp_path: Path
 ) -> None:
     with TapeWriter(tmp_path / "tape", redactor=redactor) as writer:
@@ -302,7 +306,7 @@ async def test_what_is_hidden_by_the_names_around_it_stays_hidden(
 
 
 class Fails(SyncInterceptor):
-    """Says too much about it."""
+    """An interceptor whose exception contains a secret."""
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         if exchange.method == "tools/call":
@@ -310,7 +314,7 @@ class Fails(SyncInterceptor):
         return exchange, None
 
 
-async def test_what_interceptors_say_is_looked_at_too(tmp_path: Path) -> None:
+async def test_notes_of_interceptors_are_redacted(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "tape") as writer:
         async with scene(interceptors=[Recorder(writer), Fails()]) as place:
             client = await place.session()

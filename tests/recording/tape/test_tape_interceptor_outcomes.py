@@ -1,4 +1,4 @@
-"""What a recorder writes of one exchange, however it ends; and that nothing is left of it."""
+"""Entries of one exchange for every outcome, without leftovers in the recorder."""
 
 import asyncio
 from pathlib import Path
@@ -72,7 +72,7 @@ def entries(recorder: Recorder) -> list[Any]:
         *("cancelled", "odd reason", "no reason", "interrupted"),
     ],
 )
-def test_a_request_is_on_the_tape_with_its_end(
+def test_a_request_is_recorded_with_its_outcome(
     recorder: Recorder, outcome: Any, said: Any, did: list[str] | None
 ) -> None:
     passed, after = recorder.before(exchange("tools/call", {"name": "x"}, address="10.0.0.1"))
@@ -103,7 +103,7 @@ def test_a_request_is_on_the_tape_with_its_end(
         (None, "renamed to x", False),
     ],
 )
-def test_a_notification_that_was_not_passed_on_is_marked(
+def test_a_notification_that_was_not_forwarded_is_marked(
     recorder: Recorder, outcome: Any, note: str | None, stopped: bool
 ) -> None:
     told, after = recorder.before(exchange("notifications/x", {"n": 1}, request=False))
@@ -116,7 +116,7 @@ def test_a_notification_that_was_not_passed_on_is_marked(
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_a_request_that_is_cancelled_ends_with_that_unless_it_was_stopped(
+def test_a_cancelled_request_ends_with_its_cancellation_unless_that_was_stopped(
     recorder: Recorder, stopped: bool
 ) -> None:
     asked = exchange("tools/call", {})
@@ -132,7 +132,7 @@ def test_a_request_that_is_cancelled_ends_with_that_unless_it_was_stopped(
     assert [entry.stopped for entry in found] == [False, stopped, not stopped]
 
 
-def test_a_cancellation_of_something_else_changes_nothing(recorder: Recorder) -> None:
+def test_a_cancellation_of_another_request_has_no_effect(recorder: Recorder) -> None:
     asked = exchange("tools/call", {})
     _, after = recorder.before(asked)
     assert after is not None
@@ -144,7 +144,7 @@ def test_a_cancellation_of_something_else_changes_nothing(recorder: Recorder) ->
     assert not entries(recorder)[-1].stopped
 
 
-def test_a_call_inside_of_a_call_is_written_once(recorder: Recorder) -> None:
+def test_a_call_inside_of_a_call_is_recorded_once(recorder: Recorder) -> None:
     asked = exchange("tools/call", {})
     passed, after = recorder.before(asked)
     again, inner = recorder.before(passed)
@@ -154,7 +154,7 @@ def test_a_call_inside_of_a_call_is_written_once(recorder: Recorder) -> None:
     assert len(entries(recorder)) == 2
 
 
-def test_requests_that_stand_alone_are_sessions_of_their_own(recorder: Recorder) -> None:
+def test_stateless_requests_are_sessions_of_their_own(recorder: Recorder) -> None:
     for _ in range(2):
         _, after = recorder.before(exchange("x", {}))
         assert after is not None
@@ -162,7 +162,7 @@ def test_requests_that_stand_alone_are_sessions_of_their_own(recorder: Recorder)
     assert [entry.session for entry in entries(recorder)] == ["r1", "r1", "r2", "r2"]
 
 
-def test_a_tape_that_cannot_be_written_leaves_nothing_open(
+def test_a_failed_write_leaves_no_pending_request(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any, **__: Any) -> None:
@@ -200,12 +200,12 @@ def test_around_others_each_direction_is_recorded_once(recorder: Recorder) -> No
         (b"{}", None),
     ],
 )
-def test_the_subscription_of_a_note(params: bytes, found: Any) -> None:
+def test_the_subscription_of_a_notification_is_found(params: bytes, found: Any) -> None:
     assert recording._subscription(Notification("x", Raw(params))) == found
     assert recording._subscription(Notification("x")) is None
 
 
-def test_the_id_of_a_session_is_not_written() -> None:
+def test_the_id_of_a_session_is_not_recorded() -> None:
     context = exchange(address="10.0.0.1").transport
     given = msgspec.structs.replace(
         context, headers={"Mcp-Session-Id": "secret", "accept": "x"}, cookies={"a": "b"}
@@ -221,13 +221,11 @@ def test_the_id_of_a_session_is_not_written() -> None:
     assert NullReplyPath(ANONYMOUS).carrier is None
 
 
-# Files that are there already
+# Existing files
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_what_is_there_is_written_over_only_if_that_is_wanted(
-    tmp_path: Path, overwrite: bool
-) -> None:
+def test_an_existing_file_is_overwritten_only_on_request(tmp_path: Path, overwrite: bool) -> None:
     place = tmp_path / "file"
     place.write_bytes(b"old")
     if overwrite:
@@ -245,7 +243,7 @@ def test_what_is_there_is_written_over_only_if_that_is_wanted(
         output_file.check_not_existing(tmp_path / "folder", overwrite=overwrite)
 
 
-def test_what_appears_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     place = tmp_path / "file"
     with (
         pytest.raises(FileExistsError),

@@ -1,4 +1,4 @@
-"""However a request ends, the tape says so once, and its recorder keeps nothing of it."""
+"""Each outcome of a request is recorded once, without leftovers in the recorder."""
 
 import asyncio
 from pathlib import Path
@@ -19,9 +19,9 @@ GONE = "notifications/cancelled"
 
 
 def recorded(recorder: Recorder) -> list[tuple[Any, Any, bool]]:
-    """What was said: its method or what it is, the request that it is about, and if it was stopped.
+    """Return the description, the related request and the stopped flag of each entry.
 
-    Nothing may be left of it.
+    Also check that the recorder has no pending requests.
     """
     assert not recorder._under_way
     assert not recorder._alone
@@ -41,11 +41,11 @@ def recorder(tmp_path: Path) -> Recorder:
 
 
 @pytest.mark.parametrize("capabilities", [None, ASKED], ids=["led by hand", "in a task"])
-async def test_a_cancellation_is_on_it_once(recorder: Recorder, capabilities: Any) -> None:
+async def test_a_cancellation_is_recorded_once(recorder: Recorder, capabilities: Any) -> None:
     async with scene(interceptors=[recorder]) as place:
         client = await place.session(capabilities)
         server = await place.server()
-        await client.sync()  # nothing is on its way, so that no task is needed
+        await client.sync()  # no message is in flight, so that no task is needed
         call = client.ask("tools/call", {"name": "x"})
         await server.method("tools/call")
         client.tell(GONE, {"requestId": call, "reason": "enough"})
@@ -54,7 +54,7 @@ async def test_a_cancellation_is_on_it_once(recorder: Recorder, capabilities: An
         await client.sync()
         left = client.ask("tools/call", {"name": "y"})
         await server.method("tools/call")
-        await client.close()  # without a word
+        await client.close()  # without a cancellation
         await server.method(GONE)
     about = [one for one in recorded(recorder) if one[1] in (call, left)]
     assert about == [
@@ -64,7 +64,9 @@ async def test_a_cancellation_is_on_it_once(recorder: Recorder, capabilities: An
 
 
 class Stubborn:
-    """Lets no cancellation through; fails, or refuses, if the name of a tool says so."""
+    """An interceptor that suppresses cancellation, and fails or refuses depending on the tool's
+    name.
+    """
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == GONE:
@@ -76,7 +78,7 @@ class Stubborn:
         return await proceed(exchange)
 
 
-async def test_what_goes_on_in_spite_of_its_cancellation_ends_once(recorder: Recorder) -> None:
+async def test_a_request_that_ignores_its_cancellation_ends_once(recorder: Recorder) -> None:
     async with scene(interceptors=[recorder, Stubborn()]) as place:
         client = await place.session()
         server = await place.server()
@@ -99,7 +101,7 @@ async def test_what_goes_on_in_spite_of_its_cancellation_ends_once(recorder: Rec
 
 
 class Slow:
-    """Cleans up for a while when it is cancelled."""
+    """An interceptor that needs some time to clean up after a cancellation."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -143,13 +145,13 @@ def _stamp() -> dict[str, Any]:
     return {f"{key}protocolVersion": "2026-07-28", f"{key}clientCapabilities": {}}
 
 
-async def test_questions_of_a_server_have_ids_of_their_own(recorder: Recorder) -> None:
-    """Both sides count from one, on the same connection."""
+async def test_ids_of_server_requests_are_independent(recorder: Recorder) -> None:
+    """Both sides count from one on the same connection."""
     server = MCPServer("asks", interceptors=[recorder])
 
     @server.tool()
     async def ask(ctx: Context) -> str:
-        for _ in range(5):  # so that one of its ids is that of the call
+        for _ in range(5):  # so that one of the ids equals that of the call
             await ctx.roots()
         return "done"
 
@@ -166,11 +168,11 @@ async def test_questions_of_a_server_have_ids_of_their_own(recorder: Recorder) -
     for about in asked:
         assert said.count(("result", about, False)) >= 1
     [call] = [about for kind, about, _ in said if kind == "tools/call"]
-    assert call in asked, "else it shows nothing"
+    assert call in asked, "otherwise the test shows nothing"
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_call_inside_of_a_call_is_not_one_of_the_client(
+async def test_a_call_inside_of_a_call_is_not_recorded_for_the_client(
     recorder: Recorder, version: str
 ) -> None:
     async with (

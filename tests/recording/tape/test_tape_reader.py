@@ -1,4 +1,4 @@
-"""What is noted of a long tape to compare or play it: little for each message, and not in vain."""
+"""Memory and limits of the index over a long tape."""
 
 import json
 import tracemalloc
@@ -46,11 +46,11 @@ def test_a_million_messages_are_compared_in_little_memory(tmp_path: Path) -> Non
     assert [(each.path, each.recorded, each.given) for each in change.differences] == [
         ("result.odd", False, True)
     ]
-    # Of both tapes, and some room for what is read at a time.
+    # For both tapes, with a margin for buffers.
     assert peak < 2 * COUNT * 80 + (1 << 20)
 
 
-def test_what_is_too_long_to_be_played_is_refused_before_it_is_read(
+def test_a_tape_that_is_too_long_to_replay_is_rejected_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cues, "MOST", 10)
@@ -62,7 +62,7 @@ def test_what_is_too_long_to_be_played_is_refused_before_it_is_read(
     assert len(cues.load_script(lying)) == 1
 
 
-def test_progress_finds_its_request_however_much_was_answered_meanwhile(
+def test_progress_finds_its_pending_request_after_many_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cues, "TRACKED", 3)
@@ -76,12 +76,12 @@ def test_progress_finds_its_request_however_much_was_answered_meanwhile(
         params = {"progressToken": f"t{n}", "progress": 1}
         said.append(("server_to_client", {"method": "notifications/progress", "params": params}))
 
-    ask(0)  # is at work all the time
+    ask(0)  # pending all the time
     for n in range(1, 40):
         ask(n)
         said.append(("server_to_client", {"id": n, "result": {}}))
     tell(0)
-    tell(38)  # late, as it may overtake
+    tell(38)  # late, because progress may be overtaken
     place = tmp_path / "long.tape.jsonl"
     with place.open("w") as file:
         for seq, (way, message) in enumerate(said, 1):
@@ -94,7 +94,7 @@ def test_progress_finds_its_request_however_much_was_answered_meanwhile(
     assert [told[n] for n in (*range(1, 38), 39)] == [["answer"]] * 38
 
 
-def test_an_index_forgets_what_was_answered_long_ago(
+def test_an_index_drops_requests_that_were_answered_long_ago(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cues, "TRACKED", 100)
@@ -110,7 +110,7 @@ def test_an_index_forgets_what_was_answered_long_ago(
 
 
 def write_numbers(base: Path, *numbers: int) -> TapeReader:
-    """Write a tape whose entries have these numbers."""
+    """Write a tape whose entries have these sequence numbers."""
     message = {"jsonrpc": "2.0", "method": "notifications/x"}
     lines = (
         {"seq": seq, "at": 0.0, "dir": "client_to_server", "message": message} for seq in numbers
@@ -139,11 +139,11 @@ def write_numbers(base: Path, *numbers: int) -> TapeReader:
         ),
     ],
 )
-def test_numbers_that_repeat_or_go_back_are_counted_apart(
+def test_duplicate_and_decreasing_sequence_numbers_are_counted_separately(
     tmp_path: Path, numbers: tuple[int, ...], warnings: list[str]
 ) -> None:
     tape = write_numbers(tmp_path / "odd", *numbers)
-    for _ in range(2):  # what the last reading found does not add up
+    for _ in range(2):  # counters restart with each iteration
         assert [entry.seq for entry in tape] == list(numbers)
         assert integrity_warnings(tape) == warnings
     assert (tape.read, tape.whole) == (len(numbers), True)

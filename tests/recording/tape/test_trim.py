@@ -1,4 +1,4 @@
-"""A shorter tape out of a longer one."""
+"""Selection of entries, and shorter copies of tapes."""
 
 import json
 from pathlib import Path
@@ -50,14 +50,14 @@ TAPE = [
         ({"first": 99}, []),
     ],
 )
-def test_entries_are_chosen_and_answers_go_with_their_requests(
+def test_entries_are_selected_and_responses_go_with_their_requests(
     choice: dict[str, Any], numbers: list[int]
 ) -> None:
     found = select_entries(TAPE, EntrySelection(**choice))
     assert [one.seq for one in found] == numbers
 
 
-def test_reading_ends_when_nothing_more_is_wanted() -> None:
+def test_reading_ends_when_no_further_entry_can_match() -> None:
     read: list[int] = []
 
     def entries() -> Any:
@@ -97,7 +97,7 @@ def tapes(tmp_path: Path) -> Tapes:
     return Tapes(tmp_path)
 
 
-def test_a_part_is_written_to_another_tape(tapes: Tapes) -> None:
+def test_selected_entries_are_written_to_another_tape(tapes: Tapes) -> None:
     reader = tapes.write("long", [1, 2, 3], entries=3, parts=4)
     target = tapes.folder / "new" / "short"
     assert trim(reader, EntrySelection(first=2), target) == 2
@@ -118,18 +118,18 @@ def test_a_tape_is_trimmed_in_place_with_its_parts(tapes: Tapes) -> None:
     assert [one.seq for one in TapeReader(tapes.folder / "long")] == [1]
 
 
-def test_a_selection_of_nothing_writes_nothing(tapes: Tapes) -> None:
+def test_an_empty_selection_writes_nothing(tapes: Tapes) -> None:
     reader = tapes.write("long", [1])
     with pytest.raises(ConfigError, match="matches: nothing was written$"):
         trim(reader, EntrySelection(first=9), tapes.folder / "short")
     assert not (tapes.folder / "short.tape.jsonl").exists()
 
 
-def test_an_empty_tape_stays_one(tapes: Tapes) -> None:
+def test_an_empty_tape_stays_empty(tapes: Tapes) -> None:
     assert trim(tapes.write("long", []), EntrySelection(), tapes.folder / "short") == 0
 
 
-def test_a_tape_that_is_there_is_written_over_or_not(tapes: Tapes) -> None:
+def test_an_existing_tape_is_overwritten_or_kept(tapes: Tapes) -> None:
     reader = tapes.write("long", [1, 2])
     tapes.write("short", [5])
     with pytest.raises(FileExistsError):

@@ -1,4 +1,4 @@
-"""Tapes on disk: bounded, whole to the last line, and readable whatever happened to them."""
+"""Tapes on disk: limited in size, complete to the last line, and readable when damaged."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def numbers(path: Path) -> list[int]:
     return [decode_entry(entry)["params"]["n"] for entry in read_tape(path)]
 
 
-def test_a_tape_is_rotated_and_its_first_part_and_its_end_are_kept(tmp_path: Path) -> None:
+def test_a_tape_is_rotated_and_its_first_and_last_parts_are_kept(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one", max_bytes=1000, max_parts=3) as tape:
         for n in range(40):
             tape.write(note(n, 100), UP)
@@ -41,13 +41,13 @@ def test_a_tape_is_rotated_and_its_first_part_and_its_end_are_kept(tmp_path: Pat
     assert len(reader.parts) == 3
     assert reader.info.parts > 3
     assert all(part.stat().st_size <= 1000 for part in reader.parts)
-    with TapeWriter(tmp_path / "one") as tape:  # again, under the same name
+    with TapeWriter(tmp_path / "one") as tape:  # again with the same name
         tape.write(note(7), UP)
     assert numbers(tmp_path / "one") == [7]
     assert len(files_of(str(tmp_path / "one"))) == 2
 
 
-def test_a_tape_with_a_number_in_its_name_is_no_part_of_another(tmp_path: Path) -> None:
+def test_a_tape_with_a_number_in_its_name_is_not_a_part_of_another(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "v1.3") as tape:
         tape.write(note(13), UP)
     with TapeWriter(tmp_path / "v1", max_bytes=200, max_parts=3) as tape:
@@ -64,14 +64,14 @@ def test_a_tape_with_a_number_in_its_name_is_no_part_of_another(tmp_path: Path) 
     assert numbers(tmp_path / "v1.3") == [13]
 
 
-def test_a_message_on_many_lines_takes_one(tmp_path: Path) -> None:
+def test_a_message_with_line_breaks_is_written_on_one_line(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         tape.write(b'{\n "jsonrpc": "2.0",\r\n "method": "n", "params": {"n": 1}\n}', UP)
     assert numbers(tmp_path / "one") == [1]
     assert (tmp_path / "one.tape.jsonl").read_bytes().count(b"\n") == 1
 
 
-def test_what_is_no_message_is_written_as_text(tmp_path: Path) -> None:
+def test_invalid_messages_are_written_as_strings(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         for line in (b"Listening on port 80", b'{"half":', b"\xff\xfe", b"[" * 100_000, b""):
             tape.write(line, UP)
@@ -83,7 +83,7 @@ def test_what_is_no_message_is_written_as_text(tmp_path: Path) -> None:
     assert [decode_entry(entry) for entry in entries[:5]] == [{}] * 5
 
 
-def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         for n in range(3):
             tape.write(note(n), UP)
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
     assert numbers(place) == [0, 1]
 
 
-def test_a_tape_of_another_version_is_named_as_such(tmp_path: Path) -> None:
+def test_a_tape_of_another_version_is_rejected(tmp_path: Path) -> None:
     TapeWriter(tmp_path / "one").close()
     about: dict[str, Any] = json.loads((tmp_path / "one.tape.json").read_text())
     (tmp_path / "one.tape.json").write_text(json.dumps({**about, "version": 9, "parts": "many"}))
@@ -124,7 +124,7 @@ def test_two_recorders_do_not_share_a_tape(tmp_path: Path) -> None:
 
 
 def test_a_huge_tape_is_read_line_by_line(tmp_path: Path) -> None:
-    """A hole of ten gigabytes is one line that is no entry; there are entries on both sides."""
+    """A sparse file of ten gigabytes is one invalid line, with entries on both sides."""
     with TapeWriter(tmp_path / "one") as tape:
         for n in range(2000):
             tape.write(note(n, 10_000), UP)
@@ -139,13 +139,13 @@ def test_a_huge_tape_is_read_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_lines_without_an_end_do_not_fill_the_memory(tmp_path: Path) -> None:
+def test_endless_lines_do_not_fill_the_memory(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one") as tape:
         tape.write(note(1), UP)
     place = tmp_path / "one.tape.jsonl"
     line = place.read_bytes()
     with place.open("ab") as file:
-        file.truncate(300 << 20)  # a hole: zeros that take no room on disk
+        file.truncate(300 << 20)  # a sparse file: zeros without space on disk
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + line)
     tracemalloc.start()
@@ -172,7 +172,7 @@ while True:
 
 
 @pytest.mark.covers("GTW-10")
-def test_a_recorder_that_is_killed_leaves_a_tape_that_can_be_read(tmp_path: Path) -> None:
+def test_a_killed_recorder_leaves_a_readable_tape(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", WRITE, str(tmp_path / "one")], stdout=subprocess.PIPE
     )
@@ -211,7 +211,7 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 
 
-def test_what_does_not_fit_on_the_disk_is_lost_and_the_loss_is_reported(tmp_path: Path) -> None:
+def test_messages_that_do_not_fit_on_the_disk_are_lost_and_reported(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path / "one")],
         preexec_fn=limit_files,
@@ -229,7 +229,7 @@ def test_what_does_not_fit_on_the_disk_is_lost_and_the_loss_is_reported(tmp_path
     assert (reader.skipped, reader.info.lost, reader.info.status) == (0, lost, "complete")
 
 
-def test_half_a_line_is_taken_back_and_the_loss_is_reported(
+def test_a_partial_line_is_removed_and_the_loss_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write = os.write
@@ -250,7 +250,7 @@ def test_half_a_line_is_taken_back_and_the_loss_is_reported(
     ]
 
 
-def test_a_companion_that_cannot_be_written_leaves_nothing_behind(
+def test_a_companion_that_cannot_be_written_leaves_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TapeWriter(tmp_path / "one") as tape:
@@ -265,7 +265,7 @@ def test_a_companion_that_cannot_be_written_leaves_nothing_behind(
     assert numbers(tmp_path / "one") == [1]
 
 
-def test_everything_about_a_message_is_on_the_tape(tmp_path: Path) -> None:
+def test_all_properties_of_a_message_are_recorded(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one", redactor=None) as tape:
         tape.write(note(1), UP, session="s")
         tape.write(
@@ -293,7 +293,7 @@ def test_losses_are_reported_once_a_minute(
     caplog: pytest.LogCaptureFixture,
     virtual_time: VirtualTime,
 ) -> None:
-    virtual_time.now = 5.0  # seconds after the machine was started
+    virtual_time.now = 5.0  # seconds since the machine was started
 
     def full(file: int, data: bytes) -> int:
         raise OSError("the disk is full")
