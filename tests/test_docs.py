@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.gateway.gateway_file import read_gateway_file
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), ROOT / "bench" / "README.md"])
@@ -42,6 +44,11 @@ def test_readme_shows_an_example_as_it_is(name: str) -> None:
     code = (ROOT / "examples" / name).read_text()
     kind = {".py": "python", ".toml": "toml"}[Path(name).suffix]
     assert f"```{kind}\n{code}```" in (ROOT / "README.md").read_text()
+
+
+def test_gateway_example_is_valid() -> None:
+    file = read_gateway_file(ROOT / "examples" / "gateway.toml")
+    assert list(file.servers) == ["numbers", "jobs"]
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
