@@ -45,6 +45,7 @@ class FakeReplica:
         self.startup_wait = StartupWait(5.0, 0.0)
         self.lists = ServerLists(ListKind, for_client=False)
         self.upstream = self
+        self.health = None
         self.left: list[object] = []
         self.connecting: asyncio.Future[None] | None = None
 

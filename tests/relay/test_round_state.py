@@ -11,6 +11,7 @@ from fairlead.protocol import sealed_state
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
 from fairlead.protocol.sealed_state import KeyRing
 from fairlead.relay.round_state import RoundStates
+from fairlead.wire import Request
 from tests.support.single_exchange import exchange
 
 QUESTION = {"resultType": "input_required", "requestState": "s1", "inputRequests": {"a": 1}}
@@ -70,6 +71,14 @@ def test_a_state_that_was_not_sealed_here_is_refused(state: str) -> None:
     assert caught.value.code == -32602
     with pytest.raises(RpcError, match="the state was modified"):
         states().open(asked(sealed_for(own, "ada"), "ada"), "red")
+
+
+def test_a_key_written_with_escapes_is_found() -> None:
+    params = Raw(rb'{"name": "t", "request\u0053tate": "s1"}')
+    forged = exchange("tools/call", {}, principal="ada")
+    forged.message = Request(1, "tools/call", params)
+    with pytest.raises(RpcError, match="requestState is not valid"):
+        states().open(forged, "red")
 
 
 def test_a_state_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,30 +276,15 @@ class Relay(StandInServer):
 
         Raises:
             RpcError: The server refused the request.
-            CircuitOpenError: The server failed too often recently.
             FairleadError: The server could not be reached, or the connection was lost.
         """
-        health = None if self.upstream is None else self.upstream.health
-        # A subscription lasts as long as the client likes, so its duration means nothing.
-        if health is None or exchange.method == LISTEN:
-            return await self._answer(exchange, session)
-        with health.call():
-            return await self._answer(exchange, session)
-
-    async def default_connection(self) -> UpstreamConnection:
-        """Return the default connection of the upstream; wait while it is being opened.
-
-        Raises:
-            FairleadError: There is none now.
-        """
-        assert self.upstream is not None
-        return await self.upstream.default_connection()
-
-    async def _answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
-                connection = await self._for_stateless(exchange)
+                # Without a coroutine where one is open: 3 % of the gateway's time for a call.
+                connection = self.pool.stateless_connection
+                if connection is None:
+                    connection = await self._for_stateless(exchange)
                 try:
                     if connection.stateless:
                         return await self._same_era.forward_stateless(exchange, session, connection)
@@ -310,7 +295,7 @@ class Relay(StandInServer):
         if exchange.method == "initialize" and session is not None:
             return await self._initialize(exchange, session)
         for again in (True, False):
-            if session is None:  # a message that stands alone
+            if session is None:  # a message outside of any session
                 connection = await self.pool.for_caller(caller)
             else:
                 connection = await self._sessions.connection_of(session, caller)
@@ -322,6 +307,15 @@ class Relay(StandInServer):
                 if exc.delivered or not again or connection.alive:
                     raise
         raise AssertionError("unreachable")
+
+    async def default_connection(self) -> UpstreamConnection:
+        """Return the default connection of the upstream; wait while it is being opened.
+
+        Raises:
+            FairleadError: There is none now.
+        """
+        assert self.upstream is not None
+        return await self.upstream.default_connection()
 
     async def _for_stateless(self, exchange: Exchange) -> UpstreamConnection:
         """Return a connection; only work opens one, where the default one shows the same."""

@@ -77,7 +77,13 @@ class Replicas(Sequence[Relay]):
         Raises:
             RpcError: The server refused the request, or none could be reached.
         """
-        sealed, asked_by = self._seals_states(exchange), None
+        method, caller, asked_by = exchange.message.method, exchange.caller, None
+        # The state of a round is for one client, or from one of several servers.
+        sealed = (
+            caller.stateless
+            and (caller.principal is not ANONYMOUS or len(self._relays) > 1)
+            and method in ASKING
+        )
         if sealed:
             exchange, asked_by = self._states.open(exchange, self.name)
         while True:
@@ -87,7 +93,13 @@ class Replicas(Sequence[Relay]):
             for relay in self._order(client, asked_by) if failure is None else ():
                 try:
                     session = None if client is None else client.session_with(relay)
-                    answer = await relay.answer(exchange, session)
+                    health = None if relay.upstream is None else relay.upstream.health
+                    # A subscription lasts as long as the client likes; its outcome counts nothing.
+                    if health is None or method == LISTEN:
+                        answer = await relay.answer(exchange, session)
+                    else:
+                        with health.call():
+                            answer = await relay.answer(exchange, session)
                 except RpcError:
                     raise
                 except StillStarting as exc:
@@ -97,7 +109,7 @@ class Replicas(Sequence[Relay]):
                     failure = failure or exc
                 except TransportError as exc:
                     failure = exc
-                    if exc.delivered and exchange.method == LISTEN:
+                    if exc.delivered and method == LISTEN:
                         return _ended_subscription(exchange)
                     if exc.delivered:
                         break
@@ -112,12 +124,12 @@ class Replicas(Sequence[Relay]):
                             answer,
                             server=self.name,
                             replica=relay.name,
-                            principal=exchange.caller.principal,
+                            principal=caller.principal,
                         )
                     return answer
             assert failure is not None
-            if exchange.method != LISTEN or not isinstance(failure, TransportError):
-                log.warning("%s: %s: %s", self.name, exchange.method, failure)
+            if method != LISTEN or not isinstance(failure, TransportError):
+                log.warning("%s: %s: %s", self.name, method, failure)
                 raise unavailable_error(self.name, failure) from None
             # A listener has nothing to receive until one of the servers is connected again.
             await self._connected.wait()
@@ -144,12 +156,6 @@ class Replicas(Sequence[Relay]):
             for one in pending:
                 one.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-
-    def _seals_states(self, exchange: Exchange) -> bool:
-        """Return True if the state of a round is for one client, or from one of several servers."""
-        if not exchange.caller.stateless or exchange.method not in ASKING:
-            return False
-        return exchange.caller.principal is not ANONYMOUS or len(self._relays) > 1
 
     def _order(self, client: SessionHolder | None, asked_by: str | None) -> Sequence[Relay]:
         """Return the relays in the order in which they are tried.

@@ -37,7 +37,7 @@ class CallHealth:
         self.calls = 0
         self.errors = 0
         self.latency: float | None = None  # seconds, a moving average of recent calls
-        self._is_process = is_process
+        self.is_process = is_process
 
     def call(self) -> "_Call":
         """Return a context manager around one call; leaving it counts the outcome.
@@ -49,19 +49,10 @@ class CallHealth:
         self.calls += 1
         return _Call(self, permit)
 
-    def ended(self, permit: BreakerPermit, began: float, error: BaseException | None) -> None:
-        """Count the outcome of a call."""
-        # A cancellation is not an error.
-        self.errors += isinstance(error, Exception)
-        # A lost process is counted per connection key: a client that crashes its own process must
-        # not keep others from a server that works. The breaker ignores cancellations.
-        lost = isinstance(error, ChannelClosed | ConnectFailed) and self._is_process
-        permit.ended(asyncio.CancelledError() if lost else error)
-        took = time.monotonic() - began
-        self.latency = took if self.latency is None else 0.9 * self.latency + 0.1 * took
-
 
 class _Call:
+    """One call under way; leaving the context counts its outcome."""
+
     __slots__ = ("_began", "_health", "_permit")
 
     def __init__(self, health: CallHealth, permit: BreakerPermit) -> None:
@@ -78,7 +69,19 @@ class _Call:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._health.ended(self._permit, self._began, error)
+        health = self._health
+        took = time.monotonic() - self._began
+        average = health.latency
+        health.latency = took if average is None else 0.9 * average + 0.1 * took
+        if error is None:
+            self._permit.ended()
+            return
+        # A cancellation is not an error.
+        health.errors += isinstance(error, Exception)
+        # A lost process is counted per connection key: a client that crashes its own process must
+        # not keep others from a server that works. The breaker ignores cancellations.
+        lost = isinstance(error, ChannelClosed | ConnectFailed) and health.is_process
+        self._permit.ended(asyncio.CancelledError() if lost else error)
 
 
 def _is_failure(exc: BaseException) -> bool:

@@ -63,7 +63,12 @@ class TargetResolver:
 
     def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
         exchange.resolver = self.resolve
-        if self._may_wait(exchange) and self._is_unknown(exchange):
+        if (
+            exchange.server is None
+            and exchange.direction is Direction.CLIENT_TO_SERVER
+            and type(exchange.message) is Request
+            and self._is_unknown(exchange)
+        ):
             return self._wait(exchange, proceed)
         return proceed(exchange)
 
@@ -127,13 +132,6 @@ class TargetResolver:
         except RpcError as exc:
             if isinstance(exc.data, dict) and exc.data.get("starting"):
                 raise  # the server may start in a moment, and policies must judge the call then
-
-    def _may_wait(self, exchange: Exchange) -> bool:
-        return (
-            exchange.direction is Direction.CLIENT_TO_SERVER
-            and exchange.server is None
-            and isinstance(exchange.message, Request)
-        )
 
     def _is_unknown(self, exchange: Exchange) -> bool:
         for one in self.resolve(exchange):
