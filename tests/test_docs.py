@@ -1,4 +1,4 @@
-"""The pages name files that exist, and the README shows the examples as they are."""
+"""The pages name files that exist, and show the examples as they are."""
 
 import re
 from pathlib import Path
@@ -39,11 +39,21 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("name", ["ten_line_server.py", "ten_line_client.py", "gateway.toml"])
-def test_readme_shows_an_example_as_it_is(name: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("README.md", "ten_line_server.py"),
+        ("README.md", "ten_line_client.py"),
+        ("README.md", "gateway.toml"),
+        ("docs/tutorial.md", "tutorial/notes.py"),
+        ("docs/tutorial.md", "tutorial/client.py"),
+        ("docs/tutorial.md", "tutorial/gateway.toml"),
+    ],
+)
+def test_a_page_shows_an_example_as_it_is(page: str, name: str) -> None:
     code = (ROOT / "examples" / name).read_text()
-    kind = {".py": "python", ".toml": "toml"}[Path(name).suffix]
-    assert f"```{kind}\n{code}```" in (ROOT / "README.md").read_text()
+    shown = re.findall(r"```(?:python|toml)[^\n]*\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert code in shown
 
 
 def test_gateway_example_is_valid() -> None:
