@@ -289,7 +289,7 @@ def test_conditions_that_are_nested_too_deeply_are_rejected(tmp_path: Path) -> N
 def test_a_missing_file_is_rejected_and_an_empty_one_has_no_rules(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="the file does not exist"):
         read_rules(tmp_path / "no.toml")
-    with pytest.raises(RulesError, match="a directory stands where"):
+    with pytest.raises(RulesError, match="expected a file, but the path is a directory"):
         read_rules(tmp_path)
     (tmp_path / "empty.toml").write_text("")
     assert read_rules(tmp_path / "empty.toml") == []
