@@ -61,7 +61,7 @@ async def test_one_server_that_fails_costs_the_others_nothing(tmp_path: Path) ->
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
         errors = {error["path"]: error["error"] for error in loaded.errors}
         assert set(errors) == {"mcp:broken", "/home/x/.mcp.json", "mcp:wrong"}
-        assert "it crashes at once" in errors["/home/x/.mcp.json"]
+        assert "exits during start-up" in errors["/home/x/.mcp.json"]
         assert manager.get_connection_status("a") == "connected"
         assert manager.get_connection_status("crash") == "disconnected"
 

@@ -10,7 +10,7 @@ from fairlead import Context, MCPServer
 
 name, temper = sys.argv[1], sys.argv[2:]
 if "crash" in temper:
-    sys.exit("it crashes at once")
+    sys.exit("exits during start-up")
 if "silent" in temper:
     time.sleep(3600)
 server = MCPServer(name, rate_limit_rate=0, instructions=f"use {name} well")

@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The example programs run as published."""
 
 import subprocess
 import sys

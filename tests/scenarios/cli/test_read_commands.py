@@ -12,7 +12,7 @@ from tests.support.cli_process import LIMIT, fairlead
 DEMO = ("--", sys.executable, "-m", "fairlead.demo")
 
 
-def test_resources_are_listed_one_on_a_line() -> None:
+def test_resources_are_listed_one_per_line() -> None:
     done = fairlead("resources", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -21,20 +21,20 @@ def test_resources_are_listed_one_on_a_line() -> None:
     assert {item["uri"] for item in listed} >= {"demo://about", "notes://all"}
 
 
-def test_a_text_is_written_as_it_is() -> None:
+def test_a_text_is_written_unchanged() -> None:
     done = fairlead("read", "demo://about", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("# Fairlead demo\n")
 
 
-def test_bytes_go_into_a_pipe_as_they_are() -> None:
+def test_bytes_are_written_to_a_pipe_unchanged() -> None:
     command = [sys.executable, "-m", "fairlead", "read", "demo://sunrise.png", *DEMO]
     done = subprocess.run(command, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0
     assert done.stdout.startswith(b"\x89PNG\r\n")
 
 
-def test_a_resource_that_is_not_there() -> None:
+def test_an_unknown_resource_is_an_error() -> None:
     done = fairlead("read", "demo://nothing", *DEMO)
     assert done.returncode == 1
     assert "Resource not found: demo://nothing" in done.stderr
@@ -52,23 +52,23 @@ def test_prompts_are_listed_and_filled_in() -> None:
     assert "Missing arguments of prompt 'write_note': topic" in missing.stderr
 
 
-def test_ping_says_who_answers_and_how() -> None:
+def test_ping_shows_the_server_and_its_revision() -> None:
     done = fairlead("ping", *DEMO)
     assert done.returncode == 0
-    assert done.stdout.startswith("fairlead-demo answers in ")
-    assert done.stdout.rstrip().endswith("speaks 2026-07-28")
+    assert done.stdout.startswith("fairlead-demo responded in ")
+    assert done.stdout.rstrip().endswith("(protocol 2026-07-28)")
     facts = json.loads(fairlead("ping", "--json", *DEMO).stdout)
     assert facts["ok"] is True
 
 
 @pytest.mark.parametrize("command", ["resources", "prompts", "ping"])
-def test_a_server_without_its_dashes_is_told_where_they_go(command: str) -> None:
+def test_a_command_without_dashes_is_an_error_with_the_right_form(command: str) -> None:
     done = fairlead(command, "python", "server.py")
     assert done.returncode == 2
     assert f"`fairlead {command} -- python server.py`" in done.stderr
 
 
-def test_completion_of_an_argument(tmp_path: Path) -> None:
+def test_an_argument_is_completed(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(
         """

@@ -1,4 +1,4 @@
-"""`--sessions FILE`: clients do not notice that a program was killed and started again."""
+"""`--sessions FILE`: sessions of clients survive a kill and restart of the program."""
 
 import asyncio
 import sys
@@ -55,7 +55,7 @@ COMMANDS: dict[str, tuple[Words, str]] = {
 
 @pytest.mark.covers("GTW-13")
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_a_session_outlives_a_killed_program(
+async def test_a_session_survives_a_killed_program(
     command: str, tmp_path: Path, person: Person
 ) -> None:
     file = server_file(tmp_path, TOOLS)
@@ -79,12 +79,12 @@ async def test_a_session_outlives_a_killed_program(
             it.process.kill()
 
 
-def test_a_file_that_is_none_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "sessions.db").write_text("this is no database, and long enough to see it" * 50)
+def test_an_invalid_sessions_file_is_reported_at_start(tmp_path: Path) -> None:
+    (tmp_path / "sessions.db").write_text("this is not a database, but long enough to be read" * 50)
     file = server_file(tmp_path, TOOLS)
     words = ("serve", "--http", "0", "--sessions", str(tmp_path / "sessions.db"), str(file))
     done = fairlead(*words)
     assert done.returncode == 2
     assert "file is not a database" in done.stderr
     done = fairlead(*words, "--workers", "2")
-    assert (done.returncode, "leave out --sessions" in done.stderr) == (2, True)
+    assert (done.returncode, "omit --sessions" in done.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""`fairlead up`: everything that is configured, on one endpoint, found by the programs' files."""
+"""`fairlead up`: all configured servers of all host programs, on one endpoint."""
 
 import contextlib
 import os
@@ -32,7 +32,9 @@ ADD = """
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_without_servers_there_is_a_demo_of_both_eras(person: Person, version: str) -> None:
+async def test_a_demo_of_both_eras_is_served_without_configured_servers(
+    person: Person, version: str
+) -> None:
     with running(person, *ANY) as up:
         for words in ("no server is configured", "claude mcp add --transport http fairlead "):
             up.wait_for(words)
@@ -46,13 +48,14 @@ async def test_without_servers_there_is_a_demo_of_both_eras(person: Person, vers
             rolled = await client.call_tool("notebook_roll_dice", {"seed": 1, "times": 2})
             assert '"total":' in text_of(rolled)
             moored = await client.call_tool("harbour_moor", {"ship": "Ada", "berth": "A2"})
-            assert text_of(moored) == "Ada is moored at A2."  # after a question, asked back to us
+            # after an elicitation, which our client answered
+            assert text_of(moored) == "Ada is moored at A2."
             about = await client.read_resource("demo://about")
             assert "Fairlead demo" in about["contents"][0]["text"]
         assert up.ends() == 0
 
 
-async def test_everything_configured_is_served_and_the_dead_do_no_harm(
+async def test_all_configured_servers_are_served_despite_failed_ones(
     person: Person, tmp_path: Path
 ) -> None:
     with signpost(tmp_path / "slow") as slow:
@@ -97,7 +100,7 @@ def test_json_is_one_object_with_the_url_and_the_servers(person: Person) -> None
         assert up.ends() == 0
 
 
-async def test_a_project_needs_approval_which_is_followed(person: Person) -> None:
+async def test_a_project_is_served_once_it_is_approved(person: Person) -> None:
     person.has("project/.mcp.json", {"shared": person.server(ADD)})
     with running(person, *ANY) as up:
         line = up.wait_for("left out: shared: ")
@@ -109,7 +112,7 @@ async def test_a_project_needs_approval_which_is_followed(person: Person) -> Non
             assert await names_of(client) == {"shared_add"}
 
 
-async def test_files_are_followed(person: Person) -> None:
+async def test_changed_files_are_applied(person: Person) -> None:
     person.has("ours/mcp.json", {"one": person.server(ADD)})
     more = person.server(
         "@server.tool()\ndef subtract(a: int, b: int) -> int: return a - b", name="2.py"
@@ -131,7 +134,7 @@ async def test_files_are_followed(person: Person) -> None:
             assert await names_of(client) == {"three_add", "two_subtract"}
 
 
-def test_it_is_not_connected_to_itself(person: Person) -> None:
+def test_the_gateway_does_not_connect_to_itself(person: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     url = f"http://localhost:{port}/mcp"
@@ -158,7 +161,7 @@ def test_a_taken_port_is_reported_with_its_holder(person: Person) -> None:
 
 
 @pytest.mark.covers("CMD-06")
-def test_another_gateway_at_the_port_is_offered(person: Person) -> None:
+def test_another_gateway_at_the_port_is_suggested(person: Person) -> None:
     with running(person, *ANY) as up:
         url = up.url
         port = url.rpartition(":")[2].removesuffix("/mcp")
@@ -171,12 +174,12 @@ def test_another_gateway_at_the_port_is_offered(person: Person) -> None:
 
 
 @pytest.mark.covers("CMD-06")
-def test_the_usual_place(person: Person) -> None:
+def test_the_default_address_is_port_8765(person: Person) -> None:
     help = person.does("up", "--help").out
     assert "http://127.0.0.1:8765/mcp" in help
     assert "http://127.0.0.1:8765/mcp" in person.does("gateway", "--help").out
     with running(person, "up") as up:
-        # It may be taken where this runs: then it says so, of exactly that port.
+        # The port may be in use where this runs; the message then names it.
         assert "8765" in up.wait_for("8765")
 
 
@@ -192,7 +195,7 @@ def test_other_machines_need_a_token(person: Person) -> None:
         assert get(up.url, "/health", authorization="Bearer t0p")[0] == 200
 
 
-async def test_a_search_instead_of_all_tools(person: Person) -> None:
+async def test_search_mode_replaces_the_tools_of_servers(person: Person) -> None:
     with running(person, *ANY, "--search") as up:
         up.wait_for("notebook: connected")
         up.wait_for("harbour: connected")
@@ -212,7 +215,7 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
         url = up.url.removesuffix("/mcp")
         up.wait_for("harbour: connected")
         assert "open-sesame" not in up.said
-        assert person.runs("mcp", "reload", "--url", url).code == 1  # without it
+        assert person.runs("mcp", "reload", "--url", url).code == 1  # without the token
         done = person.runs("mcp", "reconnect", "harbour", "--url", url, env=token)
         assert (done.code, done.out.split()[:2]) == (0, ["harbour", "connected"])
         assert person.runs("ping", f"{url}/mcp").code == 0
@@ -220,39 +223,40 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
         assert up.ends() == 0
 
 
-def test_further_signals_break_nothing_off(person: Person) -> None:
+def test_further_signals_do_not_interrupt_the_shutdown(person: Person) -> None:
     with running(person, *ANY) as up:
-        for name in ("harbour", "notebook"):  # what is written later is not an error
+        for name in ("harbour", "notebook"):  # output written later is not an error
             up.wait_for(f"{name}: connected")
         while up.process.poll() is None:
             up.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 up.process.wait(0.02)
-        assert up.ends() in (0, -signal.SIGTERM)  # the last one may find nobody who listens
+        # the last signal may arrive after the handler was removed
+        assert up.ends() in (0, -signal.SIGTERM)
         assert up.process.stdout is not None
         assert up.process.stdout.read().decode() == ""
 
 
-def test_what_failed_comes_with_where_to_ask(person: Person) -> None:
+def test_a_failed_server_is_shown_with_a_hint(person: Person) -> None:
     person.has("ours/mcp.json", {"dead": {"command": "/nowhere"}})
     with running(person, *ANY) as up:
         up.wait_for("dead: failed")
         up.wait_for("help: `fairlead doctor` says what to do")
 
 
-def test_a_project_that_is_not_there(person: Person) -> None:
+def test_a_missing_project_is_an_error(person: Person) -> None:
     done = person.runs("up", "--port", "0", "--project", "/nowhere/at-all")
     assert (done.code, done.out) == (2, "")
     assert done.err == "error: There is no folder /nowhere/at-all\n"
 
 
-def test_a_terminal_shows_in_colour_what_happens(person: Person) -> None:
+def test_a_terminal_shows_colours(person: Person) -> None:
     person.has("ours/mcp.json", {"works": person.server(ADD), "dead": {"command": "/nowhere"}})
     shown = shown_until(person, "1 tool", "dead:")
     assert "\x1b[32mgateway:" in shown
 
 
-def test_an_end_while_servers_connect_is_quiet(person: Person) -> None:
+def test_a_stop_while_servers_connect_prints_no_traceback(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {"slow": person.server("import time; time.sleep(3600)"), "dead": {"command": "/nowhere"}},
@@ -262,7 +266,7 @@ def test_an_end_while_servers_connect_is_quiet(person: Person) -> None:
 
 
 def shown_until(person: Person, *words: str) -> str:
-    """All that `fairlead up` shows on a terminal, if a signal ends it after these words."""
+    """Return the terminal output of `fairlead up`, which is ended by a signal after these words."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", *ANY],
@@ -280,7 +284,8 @@ def shown_until(person: Person, *words: str) -> str:
             assert select.select([ours], [], [], LIMIT)[0], shown
             shown += os.read(ours, 65536)
         process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(OSError):  # Linux says so when the last writer has gone
+        # Linux raises EIO when the last writer has closed the terminal
+        with contextlib.suppress(OSError):
             while select.select([ours], [], [], LIMIT)[0]:
                 shown += os.read(ours, 65536)
         assert process.wait(LIMIT) == 0
@@ -291,7 +296,7 @@ def shown_until(person: Person, *words: str) -> str:
     return shown.decode()
 
 
-def test_make_run_starts_it() -> None:
+def test_make_run_starts_fairlead_up() -> None:
     done = subprocess.run(
         ["make", "--no-print-directory", "-n", "run", "ARGS=--port 0"],
         cwd=Path(__file__).parents[3],

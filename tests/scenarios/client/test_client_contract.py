@@ -1,4 +1,4 @@
-"""What a client promises, to the letter: its settings, its health check, its exceptions."""
+"""The documented contract of a client: its settings, its health check, its exceptions."""
 
 import inspect
 from dataclasses import fields
@@ -19,7 +19,7 @@ def _forget_verdicts() -> None:
 
 
 @pytest.mark.covers("CLT-10")
-def test_the_settings_and_their_defaults() -> None:
+def test_settings_have_the_documented_defaults() -> None:
     defaults = {field.name: field.default for field in fields(MCPClientConfig)}
     required: dict[str, Any] = {
         "timeout_seconds": 30.0,
@@ -37,7 +37,7 @@ def test_the_settings_and_their_defaults() -> None:
         "input_timeout": 600.0,
     }
     assert {name: defaults[name] for name in required} == required
-    # What is not required is off or harmless.
+    # Settings that are not required are off or harmless.
     assert {name: defaults[name] for name in defaults.keys() - required.keys()} == {
         "cache": True,
         "max_list_bytes": 8 << 20,
@@ -51,7 +51,7 @@ def test_the_settings_and_their_defaults() -> None:
 
 @pytest.mark.covers("CLT-04")
 @pytest.mark.parametrize("stateless", [True, False])
-async def test_a_health_check_asks_in_the_way_of_the_era_and_never_raises(
+async def test_a_health_check_uses_the_request_of_the_era_and_never_raises(
     tmp_path: Path, stateless: bool
 ) -> None:
     source = """
@@ -76,7 +76,7 @@ async def test_a_health_check_asks_in_the_way_of_the_era_and_never_raises(
 
 
 @pytest.mark.covers("CLT-04")
-async def test_a_health_check_before_and_after_the_life_of_a_client() -> None:
+async def test_a_health_check_of_a_closed_client_is_not_ok() -> None:
     connecting = MCPClient.connect_inprocess(MCPServer("s"))
     async with connecting as client:
         assert (await client.health_check())["server"] == "s"
@@ -84,7 +84,7 @@ async def test_a_health_check_before_and_after_the_life_of_a_client() -> None:
 
 
 @pytest.mark.covers("ARC-12")
-def test_every_exception_is_in_the_tree_and_the_tree_is_drawn() -> None:
+def test_every_exception_is_in_the_documented_tree() -> None:
     found = {
         name: value
         for name, value in vars(errors).items()
@@ -109,7 +109,7 @@ def test_every_exception_is_in_the_tree_and_the_tree_is_drawn() -> None:
 
 
 @pytest.mark.covers("ARC-12")
-def test_exceptions_carry_facts() -> None:
+def test_exceptions_have_their_facts_as_attributes() -> None:
     refused = errors.RpcError(-1, "no", {"why": 1})
     assert (refused.code, refused.message, refused.data) == (-1, "no", {"why": 1})
     http = errors.HttpError(503, "busy", {"retry-after": "3"})
@@ -120,7 +120,7 @@ def test_exceptions_carry_facts() -> None:
     assert str(wrong) == "a.json:3: no command"
 
 
-def test_exceptions_of_a_client_are_where_they_always_were() -> None:
+def test_client_exceptions_are_importable_from_the_client_package() -> None:
     from fairlead import client
 
     assert client.InputNotGiven is errors.InputNotGiven
@@ -129,7 +129,7 @@ def test_exceptions_of_a_client_are_where_they_always_were() -> None:
 
 
 @pytest.mark.covers("ARC-12")
-async def test_whatever_a_call_raises_is_caught_by_one_name(tmp_path: Path) -> None:
+async def test_every_error_of_a_call_is_a_fairlead_error(tmp_path: Path) -> None:
     source = """
     for request in requests():
         name = request.get("params", {}).get("name")

@@ -1,4 +1,4 @@
-"""What fails, and how that looks to whoever called: the table of failures, as it is written."""
+"""The documented table of failures, as callers of the client see them."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ for line in sys.stdin:
     elif request["method"] == "tools/call":
         match request["params"]["name"]:
             case "chatter":
-                print("this is no message")
+                print("not a message")
                 print('{"jsonrpc": "2.0", "id": ')
                 send({"id": request["id"], "result": {"content": [{"type": "text", "text": "ok"}]}})
             case "die":
@@ -46,14 +46,14 @@ def command(folder: Path) -> list[str]:
 
 
 @pytest.mark.covers("QUA-03")
-async def test_a_line_that_is_no_message_is_dropped_and_the_stream_goes_on(tmp_path: Path) -> None:
+async def test_an_invalid_line_is_dropped_and_the_stream_continues(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command(tmp_path), HANDSHAKE) as it:
         for _ in range(2):
             assert (await it.call("chatter")).text == "ok"
 
 
 @pytest.mark.covers("QUA-03")
-async def test_the_end_of_the_process_ends_what_is_pending(tmp_path: Path) -> None:
+async def test_the_end_of_the_process_fails_pending_requests(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command(tmp_path), HANDSHAKE) as it:
         pending = [asyncio.create_task(it.call("silent")) for _ in range(3)]
         await asyncio.sleep(0)
@@ -75,15 +75,15 @@ async def failing(rest: Any, error: type[Exception], words: str) -> None:
 
 @pytest.mark.covers("QUA-03")
 @pytest.mark.parametrize("status", [400, 403, 500, 502])
-async def test_another_status_than_success_is_raised(status: int) -> None:
+async def test_an_error_status_is_raised(status: int) -> None:
     async def rest(call: Call) -> None:
-        await call.answer(status, "somebody else answers here")
+        await call.answer(status, "another program answers here")
 
     await failing(rest, TransportError, str(status))
 
 
 @pytest.mark.covers("QUA-03")
-async def test_json_that_is_none_reaches_whoever_asked() -> None:
+async def test_invalid_json_fails_the_request() -> None:
     async def rest(call: Call) -> None:
         await call.answer(200, b'{"jsonrpc":', Content_Type="application/json")
 
@@ -91,7 +91,7 @@ async def test_json_that_is_none_reaches_whoever_asked() -> None:
 
 
 @pytest.mark.covers("QUA-03")
-async def test_events_that_end_without_an_answer_fail_the_request() -> None:
+async def test_an_event_stream_without_a_response_fails_the_request() -> None:
     async def rest(call: Call) -> None:
         await call.begin_events()
         await call.raw(b"0\r\n\r\n")
@@ -100,7 +100,7 @@ async def test_events_that_end_without_an_answer_fail_the_request() -> None:
 
 
 @pytest.mark.covers("QUA-03")
-async def test_a_timeout_is_told_from_an_abort_of_the_caller(tmp_path: Path) -> None:
+async def test_a_timeout_is_distinguished_from_a_cancellation_by_the_caller(tmp_path: Path) -> None:
     async with asyncio.timeout(LIMIT), MCPClient.connect_stdio(command(tmp_path), HANDSHAKE) as it:
         with pytest.raises(RequestTimeout):
             await it.call_tool("silent", timeout=0.05)
@@ -109,4 +109,4 @@ async def test_a_timeout_is_told_from_an_abort_of_the_caller(tmp_path: Path) -> 
         aborted.cancel()
         with pytest.raises(asyncio.CancelledError):
             await aborted
-        assert (await it.call("chatter")).text == "ok"  # and the connection goes on
+        assert (await it.call("chatter")).text == "ok"  # the connection is still usable

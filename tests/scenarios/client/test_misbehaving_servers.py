@@ -1,4 +1,4 @@
-"""Servers that misbehave, callbacks that break, and closing at the worst moment."""
+"""Misbehaving servers, failing callbacks, and closing at the worst moment."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ ERAS = pytest.mark.parametrize("version", ["auto", "latest"])
 
 
 def curious() -> MCPServer:
-    """A server that asks before it answers."""
+    """Return a server that sends a request before it answers."""
     server = MCPServer("curious")
 
     @server.tool()
@@ -48,7 +48,7 @@ def curious() -> MCPServer:
     return server
 
 
-async def test_a_second_answer_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_a_second_response_is_dropped_and_counted(tmp_path: Path) -> None:
     source = """
     for request in requests():
         if "id" in request:
@@ -64,7 +64,7 @@ async def test_a_second_answer_is_dropped_and_counted(tmp_path: Path) -> None:
         assert client.transport.peer.unmatched_count == 6
 
 
-async def test_answers_that_are_no_results_spoil_only_their_own_call(tmp_path: Path) -> None:
+async def test_invalid_results_fail_only_their_own_call(tmp_path: Path) -> None:
     source = """
     for request in requests():
         wrong = {"list": [], "text": "no", "null": None, "number": 5}
@@ -90,16 +90,16 @@ async def test_answers_that_are_no_results_spoil_only_their_own_call(tmp_path: P
 
 
 def breaks(*_: Any) -> Any:
-    raise ZeroDivisionError("my own fault")
+    raise ZeroDivisionError("callback failed")
 
 
 async def breaks_later(*_: Any) -> Any:
-    raise ZeroDivisionError("my own fault")
+    raise ZeroDivisionError("callback failed")
 
 
 @ERAS
 @pytest.mark.parametrize("callback", [breaks, breaks_later])
-async def test_a_callback_that_raises_fails_the_call_and_nothing_else(
+async def test_a_callback_that_raises_fails_only_the_call(
     version: str, callback: Callable[..., Any]
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -108,11 +108,11 @@ async def test_a_callback_that_raises_fails_the_call_and_nothing_else(
     ) as client:
         for tool in ("ask", "model", "folders"):
             if version == "auto":
-                with pytest.raises(InputNotGiven, match="my own fault") as caught:
+                with pytest.raises(InputNotGiven, match="callback failed") as caught:
                     await client.call(tool)
                 assert isinstance(caught.value.__cause__, ZeroDivisionError)
             else:
-                with pytest.raises(RpcError, match="my own fault"):
+                with pytest.raises(RpcError, match="callback failed"):
                     await client.call(tool)
         client.on_elicit = lambda question: accept({})
         assert (await client.call("ask")).text == "accept"
@@ -133,7 +133,7 @@ async def test_a_callback_that_raises_fails_the_call_and_nothing_else(
         ("folders", [5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
-async def test_a_callback_that_returns_the_wrong_thing_is_told_what_is_right(
+async def test_an_invalid_value_of_a_callback_is_an_error_with_the_expected_form(
     version: str, tool: str, wrong: Any, words: str
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -150,7 +150,7 @@ async def test_a_callback_that_returns_the_wrong_thing_is_told_what_is_right(
 
 
 @ERAS
-async def test_closing_ends_a_call_whose_user_never_answers(version: str) -> None:
+async def test_closing_ends_a_call_that_waits_for_the_user(version: str) -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 
     async def absent(question: Question) -> dict[str, Any]:
@@ -174,7 +174,7 @@ async def test_closing_ends_a_call_whose_user_never_answers(version: str) -> Non
 
 @ERAS
 @pytest.mark.parametrize("callback", [breaks, breaks_later])
-async def test_a_progress_callback_that_raises_is_logged_and_the_result_comes(
+async def test_a_progress_callback_that_raises_is_logged_and_the_call_succeeds(
     version: str, callback: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -184,7 +184,7 @@ async def test_a_progress_callback_that_raises_is_logged_and_the_result_comes(
 
 
 @pytest.mark.parametrize("callback", [breaks, breaks_later])
-async def test_a_listener_that_raises_does_not_keep_the_news_from_others(
+async def test_a_listener_that_raises_does_not_affect_other_listeners(
     tmp_path: Path, callback: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     source = """
@@ -208,7 +208,7 @@ async def test_a_listener_that_raises_does_not_keep_the_news_from_others(
     assert caplog.text.count("a listener failed") == 3
 
 
-async def test_closing_ends_a_call_that_waits_for_its_next_attempt(
+async def test_closing_ends_a_call_that_waits_for_a_retry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "fairlead.client")
@@ -227,7 +227,7 @@ async def test_closing_ends_a_call_that_waits_for_its_next_attempt(
 
 
 @ERAS
-async def test_twenty_reads_under_way_survive_the_loss_of_their_connection(
+async def test_twenty_concurrent_reads_survive_the_loss_of_their_connection(
     tmp_path: Path, version: str
 ) -> None:
     source = """
@@ -249,12 +249,12 @@ async def test_twenty_reads_under_way_survive_the_loss_of_their_connection(
         async with asyncio.timeout(20):
             found = await asyncio.gather(*calls)
         assert [contents[0].uri for contents in found] == [f"memo://{n}" for n in range(20)]
-        assert client.generation == 1  # one replacement for all of them
+        assert client.generation == 1  # one new connection for all of them
     assert len(heard(tmp_path, "resources/read")) == 40
 
 
 @pytest.mark.covers("CLT-08")
-async def test_clients_are_closed_in_the_order_they_were_opened_by_another_task(
+async def test_another_task_can_close_clients_in_the_order_of_their_opening(
     tmp_path: Path, loop_kind: str
 ) -> None:
     source = """
@@ -291,7 +291,7 @@ async def test_clients_are_closed_in_the_order_they_were_opened_by_another_task(
 
 
 @pytest.mark.covers("CLT-08")
-async def test_two_tasks_may_close_at_once_and_one_of_them_from_a_callback() -> None:
+async def test_a_callback_can_close_the_client_twice_at_once() -> None:
     server = curious()
 
     async def close(question: Question) -> dict[str, Any]:
@@ -316,7 +316,7 @@ async def test_two_tasks_may_close_at_once_and_one_of_them_from_a_callback() -> 
         ('{"content": text("x"), "isError": "no"}', "result.isError"),
     ],
 )
-async def test_what_breaks_the_contract_is_taken_unless_we_are_strict(
+async def test_a_result_that_breaks_the_contract_is_accepted_unless_strict(
     result: str, problem: str, tmp_path: Path
 ) -> None:
     source = f"""

@@ -1,4 +1,4 @@
-"""What hurts people who run MCP in earnest, end to end: real processes, and what we promise."""
+"""Failures that users of MCP report, tested end to end with real processes."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ import pytest
 from fairlead import FairleadError, MCPClient, MCPClientConfig, RpcError
 from fairlead.errors import ChannelClosed, ConnectFailed, RequestTimeout
 
-LIMIT = 20.0  # seconds for what is waited for
+LIMIT = 20.0  # seconds that any wait may take
 
 OURS = """
 import asyncio, os, subprocess, sys, threading, time
@@ -62,12 +62,12 @@ def text(words):
 
 
 def ours(folder: Path, source: str = "", name: str = "ours.py") -> list[str]:
-    """A server of ours with more tools, as a command."""
+    """Return the command of a Fairlead server with more tools."""
     return _command(folder / name, OURS, source, "if __name__ == '__main__':\n    server.run()")
 
 
 def hand_made(folder: Path, source: str) -> list[str]:
-    """A server without any library, to misbehave with, as a command."""
+    """Return the command of a server without a library, which can misbehave."""
     return _command(folder / "hand_made.py", HAND_MADE, source)
 
 
@@ -81,19 +81,19 @@ def text_of(result: dict[str, Any]) -> str:
 
 
 def ends(pid_fd: int, seconds: float = LIMIT) -> bool:
-    """Whether a process ends in time."""
+    """Return True if a process ends in time."""
     return bool(select.select([pid_fd], [], [], seconds)[0])
 
 
 async def all_gone(pids: list[int]) -> None:
-    """Processes that were told to end have done so; that takes the kernel a moment."""
+    """Wait until these processes have ended, which takes the kernel a moment."""
     async with asyncio.timeout(LIMIT):
         while not all(map(is_gone, pids)):
             await asyncio.to_thread(os.sched_yield)
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process is there no more, or only waits to be buried."""
+    """Return True if a process has ended, even if it was not reaped yet."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -102,9 +102,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_server_ends_when_its_input_ends_even_in_the_middle_of_a_call(
-    tmp_path: Path, busy: bool
-) -> None:
+def test_a_server_ends_when_its_input_ends_even_during_a_call(tmp_path: Path, busy: bool) -> None:
     command = ours(
         tmp_path,
         """
@@ -135,7 +133,7 @@ def test_a_server_ends_when_its_input_ends_even_in_the_middle_of_a_call(
         process.wait(LIMIT)
 
 
-def test_no_server_outlives_a_host_that_is_killed(tmp_path: Path) -> None:
+def test_no_server_outlives_a_killed_host(tmp_path: Path) -> None:
     command = ours(tmp_path)
     host = """
     import asyncio, sys
@@ -159,20 +157,20 @@ def test_no_server_outlives_a_host_that_is_killed(tmp_path: Path) -> None:
             os.close(server)
 
 
-async def test_clients_are_closed_by_any_task_in_any_order_and_more_than_once(
+async def test_any_task_can_close_clients_in_any_order_and_repeatedly(
     tmp_path: Path,
 ) -> None:
     command = ours(tmp_path)
     first, second, third = [await MCPClient.connect_stdio(command) for _ in range(3)]
     pids = [int(text_of(await c.call_tool("pid"))) for c in (first, second, third)]
-    await first.close()  # the one that was opened first
+    await first.close()  # the client that was opened first
     await asyncio.create_task(second.close())  # by a task that did not open it
     await asyncio.gather(third.close(), third.close(), second.close(), first.close())
     assert [client.connected for client in (first, second, third)] == [False] * 3
     await all_gone(pids)
 
 
-async def test_a_server_that_dies_while_it_is_greeted_fails_at_once_and_says_why(
+async def test_a_server_that_exits_during_the_handshake_fails_at_once_with_a_reason(
     tmp_path: Path,
 ) -> None:
     command = hand_made(
@@ -192,7 +190,7 @@ async def test_a_server_that_dies_while_it_is_greeted_fails_at_once_and_says_why
     assert "cannot read the licence file" in str(failed.value)
 
 
-async def test_a_new_server_is_started_only_when_everything_of_the_old_one_is_gone(
+async def test_a_new_server_starts_only_after_all_old_processes_have_ended(
     tmp_path: Path,
 ) -> None:
     note = tmp_path / "processes"
@@ -227,7 +225,7 @@ async def test_a_new_server_is_started_only_when_everything_of_the_old_one_is_go
     await all_gone(processes)
 
 
-async def test_every_call_under_way_ends_when_the_server_dies(tmp_path: Path) -> None:
+async def test_every_pending_call_ends_when_the_server_dies(tmp_path: Path) -> None:
     command = ours(
         tmp_path,
         """
@@ -236,7 +234,8 @@ async def test_every_call_under_way_ends_when_the_server_dies(tmp_path: Path) ->
             await asyncio.Event().wait()
         """,
     )
-    config = MCPClientConfig(timeout_seconds=0)  # nothing else would end them
+    # no timeout, so that only the loss of the server ends the calls
+    config = MCPClientConfig(timeout_seconds=0)
     async with MCPClient.connect_stdio(command, config) as client:
         calls = [asyncio.create_task(client.call_tool("never")) for _ in range(20)]
         pid = int(text_of(await client.call_tool("pid")))
@@ -251,7 +250,7 @@ WORDS = "Grüße, 日本語, 🚢, \u2028, half \\ and \x00"
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "cp932", "ascii", "utf-16"])
-async def test_texts_arrive_whole_whatever_encoding_the_machine_prefers(
+async def test_texts_arrive_unchanged_with_any_locale_encoding(
     tmp_path: Path, encoding: str
 ) -> None:
     env = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "LC_ALL": "C", "LANG": "C"}
@@ -259,7 +258,7 @@ async def test_texts_arrive_whole_whatever_encoding_the_machine_prefers(
         assert text_of(await client.call_tool("echo", {"text": WORDS})) == WORDS
 
 
-async def test_what_tools_print_stays_out_of_the_protocol(tmp_path: Path) -> None:
+async def test_printed_output_of_tools_does_not_reach_the_protocol(tmp_path: Path) -> None:
     ours(
         tmp_path,
         """
@@ -300,7 +299,7 @@ async def test_stray_lines_of_a_server_are_skipped_and_counted(tmp_path: Path) -
         assert client.transport.peer.malformed == 7
 
 
-async def test_results_of_megabytes_arrive_and_one_too_long_fails_alone(tmp_path: Path) -> None:
+async def test_large_results_arrive_and_one_that_is_too_long_fails_alone(tmp_path: Path) -> None:
     command = hand_made(
         tmp_path,
         """
@@ -320,7 +319,7 @@ async def test_results_of_megabytes_arrive_and_one_too_long_fails_alone(tmp_path
         assert text_of(await client.call_tool("echo", {"text": text})) == text
 
 
-async def test_a_flood_on_stderr_blocks_no_call(tmp_path: Path) -> None:
+async def test_a_flood_on_stderr_does_not_block_calls(tmp_path: Path) -> None:
     command = ours(
         tmp_path,
         """
@@ -335,7 +334,7 @@ async def test_a_flood_on_stderr_blocks_no_call(tmp_path: Path) -> None:
         assert text_of(await client.call_tool("flood", {"lines": 50_000})) == "done"
 
 
-async def test_a_call_given_up_by_its_caller_is_cancelled_in_the_server(tmp_path: Path) -> None:
+async def test_a_cancelled_call_is_cancelled_in_the_server(tmp_path: Path) -> None:
     command = ours(
         tmp_path,
         """
@@ -370,7 +369,7 @@ async def test_a_call_given_up_by_its_caller_is_cancelled_in_the_server(tmp_path
         assert text_of(await client.call_tool("how_it_ended")) == "cancelled"
 
 
-async def test_progress_gives_a_call_more_time(tmp_path: Path) -> None:
+async def test_progress_extends_the_timeout_of_a_call(tmp_path: Path) -> None:
     command = ours(
         tmp_path,
         """
@@ -385,13 +384,13 @@ async def test_progress_gives_a_call_more_time(tmp_path: Path) -> None:
     )
     config = MCPClientConfig(timeout_seconds=1.5)
     async with MCPClient.connect_stdio(command, config) as client:
-        # Nobody asked for progress, yet it counts.
+        # Progress counts although the caller did not request it.
         assert text_of(await client.call_tool("work", {"talks": True})) == "done"
         with pytest.raises(RequestTimeout):
             await client.call_tool("work", {"talks": False})
 
 
-async def test_what_does_not_conform_is_left_out_and_the_rest_is_usable(tmp_path: Path) -> None:
+async def test_invalid_list_items_are_skipped_and_the_rest_is_usable(tmp_path: Path) -> None:
     command = hand_made(
         tmp_path,
         """
@@ -422,7 +421,7 @@ async def test_what_does_not_conform_is_left_out_and_the_rest_is_usable(tmp_path
 
 
 @pytest.mark.parametrize("how", ["exit", "signal"])
-async def test_an_end_of_the_connection_says_who_ended_how_and_with_which_words(
+async def test_the_error_of_a_lost_connection_has_the_exit_status_and_stderr(
     tmp_path: Path, how: str
 ) -> None:
     command = hand_made(
@@ -443,7 +442,7 @@ async def test_an_end_of_the_connection_says_who_ended_how_and_with_which_words(
         said = str(closed.value)
         assert "database is on fire" in said
         assert ("3" if how == "exit" else "SIGSEGV") in said
-        with pytest.raises(ChannelClosed, match="database is on fire"):  # later ones, too
+        with pytest.raises(ChannelClosed, match="database is on fire"):  # later calls too
             await client.call_tool("t")
     with pytest.raises(ConnectFailed, match="no-such-program"):
         await MCPClient.connect_stdio(["no-such-program", "--x"])

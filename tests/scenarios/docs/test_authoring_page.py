@@ -1,4 +1,4 @@
-"""The page for authors says what is so: its code runs, and does what the words around it claim."""
+"""The code of the authoring page runs and does what the page claims."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ async def test_the_code_on_the_page_runs() -> None:
 
 
 async def get(app: Any, path: str, token: bytes) -> tuple[int, bytes]:
-    """What an ASGI application answers; of refusals only the status."""
+    """Return status and body of an ASGI application's response; of errors only the status."""
     sent: list[dict[str, Any]] = []
     scope = {
         "type": "http",

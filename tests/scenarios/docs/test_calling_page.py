@@ -1,4 +1,4 @@
-"""The page for callers: every snippet on it runs, and it names everything there is."""
+"""The snippets of the calling page run, and the page names every public member of the client."""
 
 import ast
 import inspect
@@ -48,22 +48,22 @@ async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def named(prose: str) -> set[str]:
-    """Every identifier that stands in code marks outside of the snippets, or is called in one."""
+    """Return every identifier in inline code outside of the snippets."""
     marked = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", prose, flags=re.DOTALL))
     return {word for code in marked for word in re.findall(r"[A-Za-z_]\w*", code)}
 
 
-def test_the_page_names_everything_a_client_has() -> None:
+def test_the_page_names_every_public_member_of_a_client() -> None:
     page = named(PAGE.read_text())
     public = {name for name in dir(MCPClient) if not name.startswith("_")}
-    # What the machinery needs of it.
+    # Members for internal use.
     inner = {"learn_tools", "list_raw", "open", "open_on", "restore"}
     assert public - inner - page == set()
     assert {field.name for field in fields(MCPClientConfig)} - page == set()
     assert set(Callbacks.__annotations__) - page == set()
 
 
-async def test_the_page_names_nothing_that_a_client_does_not_have() -> None:
+async def test_every_member_named_on_the_page_exists() -> None:
     text = PAGE.read_text()
     async with MCPClient.connect_inprocess(MCPServer("s")) as client:
         used = re.findall(
@@ -79,7 +79,7 @@ async def test_the_page_names_nothing_that_a_client_does_not_have() -> None:
         ) or (name == "UnknownContent"), name
 
 
-def test_the_defaults_on_the_page_are_true() -> None:
+def test_the_defaults_on_the_page_are_correct() -> None:
     defaults = {field.name: field.default for field in fields(MCPClientConfig)}
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
     checked = 0
@@ -96,7 +96,7 @@ def test_the_defaults_on_the_page_are_true() -> None:
     assert checked == sum(isinstance(d, int | float) for d in defaults.values())
 
 
-def test_public_methods_say_what_they_are_for() -> None:
+def test_public_methods_have_docstrings() -> None:
     for name, member in inspect.getmembers(MCPClient):
         kind = inspect.isfunction(member) or isinstance(member, property)
         if kind and not name.startswith("_"):

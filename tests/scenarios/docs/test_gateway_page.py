@@ -1,4 +1,4 @@
-"""The page about gateways: its files and commands work as they stand, and it names every key."""
+"""The files and commands of the gateway page work as shown, and the reference names every key."""
 
 import os
 import re
@@ -22,7 +22,7 @@ SECRETS = {"ADMIN_TOKEN": "adm1n", "ALICE_TOKEN": "a1ice", "BOB_TOKEN": "b0b"}
 
 
 def blocks(kind: str) -> list[str]:
-    """The blocks that are opened exactly so."""
+    """Return the blocks with exactly this opening."""
     found = re.findall(rf"```{re.escape(kind)}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found, kind
     return found
@@ -42,7 +42,7 @@ def environment(person: Person) -> dict[str, str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
-def test_every_command_runs_as_it_stands(person: Person) -> None:
+def test_every_command_runs_as_shown(person: Person) -> None:
     files_into(person)
     up, gateway = (block.split() for block in blocks('sh title="in one terminal"'))
     assert up == ["fairlead", "up"]
@@ -77,13 +77,13 @@ def test_every_command_runs_as_it_stands(person: Person) -> None:
         assert words in shown, words
 
 
-def test_programs_get_json(person: Person) -> None:
+def test_the_command_for_programs_prints_json(person: Person) -> None:
     [command] = blocks('sh title="for programs"')
     with running(person, *command.split()[1:]) as up:
         assert [one["name"] for one in up.report()["servers"]] == ["harbour", "notebook"]
 
 
-def test_it_works_from_python(person: Person) -> None:
+def test_the_embedded_gateway_runs(person: Person) -> None:
     files_into(person)
     done = subprocess.run(
         [sys.executable, "embedded.py"],
@@ -104,7 +104,7 @@ def test_the_reference_names_the_keys_of_a_file() -> None:
         assert f"`{key}`" in text, key
 
 
-def test_the_file_of_the_reference_is_valid(tmp_path: Path) -> None:
+def test_the_file_in_the_reference_is_valid(tmp_path: Path) -> None:
     reference = PAGE.with_name("gateway-file.md").read_text()
     [text] = re.findall(r'```toml title="gateway.toml"\n(.*?)```', reference, re.DOTALL)
     (tmp_path / "gateway.toml").write_text(text)

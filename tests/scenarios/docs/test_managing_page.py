@@ -1,4 +1,4 @@
-"""The page about managing servers: its commands run in order, and it names every one there is."""
+"""The commands of the managing page run in order, and the page names every command."""
 
 import json
 import os
@@ -11,9 +11,8 @@ import pytest
 
 from fairlead.cli.mcp import mcp
 from fairlead.config.edit.export_entry import EXPORTS
-
-from tests.support.cli_user import Person, person
 from tests.support.cli_process import LIMIT
+from tests.support.cli_user import Person, person
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
@@ -28,7 +27,7 @@ def blocks(kind: str) -> list[str]:
     return found
 
 
-def test_every_command_runs_as_it_stands(person: Person) -> None:
+def test_every_command_runs_as_shown(person: Person) -> None:
     for title in ("server.py", "agent.py"):
         [program] = blocks(f'python title="{title}"')
         (person.project / title).write_text(program)
@@ -64,7 +63,7 @@ def test_every_command_runs_as_it_stands(person: Person) -> None:
         assert words in shown, words
 
 
-def test_the_file_that_is_shown_is_one(person: Person) -> None:
+def test_the_file_on_the_page_is_valid(person: Person) -> None:
     person.ours.mkdir()
     (person.ours / "mcp.json").write_text(blocks("json")[0])
     done = person.does("list", "--no-connect", "--json")
@@ -83,7 +82,7 @@ def test_the_file_that_is_shown_is_one(person: Person) -> None:
 def test_the_page_names_every_command_and_program() -> None:
     text = PAGE.read_text()
     for name in mcp.COMMANDS:
-        if name not in ("list", "resources", "prompts"):  # other names of commands above them
+        if name not in ("list", "resources", "prompts"):  # aliases of other commands
             assert f"fairlead mcp {name}" in text, name
     for program in set(EXPORTS) - {"claude"}:
         assert f"`{program}`" in text, program

@@ -1,21 +1,21 @@
-"""The page about rules says what is true: its files are good, and its tables are complete."""
+"""The files of the rules page are valid, and its tables are complete."""
 
 import re
 from pathlib import Path
 
 from fairlead.policy.actions.action_registry import ACTIONS
+from fairlead.policy.conditions.conditions import _KEYS
+from fairlead.policy.conditions.operators import OPERATORS
 from fairlead.policy.hold_desk import HoldDesk
 from fairlead.policy.rules import RuleSet
 from fairlead.policy.rules.build_actions import _parameters
-from fairlead.policy.conditions.operators import OPERATORS
-from fairlead.policy.conditions.conditions import _KEYS
-from fairlead.policy.rules.load_rules import _RULE
 from fairlead.policy.rules.gateway_actions import gateway_actions
+from fairlead.policy.rules.load_rules import _RULE
 
 PAGE = (Path(__file__).parents[3] / "docs" / "rules.md").read_text()
 
 
-def test_its_files_are_good(tmp_path: Path) -> None:
+def test_the_files_are_valid(tmp_path: Path) -> None:
     files = re.findall(r'```\w+ title="([\w.]+)"\n(.*?)```', PAGE, re.DOTALL)
     for name, text in files:
         (tmp_path / name).write_text(text)
@@ -27,7 +27,7 @@ def test_its_files_are_good(tmp_path: Path) -> None:
         made.close()
 
 
-def test_its_tables_are_complete() -> None:
+def test_the_tables_are_complete() -> None:
     section = PAGE.split("## Actions")[1]
     told = {
         row[0]: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row[1])))

@@ -1,4 +1,4 @@
-"""The page about tapes: its commands run as they stand, one after the other."""
+"""The commands of the tapes page run as shown, in order."""
 
 import os
 import re
@@ -16,12 +16,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "tapes.md"
 LIMIT = 60.0
 
 
-def test_every_command_runs_as_it_stands(tmp_path: Path) -> None:
+def test_every_command_runs_as_shown(tmp_path: Path) -> None:
     text = PAGE.read_text()
     [notes] = re.findall(r'```python title="notes.py"\n(.*?)```', text, re.DOTALL)
     (tmp_path / "notes.py").write_text(notes)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # Servers that a client starts get their folders from HOME, and little else of ours.
+    # Servers that a client starts get HOME and few other variables.
     moved = ("FAIRLEAD_HOME", "XDG_DATA_HOME")
     env = {name: value for name, value in os.environ.items() if name not in moved}
     env |= {"PATH": path, "HOME": str(tmp_path / "home"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -37,7 +37,7 @@ def test_every_command_runs_as_it_stands(tmp_path: Path) -> None:
             timeout=LIMIT,
             check=False,
         )
-        # How a client opens a conversation may differ from one time to the next.
+        # The opening messages of a client may differ between two runs.
         fine = (0, 1) if block.startswith("fairlead tape diff") else (0,)
         assert done.returncode in fine, f"{block}: {done.stdout} {done.stderr}"
         said.append(done.stdout)
@@ -50,7 +50,7 @@ def test_every_command_runs_as_it_stands(tmp_path: Path) -> None:
     assert "1 passed" in checked
 
 
-def test_the_page_names_every_member_of_a_line() -> None:
+def test_the_page_names_every_member_of_an_entry() -> None:
     assert [
         name for name in TapeEntry.__struct_fields__ if f"| `{name}` |" not in PAGE.read_text()
     ] == []

@@ -1,4 +1,4 @@
-"""The page about testing is true: its tests run, and pass."""
+"""The tests on the testing page run and pass."""
 
 import inspect
 import re
@@ -25,7 +25,7 @@ def page() -> dict[str, Any]:
     return names
 
 
-def test_the_page_has_the_tests_that_are_run_here() -> None:
+def test_all_tests_on_the_page_are_run_here() -> None:
     tests = {name for name in page() if name.startswith("test_")}
     assert tests == {*ASYNCHRONOUS, "test_prices", "test_the_program"}
 
@@ -47,11 +47,11 @@ async def test_a_test_on_the_page_passes(name: str) -> None:
     await test()
 
 
-def test_it_runs_without_a_plugin() -> None:
+def test_a_synchronous_test_runs_without_a_plugin() -> None:
     page()["test_prices"]()
 
 
-async def test_a_snapshot_notices_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_detects_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names, file = page(), tmp_path / "tools.json"
     check, server = names["check_snapshot"], names["server"]
     await check(server, file)

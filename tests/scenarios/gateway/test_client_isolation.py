@@ -1,4 +1,4 @@
-"""Clients of one gateway: each gets what its view has, what is its own, and nothing else."""
+"""Isolation of the clients of one gateway: each gets the items of its view and its own messages."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ from tests.support.gateway_servers import (
 )
 from tests.support.gateway_servers import serving as serving_http
 
-ROUNDS = 150  # sessions that come and go
+ROUNDS = 150  # number of sessions
 TOKENS = {"a": "alice", "b": "bob"}
 BOB = View(
     servers=("red",),
@@ -48,7 +48,7 @@ BOB = View(
 async def two_clients(
     version: str, **options: Any
 ) -> AsyncIterator[tuple[Gateway, str, MCPClient, MCPClient]]:
-    """Alice, who sees everything, and Bob, who does not."""
+    """Connect Alice, who has no view, and Bob, whose view is restricted."""
     async with (
         serving_http(make("red")) as red,
         serving_http(make("blue")) as blue,
@@ -78,7 +78,7 @@ async def refused(work: Any) -> int:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_view_holds_for_lists_calls_reads_and_completions(version: str) -> None:
+async def test_a_view_applies_to_lists_calls_reads_and_completions(version: str) -> None:
     async with asyncio.timeout(LIMIT), two_clients(version) as (_, _, alice, bob):
         assert {"red_who", "blue_secret", "red_secret"} <= set(await names(alice))
         listed = await names(bob)
@@ -86,7 +86,7 @@ async def test_a_view_holds_for_lists_calls_reads_and_completions(version: str) 
         assert not {"red_secret", "red_grow", "red_who"} & set(listed)
         assert not [name for name in listed if name.startswith("blue")]
         assert (await bob.call("whoami")).text.startswith("red")
-        assert (await bob.call("red_grow", {"tool": "x"})).text == "grown"  # hidden, not forbidden
+        assert (await bob.call("red_grow", {"tool": "x"})).text == "grown"  # hidden, but not denied
         for name in ("red_secret", "secret", "red_who", "blue_secret", "blue_who"):
             assert await refused(bob.call_tool(name, {})) == -32602
 
@@ -114,7 +114,7 @@ async def test_a_view_holds_for_lists_calls_reads_and_completions(version: str) 
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_view_holds_at_the_path_of_a_server_too(version: str) -> None:
+async def test_a_view_applies_at_the_endpoint_of_a_server(version: str) -> None:
     async with asyncio.timeout(LIMIT), two_clients(version) as (_, url, _, _):
         async with contextlib.AsyncExitStack() as stack:
 
@@ -149,7 +149,7 @@ async def test_a_view_holds_at_the_path_of_a_server_too(version: str) -> None:
                 await names(blue)
 
 
-async def test_news_of_what_a_view_does_not_have_are_not_told() -> None:
+async def test_updates_of_items_outside_of_a_view_are_not_sent() -> None:
     quiet = Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -169,7 +169,7 @@ async def test_news_of_what_a_view_does_not_have_are_not_told() -> None:
             assert await refused(client.subscribe("red://fixed")) == -32002
 
 
-async def test_interceptors_see_merged_names_at_every_door() -> None:
+async def test_interceptors_see_merged_names_at_every_endpoint() -> None:
     class NoSecrets:
         def __init__(self) -> None:
             self.seen: list[tuple[str, str | None]] = []
@@ -199,7 +199,7 @@ async def test_interceptors_see_merged_names_at_every_door() -> None:
             assert ("tools/call", "red_who") in rule.seen
 
 
-async def test_tools_that_a_file_leaves_out_are_nowhere() -> None:
+async def test_tools_excluded_by_a_file_are_unavailable() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving_http(make("red")) as red,
@@ -221,7 +221,7 @@ async def test_tools_that_a_file_leaves_out_are_nowhere() -> None:
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("upstream", ["2025-11-25", "auto"])
-async def test_log_messages_reach_only_whose_call_they_belong_to(
+async def test_log_messages_reach_only_the_client_of_their_call(
     version: str, upstream: str
 ) -> None:
     heard: list[list[str]] = [[], []]
@@ -246,7 +246,7 @@ async def test_log_messages_reach_only_whose_call_they_belong_to(
                 await clients[0].call("red_speak", {"text": f"one {n}"})
                 await clients[1].call("red_speak", {"text": f"two {n}"})
             await until(lambda: len(heard[0]) == len(heard[1]) == 5)
-            # At once: better nobody hears of it than the wrong one.
+            # Concurrent calls: a message may be dropped, but must not reach the wrong client.
             await asyncio.gather(
                 *(clients[n % 2].call("red_speak", {"text": f"{n % 2} at once"}) for n in range(10))
             )
@@ -255,7 +255,7 @@ async def test_log_messages_reach_only_whose_call_they_belong_to(
 
 
 @pytest.mark.parametrize("upstream", ["stdio", "http"])
-async def test_each_client_is_asked_for_its_own_folders(upstream: str) -> None:
+async def test_each_client_is_asked_for_its_own_roots(upstream: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
         target: dict[str, Any] = program("red")
@@ -302,7 +302,7 @@ for line in sys.stdin:
 """
 
 
-async def test_principals_do_not_share_a_server_that_keeps_a_session() -> None:
+async def test_principals_do_not_share_a_connection_with_a_session() -> None:
     entry: dict[str, Any] = {"command": sys.executable, "args": ["-c", HEARS]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"one": entry})
@@ -326,7 +326,7 @@ async def test_principals_do_not_share_a_server_that_keeps_a_session() -> None:
             assert heard["a"].split().count("notifications/a") >= 2
 
 
-async def test_servers_hear_when_the_folders_of_their_client_have_changed() -> None:
+async def test_servers_are_notified_of_changed_roots_of_their_client() -> None:
     entry: dict[str, Any] = {"command": sys.executable, "args": ["-c", HEARS]}
     changed = "notifications/roots/list_changed"
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
@@ -344,7 +344,7 @@ async def test_servers_hear_when_the_folders_of_their_client_have_changed() -> N
 
 
 @pytest.mark.parametrize("transport", ["ws", "sse"])
-async def test_a_view_holds_over_every_transport(transport: str) -> None:
+async def test_a_view_applies_over_every_transport(transport: str) -> None:
     headers = {"Authorization": "Bearer b"}
     async with asyncio.timeout(LIMIT), two_clients(HANDSHAKE) as (_, url, _, _):
         if transport == "ws":
@@ -359,7 +359,7 @@ async def test_a_view_holds_over_every_transport(transport: str) -> None:
             assert await refused(bob.call_tool("red_secret", {})) == -32602
 
 
-async def test_two_clients_that_use_the_same_ids_do_not_meet() -> None:
+async def test_clients_with_the_same_request_ids_get_their_own_responses() -> None:
     head = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
     hello = {
         "jsonrpc": "2.0",
@@ -417,7 +417,7 @@ async def test_two_clients_that_use_the_same_ids_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize("front", ["memory", "http"])
-async def test_a_client_that_vanishes_takes_its_call_with_it(front: str) -> None:
+async def test_a_disconnect_cancels_the_call_of_a_client(front: str) -> None:
     server, called, cancelled = MCPServer("red"), asyncio.Event(), asyncio.Event()
 
     @server.tool()
@@ -455,7 +455,7 @@ async def test_a_client_that_vanishes_takes_its_call_with_it(front: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("front", ["memory", "http"])
-async def test_sessions_leave_nothing_behind(front: str) -> None:
+async def test_ended_sessions_leave_no_objects(front: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         red = await stack.enter_async_context(serving_http(make("red")))
         gateway = await stack.enter_async_context(Gateway())
@@ -482,7 +482,7 @@ async def test_sessions_leave_nothing_behind(front: str) -> None:
         await objects_after(20)
         before = await objects_after(20)
         after = await objects_after(ROUNDS)
-        assert after - before < ROUNDS, "something stays for each session"
+        assert after - before < ROUNDS, "each session leaves objects behind"
         member = gateway.members["red"]
         assert not member._sticky
         assert not gateway._clients.merged

@@ -1,4 +1,4 @@
-"""Everything that keeps a gateway in front of many servers in order, all of it at once."""
+"""A gateway as a reverse proxy for many servers, with tokens, rules, limits and an audit log."""
 
 import asyncio
 import contextlib
@@ -48,9 +48,7 @@ async def pid_of(client: MCPClient, tool: str) -> str:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
-async def test_many_servers_one_guarded_endpoint_with_rules_and_a_record(
-    tmp_path: Path, version: str
-) -> None:
+async def test_tokens_rules_pools_and_audit_work_together(tmp_path: Path, version: str) -> None:
     audit = tmp_path / "audit.jsonl"
     rules = RuleSet.of_data(
         {"rules": [{"when": {"tool": "*_secret", "identity": "bob"}, "do": {"block": "not you"}}]}
@@ -68,10 +66,11 @@ async def test_many_servers_one_guarded_endpoint_with_rules_and_a_record(
                 await bob.call_tool("one_secret")
             assert (await alice.call_tool("one_secret"))["content"]
             pids = {await pid_of(alice, "pool_who") for _ in range(4)}
-            assert len(pids) == (2 if version != HANDSHAKE else 1)  # a session stays where it is
+            assert len(pids) == (2 if version != HANDSHAKE else 1)  # a session stays at one server
             with pytest.raises(RpcError):
-                await alice.call_tool("pool_die")  # it was heard, so nobody makes it again
-            assert await pid_of(alice, "pool_who")  # the other one is there
+                # the request was delivered, so it is not repeated
+                await alice.call_tool("pool_die")
+            assert await pid_of(alice, "pool_who")  # the other process is running
         lines = [json.loads(line) for line in audit.read_text().splitlines()]
         calls = [line for line in lines if line["method"] == "tools/call"]
         decided = {(line.get("identity"), line["target"], line["decision"]) for line in calls}
@@ -83,7 +82,7 @@ async def test_many_servers_one_guarded_endpoint_with_rules_and_a_record(
 @pytest.mark.parametrize(
     ("per", "limited"),
     [
-        ("client", [True, True, True, True]),  # all of them come from one address
+        ("client", [True, True, True, True]),  # all clients have one address
         ("identity", [True, False, True, True]),
         ("tool", [False, True, True, True]),
         ("session", [True, False, False, True]),

@@ -1,4 +1,4 @@
-"""What the servers of a gateway are given to know, nobody who looks after it sees."""
+"""Secrets of a gateway's servers do not appear in its journal and hold desk."""
 
 import asyncio
 import sys
@@ -32,7 +32,7 @@ server.run()
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_journal_and_the_desk_do_not_show_it(version: str) -> None:
+async def test_the_journal_and_the_desk_do_not_show_secrets(version: str) -> None:
     redactor = Redactor()
     journal, desk = Journal(redactor=redactor), HoldDesk(redactor=redactor)
     observing = Observability(journal=journal, desk=desk, redactor=redactor)
@@ -47,15 +47,15 @@ async def test_the_journal_and_the_desk_do_not_show_it(version: str) -> None:
         await gateway.connect({"shop": entry})
         await until(lambda: gateway.is_ready)
         async with MCPClient.connect_inprocess(gateway, config(version)) as client:
-            call = asyncio.ensure_future(client.call("shop_key", {"text": f"it is {SECRET}"}))
+            call = asyncio.ensure_future(client.call("shop_key", {"text": f"key: {SECRET}"}))
             await until(desk.list)
             (held,) = desk.list()
             seen = msgspec.json.encode(held).decode()
-            assert "it is [REDACTED]" in seen
+            assert "key: [REDACTED]" in seen
             assert SECRET not in seen
             desk.resume(held.id)
-            assert (await call).text == f"it is {SECRET} {SECRET}"
+            assert (await call).text == f"key: {SECRET} {SECRET}"
     calls = [one for one in journal.records() if one.method == "tools/call"]
     shown = msgspec.json.encode(calls).decode()
-    assert "it is [REDACTED] [REDACTED]" in shown
+    assert "key: [REDACTED] [REDACTED]" in shown
     assert SECRET not in shown

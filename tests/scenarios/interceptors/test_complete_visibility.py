@@ -1,4 +1,4 @@
-"""Nothing that passes is invisible: questions inside results, and cancellations."""
+"""Interceptors see every message, including requests inside of results, and cancellations."""
 
 import asyncio
 from pathlib import Path
@@ -30,7 +30,7 @@ SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "x"}, "model
 
 
 class Watch:
-    """Notes what begins, and how it ends; refuses or changes what it is told to."""
+    """An interceptor that records starts and outcomes, and may drop a method."""
 
     def __init__(self, drop: str = "") -> None:
         self.begun: list[tuple[Direction, str]] = []
@@ -53,7 +53,7 @@ class Watch:
 
 
 class Quick(Watch):
-    """The same, for whom no task is needed."""
+    """The same, without a task."""
 
     waits = False
 
@@ -66,10 +66,10 @@ def wanted(**questions: tuple[str, Any]) -> dict[str, Any]:
     }
 
 
-# Questions inside results
+# Requests inside of results
 
 
-async def test_questions_inside_results_pass_interceptors_with_their_answers() -> None:
+async def test_requests_inside_of_results_pass_interceptors_with_their_responses() -> None:
     watch = Watch()
     async with asyncio.timeout(LIMIT), scene("stateless", interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -99,7 +99,7 @@ async def test_questions_inside_results_pass_interceptors_with_their_answers() -
         assert not place.relay.pool.connections[0].calls
 
 
-async def test_interceptors_change_and_refuse_such_questions_and_their_answers() -> None:
+async def test_interceptors_can_change_and_reject_requests_inside_of_results() -> None:
     class Meddle:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             if exchange.direction is UP:
@@ -158,7 +158,7 @@ class Guest:
 
 @pytest.mark.covers("GTW-11")
 @pytest.mark.parametrize("matching", ["strict", "tolerant"])
-async def test_a_tape_of_such_questions_plays_them_again(tmp_path: Path, matching: Any) -> None:
+async def test_a_tape_replays_requests_inside_of_results(tmp_path: Path, matching: Any) -> None:
     guest, journal = Guest(), Journal()
     with TapeWriter(tmp_path / "one") as tape:
         relay = Relay(asking(), interceptors=[Journaling(journal), Recorder(tape)], era="stateless")
@@ -181,7 +181,7 @@ async def test_a_tape_of_such_questions_plays_them_again(tmp_path: Path, matchin
 
 
 @pytest.mark.parametrize("path", ["", "/asking"])
-async def test_a_gateway_shows_them_too_over_http(path: str) -> None:
+async def test_a_gateway_passes_them_to_interceptors_over_http(path: str) -> None:
     watch, guest = Watch(), Guest()
     async with (
         asyncio.timeout(LIMIT),
@@ -203,7 +203,7 @@ async def test_a_gateway_shows_them_too_over_http(path: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Watch, Quick])
-async def test_a_clients_cancellation_is_shown_in_order_and_then_ends_the_call(
+async def test_a_cancellation_by_the_client_passes_interceptors_before_it_ends_the_call(
     kind: type[Watch],
 ) -> None:
     watch = kind()
@@ -229,7 +229,7 @@ async def test_a_clients_cancellation_is_shown_in_order_and_then_ends_the_call(
         assert client.skipped == []
 
 
-async def test_a_servers_cancellation_is_shown_too() -> None:
+async def test_a_cancellation_by_the_server_passes_interceptors() -> None:
     watch = Watch()
     async with asyncio.timeout(LIMIT), scene(interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -249,9 +249,7 @@ async def test_a_servers_cancellation_is_shown_too() -> None:
 
 @pytest.mark.parametrize("kind", [Watch, Quick])
 @pytest.mark.parametrize("way", [UP, DOWN])
-async def test_the_other_side_does_not_hear_of_one_that_is_dropped(
-    way: Direction, kind: type[Watch]
-) -> None:
+async def test_a_dropped_cancellation_is_not_forwarded(way: Direction, kind: type[Watch]) -> None:
     watch = kind(drop="notifications/cancelled")
     async with asyncio.timeout(LIMIT), scene(interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -264,7 +262,7 @@ async def test_the_other_side_does_not_hear_of_one_that_is_dropped(
             await server.method("notifications/vendor/behind")
             server.reply(request, {"content": []})
             await client.sync()
-            assert client.skipped == []  # whoever cancelled gets no answer
+            assert client.skipped == []  # a cancelled request gets no response
         else:
             server.ask("sampling/createMessage", SAMPLE, "s1")
             asked = await client.method("sampling/createMessage")
@@ -280,7 +278,7 @@ async def test_the_other_side_does_not_hear_of_one_that_is_dropped(
 
 
 @pytest.mark.parametrize("kind", [Watch, Quick])
-async def test_who_goes_while_its_cancellation_is_kept_back_leaves_nothing_behind(
+async def test_a_disconnect_ends_a_call_whose_cancellation_was_dropped(
     kind: type[Watch],
 ) -> None:
     watch = kind(drop="notifications/cancelled")
@@ -292,11 +290,12 @@ async def test_who_goes_while_its_cancellation_is_kept_back_leaves_nothing_behin
         client.tell("notifications/cancelled", {"requestId": call})
         await client.sync()
         await client.close()
-        assert await server.heard("notifications/cancelled")  # ours: nobody is there any more
+        # sent by the relay after the disconnect
+        assert await server.heard("notifications/cancelled")
         assert (UP, "tools/call", "cancelled: ") in watch.ended
 
 
-async def test_a_cancellation_is_on_the_tape_once_and_as_it_was_said(tmp_path: Path) -> None:
+async def test_a_cancellation_is_recorded_once_and_unchanged(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one")
     async with asyncio.timeout(LIMIT), scene(interceptors=[Recorder(tape)]) as place:
         client = await place.session(ASKED)
@@ -318,7 +317,7 @@ async def test_a_cancellation_is_on_the_tape_once_and_as_it_was_said(tmp_path: P
     ] == [(DOWN, {"requestId": "s1", "vendor": 1}), (UP, said)]
 
 
-async def test_one_that_was_dropped_is_on_the_tape_as_stopped(tmp_path: Path) -> None:
+async def test_a_dropped_cancellation_is_recorded_as_stopped(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "one")
     drop = Watch(drop="notifications/cancelled")
     async with asyncio.timeout(LIMIT), scene(interceptors=[Recorder(tape), drop]) as place:
@@ -337,7 +336,7 @@ async def test_one_that_was_dropped_is_on_the_tape_as_stopped(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("path", ["", "/slow"])
-async def test_a_gateway_shows_cancellations_of_its_clients_over_http(path: str) -> None:
+async def test_a_gateway_passes_cancellations_to_interceptors_over_http(path: str) -> None:
     watch, begun, ended = Watch(), asyncio.Event(), asyncio.Event()
     server = MCPServer("slow", rate_limit_rate=0)
 

@@ -1,4 +1,4 @@
-"""Everything that passes is an envelope with all that is known: session, path, direction."""
+"""Envelopes of exchanges with their session, path and direction."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ class Seen:
 
 @contextlib.asynccontextmanager
 async def standing(where: str, around: list[Interceptor]) -> AsyncIterator[tuple[str, str]]:
-    """Something that intercepts, over HTTP: its URL, and what its tool is called there."""
+    """Serve a server, relay or gateway with interceptors; yield its URL and tool name."""
     if where == "server":
         server = MCPServer("red", rate_limit_rate=0, interceptors=around)
         server.tool(name="who")(lambda: "me")
@@ -87,7 +87,9 @@ async def test_path_and_session_are_known_over_http(where: str, version: str) ->
 
 @pytest.mark.covers("GTW-01")
 @pytest.mark.parametrize("where", ["relay", "door"])
-async def test_a_notification_that_stands_alone_is_seen_and_can_be_held_back(where: str) -> None:
+async def test_a_notification_without_a_session_passes_interceptors_and_can_be_blocked(
+    where: str,
+) -> None:
     seen = Seen()
     rules = RuleSet.of_data({"rules": [{"when": {"method": "*/held"}, "do": "block"}]})
     async with (
@@ -107,7 +109,7 @@ async def test_a_notification_that_stands_alone_is_seen_and_can_be_held_back(whe
     assert [(one.direction, one.transport.path) for one in notes] == [(UP, path)] * 2
 
 
-async def test_rules_on_path_and_session_hold() -> None:
+async def test_rules_on_path_and_session_apply() -> None:
     rules = RuleSet.of_data(
         {
             "rules": [

@@ -1,4 +1,4 @@
-"""What an envelope has besides what the protocol knows passes as well, in answers too."""
+"""Unknown members of requests and responses are forwarded."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.support.raw_relay import ASKED, META, STATELESS, members, scene
 
 
 class Quick:
-    """Is led through by hand."""
+    """An interceptor without a task."""
 
     waits: ClassVar = False
 
@@ -25,7 +25,7 @@ class Quick:
 
 
 async def waiting(exchange: Exchange, proceed: Proceed) -> Answer:
-    """Has a task."""
+    """Forward in a task."""
     await asyncio.sleep(0)
     return await proceed(exchange)
 
@@ -37,7 +37,9 @@ WAYS: dict[str, tuple[Interceptor, ...]] = {"bare": (), "led": (Quick(),), "task
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("outcome", ["result", "error"])
-async def test_members_of_an_answer_pass(way: str, era: str, outcome: str) -> None:
+async def test_unknown_members_of_a_response_are_forwarded(
+    way: str, era: str, outcome: str
+) -> None:
     async with scene(era, interceptors=WAYS[way]) as place:
         if era == "handshake":
             client = await place.session()
@@ -59,7 +61,7 @@ async def test_members_of_an_answer_pass(way: str, era: str, outcome: str) -> No
         line = await client.line()
         got = members(line)
         assert got["id"] == msgspec.json.encode(call)
-        assert msgspec.json.decode(got[outcome])  # and what it says is another test's business
+        assert msgspec.json.decode(got[outcome])  # the content is checked in other tests
         assert got["trace"] == b'{"id":12345678901234567890}'
         assert got["z"] == b"[1.50]"
         again = ask("vendor/again")
@@ -70,7 +72,7 @@ async def test_members_of_an_answer_pass(way: str, era: str, outcome: str) -> No
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("way", WAYS)
-async def test_members_of_a_client_s_answer_pass(way: str) -> None:
+async def test_unknown_members_of_a_client_response_are_forwarded(way: str) -> None:
     async with scene(interceptors=WAYS[way]) as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -84,7 +86,7 @@ async def test_members_of_a_client_s_answer_pass(way: str) -> None:
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("way", WAYS)
-async def test_nothing_is_kept_of_a_call_that_was_cancelled(way: str) -> None:
+async def test_members_of_a_cancelled_call_are_not_kept(way: str) -> None:
     async with scene(interceptors=WAYS[way]) as place:
         client = await place.session()
         server = await place.server()
@@ -100,7 +102,7 @@ async def test_nothing_is_kept_of_a_call_that_was_cancelled(way: str) -> None:
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("way", WAYS)
-async def test_members_of_an_answer_pass_over_http(way: str) -> None:
+async def test_unknown_members_of_a_response_are_forwarded_over_http(way: str) -> None:
     meta = {f"{META}protocolVersion": STATELESS, f"{META}clientCapabilities": {}}
     headers = {
         "Content-Type": "application/json",
@@ -132,7 +134,7 @@ async def test_members_of_an_answer_pass_over_http(way: str) -> None:
             await asyncio.wait((serving,))
 
 
-# Members beside params, results and errors are passed on, but no way around interceptors.
+# Unknown members are forwarded, but cannot bypass interceptors.
 
 
 LIMIT = 10.0
@@ -155,7 +157,7 @@ REDACTING: dict[str, tuple[Interceptor, bool]] = {
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("how", REDACTING)
 @pytest.mark.parametrize("outcome", ['"result":{}', '"error":{"code":-32000,"message":"no"}'])
-async def test_a_secret_beside_params_or_an_outcome_is_taken_out(how: str, outcome: str) -> None:
+async def test_a_secret_in_an_unknown_member_is_redacted(how: str, outcome: str) -> None:
     interceptor, clean = REDACTING[how]
     async with asyncio.timeout(LIMIT), scene(interceptors=[interceptor]) as place:
         client = await place.session()
@@ -175,7 +177,7 @@ async def test_a_secret_beside_params_or_an_outcome_is_taken_out(how: str, outco
         assert answer["id"] == 1
 
 
-async def test_who_fails_beside_an_answer_lets_nothing_of_that_through() -> None:
+async def test_unknown_members_are_dropped_if_an_interceptor_fails_on_them() -> None:
     class Fails(Redact):
         def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
             raise ValueError("no")

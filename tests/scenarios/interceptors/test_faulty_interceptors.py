@@ -1,4 +1,4 @@
-"""Interceptors that do what they should not: the client hears of it, once, and nothing is left."""
+"""Faulty interceptors: the client gets one error, and no state is left."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ CALL = "tools/call"
 
 
 class Half(SyncInterceptor):
-    """Does something with calls only; counts what it hears of them."""
+    """A synchronous interceptor of calls that counts starts and ends."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Half(SyncInterceptor):
 
 
 class Led:
-    """A coroutine that is led by hand."""
+    """A coroutine interceptor that runs without a task."""
 
     waits: ClassVar = False
 
@@ -73,7 +73,7 @@ class Led:
 
 
 class Returning:
-    """No coroutine: it returns what is behind it."""
+    """An interceptor that is not a coroutine and returns the result of `proceed`."""
 
     waits: ClassVar = False
 
@@ -151,8 +151,8 @@ def nothing_left(place: Scene) -> bool:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("place", ["first", "behind", "before"])
 @pytest.mark.parametrize("what", BROKEN)
-async def test_who_breaks_is_an_internal_error_once(what: str, place: str) -> None:
-    """Alone, behind a coroutine, and before one; with halves that keep count around all."""
+async def test_a_faulty_interceptor_causes_one_internal_error(what: str, place: str) -> None:
+    """Place the interceptor alone, after a coroutine and before one."""
     journal, outer = Journal(), Half()
     passing = Led(lambda exchange, proceed: proceed(exchange))
     broken = BROKEN[what]()
@@ -168,7 +168,7 @@ async def test_who_breaks_is_an_internal_error_once(what: str, place: str) -> No
         serving.cancel()
     assert (outer.begun, outer.ended) == (2, 2)
     assert journal.pending == 0
-    # In a task, a cancellation that an interceptor caused itself looks like one by the client.
+    # In a task, a cancellation caused by an interceptor cannot be distinguished from the client's.
     state = "cancelled" if "cancelled" in what or "waits" in what else "lost"
     states = [one.state for one in journal.records() if one.method == CALL]
     assert set(states) <= {"lost", state}
@@ -177,7 +177,7 @@ async def test_who_breaks_is_an_internal_error_once(what: str, place: str) -> No
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("what", BROKEN)
-async def test_in_a_server_of_ours_it_is_the_same(what: str) -> None:
+async def test_a_faulty_interceptor_of_a_server_causes_one_internal_error(what: str) -> None:
     journal = Journal()
     broken = BROKEN[what]()
     server = MCPServer("one", rate_limit_rate=0, interceptors=[Journaling(journal), broken])
@@ -194,7 +194,7 @@ async def test_in_a_server_of_ours_it_is_the_same(what: str) -> None:
 
 
 class Strict(Allow):
-    """Somebody's own, which is called in another way than what it comes from."""
+    """A subclass that overrides `__call__`."""
 
     seen = 0
 
@@ -204,7 +204,7 @@ class Strict(Allow):
 
 
 class Stricter(Allow):
-    """The same with another first half."""
+    """A subclass that overrides `before`."""
 
     seen = 0
 
@@ -216,7 +216,7 @@ class Stricter(Allow):
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("kind", [Strict, Stricter])
 @pytest.mark.parametrize("behind", [False, True])
-async def test_what_an_ancestor_says_of_itself_does_not_leave_its_heir_out(
+async def test_a_subclass_with_overridden_methods_is_called(
     kind: type[Strict | Stricter], behind: bool
 ) -> None:
     strict = kind()
@@ -231,7 +231,7 @@ async def test_what_an_ancestor_says_of_itself_does_not_leave_its_heir_out(
 
 
 class Unsure:
-    """Cannot say whether it passes something, but lets all pass."""
+    """An interceptor whose `passes` raises, and that forwards everything."""
 
     seen = 0
 
@@ -244,7 +244,9 @@ class Unsure:
 
 
 @pytest.mark.parametrize("first", [(), (Allow(),), (Half(),)], ids=["alone", "allow", "half"])
-async def test_who_cannot_say_whether_it_passes_is_called(first: tuple[Interceptor, ...]) -> None:
+async def test_an_interceptor_whose_passes_method_raises_is_called(
+    first: tuple[Interceptor, ...],
+) -> None:
     unsure = Unsure()
     async with between(*first, unsure) as (here, client, server):
         call = client.ask(CALL, {"name": "x"})
@@ -255,7 +257,7 @@ async def test_who_cannot_say_whether_it_passes_is_called(first: tuple[Intercept
 
 
 class Stumbles:
-    """Waits for something that somebody else has cancelled, when it is told so."""
+    """An interceptor that awaits a cancelled task for one notification."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "notifications/stumble":
@@ -266,7 +268,7 @@ class Stumbles:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_what_comes_behind_a_notification_that_failed_still_passes() -> None:
+async def test_messages_after_a_failed_notification_are_forwarded() -> None:
     async with between(Stumbles()) as (_, client, server):
         client.tell("notifications/stumble")
         client.tell("notifications/from_client")
@@ -292,8 +294,8 @@ GUARDS: tuple[Callable[[], Interceptor], ...] = (
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("end", ["answered", "refused", "cancelled", "blocked"])
-async def test_no_call_leaves_anything_for_the_collector(end: str) -> None:
-    """However it ends: what a call was made of is gone with it, without a search for cycles."""
+async def test_no_call_leaves_reference_cycles(end: str) -> None:
+    """The objects of a call are freed when it ends, without the garbage collector."""
     async with between(*(make() for make in GUARDS)) as (here, client, server):
 
         async def once() -> None:
@@ -324,7 +326,7 @@ async def test_no_call_leaves_anything_for_the_collector(end: str) -> None:
                 gc.enable()
             return {name: n - before.get(name, 0) for name, n in after.items()}
 
-        await left_by(5)  # what piles up once
+        await left_by(5)  # warm up: caches are filled once
         left = await left_by(40)
         assert {name: n for name, n in left.items() if n >= 20} == {}
         assert nothing_left(here)

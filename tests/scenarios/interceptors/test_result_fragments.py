@@ -1,4 +1,4 @@
-"""Parts of a result pass interceptors too: they are recorded, and no secret gets out in one."""
+"""Fragments of a result pass interceptors: they are recorded and redacted."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def make(*interceptors: Interceptor) -> MCPServer:
 
 
 async def events_of(url: str) -> list[tuple[str, dict[str, Any]]]:
-    """What a client in this dialect gets, line by line."""
+    """Return the events that a client with this dialect receives."""
     key = "io.modelcontextprotocol/"
     meta = {f"{key}protocolVersion": "2026-07-28", f"{key}clientCapabilities": {}}
     body = {"name": "story", "arguments": {}, "_meta": meta}
@@ -63,7 +63,7 @@ async def events_of(url: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.covers("GTW-10")
-async def test_parts_of_a_server_are_redacted_and_recorded(tmp_path: Path) -> None:
+async def test_fragments_of_a_server_are_redacted_and_recorded(tmp_path: Path) -> None:
     journal, recorder = Journal(), Recorder(TapeWriter(tmp_path / "one"))
     server = make(Journaling(journal), recorder, Redact(to="client"))
     async with asyncio.timeout(LIMIT), serving(server) as url:
@@ -82,7 +82,7 @@ async def test_parts_of_a_server_are_redacted_and_recorded(tmp_path: Path) -> No
     assert decode_entry(entries[2]) == {"jsonrpc": "2.0", "method": PART, "params": second[1]}
     assert SECRET not in (tmp_path / "one.tape.jsonl").read_text()
     assert [r.method for r in journal.records()] == ["tools/call", PART, PART]
-    # Who plays it sends them where there are parts, and compares what answers are made of.
+    # A replay sends fragments if the client supports them, and compares the responses.
     async with asyncio.timeout(LIMIT):
         report = await replay_tape(tmp_path / "one", make(), notifications=True, timeout=5)
         assert report.same, str(report)
@@ -91,7 +91,7 @@ async def test_parts_of_a_server_are_redacted_and_recorded(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_parts_that_a_client_hears_pass_its_interceptors(
+async def test_fragments_that_a_client_receives_pass_its_interceptors(
     tmp_path: Path, version: str
 ) -> None:
     heard: list[Any] = []
@@ -121,7 +121,7 @@ async def test_parts_that_a_client_hears_pass_its_interceptors(
     told = [e for e in TapeReader(tmp_path / "one") if decode_entry(e).get("method") == PART]
     assert len(told) == 2
     assert None not in {e.related for e in told}
-    # Where there are no parts, nobody is told anything that he does not know.
+    # Clients that do not support fragments receive none.
     player, ears = TapeServer(tmp_path / "one").for_both_eras(), Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -133,10 +133,10 @@ async def test_parts_that_a_client_hears_pass_its_interceptors(
 
 
 @pytest.mark.parametrize("kind", ["relay", "gateway"])
-async def test_parts_that_a_server_sends_through_us_are_in_the_answer_alone(
+async def test_a_relay_or_gateway_merges_fragments_into_the_response(
     tmp_path: Path, kind: str
 ) -> None:
-    """So whatever holds for answers holds for them."""
+    """All rules for responses therefore apply to fragments."""
     recorder = Recorder(TapeWriter(tmp_path / "one"))
     chain: list[Interceptor] = [recorder, Redact(to="client")]
     async with asyncio.timeout(LIMIT), serving(make(), sse_dialect="fragments") as behind:

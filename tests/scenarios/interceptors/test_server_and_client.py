@@ -1,4 +1,4 @@
-"""Interceptors of a server and of a client see what those of a gateway see: everything."""
+"""Interceptors of a server and of a client see every message, like those of a gateway."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ CANCELLED, GROWN = "notifications/cancelled", "notifications/tools/list_changed"
 
 
 class Watch:
-    """Notes what passes: who said it, and for which request; and may hold something back."""
+    """An interceptor that records exchanges with their related request, and may reject a method."""
 
     def __init__(self, refuse: str = "") -> None:
         self.seen: list[tuple[Direction, str]] = []
@@ -54,7 +54,7 @@ class Watch:
 
 
 class Stage:
-    """A server with something to say, and what happens to its tools."""
+    """A server with several tools, and events that follow them."""
 
     def __init__(self, *interceptors: Interceptor) -> None:
         self.begun, self.ended = asyncio.Event(), asyncio.Event()
@@ -94,7 +94,7 @@ class Stage:
 async def talking(
     stage: Stage, version: str, over: str, *interceptors: Interceptor, **callbacks: Any
 ) -> AsyncIterator[MCPClient]:
-    """A client of the stage, in this process or over a socket."""
+    """Connect a client to the stage, in this process or over HTTP."""
     options: dict[str, Any] = {**callbacks, "interceptors": interceptors}
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
@@ -138,7 +138,7 @@ async def test_progress_and_log_messages_pass_the_interceptors_of_both(
 
 
 @pytest.mark.parametrize("over", ["memory", "http"])
-async def test_questions_of_a_server_pass_the_interceptors_of_both(over: str) -> None:
+async def test_requests_of_a_server_pass_the_interceptors_of_both(over: str) -> None:
     here, there = Watch(), Watch()
     stage = Stage(there)
     roots = [{"uri": "file:///here"}]
@@ -157,7 +157,7 @@ async def test_questions_of_a_server_pass_the_interceptors_of_both(over: str) ->
 
 
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_changes_pass_the_interceptors_of_both(version: str, over: str) -> None:
+async def test_change_notifications_pass_the_interceptors_of_both(version: str, over: str) -> None:
     here, there, ears = Watch(), Watch(), Ears()
     stage = Stage(there)
     async with talking(stage, version, over, here, on_notification=ears) as client:
@@ -188,7 +188,9 @@ async def test_cancellations_pass_the_interceptors_of_both(version: str, over: s
 
 
 @pytest.mark.parametrize("over", ["memory", "http"])
-async def test_a_question_that_nobody_waits_for_is_cancelled_in_sight_of_both(over: str) -> None:
+async def test_the_cancellation_of_a_server_request_passes_the_interceptors_of_both(
+    over: str,
+) -> None:
     here, there, asked, ended = Watch(), Watch(), asyncio.Event(), asyncio.Event()
     stage = Stage(there)
 
@@ -214,7 +216,7 @@ async def test_a_question_that_nobody_waits_for_is_cancelled_in_sight_of_both(ov
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize(("version", "over"), EVERYWHERE)
-async def test_what_is_refused_is_not_heard_and_what_is_changed_is_heard_so(
+async def test_rejected_messages_are_not_received_and_changed_ones_are_received_changed(
     version: str, over: str, where: str
 ) -> None:
     async def change(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -262,10 +264,10 @@ async def test_slow_interceptors_delay_and_never_reorder(version: str, where: st
     ours = [slow] if where == "client" else []
     async with talking(stage, version, "memory", *ours) as client:
         await client.call("count", {"to": 5}, on_progress=hear)
-        assert heard == [1, 2, 3, 4, 5]  # before the result is there
+        assert heard == [1, 2, 3, 4, 5]  # before the result arrives
 
 
-async def test_an_interceptor_may_ask_the_server_about_what_it_hears() -> None:
+async def test_an_interceptor_may_send_requests_while_it_handles_a_notification() -> None:
     found: list[str] = []
     client: MCPClient
 
@@ -281,7 +283,7 @@ async def test_an_interceptor_may_ask_the_server_about_what_it_hears() -> None:
     assert "more" in found
 
 
-async def test_an_interceptor_that_fails_at_a_notification_ends_nothing(
+async def test_an_interceptor_that_fails_on_a_notification_does_not_end_the_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -297,7 +299,7 @@ async def test_an_interceptor_that_fails_at_a_notification_ends_nothing(
     assert "an interceptor failed; notifications/progress was not sent" in caplog.text
 
 
-async def test_a_notification_posted_alone_passes_the_interceptors_of_a_server() -> None:
+async def test_a_notification_without_a_session_passes_the_interceptors_of_a_server() -> None:
     from aiohttp import ClientSession
 
     watch = Watch()
@@ -322,7 +324,7 @@ async def test_a_notification_posted_alone_passes_the_interceptors_of_a_server()
         await until(lambda: watch.seen == [(UP, "notifications/x")])
 
 
-async def test_interceptors_of_a_mounted_server_see_what_its_tools_tell() -> None:
+async def test_interceptors_of_a_mounted_server_see_notifications_of_its_tools() -> None:
     inner, outer, heard = Watch(), Watch(), []
     whole = MCPServer("whole", rate_limit_rate=0, interceptors=[outer])
     whole.mount(Stage(inner).server, "part")
@@ -337,7 +339,7 @@ async def test_interceptors_of_a_mounted_server_see_what_its_tools_tell() -> Non
 
 @pytest.mark.parametrize("where", ["server", "client"])
 @pytest.mark.parametrize("version", BOTH)
-async def test_what_a_server_or_a_client_records_can_be_played(
+async def test_a_tape_of_a_server_or_client_can_be_replayed(
     tmp_path: Path, version: str, where: str
 ) -> None:
     tape = TapeWriter(tmp_path / "one")

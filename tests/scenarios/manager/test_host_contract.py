@@ -1,4 +1,4 @@
-"""What a host may rely on: states, events, notifications, roots, and what is kept over a loss."""
+"""The contract with hosts: states, events, notifications, roots, and state kept after a loss."""
 
 import asyncio
 import importlib
@@ -31,7 +31,7 @@ from tests.support.managed_servers import entry
 
 LIMIT = 20.0
 
-# Says what it is told to, and keeps what it was asked, whatever the era.
+# A server of both eras that changes its lists and notifies when its tools are called.
 CHANGING = """
 import os, sys
 from fairlead import Context, MCPServer
@@ -72,7 +72,7 @@ async def note() -> str:
 server.run()
 """
 
-# Speaks by hand. Each start reads how `tools/list` shall end this time.
+# A server without a library. Each start reads how `tools/list` shall end.
 LISTING = """
 import json, sys
 behaviour = open(sys.argv[1]).read().split()
@@ -97,7 +97,7 @@ for line in sys.stdin:
             tool = {"name": how, "inputSchema": {"type": "object"}}
             answer = {"result": {"tools": [tool]}}
             changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-            if how == "twice":  # it changes while the answer is on its way
+            if how == "twice":  # a change while the response is being sent
                 sys.stdout.write(json.dumps(changed) + "\\n")
     elif message["method"] not in ("ping",):
         answer = {"error": {"code": -32601, "message": "Method not found"}}
@@ -143,7 +143,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
 
 
 @pytest.mark.covers("HST-10", "HST-11")
-async def test_every_server_is_in_the_registry_of_what_it_is_doing(tmp_path: Path) -> None:
+async def test_every_server_is_in_the_mapping_of_its_state(tmp_path: Path) -> None:
     seen: set[tuple[str, str]] = set()
 
     def look(*_: object) -> None:
@@ -181,7 +181,7 @@ async def test_every_server_is_in_the_registry_of_what_it_is_doing(tmp_path: Pat
 
 
 @pytest.mark.covers("HST-18")
-async def test_events_tell_the_story_of_a_server(tmp_path: Path) -> None:
+async def test_status_events_follow_the_states_of_a_server(tmp_path: Path) -> None:
     events: list[StatusEvent] = []
     source = Source(path="/x/mcp.json")
     async with MCPManager() as manager:
@@ -191,7 +191,7 @@ async def test_events_tell_the_story_of_a_server(tmp_path: Path) -> None:
         await manager.connect_servers(servers, {"crash": source})
         await run(manager, "mcp_a_die")
         await until(lambda: manager.describe()["a"].generation == 2)
-        with pytest.raises(ConnectFailed, match="it crashes at once"):
+        with pytest.raises(ConnectFailed, match="exits during start-up"):
             await manager.reconnect_server("crash")
         await manager.disconnect_server("crash")
         stop()
@@ -207,11 +207,11 @@ async def test_events_tell_the_story_of_a_server(tmp_path: Path) -> None:
     assert kinds == ["failed", "connecting", "failed", "disconnected"]
     failed = next(event for event in events if event.kind == "failed")
     assert failed.path == "/x/mcp.json"
-    assert "it crashes at once" in str(failed.error)
+    assert "exits during start-up" in str(failed.error)
 
 
 @pytest.mark.covers("PRO-30")
-async def test_servers_are_told_the_folder_the_host_works_in(
+async def test_servers_receive_the_folder_of_the_host_as_root(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     async with MCPManager(tmp_path, config=config) as manager:
@@ -219,7 +219,8 @@ async def test_servers_are_told_the_folder_the_host_works_in(
         assert await run(manager, "mcp_a_roots") == tmp_path.as_uri()
     async with MCPManager(tmp_path, config=config, on_roots=None) as manager:
         await manager.connect_servers({"a": program(tmp_path, CHANGING)})
-        assert "roots" in await run(manager, "mcp_a_roots")  # says that it cannot ask
+        # the error that roots are not supported
+        assert "roots" in await run(manager, "mcp_a_roots")
         assert tmp_path.as_uri() not in await run(manager, "mcp_a_roots")
 
 
@@ -244,7 +245,7 @@ async def test_every_kind_of_list_is_current_after_a_change(
 
 
 @pytest.mark.covers("HST-20", "HST-30")
-async def test_what_was_subscribed_to_is_told_again_after_a_loss(
+async def test_subscriptions_are_restored_after_a_loss(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     heard: list[tuple[str, str, Any]] = []
@@ -256,7 +257,7 @@ async def test_what_was_subscribed_to_is_told_again_after_a_loss(
         updated = ("a", "notifications/resources/updated", "note://one")
         await run(manager, "mcp_a_touch")
         await manager.subscribe("note://one")
-        assert updated not in heard  # only what was asked for
+        assert updated not in heard  # only subscribed resources
         await run(manager, "mcp_a_touch")
         await until(lambda: updated in heard)
         heard.clear()
@@ -264,7 +265,7 @@ async def test_what_was_subscribed_to_is_told_again_after_a_loss(
         await manager.wait_for_connection("a")
         await run(manager, "mcp_a_touch")
         await until(lambda: updated in heard)
-        await run(manager, "mcp_a_add", {"kind": "tool"})  # and lists are followed, too
+        await run(manager, "mcp_a_add", {"kind": "tool"})  # list changes are also followed
         await until(lambda: manager.get_tool("mcp_a_late") is not None)
         await manager.unsubscribe("note://one")
         heard.clear()
@@ -274,7 +275,7 @@ async def test_what_was_subscribed_to_is_told_again_after_a_loss(
         assert updated not in heard
 
 
-async def test_a_list_that_fails_is_asked_for_again(tmp_path: Path) -> None:
+async def test_a_failed_list_is_requested_again(tmp_path: Path) -> None:
     rules = Rules(tools_retry=0.05)
     async with MCPManager(rules=rules) as manager:
         await manager.connect_servers({"a": listing(tmp_path, "refuse", "nonsense", "refuse", "x")})
@@ -284,7 +285,7 @@ async def test_a_list_that_fails_is_asked_for_again(tmp_path: Path) -> None:
         assert manager.describe()["a"].generation == 1
 
 
-async def test_a_change_that_meets_the_answer_is_not_lost(tmp_path: Path) -> None:
+async def test_a_change_that_arrives_with_the_response_is_not_lost(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         servers = {"a": listing(tmp_path, "one", "twice", "twice", "last")}
         await manager.connect_servers(servers)
@@ -293,8 +294,8 @@ async def test_a_change_that_meets_the_answer_is_not_lost(tmp_path: Path) -> Non
         await refreshing
 
 
-async def test_a_host_that_fails_itself_harms_no_server(tmp_path: Path) -> None:
-    """What a host hands in may raise anything: it is an error of that server, and of none else."""
+async def test_errors_of_the_host_fail_only_their_server(tmp_path: Path) -> None:
+    """Callbacks and stores of a host may raise any error, which must only affect that server."""
 
     async def strange() -> Any:
         raise asyncio.CancelledError
@@ -329,7 +330,7 @@ async def test_a_host_that_fails_itself_harms_no_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-15", "HST-59", "QUA-04")
-async def test_a_server_that_fails_late_is_an_event_and_its_tools_say_so(
+async def test_a_late_failure_of_a_server_is_an_event_and_an_error_of_its_tools(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = MCPToolCache(MemoryStore())
@@ -338,7 +339,7 @@ async def test_a_server_that_fails_late_is_an_event_and_its_tools_say_so(
     async with MCPManager(cache=cache) as manager:
         await manager.connect_servers(servers)
     os.unlink(gate)
-    os.mkfifo(gate)  # this time it waits, and then fails
+    os.mkfifo(gate)  # this time the server waits, and then fails
     events: list[StatusEvent] = []
     async with MCPManager(cache=cache) as manager:
         manager.add_status_listener(events.append)
@@ -348,12 +349,13 @@ async def test_a_server_that_fails_late_is_an_event_and_its_tools_say_so(
         tool = manager.get_tool("mcp_a_x")
         assert isinstance(tool, DeferredMCPTool)
         waiting = asyncio.create_task(tool.execute())
-        await asyncio.to_thread(gate.write_text, "")  # no behaviour at all
+        await asyncio.to_thread(gate.write_text, "")  # an empty file, which is invalid
         said = (await waiting).text
         assert said.startswith('MCP error: server "a" is not connected: ')
-        assert "IndexError" in said  # its last words
+        assert "IndexError" in said  # the last line of its stderr
         assert [event.kind for event in events if event.names == ("a",)] == ["failed"]
-        assert manager.get_tool("mcp_a_x") is tool  # it stays, and says that it is not there
+        # the tool stays registered and reports the error
+        assert manager.get_tool("mcp_a_x") is tool
         assert not tool.available
         assert "mcp_a_x" in {one["name"] for one in to_anthropic(manager.get_tools())}
         answer = await run_anthropic(manager.get_tool, {"id": "1", "name": "mcp_a_x", "input": {}})
@@ -363,7 +365,7 @@ async def test_a_server_that_fails_late_is_an_event_and_its_tools_say_so(
 
 
 @pytest.mark.covers("DEC-21")
-async def test_who_asks_for_a_server_gets_it_whatever_filters_say(tmp_path: Path) -> None:
+async def test_an_explicit_server_is_connected_despite_discovery_filters(tmp_path: Path) -> None:
     exa = entry(tmp_path, "exa", "https://mcp.exa.ai/mcp")
     from fairlead.config.discovery import load_all_mcp_configs
 
@@ -372,13 +374,13 @@ async def test_who_asks_for_a_server_gets_it_whatever_filters_say(tmp_path: Path
         json.dumps({"mcpServers": {"exa": exa}})
     )
     found = load_all_mcp_configs(tmp_path, home=tmp_path / "home", filters=[ExaFilter()])
-    assert found.configs == {}  # discovery leaves it out
+    assert found.configs == {}  # discovery skips it
     async with MCPManager() as manager:
         loaded = await manager.connect_servers({"exa": exa})
         assert loaded.connected_servers == ["exa"]
 
 
-async def test_a_server_that_takes_longer_than_a_request_may_is_waited_for(tmp_path: Path) -> None:
+async def test_a_server_may_start_slower_than_the_request_timeout(tmp_path: Path) -> None:
     config = MCPClientConfig(timeout_seconds=0.5)
     async with MCPManager(config=config) as manager:
         slow = entry(tmp_path, "slow", "slow", "1.0", timeout=15_000)
@@ -386,11 +388,11 @@ async def test_a_server_that_takes_longer_than_a_request_may_is_waited_for(tmp_p
         assert loaded.errors == []
         connection = manager.get_connection("slow")
         assert connection is not None
-        assert connection.client.transport.timeout == 0.5  # requests keep their own limit
+        assert connection.client.transport.timeout == 0.5  # requests keep their own timeout
 
 
 @pytest.mark.covers("HST-41", "HST-45")
-async def test_a_registry_that_refuses_a_tool_keeps_the_old_ones(tmp_path: Path) -> None:
+async def test_a_registry_that_rejects_a_tool_keeps_the_others(tmp_path: Path) -> None:
     class Picky:
         def __init__(self) -> None:
             self.tools: dict[str, Any] = {}
@@ -401,7 +403,7 @@ async def test_a_registry_that_refuses_a_tool_keeps_the_old_ones(tmp_path: Path)
             self.tools[tool.name] = tool
 
         def remove(self, name: str) -> None:
-            del self.tools[name]  # minds what it does not have
+            del self.tools[name]  # raises for unknown names
 
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
@@ -415,11 +417,11 @@ async def test_a_registry_that_refuses_a_tool_keeps_the_old_ones(tmp_path: Path)
                 await session.refresh_mcp_tools(manager.get_tools())
             assert registry.tools == before
         assert registry.tools == {}
-        assert manager.get_connected_servers() == ["a", "b"]  # borrowed, so it goes on
+        assert manager.get_connected_servers() == ["a", "b"]  # borrowed, so it stays connected
 
 
 @pytest.mark.covers("HST-52")
-async def test_lazy_servers_start_once_for_all_who_need_them(tmp_path: Path) -> None:
+async def test_a_lazy_server_starts_once_for_concurrent_calls(tmp_path: Path) -> None:
     cache, rules = MCPToolCache(MemoryStore()), Rules(idle_stop=0.1, health_interval=0)
     servers = {"a": entry(tmp_path, "a", lazy=True)}
     async with MCPManager(cache=cache, rules=rules) as manager:
@@ -457,7 +459,7 @@ PUBLIC = {
 
 @pytest.mark.covers("ARC-11")
 @pytest.mark.parametrize("module", PUBLIC)
-def test_everything_public_is_where_it_is_said_to_be(module: str) -> None:
+def test_public_names_are_importable_from_their_documented_module(module: str) -> None:
     home = importlib.import_module(module)
     names = PUBLIC[module].split()
     assert [name for name in names if name not in home.__all__] == []
@@ -465,7 +467,7 @@ def test_everything_public_is_where_it_is_said_to_be(module: str) -> None:
 
 
 @pytest.mark.covers("HST-17")
-async def test_every_way_to_ask_a_manager(tmp_path: Path) -> None:
+async def test_the_queries_of_a_manager_return_its_servers_and_tools(tmp_path: Path) -> None:
     home = tmp_path / "home" / ".cursor"
     home.mkdir(parents=True)
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"a": entry(tmp_path, "a")}}))
@@ -500,12 +502,12 @@ async def test_every_way_to_ask_a_manager(tmp_path: Path) -> None:
         ):
             with pytest.raises(FairleadError, match="There is no server 'a'; there are: b"):
                 await asked
-        await manager.disconnect_server("a")  # it is gone already
+        await manager.disconnect_server("a")  # already disconnected
         await manager.disconnect_all()
         assert (manager.get_all_server_names(), manager.get_tools()) == ([], [])
 
 
-async def test_one_connection_by_hand(tmp_path: Path) -> None:
+async def test_a_single_connection_works_without_a_manager(tmp_path: Path) -> None:
     from fairlead.manager import call_tool, connect_to_server, disconnect_server, list_tools
 
     before = threading.active_count()
@@ -523,7 +525,7 @@ async def test_one_connection_by_hand(tmp_path: Path) -> None:
     assert threading.active_count() < before + 10
 
 
-# Logs as much as it was asked for, and dies when it is told to.
+# A server that logs at the requested level and exits on request.
 LOGGING = """
 import os
 from fairlead import Context, MCPServer
@@ -544,7 +546,7 @@ server.run()
 """
 
 
-async def test_a_log_level_is_set_again_after_a_loss(
+async def test_the_log_level_is_restored_after_a_loss(
     tmp_path: Path, config: MCPClientConfig
 ) -> None:
     heard: list[Any] = []

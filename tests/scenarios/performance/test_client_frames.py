@@ -1,4 +1,4 @@
-"""Fast because little happens: which functions of the client one warm call enters."""
+"""The functions of the client that one warm call enters, as a measure of its cost."""
 
 import sys
 from types import FrameType
@@ -9,7 +9,7 @@ from fairlead import MCPClient, MCPClientConfig, MCPServer
 
 
 @pytest.mark.parametrize("version", ["auto", "latest"])
-async def test_a_call_goes_straight_to_the_peer(version: str) -> None:
+async def test_a_warm_call_enters_few_client_functions(version: str) -> None:
     server = MCPServer("s")
 
     @server.tool(inline=True)

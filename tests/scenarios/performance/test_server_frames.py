@@ -1,4 +1,4 @@
-"""Fast because little happens: how many Python frames one warm call over stdio enters."""
+"""The number of Python frames that one warm call over stdio enters, as a measure of its cost."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import pytest
 
 MOST_FRAMES = 32
 MOST_FILES = 15
-# A plain function runs in a thread and under a time limit, which the event loop starts and ends.
+# A plain function runs in a thread with a time limit, which the event loop starts and ends.
 MOST_FRAMES_IN_THREAD = 41
 MOST_FILES_IN_THREAD = 18
 
@@ -19,8 +19,8 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
 }
 
-# Serves stdio and, at the end, says on stderr which functions of the package the thread of the
-# event loop has entered for each message. A coroutine that goes on is entered once more.
+# A server on stdio that finally writes to stderr which functions of the package the event loop's
+# thread has entered for each message. A resumed coroutine counts again.
 PROGRAM = """
 import json, os, sys
 import fairlead
@@ -70,7 +70,7 @@ async def test_a_warm_call_of_a_plain_function_enters_few_frames(era: str) -> No
 
 
 async def frames_of_warm_call(era: str, tool: str) -> list[tuple[str, str]]:
-    """File and function of each frame that the third call of a tool enters in the server."""
+    """Return file and function of each frame that the third call of a tool enters in the server."""
     pipe = asyncio.subprocess.PIPE
     program = (sys.executable, "-c", PROGRAM)
     process = await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -91,11 +91,12 @@ async def frames_of_warm_call(era: str, tool: str) -> list[tuple[str, str]]:
             process.kill()
             await process.wait()
     messages = json.loads(said.splitlines()[-1])
-    return [(file, function) for file, function in messages[-2]]  # the end adds to the last
+    # the shutdown adds frames to the last message
+    return [(file, function) for file, function in messages[-2]]
 
 
 def conversation(era: str, tool: str) -> list[dict[str, Any]]:
-    """The requests of a client that calls a tool four times."""
+    """Return the requests of a client that calls a tool four times."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
     messages: list[dict[str, Any]] = []
     if era != "stateless":

@@ -1,4 +1,4 @@
-"""The same interceptors in a server and in a client: one shape everywhere."""
+"""The same interceptors in a server and in a client."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def rules() -> RuleSet:
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("where", ["server", "client"])
-async def test_rules_hold_in_a_server_and_in_a_client(
+async def test_rules_apply_in_a_server_and_in_a_client(
     tmp_path: Path, where: str, version: str
 ) -> None:
     file = tmp_path / "audit.jsonl"
@@ -53,8 +53,8 @@ async def test_rules_hold_in_a_server_and_in_a_client(
 @pytest.mark.covers("GTW-09")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("where", ["server", "client"])
-async def test_questions_of_both_eras_have_their_rules(where: str, version: str) -> None:
-    """As the page about rules has it: in the newer era a server asks in its answer."""
+async def test_rules_can_block_elicitation_in_both_eras(where: str, version: str) -> None:
+    """The rules are those of the documentation: a stateless server requests input in its result."""
     asks = [
         {"method": "elicitation/create"},
         {"result": {"inputRequests.*.method": "elicitation/create"}},
@@ -104,7 +104,7 @@ def _with(around: list[Interceptor]) -> MCPServer:
     return server
 
 
-async def test_a_client_keeps_itself_from_asking_too_often_or_wrongly() -> None:
+async def test_a_client_can_limit_and_validate_its_own_requests() -> None:
     around: list[Interceptor] = [RateLimit(0.001, 2), SchemaCheck()]
     async with (
         asyncio.timeout(LIMIT),

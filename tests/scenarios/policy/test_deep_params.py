@@ -1,4 +1,4 @@
-"""Params that are as deep as can be read: what we cannot look into does not pass us by."""
+"""Deeply nested params: requests that cannot be inspected are not forwarded."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from fairlead.policy.rules import RuleSet
 from tests.support.raw_relay import Client, Server, scene
 
 LIMIT = 20.0
-# Where the stack ends depends on who calls whom, so all depths around that are tried.
+# The depth at which the stack ends depends on the callers, so all depths around it are tried.
 DEPTHS = (0, 1, 400, *range(880, 1000))
 
 GUARDS: dict[str, tuple[Interceptor, ...]] = {
@@ -43,7 +43,7 @@ async def answer_all(server: Server, calls: list[bytes]) -> None:
 
 
 async def ask_all(client: Client) -> list[dict[str, Any]]:
-    """What becomes of each; who cannot read a frame at all does not know its id."""
+    """Return the response to each request; an unreadable frame is answered without an id."""
     found = []
     for number, depth in enumerate(DEPTHS):
         client.send(deep(number, depth))
@@ -54,7 +54,7 @@ async def ask_all(client: Client) -> list[dict[str, Any]]:
 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("guard", GUARDS)
-async def test_what_is_guarded_does_not_pass_because_it_is_deep(guard: str) -> None:
+async def test_deep_params_do_not_bypass_guards(guard: str) -> None:
     calls: list[bytes] = []
     async with asyncio.timeout(LIMIT), scene(interceptors=GUARDS[guard]) as place:
         client = await place.session()
@@ -67,10 +67,10 @@ async def test_what_is_guarded_does_not_pass_because_it_is_deep(guard: str) -> N
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("interceptors", [(), (Allow(),)], ids=["bare", "guarded"])
-async def test_no_token_of_a_client_is_passed_on_as_it_is(
+async def test_progress_tokens_of_a_client_are_always_replaced(
     interceptors: tuple[Interceptor, ...],
 ) -> None:
-    """It could be what another client's request is called at the server."""
+    """The token could be that of another client's request at the server."""
     calls: list[bytes] = []
     async with asyncio.timeout(LIMIT), scene(interceptors=interceptors) as place:
         client = await place.session()

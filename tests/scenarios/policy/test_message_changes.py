@@ -1,4 +1,4 @@
-"""Interceptors that change what passes, or make trouble: what each end gets to see."""
+"""Interceptors that change messages or inject faults, and the messages that each end receives."""
 
 import asyncio
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ async def opened(place: Scene, capabilities: Any = None) -> tuple[Client, Server
 
 
 class Noted:
-    """Remembers what others say they did."""
+    """An interceptor that collects the notes of others."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
@@ -41,7 +41,7 @@ class Noted:
     ("overwrite", "seen"),
     [(True, {"a": 9, "c": 3, "big": 1.50}), (False, {"a": 1, "c": 3, "big": 1.50})],
 )
-async def test_arguments_are_put_in(overwrite: bool, seen: dict[str, Any]) -> None:
+async def test_arguments_are_injected(overwrite: bool, seen: dict[str, Any]) -> None:
     noted, inject = Noted(), Inject({"a": 9, "c": 3}, overwrite=overwrite)
     async with scene(interceptors=[noted, inject]) as place:
         client, server = await opened(place)
@@ -57,7 +57,7 @@ async def test_arguments_are_put_in(overwrite: bool, seen: dict[str, Any]) -> No
     assert noted.did == ["injected: a, c", "injected: a, c"]
 
 
-async def test_a_tool_has_its_other_name_in_lists_and_calls() -> None:
+async def test_a_renamed_tool_has_its_new_name_in_lists_and_calls() -> None:
     noted, rename = Noted(), Rename({"read": "look", "hello": "greet"})
     async with scene(interceptors=[noted, rename]) as place:
         client, server = await opened(place)
@@ -86,7 +86,7 @@ async def test_a_tool_has_its_other_name_in_lists_and_calls() -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_through_a_gateway_names_arguments_and_answers_change(version: str) -> None:
+async def test_a_gateway_applies_changes_of_names_arguments_and_results(version: str) -> None:
     class OnlyFor:
         """An interceptor for one tool."""
 
@@ -101,7 +101,7 @@ async def test_through_a_gateway_names_arguments_and_answers_change(version: str
     interceptors = [
         Rename({"one_speak": "say"}),
         OnlyFor("one_speak", Inject({"text": "injected"})),
-        OnlyFor("one_secret", Mock("nothing to see")),
+        OnlyFor("one_secret", Mock("hidden")),
         OnlyFor("one_who", Mock(error={"code": -32055, "message": "nobody"})),
     ]
     async with asyncio.timeout(LIMIT), Gateway(interceptors=interceptors) as gateway:
@@ -113,14 +113,14 @@ async def test_through_a_gateway_names_arguments_and_answers_change(version: str
             spoken = await client.call_tool("say", {"text": "said"})
             assert spoken["content"][0]["text"] == "injected"
             mocked = await client.call_tool("one_secret", {})
-            assert mocked["content"][0]["text"] == "nothing to see"
+            assert mocked["content"][0]["text"] == "hidden"
             with pytest.raises(RpcError) as refused:
                 await client.call_tool("one_who", {})
             assert (refused.value.code, refused.value.message) == (-32055, "nobody")
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_over_http_too_and_a_server_by_itself_keeps_its_names(version: str) -> None:
+async def test_changes_apply_over_http_and_a_server_endpoint_keeps_its_names(version: str) -> None:
     interceptors = [Rename({"one_speak": "say"}), Inject({"text": "injected"})]
     gateway = Gateway(interceptors=interceptors)
     async with asyncio.timeout(LIMIT), serving(make("one")) as behind, gateway:
@@ -134,7 +134,7 @@ async def test_over_http_too_and_a_server_by_itself_keeps_its_names(version: str
 
 
 @pytest.mark.covers("OBS-05")
-async def test_secrets_stay_on_their_side() -> None:
+async def test_secrets_are_redacted_for_one_side_only() -> None:
     async with scene(interceptors=[Redact(to="client")]) as place:
         client, server = await opened(place, ASKED)
         call = client.ask("tools/call", {"name": "x", "arguments": {"password": SECRET}})
@@ -165,7 +165,7 @@ async def test_secrets_stay_on_their_side() -> None:
         assert (await client.answer_to(call))["result"]["token"] == SECRET
 
 
-async def test_a_mock_speaks_the_era_of_the_caller() -> None:
+async def test_a_mocked_result_has_the_form_of_the_callers_era() -> None:
     mock = Mock({"content": []})
     for era in ("handshake", "stateless"):
         async with scene(era, interceptors=[_Calls(mock)]) as place:
@@ -187,7 +187,7 @@ async def test_a_mock_speaks_the_era_of_the_caller() -> None:
             Mock(**wrong)
 
 
-async def test_a_mocked_error_has_the_data_that_a_server_would_give() -> None:
+async def test_a_mocked_error_has_its_data() -> None:
     error = {
         "code": -32042,
         "message": "Look here",
@@ -206,7 +206,7 @@ async def test_a_mocked_error_has_the_data_that_a_server_would_give() -> None:
 
 
 class _Calls:
-    """Only calls, and notifications of vendors."""
+    """An interceptor for calls and vendor notifications only."""
 
     def __init__(self, inner: Interceptor) -> None:
         self._inner = inner
@@ -217,7 +217,7 @@ class _Calls:
         return await proceed(exchange)
 
 
-async def test_a_delay_holds_a_message_back_and_keeps_the_order() -> None:
+async def test_a_delay_keeps_the_order_of_messages() -> None:
     noted = Noted()
     async with scene(interceptors=[noted, _Calls(Delay(0.05))]) as place:
         client, server = await opened(place)
@@ -230,7 +230,7 @@ async def test_a_delay_holds_a_message_back_and_keeps_the_order() -> None:
     assert noted.did == ["delayed 0.05 s"]
 
 
-async def test_faults_are_what_they_say() -> None:
+async def test_faults_have_their_documented_effect() -> None:
     async with scene(interceptors=[_Calls(Fault("duplicate"))]) as place:
         client, server = await opened(place)
         client.tell("notifications/vendor", {"n": 1})
@@ -259,7 +259,7 @@ async def test_faults_are_what_they_say() -> None:
         assert asyncio.get_running_loop().time() - began >= 0.04
 
 
-async def test_what_is_dropped_is_never_answered_until_it_is_cancelled() -> None:
+async def test_a_dropped_request_stays_unanswered_until_it_is_cancelled() -> None:
     async with scene(interceptors=[_Calls(Fault("drop"))]) as place:
         client, server = await opened(place)
         client.tell("notifications/vendor", {"n": 1})
@@ -272,7 +272,7 @@ async def test_what_is_dropped_is_never_answered_until_it_is_cancelled() -> None
         assert "tools/call" not in [m["method"] for m in server.seen]
 
 
-async def test_a_cut_ends_the_connection() -> None:
+async def test_a_cut_fault_ends_the_connection() -> None:
     async with scene(interceptors=[_Calls(Fault("cut"))]) as place:
         client, _ = await opened(place)
         client.ask("tools/call", {"name": "x"})
@@ -282,7 +282,7 @@ async def test_a_cut_ends_the_connection() -> None:
         await another.sync()
 
 
-async def test_a_fault_has_a_chance() -> None:
+async def test_a_fault_occurs_with_its_probability() -> None:
     fault = Fault("error", 0.5, seed=7)
     async with asyncio.timeout(LIMIT), Gateway(interceptors=[_Calls(fault)]) as gateway:
         await gateway.connect({"one": program("one")})
@@ -300,7 +300,7 @@ async def test_a_fault_has_a_chance() -> None:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-async def test_an_argument_that_travels_as_a_header_too_is_changed_in_both(listed: bool) -> None:
+async def test_an_injected_argument_is_also_changed_in_its_header(listed: bool) -> None:
     server = MCPServer("behind", rate_limit_rate=0)
 
     @server.tool()

@@ -1,4 +1,4 @@
-"""Guards that go by what a request is aimed at: members that mean nothing must not change that."""
+"""Guards select by the target of a request: irrelevant members must not change it."""
 
 import asyncio
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ def asked(method: str, params: Any) -> Exchange:
         read_params_head(raw),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
-        None,  # type: ignore[arg-type]  # nobody looks at it
+        None,  # type: ignore[arg-type]  # not used
     )
 
 
@@ -48,15 +48,15 @@ def allowed(limit: RateLimit, exchange: Exchange) -> bool:
     return True
 
 
-def test_a_uri_beside_the_name_of_a_tool_makes_no_bucket_of_its_own() -> None:
+def test_an_extra_uri_does_not_change_the_bucket_of_a_tool_call() -> None:
     limit = RateLimit(1, 1, per="tool", clock=lambda: 0.0)
     calls = [asked(CALL, {"name": "x", "uri": f"a:{number}"}) for number in range(5)]
     assert [allowed(limit, call) for call in calls] == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("per", ["client", "session"])
-def test_a_client_cannot_be_another_one_with_each_request(per: Any) -> None:
-    """As over a unix socket, where nobody has an address."""
+def test_a_client_cannot_change_its_bucket_with_its_name(per: Any) -> None:
+    """Test the case of a unix socket, where clients have no address."""
     limit = RateLimit(1, 1, per=per, clock=lambda: 0.0)
     named = [Caller(NEWEST, True, ANONYMOUS, info=b'{"name":"%d"}' % number) for number in range(5)]
     calls = [structs.replace(asked(CALL, {}), caller=one, edge=Alone()) for one in named]
@@ -64,7 +64,7 @@ def test_a_client_cannot_be_another_one_with_each_request(per: Any) -> None:
 
 
 class Alone(ReplyPathBase):
-    """What a request without a session came through."""
+    """The reply path of a request without a session."""
 
     session = SessionContext(state=SessionState.ACTIVE)
 
@@ -79,7 +79,7 @@ class Alone(ReplyPathBase):
         ("::ffff:10.0.0.1", "::ffff:10.0.0.2"),
     ],
 )
-def test_a_client_takes_no_tokens_of_its_neighbours(address: str, other: str) -> None:
+def test_clients_with_different_addresses_have_separate_buckets(address: str, other: str) -> None:
     limit = RateLimit(1, 1, per="client", clock=lambda: 0.0)
     places = [TransportContext(transport_type="http", peer_address=one) for one in (address, other)]
     calls = [structs.replace(asked(CALL, {}), transport=place) for place in places * 2]
@@ -94,7 +94,7 @@ GUARDS: tuple[Interceptor, ...] = (
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-async def test_a_name_beside_the_uri_of_a_resource_does_not_hide_it(guard: Interceptor) -> None:
+async def test_an_extra_name_does_not_hide_the_uri_of_a_resource(guard: Interceptor) -> None:
     async with scene(interceptors=[guard]) as place:
         client = await place.session()
         server = await place.server()
@@ -109,8 +109,8 @@ async def test_a_name_beside_the_uri_of_a_resource_does_not_hide_it(guard: Inter
 
 @pytest.mark.parametrize("rate", [1 / 3, 1, 3, 7, 10, 50, 1000])
 @pytest.mark.parametrize("now", [0.0, 1.0, 123456.789, 3e8 + 0.1])
-def test_a_burst_is_as_large_as_it_is_said_to_be(rate: float, now: float) -> None:
-    """Also by a clock that stands still meanwhile."""
+def test_a_burst_has_exactly_its_configured_size(rate: float, now: float) -> None:
+    """The clock stands still during the burst."""
     for burst in range(1, 40):
         limit = RateLimit(rate, burst, per="all", clock=lambda: now)
         call = asked(CALL, {"name": "x"})
@@ -118,7 +118,7 @@ def test_a_burst_is_as_large_as_it_is_said_to_be(rate: float, now: float) -> Non
 
 
 class Nonsense(SyncInterceptor):
-    """Makes something of calls that nobody can send."""
+    """An interceptor that turns calls into invalid exchanges."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -134,7 +134,7 @@ class Nonsense(SyncInterceptor):
 
 
 class LedNonsense(Nonsense):
-    """The same, as a coroutine that is led by hand."""
+    """The same, as a coroutine without a task."""
 
     waits: ClassVar = False
 
@@ -164,7 +164,9 @@ class Counts(SyncInterceptor):
         *((LedNonsense, "nothing"), (LedNonsense, "a message")),
     ],
 )
-async def test_what_cannot_be_passed_on_is_refused(make: type[Nonsense], kind: str) -> None:
+async def test_an_invalid_exchange_of_an_interceptor_is_an_internal_error(
+    make: type[Nonsense], kind: str
+) -> None:
     counts = Counts()
     async with scene(interceptors=[counts, make(kind)]) as place:
         client = await place.session()

@@ -1,4 +1,4 @@
-"""Interceptors that let pass, refuse, limit: around a relay between real connections."""
+"""Interceptors that allow, reject and limit requests, in a relay with real connections."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.support.raw_relay import ASKED, Client, Scene, Server, scene
 
 
 async def answered(server: Server, client: Client, call: Any, result: Any = None) -> Any:
-    """Let the server answer what it was asked, and see what the client gets."""
+    """Let the server answer its next request, and return the client's response."""
     request = await server.until(lambda m: "id" in m)
     server.reply(request, {"content": []} if result is None else result)
     return await client.answer_to(call)
@@ -26,7 +26,7 @@ async def opened(place: Scene, capabilities: Any = None) -> tuple[Client, Server
     return client, server
 
 
-async def test_only_what_is_allowed_passes() -> None:
+async def test_only_allowed_requests_are_forwarded() -> None:
     allow = Allow(["fs_*", "file:///ok/*"], ["*_delete"], deny_methods=["prompts/*"])
     async with scene(interceptors=[allow]) as place:
         client, server = await opened(place)
@@ -47,7 +47,7 @@ async def test_only_what_is_allowed_passes() -> None:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_a_block_refuses_requests_and_drops_notifications_both_ways() -> None:
+async def test_a_block_rejects_requests_and_drops_notifications_in_both_directions() -> None:
     class Some:
         """Blocks what is about mice."""
 
@@ -92,7 +92,7 @@ async def test_a_block_refuses_requests_and_drops_notifications_both_ways() -> N
         (["session", "tool"], ["a", "b", "b"], [False, False, True]),
     ],
 )
-async def test_who_asks_too_often_is_told_when_to_come_back(
+async def test_a_rate_limited_request_gets_a_retry_time(
     per: Any, names: list[str], limited: list[bool]
 ) -> None:
     now = 100.0
@@ -110,14 +110,14 @@ async def test_who_asks_too_often_is_told_when_to_come_back(
                 answer = await answered(server, client, call)
             outcome.append("error" in answer)
         assert outcome == limited
-        call = client.ask("tools/list")  # not limited: only calls are
+        call = client.ask("tools/list")  # only calls are limited
         assert "result" in await answered(server, client, call, {"tools": []})
         now += 2.0
         call = client.ask("tools/call", {"name": names[-1]})
         assert "result" in await answered(server, client, call)
 
 
-async def test_identities_do_not_take_each_others_tokens() -> None:
+async def test_identities_have_separate_buckets() -> None:
     who = iter(["ann", "bob"])
     rate = RateLimit(0.001, 1, per="identity")
     async with scene(interceptors=[rate], principal=lambda: next(who)) as place:
@@ -130,7 +130,7 @@ async def test_identities_do_not_take_each_others_tokens() -> None:
             assert "Too many requests" in again["error"]["message"]
 
 
-async def test_what_is_too_large_does_not_pass() -> None:
+async def test_messages_over_the_size_limit_are_rejected() -> None:
     async with scene(interceptors=[SizeLimit(params=300, result=300)]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x", "arguments": {"a": "b" * 400}})
@@ -142,7 +142,7 @@ async def test_what_is_too_large_does_not_pass() -> None:
         assert "bytes exceeds the limit of 300 bytes" in error["message"]
 
 
-async def test_who_takes_too_long_is_told_to_stop() -> None:
+async def test_a_request_over_the_time_limit_is_cancelled() -> None:
     async with scene(interceptors=[TimeLimit(0.1)]) as place:
         client, server = await opened(place)
         call = client.ask("tools/call", {"name": "x"})
@@ -153,7 +153,7 @@ async def test_who_takes_too_long_is_told_to_stop() -> None:
         assert stop["params"]["requestId"] == request["id"]
 
 
-async def test_a_timeout_of_somebody_else_is_not_ours() -> None:
+async def test_a_timeout_of_another_component_is_not_converted() -> None:
     async def elsewhere(exchange: Exchange) -> Answer:
         raise TimeoutError("elsewhere")
 
@@ -181,6 +181,6 @@ async def test_a_timeout_of_somebody_else_is_not_ours() -> None:
         lambda: SizeLimit(result=-1),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(made: Callable[[], object]) -> None:
+def test_invalid_limits_are_rejected(made: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="`"):
         made()

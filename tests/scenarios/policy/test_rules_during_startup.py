@@ -1,4 +1,4 @@
-"""A call waits for a server that is just starting; whoever judges it judges what it then is."""
+"""Calls that wait for a starting server: rules apply once the owner of the call is known."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ OTHER = {"name": "secret", "description": "Something else.", "inputSchema": {"ty
         ),
     ],
 )
-async def test_a_rule_about_a_server_is_asked_when_it_is_known_whose_a_call_is(
+async def test_a_rule_on_a_server_applies_to_calls_that_waited_for_it(
     method: str, params: dict[str, object]
 ) -> None:
     when = {"server": "slow", "method": method}
@@ -44,7 +44,7 @@ async def test_a_rule_about_a_server_is_asked_when_it_is_known_whose_a_call_is(
         await gate.knocked.wait()
         async with MCPClient.connect_http(url, config()) as client:
             calling = asyncio.ensure_future(client.request(method, params))
-            await client.list_tools()  # that came later, and has its answer
+            await client.list_tools()  # a later request, which is answered
             assert not calling.done()
             gate.open()
             with pytest.raises(RpcError, match="not this one"):
@@ -61,7 +61,7 @@ async def test_a_rule_about_a_server_is_asked_when_it_is_known_whose_a_call_is(
     ],
     ids=["listed", "by name", "searched"],
 )
-async def test_a_tool_that_has_changed_is_refused_when_its_server_has_just_started(
+async def test_a_changed_tool_is_rejected_in_a_call_that_waited_for_its_server(
     search: bool, params: dict[str, object]
 ) -> None:
     lock = ToolLockData(servers={"slow": lock_tools([OTHER])})

@@ -1,4 +1,4 @@
-"""The table of methods and the structs, held against the schemas that the protocol publishes."""
+"""The table of methods and the structs, compared with the published schemas of the protocol."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ STATELESS = Revision.V2026_07_28
 EXTENSION = "ext-tasks-draft"
 BLOCKS = get_args(ContentBlock)
 
-# Definitions that are part of messages, and the structs we have for them.
+# Definitions that are part of messages, and our structs for them.
 PARTS: dict[str, type[Struct]] = {
     "Annotated": content.TextContent,
     "Annotations": base.Annotations,
@@ -68,7 +68,7 @@ PARTS: dict[str, type[Struct]] = {
 }
 
 
-# Schemas, read and closed.
+# Schemas, as published and closed
 
 
 @cache
@@ -90,7 +90,7 @@ def resolve(schema: str, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def properties(schema: str, node: dict[str, Any]) -> dict[str, Any]:
-    """The members an object may have by any branch of its schema."""
+    """Return the members that an object may have by any branch of its schema."""
     node = resolve(schema, node)
     found = dict(node.get("properties", {}))
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -101,7 +101,7 @@ def properties(schema: str, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def methods_in(schema: str, union: str) -> Iterable[str]:
-    """The methods of a union of messages; a union of one is not written as one."""
+    """Return the methods of a union of messages; a union of one is not written as one."""
     node = definitions(schema).get(union)
     if node is None:
         return []
@@ -109,7 +109,7 @@ def methods_in(schema: str, union: str) -> Iterable[str]:
 
 
 def check(schema: str, definition: str, value: Any, *, closed: bool = True) -> None:
-    """Valid by the schema as published, and (when closed) with no member that it does not name."""
+    """Check that a value is valid by the schema and, when closed, has no unknown member."""
     instance = json.loads(msgspec.json.encode(value))
     validator(schema, definition, False).validate(instance)
     if closed:
@@ -134,7 +134,7 @@ def validator(schema: str, definition: str, closed: bool) -> Any:
 
 @cache
 def close_document(schema: str) -> dict[str, Any]:
-    """The schema with every object closed that lists its members and is not declared open."""
+    """Return the schema with all objects closed that list their members and are not open."""
     whole = deepcopy(document(schema))
     found = whole.get("$defs") or whole["definitions"]
     extended = {ref for node in found.values() for ref in references_of_all_of(node)}
@@ -170,13 +170,13 @@ def close(node: Any, *, left_open: bool = False) -> None:
     for name, member in (members or {}).items():
         close(member)
         if name == "params" and "properties" in member:
-            member["properties"].setdefault("_meta", {})  # all params may have it, listed or not
+            member["properties"].setdefault("_meta", {})  # all params may have it
     if members is not None and "method" in members:
-        members.setdefault("jsonrpc", {})  # older schemas leave the envelope out
+        members.setdefault("jsonrpc", {})  # older schemas omit the envelope
         members.setdefault("id", {})
 
 
-# The table and the schemas name the same methods.
+# The table and the schemas name the same methods
 
 
 def core_rows(kind: MessageKind, revision: Revision, side: Side) -> set[str]:
@@ -218,7 +218,7 @@ def test_the_table_embeds_exactly_the_input_requests_of_the_schema() -> None:
     assert ours == published
 
 
-# What we build is valid.
+# Values that we build are valid
 
 ICON = base.Icon(src="https://example.com/i.png", mime_type="image/png", sizes=["any"])
 NOTES = base.Annotations(audience=["user"], priority=0.5, last_modified="2026-07-28T10:30:00Z")
@@ -297,7 +297,9 @@ EXAMPLES: list[tuple[str, Struct]] = [
 
 
 @pytest.mark.parametrize(("definition", "value"), EXAMPLES)
-def test_what_we_build_is_valid_and_survives_the_wire(definition: str, value: Struct) -> None:
+def test_examples_are_valid_and_survive_encoding_and_decoding(
+    definition: str, value: Struct
+) -> None:
     check(str(STATELESS), definition, value)
     assert decode(encode(value), type(value)) == value
 
@@ -307,11 +309,11 @@ def test_every_block_of_the_examples_is_known(value: Struct) -> None:
     assert decode_content(encode(value)) == value
 
 
-def test_the_examples_would_fail_if_they_had_a_member_too_many() -> None:
+def test_closed_schemas_reject_unknown_members() -> None:
     tool = EXAMPLES[1][1]
     check("2025-11-25", "Tool", tool)
     with pytest.raises(jsonschema_rs.ValidationError):
-        check("2025-06-18", "Tool", tool)  # icons came later
+        check("2025-06-18", "Tool", tool)  # icons were added later
 
 
 def test_the_validator_fetches_nothing() -> None:
@@ -319,7 +321,7 @@ def test_the_validator_fetches_nothing() -> None:
         jsonschema_rs.validator_for({"$ref": "https://example.com/x.json"}, retriever=refuse)
 
 
-# The structs have every member that a schema names.
+# The structs have every member that a schema names
 
 
 @pytest.mark.parametrize("schema", [*map(str, Revision), EXTENSION])
@@ -340,7 +342,7 @@ def test_no_struct_has_a_member_that_no_revision_knows() -> None:
         assert member_names(type_) <= known | {"_meta"}, type_
 
 
-# Assertions.
+# Assertions
 
 
 def member_names(type_: type[Struct]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Tapes that somebody has cut, changed or made up: what is wrong is said, and nothing breaks."""
+"""Damaged, edited and forged tapes: commands report the problem without a traceback."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def lines(some: list[dict[str, Any]]) -> bytes:
 
 
 class Shelf:
-    """The folder of tapes of somebody, with one good tape in it."""
+    """A user's folder of tapes, with one good tape in it."""
 
     def __init__(self, person: Person) -> None:
         self.person = person
@@ -65,7 +65,7 @@ class Shelf:
             (self.folder / f"{name}.tape.json").write_bytes(about)
 
     def uses(self, name: str) -> dict[str, tuple[int, str, str]]:
-        """All that can be done with a tape; no command may end with an exception."""
+        """Run every tape command with a tape; none may end with a traceback."""
         out = str(self.person.project / "out.har")
         commands = {
             "show": ("tape", "show", name),
@@ -118,12 +118,12 @@ READ = ("show", "full", "json", "diff", "trim", "har")
         (b"\0" * 5000 + b"\n", "1 line could not be read"),
     ],
 )
-def test_what_is_wrong_with_the_lines_is_said(shelf: Shelf, tape: bytes, says: str) -> None:
+def test_problems_of_the_lines_are_reported(shelf: Shelf, tape: bytes, says: str) -> None:
     shelf.put("odd", tape, json.dumps(ABOUT).encode())
     done = shelf.uses("odd")
     for what in READ:
         assert says in done[what][2], (what, done[what])
-    assert done["self"][0] == 0  # nothing differs from itself
+    assert done["self"][0] == 0  # a tape never differs from itself
 
 
 @pytest.mark.covers("GTW-10")
@@ -142,7 +142,7 @@ def test_what_is_wrong_with_the_lines_is_said(shelf: Shelf, tape: bytes, says: s
         ({"began": -1e12, "lost": -3, "parts": 0}, "has invalid values for began, lost, parts"),
     ],
 )
-def test_what_is_wrong_with_the_companion_is_said(shelf: Shelf, about: Any, says: str) -> None:
+def test_problems_of_the_companion_file_are_reported(shelf: Shelf, about: Any, says: str) -> None:
     if isinstance(about, dict):
         about = json.dumps({**ABOUT, **about}).encode()
     shelf.put("odd", lines(entries()), about)
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_the_companion_is_said(shelf: Shelf, about: Any, says
     assert len(done["show"][1].splitlines()) == 5
 
 
-def test_a_companion_that_lies_about_its_tape_is_found_out(shelf: Shelf) -> None:
+def test_a_companion_file_that_contradicts_its_tape_is_reported(shelf: Shelf) -> None:
     for told, says in (
         ({"entries": 5000}, "odd.tape.json lists 5000 messages, but the tape has 5"),
         ({"parts": 3}, "odd.tape.json lists 3 parts, but odd.3.tape.jsonl is missing"),
@@ -165,20 +165,20 @@ def test_a_companion_that_lies_about_its_tape_is_found_out(shelf: Shelf) -> None
 
 
 @pytest.mark.covers("GTW-10")
-def test_a_tape_of_a_newer_version_is_refused(shelf: Shelf) -> None:
+def test_a_tape_of_a_newer_version_is_rejected(shelf: Shelf) -> None:
     newer = json.dumps({**ABOUT, "version": 2, "status": "later", "entries": {"a": 1}})
     shelf.put("odd", lines(entries()), newer.encode())
     done = shelf.uses("odd")
     for what in (*READ, "self", "test"):
         assert done[what][0] == 1
         assert "has tape version 2; this Fairlead reads 1" in done[what][2]
-    assert "left out: " in done["list"][2]
+    assert "skipped: " in done["list"][2]
     refused = shelf.person.runs("replay", "odd")
     assert (refused.code, refused.out) == (1, "")
     assert "version 2" in refused.err
 
 
-def test_members_that_we_do_not_know_are_left_alone(shelf: Shelf) -> None:
+def test_unknown_members_are_preserved(shelf: Shelf) -> None:
     tape = changed(lambda some: [one.update(later={"a": [1.50]}) for one in some])
     shelf.put("odd", tape, json.dumps({**ABOUT, "later": 1}).encode())
     done = shelf.uses("odd")
@@ -186,13 +186,13 @@ def test_members_that_we_do_not_know_are_left_alone(shelf: Shelf) -> None:
     assert (shelf.folder / "trimmed.tape.jsonl").read_bytes() == tape
 
 
-def test_answers_to_nothing_are_shown_and_kept_unless_a_part_is_wanted(shelf: Shelf) -> None:
+def test_responses_without_a_request_are_shown_and_kept_unless_filtered(shelf: Shelf) -> None:
     shelf.put("odd", lines(entries()[1:2] + entries()[4:]), None)
     assert len(shelf.uses("odd")["show"][1].splitlines()) == 2
     assert len((shelf.folder / "trimmed.tape.jsonl").read_bytes().splitlines()) == 2
     assert shelf.person.does("tape", "show", "odd", "--method", "tools/*").out == ""
     left = shelf.person.does("tape", "show", "good", "--from", "5").out
-    assert left == ""  # its request is on the tape, and not wanted
+    assert left == ""  # its request is on the tape, but was filtered out
 
 
 @pytest.mark.parametrize(
@@ -209,14 +209,14 @@ def test_answers_to_nothing_are_shown_and_kept_unless_a_part_is_wanted(shelf: Sh
     ],
     ids=repr,
 )
-def test_messages_that_are_none_harm_nothing(shelf: Shelf, change: dict[str, Any]) -> None:
+def test_invalid_messages_do_not_break_the_commands(shelf: Shelf, change: dict[str, Any]) -> None:
     tape = changed(lambda some: some[3]["message"].update(change))
     shelf.put("odd", tape, json.dumps(ABOUT).encode())
     done = shelf.uses("odd")
     assert len(done["show"][1].splitlines()) == 5
 
 
-def test_numbers_names_and_depths_beyond_measure_harm_nothing(shelf: Shelf) -> None:
+def test_extreme_numbers_names_and_depths_do_not_break_the_commands(shelf: Shelf) -> None:
     deep = lines(entries()).replace(b'"a": 1', b'"a": ' + b"[" * 900 + b"]" * 900)
     for tape, about in (
         (changed(lambda some: some[3].update(at=1e300)), {}),
@@ -235,10 +235,10 @@ def test_numbers_names_and_depths_beyond_measure_harm_nothing(shelf: Shelf) -> N
         assert "\x1b" not in "".join(done[what][1] for what in ("show", "full", "list", "test"))
     for about in ({"command": "python 'unbalanced"}, {"url": ["x"]}, {}):
         shelf.put("odd", lines(entries()), json.dumps({**ABOUT, "about": about}).encode())
-        assert "does not say from which server" in shelf.uses("odd")["test"][2]
+        assert "does not contain the command or URL of its server" in shelf.uses("odd")["test"][2]
 
 
-def test_what_is_no_file_is_no_tape(shelf: Shelf) -> None:
+def test_folders_and_pipes_are_not_tapes(shelf: Shelf) -> None:
     (shelf.folder / "good.2.tape.jsonl").mkdir()
     (shelf.folder / "folder.tape.jsonl").mkdir()
     os.mkfifo(shelf.folder / "pipe.tape.jsonl")
@@ -248,7 +248,7 @@ def test_what_is_no_file_is_no_tape(shelf: Shelf) -> None:
 
 
 @pytest.mark.covers("GTW-11")
-def test_a_tape_that_is_odd_is_played_as_it_stands(shelf: Shelf) -> None:
+def test_a_damaged_tape_is_replayed_unchanged(shelf: Shelf) -> None:
     server = shelf.person.folder / "notes.py"
     server.write_text(
         "from fairlead import MCPServer\n"
@@ -266,7 +266,7 @@ def test_a_tape_that_is_odd_is_played_as_it_stands(shelf: Shelf) -> None:
     against = shelf.person.runs(
         "replay", "odd", "--against", *ignore, "--", sys.executable, str(server)
     )
-    assert against.code == 1  # nobody is greeted twice
+    assert against.code == 1  # a server accepts only one handshake
     assert against.out.endswith("4 compared, 1 differ\n"), against.out
     for said in ("the sequence numbers decrease in 1 place", "odd.tape.json is missing"):
         assert said in against.err

@@ -1,4 +1,4 @@
-"""Commands that read a tape take the memory of a message, not of the tape."""
+"""Commands that read a tape need the memory of a message, not of the tape."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.support.cli_process import LIMIT, talk
 
 CALLS, SIZE = 96, 1_000_000
-MOST = 70 << 10  # KiB: the interpreter, our code, and some messages; less than what is on the tape
+MOST = 70 << 10  # KiB: the interpreter, our code and some messages; less than the size of the tape
 TEXT = "rope and tide, " * (SIZE // 15)
 
 SERVER = f"""
@@ -46,7 +46,7 @@ class Done(NamedTuple):
 
 
 def write_tape(base: Path, *, changed: int = 0, token: int = 0) -> None:
-    """As `fairlead record` would have, of a server with long answers."""
+    """Write a tape as `fairlead record` would, of a server with long responses."""
     opening = talk().splitlines()
     about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
     hello = {**about, "serverInfo": {"name": "big", "version": "1"}}
@@ -89,8 +89,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         file.unlink()
 
 
-# A process has the memory of who started it until it runs a program, and that counts. So it is
-# started by somebody small.
+# Until it executes a program, a forked process counts the memory of its parent. The command is
+# therefore started by a small process.
 MEASURE = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
@@ -100,7 +100,7 @@ sys.exit(code)
 
 
 def run(folder: Path, *args: str, input: str = "") -> Done:
-    """A command to its end, and the most memory that it had."""
+    """Run a command to its end, and measure its peak memory."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", MEASURE, sys.executable, "-m", "fairlead", *args],
         input=input.encode(),
@@ -118,10 +118,14 @@ COMMANDS = {
     "show": (("tape", "show", "./one"), 0, "tools/call fetch #96"),
     "show some": (("tape", "show", "./one", "--from", "190", "--limit", "2"), 0, "  190 "),
     "show all of one": (("tape", "show", "./one", "--to", "5", "--full"), 0, "rope and tide"),
-    "trim": (("tape", "trim", "./one", "--from", "100", "-o", "./short"), 0, "messages are left"),
+    "trim": (
+        ("tape", "trim", "./one", "--from", "100", "-o", "./short"),
+        0,
+        "99 messages on short.tape.jsonl",
+    ),
     "har": (("tape", "export", "./one", "--har", "-o", "one.har"), 0, "written"),
-    "pytest": (("tape", "export", "./two", "--pytest"), 1, "does not say"),
-    "the same": (("tape", "diff", "./one", "./one"), 0, "They are the same"),
+    "pytest": (("tape", "export", "./two", "--pytest"), 1, "does not contain the command"),
+    "the same": (("tape", "diff", "./one", "./one"), 0, "no differences, except for times and ids"),
     "diff": (("tape", "diff", "./one", "./two"), 1, "~ 103 result"),
     "rules": (("rules", "test", "rules.toml", "./one"), 0, "blocked by not-seven"),
     "against": (
@@ -170,7 +174,7 @@ def test_a_large_tape_is_served_from_disk(folder: Path, matching: str) -> None:
     assert int((folder / "peak").read_text()) < MOST
 
 
-def test_too_many_messages_are_refused_with_a_way_out(
+def test_too_many_messages_are_rejected_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fairlead.errors import ConfigError
@@ -187,7 +191,7 @@ def test_too_many_messages_are_refused_with_a_way_out(
         cues.load_script(place)
 
 
-def test_a_tape_that_is_written_anew_while_it_is_played_is_noticed(tmp_path: Path) -> None:
+def test_a_tape_that_is_overwritten_during_a_replay_is_detected(tmp_path: Path) -> None:
     from fairlead.errors import ConfigError
     from fairlead.recording.replay import load_script
 
@@ -201,7 +205,7 @@ def test_a_tape_that_is_written_anew_while_it_is_played_is_noticed(tmp_path: Pat
         cue.read()
 
 
-def test_progress_is_for_a_terminal(folder: Path) -> None:
+def test_progress_is_shown_on_a_terminal_and_erased(folder: Path) -> None:
     import pty
 
     ours, theirs = pty.openpty()
@@ -219,9 +223,9 @@ def test_progress_is_for_a_terminal(folder: Path) -> None:
         while some := os.read(ours, 65536):
             shown += some
     except OSError:
-        pass  # the last writer has gone
+        pass  # the last writer has closed the terminal
     finally:
         os.close(ours)
     assert process.wait(LIMIT) == 0
-    # On a fast machine there is nothing to tell; what is told is wiped away.
+    # A fast machine shows no progress; any progress is erased afterwards.
     assert not shown or (b"% of 96." in shown and shown.endswith(b"\r\x1b[K"))

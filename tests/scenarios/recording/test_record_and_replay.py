@@ -1,4 +1,4 @@
-"""Whatever is on a tape: played and recorded again it is the same tape, but for time."""
+"""Any tape that is replayed and recorded again stays the same, except for times."""
 
 import asyncio
 import tempfile
@@ -48,7 +48,7 @@ calls = st.lists(st.tuples(texts, objects, steps, st.booleans(), objects), max_s
 
 
 class Tape:
-    """Lines as they would have been recorded."""
+    """Lines of a recorded tape."""
 
     def __init__(self, *, stateless: bool) -> None:
         self.lines: list[bytes] = []
@@ -102,7 +102,7 @@ def made(path: Path, conversation: Any, *, stateless: bool) -> None:
         tape.add("client_to_server", method="notifications/initialized")
     else:
         meta = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
-        # A relay adds those that it can bridge.
+        # A relay adds the revisions that it can bridge.
         found = {"supportedVersions": [r.value for r in reversed(Revision)], "capabilities": {}}
         tape.add("client_to_server", id=0, method="server/discover", params={"_meta": meta})
         tape.add("server_to_client", id=0, result={"resultType": "complete", **found})
@@ -112,7 +112,7 @@ def made(path: Path, conversation: Any, *, stateless: bool) -> None:
 
 
 async def again(old: Path, new: Path) -> None:
-    """Play a tape to itself, through a relay that records it."""
+    """Replay a tape against itself, through a relay that records it."""
     with TapeWriter(new, redact=False) as tape:
         relay = Relay(TapeServer(old, matching="strict"), interceptors=[Recorder(tape)])
         async with asyncio.timeout(LIMIT), relay.running():
@@ -122,7 +122,7 @@ async def again(old: Path, new: Path) -> None:
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(calls, st.booleans())
-def test_record_replay_record_is_the_same(conversation: Any, stateless: bool) -> None:
+def test_a_replayed_and_recorded_tape_is_the_same(conversation: Any, stateless: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         one, two, three = (Path(folder) / f"{n}.tape.jsonl" for n in "123")
         made(one, conversation, stateless=stateless)

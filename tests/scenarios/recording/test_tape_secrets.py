@@ -1,4 +1,4 @@
-"""What a server is given to know, and says again, is on no tape and is shown to nobody."""
+"""Secrets of a server's environment and options do not appear on tapes and in other output."""
 
 import json
 import os
@@ -35,13 +35,13 @@ NO_RULES = "rules = []\n"
 
 @pytest.fixture
 def command(person: Person) -> list[str]:
-    """A server with secrets in its environment and among its options."""
+    """Return the command of a server with secrets in its environment and options."""
     file = server_file(person.folder, TELLS)
     return [sys.executable, str(file), "--api-key", SPACED, f"--token={JOINED}"]
 
 
 def visited(person: Person, *between: str, command: list[str]) -> str:
-    """What a client hears that talks to the server through one of our commands."""
+    """Return the output of a client that calls the server through one of our commands."""
     ours = [sys.executable, "-m", "fairlead", *between]
     environment = {**person.env, **GIVEN}
     done = fairlead("call", "tell", "--", *ours, "--", *command, env=environment)
@@ -51,7 +51,7 @@ def visited(person: Person, *between: str, command: list[str]) -> str:
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("between", [("record",), ("tap", "--tape"), ("tap", "--rules")])
-def test_a_command_is_recorded_without_what_it_was_given(
+def test_a_command_is_recorded_without_its_secrets(
     person: Person, command: list[str], between: tuple[str, ...]
 ) -> None:
     tape = person.folder / "tapes" / "one"
@@ -69,17 +69,17 @@ def test_a_command_is_recorded_without_what_it_was_given(
     assert b"[REDACTED]" in files[1].read_bytes()
 
 
-def test_a_test_made_of_such_a_tape_says_that_a_secret_is_missing(
+def test_a_test_exported_from_a_tape_reports_a_missing_secret(
     person: Person, command: list[str]
 ) -> None:
     tape = person.folder / "one"
     visited(person, "record", str(tape), command=command)
     done = person.runs("tape", "export", str(tape), "--pytest")
-    assert "mend [REDACTED] in SERVER" in done.err
+    assert "replace [REDACTED] in SERVER" in done.err
     assert SPACED not in done.out
 
 
-def test_a_proxy_shows_nobody_what_its_server_knows(person: Person, command: list[str]) -> None:
+def test_a_proxy_does_not_show_secrets_of_its_server(person: Person, command: list[str]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "proxy", "--journal", "--", *command],
         stdin=subprocess.PIPE,
@@ -105,7 +105,7 @@ def test_a_proxy_shows_nobody_what_its_server_knows(person: Person, command: lis
         process.communicate(timeout=LIMIT)
 
 
-def test_one_of_our_commands_finds_the_folder_that_was_meant(
+def test_a_nested_command_uses_the_data_folder_of_the_user(
     person: Person, command: list[str]
 ) -> None:
     visited(person, "record", "monday", command=command)
@@ -113,9 +113,7 @@ def test_one_of_our_commands_finds_the_folder_that_was_meant(
     assert Path(tape["path"]) == person.ours / "data" / "tapes" / "monday.tape.jsonl"
 
 
-def test_a_server_behind_rules_has_the_environment_that_it_was_given(
-    person: Person, command: list[str]
-) -> None:
+def test_a_server_behind_rules_keeps_its_environment(person: Person, command: list[str]) -> None:
     rules = person.folder / "rules.toml"
     rules.write_text(NO_RULES)
     call = {"name": "given", "arguments": {"name": "OTEL_SERVICE_NAME"}}
@@ -141,7 +139,7 @@ def test_a_server_behind_rules_has_the_environment_that_it_was_given(
 
 @pytest.mark.covers("OBS-05")
 @pytest.mark.parametrize("between", ["proxy", "tap"])
-def test_what_rules_write_or_redact_has_nothing_of_what_the_server_was_given(
+def test_rules_redact_secrets_of_the_server(
     person: Person, command: list[str], between: str
 ) -> None:
     rules, tape, audit = (person.folder / name for name in ("rules.json", "kept", "audit.log"))

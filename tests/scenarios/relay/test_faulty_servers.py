@@ -1,4 +1,4 @@
-"""Servers that die, hang, chatter or flood: every call is settled, and nothing is left behind."""
+"""Servers that die, hang, print or flood: every call gets a response, and no state is left."""
 
 import asyncio
 import sys
@@ -33,7 +33,7 @@ async def call(client: Client, name: str = "whoami", **arguments: Any) -> dict[s
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(
+async def test_a_server_that_dies_in_a_call_is_restarted_for_the_next(
     tmp_path: Path, era: str
 ) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
@@ -52,7 +52,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(
         assert str(rough.pids[1]) in works["result"]["content"][0]["text"]
 
 
-async def test_a_server_that_hangs_is_given_up_in_time_and_killed_at_the_end(
+async def test_calls_of_a_hanging_server_time_out_and_the_server_is_killed_at_the_end(
     tmp_path: Path,
 ) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
@@ -68,7 +68,7 @@ async def test_a_server_that_hangs_is_given_up_in_time_and_killed_at_the_end(
 
 
 @pytest.mark.parametrize("plan", [{"hang": "initialize"}, {"exit": 3}, {"die": "initialize"}])
-async def test_a_server_that_does_not_start_is_a_clear_refusal(
+async def test_a_server_that_does_not_start_is_an_error_with_a_reason(
     tmp_path: Path, plan: dict[str, Any]
 ) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
@@ -78,13 +78,13 @@ async def test_a_server_that_does_not_start_is_a_clear_refusal(
         client = await raw_client(relay, tmp_path, stack)
         answer = await client.initialize()
         assert answer["error"]["data"]["source"] == "proxy"
-        for _ in range(5):  # and it is not started anew for everybody who asks
+        for _ in range(5):  # the server is not restarted for every request
             refused = await client.answer_to(client.stateless("tools/list"))
             assert refused["error"]["data"]["source"] == "proxy"
         assert len(rough.pids) <= 3
 
 
-async def test_a_server_that_dies_right_after_the_handshake_is_no_endless_loop(
+async def test_a_server_that_dies_after_the_handshake_is_not_restarted_endlessly(
     tmp_path: Path,
 ) -> None:
     program = tmp_path / "short.py"
@@ -112,7 +112,7 @@ async def test_a_server_that_dies_right_after_the_handshake_is_no_endless_loop(
         assert len((tmp_path / "starts").read_text()) <= 3
 
 
-async def test_a_server_that_closes_its_input_and_stays_is_replaced(tmp_path: Path) -> None:
+async def test_a_server_that_closes_its_input_is_replaced(tmp_path: Path) -> None:
     program = tmp_path / "deaf.py"
     program.write_text(
         "import json, os, sys, time\n"
@@ -145,13 +145,13 @@ async def test_a_server_that_closes_its_input_and_stays_is_replaced(tmp_path: Pa
 
 
 @pytest.mark.covers("GTW-03")
-async def test_garbage_second_answers_and_strays_do_no_harm() -> None:
+async def test_invalid_repeated_and_unexpected_messages_are_ignored() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
         call_id = client.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
-        server.send(b"this is no message")
+        server.send(b"not a message")
         server.send(b'{"jsonrpc":"2.0"}')
         server.send(b'{"jsonrpc":"2.0","id":"nobody","result":{}}')
         server.send(b'{"jsonrpc":"2.0","id":123456,"error":{"code":1,"message":"x"}}')
@@ -170,7 +170,7 @@ async def test_garbage_second_answers_and_strays_do_no_harm() -> None:
         assert client.skipped == []
 
 
-async def test_an_answer_over_the_limit_settles_the_call() -> None:
+async def test_a_response_over_the_size_limit_fails_the_call() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -190,9 +190,7 @@ async def test_an_answer_over_the_limit_settles_the_call() -> None:
     ids=["nan", "bad utf-8", "trailing comma", "too deep"],
 )
 @pytest.mark.parametrize("client_era", ["handshake", "stateless"])
-async def test_an_answer_that_cannot_be_read_settles_the_call(
-    client_era: str, result: bytes
-) -> None:
+async def test_an_unreadable_response_fails_the_call(client_era: str, result: bytes) -> None:
     async with scene() as place:
         if client_era == "handshake":
             client = await place.session()
@@ -210,7 +208,7 @@ async def test_an_answer_that_cannot_be_read_settles_the_call(
         assert client.skipped == []
 
 
-async def test_a_clients_answer_that_cannot_be_read_settles_the_servers_question() -> None:
+async def test_an_unreadable_response_of_a_client_fails_the_servers_request() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -220,10 +218,10 @@ async def test_a_clients_answer_that_cannot_be_read_settles_the_servers_question
         assert (await server.answer_to("s1"))["error"]["data"]["source"] == "proxy"
         told = await client.until(lambda message: "error" in message)
         assert told["error"]["code"] == -32700
-        assert told.get("id") is None  # it answers no request of the client's
+        assert told.get("id") is None  # not a response to a request of the client
 
 
-async def test_a_flood_of_notifications_holds_nothing_up_and_keeps_its_order() -> None:
+async def test_a_flood_of_notifications_keeps_its_order_and_does_not_block_calls() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -236,7 +234,7 @@ async def test_a_flood_of_notifications_holds_nothing_up_and_keeps_its_order() -
         assert [m["params"]["n"] for m in client.skipped] == list(range(5000))
 
 
-async def test_a_flood_for_a_client_that_reads_nothing_is_bounded() -> None:
+async def test_notifications_for_a_client_that_does_not_read_are_limited() -> None:
     async with scene() as place:
         slow, other = await place.session(), await place.client(limit=64 << 20)
         await other.initialize()
@@ -254,14 +252,14 @@ async def test_a_flood_for_a_client_that_reads_nothing_is_bounded() -> None:
         assert (await other.answer_to(call_id))["result"] == {"n": 1}
 
 
-async def test_an_outbox_that_is_closed_before_it_began_does_not_hang() -> None:
+async def test_an_outbox_that_is_closed_before_it_ran_does_not_hang() -> None:
     async with scene() as place:
         client = await place.session()
         await client.sync()
         session = next(iter(place.relay._sessions_by_peer.values()))
         waiting = session.outbox
         waiting.enqueue((Notification("notifications/vendor"), None))
-        session.outbox.close()  # its task has not run once
+        session.outbox.close()  # its task has not run yet
         async with asyncio.timeout(LIMIT):
             await session.outbox.flushed()
         waiting.enqueue((Notification("notifications/vendor"), None))
@@ -269,7 +267,7 @@ async def test_an_outbox_that_is_closed_before_it_began_does_not_hang() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_client_that_vanishes_has_its_calls_cancelled_and_nobody_elses() -> None:
+async def test_a_disconnect_cancels_only_the_calls_of_that_client() -> None:
     async with scene() as place:
         one, other = await place.session(), await place.session()
         server = await place.server()
@@ -285,7 +283,7 @@ async def test_a_client_that_vanishes_has_its_calls_cancelled_and_nobody_elses()
         assert (await other.answer_to(1))["result"] == {"whose": "other"}
 
 
-async def test_a_client_that_vanishes_while_it_is_asked_leaves_the_server_an_answer() -> None:
+async def test_a_server_request_gets_an_error_when_its_client_disconnects() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -297,7 +295,7 @@ async def test_a_client_that_vanishes_while_it_is_asked_leaves_the_server_an_ans
         assert answer["error"]["data"]["source"] == "proxy"
 
 
-async def test_a_client_that_never_answers_is_not_waited_for_for_ever() -> None:
+async def test_a_server_request_without_a_response_times_out() -> None:
     async with scene(input_timeout=0.1) as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -308,7 +306,7 @@ async def test_a_client_that_never_answers_is_not_waited_for_for_ever() -> None:
         await client.method("notifications/cancelled")
 
 
-async def test_closing_settles_every_call_that_is_under_way() -> None:
+async def test_closing_ends_every_pending_call() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -323,7 +321,7 @@ async def test_closing_settles_every_call_that_is_under_way() -> None:
         assert place.relay.pool.connections == []
 
 
-async def test_a_relay_that_is_closed_opens_nothing_any_more() -> None:
+async def test_a_closed_relay_opens_no_connections() -> None:
     async with scene() as place:
         await place.relay.close()
         near, far = memory_pair()

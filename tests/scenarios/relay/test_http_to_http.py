@@ -1,4 +1,4 @@
-"""A relay between HTTP and HTTP: sessions, headers, streams that break."""
+"""A relay between HTTP and HTTP: sessions, headers, broken streams."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "p
 
 
 class Behind:
-    """A plain HTTP server of the handshake era, which notes what it gets."""
+    """A plain HTTP server of the handshake era that records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str], Any]] = []
@@ -90,7 +90,7 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_each_client_session_has_one_behind_and_both_end_together() -> None:
+async def test_each_client_session_has_an_upstream_session_and_both_end_together() -> None:
     async with behind() as (server, entry), serving(Relay(entry, era="handshake")) as edge:  # type: ignore[arg-type]
         one, two = await edge.initialize(), await edge.initialize()
         first = (await one.post({"jsonrpc": "2.0", "id": 1, "method": "x"})).result["s"]
@@ -104,7 +104,7 @@ async def test_each_client_session_has_one_behind_and_both_end_together() -> Non
 
 
 class Counting(SyncInterceptor):
-    """How often a request has passed, and its outcome."""
+    """An interceptor that counts requests and their outcomes."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -122,7 +122,7 @@ class Counting(SyncInterceptor):
 
 
 class Passing:
-    """The same in one piece."""
+    """A coroutine interceptor without a task."""
 
     waits = False
 
@@ -132,7 +132,7 @@ class Passing:
 
 @pytest.mark.covers("GTW-05", "GTW-06")
 @pytest.mark.parametrize("between", ["nobody", "halves", "both"])
-async def test_a_session_that_the_server_has_forgotten_is_renewed(between: str) -> None:
+async def test_a_lost_upstream_session_is_renewed(between: str) -> None:
     counting = Counting()
     kinds: dict[str, list[Interceptor]] = {"halves": [counting], "both": [counting, Passing()]}
     async with behind() as (server, entry):
@@ -145,7 +145,7 @@ async def test_a_session_that_the_server_has_forgotten_is_renewed(between: str) 
             again = await session.post({"jsonrpc": "2.0", "id": 2, "method": "x"})
             assert again.result["s"] == "s2"
             assert server.methods().count("initialize") == 2
-    if between != "nobody":  # to those in between it is one request, whatever it took
+    if between != "nobody":  # interceptors see one request, despite the retry
         assert counting.begun == ["x", "x"]
         assert len(counting.ended) == 2
 
@@ -153,7 +153,7 @@ async def test_a_session_that_the_server_has_forgotten_is_renewed(between: str) 
 @pytest.mark.covers("GTW-06")
 @pytest.mark.parametrize("between", ["halves", "both"])
 @pytest.mark.parametrize("era", ["stateless", "session"])
-async def test_what_could_not_be_sent_is_tried_again_behind_the_interceptors(
+async def test_an_undelivered_request_is_retried_below_the_interceptors(
     era: str, between: str
 ) -> None:
     counting = Counting()
@@ -172,13 +172,13 @@ async def test_what_could_not_be_sent_is_tried_again_behind_the_interceptors(
 
             assert (await ask())["message"] == "Method not found: x"
         assert (await ask())["message"] == "server 'server' refused the connection"
-    # To those in between it was one request, though it was tried twice.
+    # Interceptors saw one request, although it was sent twice.
     assert counting.begun == ["x", "x"]
     assert counting.ended == [RpcError, RpcError]
 
 
 @pytest.mark.covers("GTW-07")
-async def test_headers_of_one_hop_and_credentials_stay_where_they_are() -> None:
+async def test_hop_headers_and_credentials_are_not_forwarded() -> None:
     async with behind() as (server, entry):
         relay = Relay(entry, era="handshake")
         async with serving(relay, auth_token="secret") as edge:  # type: ignore[arg-type]
@@ -203,14 +203,14 @@ async def test_headers_of_one_hop_and_credentials_stay_where_they_are() -> None:
             names = {name.lower() for name in headers}
             assert not names & {"authorization", "cookie", "x-custom", "keep-alive", "forwarded"}
             assert headers["Host"] == f"127.0.0.1:{port}"
-        # The session behind is not the one in front.
+        # The upstream session differs from the client's session.
         assert all(
             headers.get("Mcp-Session-Id") in (None, "s1") for _, headers, _ in server.requests
         )
 
 
 @pytest.mark.covers("GTW-07")
-async def test_a_refusal_of_the_relay_says_whose_it_is() -> None:
+async def test_an_error_of_the_relay_names_its_source() -> None:
     dead = {"type": "http", "url": "http://127.0.0.1:9/mcp"}
     async with serving(Relay(dead, "dead")) as edge:  # type: ignore[arg-type]
         answer = await edge.stateless("tools/list")
@@ -220,7 +220,7 @@ async def test_a_refusal_of_the_relay_says_whose_it_is() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_stream_that_broke_is_taken_up_where_it_was() -> None:
+async def test_a_broken_stream_is_resumed() -> None:
     desk = Desk()
     target = MCPServer("behind")
 
@@ -240,7 +240,7 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was() -> None:
                 if "half" in event.get("data", ""):
                     last = event["id"]
             await desk.started.wait()
-        desk.go_on.set()  # the client has hung up, which cancels nothing in this era
+        desk.go_on.set()  # the client has disconnected, which cancels nothing in this era
         async with session.stream(None, **{"Last-Event-ID": last}) as response:
             while not (event := await next_event(response)).get("data"):
                 pass
@@ -248,7 +248,7 @@ async def test_a_stream_that_broke_is_taken_up_where_it_was() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_parked_call_belongs_to_whoever_made_it() -> None:
+async def test_a_parked_call_belongs_to_its_principal() -> None:
     tokens = {"a": "ann", "b": "bob"}
     async with scene() as place:
         async with serving(place.relay, verify_token=tokens.get) as edge:  # type: ignore[arg-type]
@@ -278,7 +278,7 @@ async def test_a_parked_call_belongs_to_whoever_made_it() -> None:
             assert (await asking).result["resultType"] == "complete"
 
 
-async def test_two_parked_calls_on_one_session_behind_are_told_apart_by_their_streams() -> None:
+async def test_parked_calls_on_one_upstream_session_are_distinguished_by_their_streams() -> None:
     target = MCPServer("behind")
 
     @target.tool()
@@ -309,7 +309,7 @@ async def test_two_parked_calls_on_one_session_behind_are_told_apart_by_their_st
                 assert last.text == f"{who}: I am {who}"
 
 
-async def test_a_client_that_hangs_up_on_a_stateless_call_cancels_it() -> None:
+async def test_a_disconnect_cancels_a_stateless_call() -> None:
     async with scene() as place:
         async with serving(place.relay) as edge:  # type: ignore[arg-type]
             meta = {**META, "io.modelcontextprotocol/clientCapabilities": ASKED}
@@ -321,7 +321,7 @@ async def test_a_client_that_hangs_up_on_a_stateless_call_cancels_it() -> None:
             assert told["params"]["requestId"] == request["id"]
 
 
-async def test_a_pretty_printed_body_is_one_line_behind() -> None:
+async def test_a_pretty_printed_body_is_forwarded_as_one_line() -> None:
     async with scene() as place:
         async with serving(place.relay) as edge:  # type: ignore[arg-type]
             session = await edge.initialize()
@@ -336,7 +336,7 @@ async def test_a_pretty_printed_body_is_one_line_behind() -> None:
             assert (await asking).result == {}
 
 
-async def test_the_server_of_the_other_tests_works_through_two_relays_in_a_row() -> None:
+async def test_a_server_works_through_two_chained_relays() -> None:
     async with serving(Relay(make_server())) as inner:  # type: ignore[arg-type]
         outer = Relay({"type": "http", "url": inner.url})
         async with serving(outer) as edge:  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Interceptors around a relay see what passes, in both directions, in order."""
+"""Interceptors of a relay see messages in both directions, in order."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ UP, DOWN = Direction.CLIENT_TO_SERVER, Direction.SERVER_TO_CLIENT
 
 
 class Watch:
-    """Notes everything, with its answer."""
+    """An interceptor that records every exchange with its response."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Direction, str, Any]] = []
@@ -32,7 +32,7 @@ class Watch:
 
 
 @pytest.mark.covers("GTW-01")
-async def test_everything_that_passes_is_seen_with_its_direction() -> None:
+async def test_interceptors_see_every_message_with_its_direction() -> None:
     watch = Watch()
     async with scene(interceptors=[watch]) as place:
         client = await place.session(ASKED)
@@ -69,7 +69,7 @@ async def test_everything_that_passes_is_seen_with_its_direction() -> None:
 
 
 class Meddle:
-    """Refuses some things, changes others, is slow with some."""
+    """An interceptor that rejects, changes or delays messages by their method."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         message = exchange.message
@@ -83,7 +83,7 @@ class Meddle:
         return await proceed(exchange)
 
 
-async def test_what_is_refused_does_not_pass_and_what_is_changed_passes_changed() -> None:
+async def test_rejected_messages_are_not_forwarded_and_changed_ones_are_forwarded_changed() -> None:
     async with scene(interceptors=[Meddle()]) as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -104,7 +104,7 @@ async def test_what_is_refused_does_not_pass_and_what_is_changed_passes_changed(
         assert (await server.answer_to("s2"))["result"] == {"ok": 1}
 
 
-async def test_order_is_kept_where_an_interceptor_is_slow() -> None:
+async def test_a_slow_interceptor_keeps_the_order() -> None:
     class Slow:
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             if exchange.method.startswith("notifications/"):

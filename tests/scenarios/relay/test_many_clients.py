@@ -1,4 +1,4 @@
-"""Many clients of both eras at once, some of whom give up: everybody gets what is theirs, once."""
+"""Many concurrent clients of both eras with cancellations: each gets its own responses, once."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ KINDS = ["echo", "ask", "ask twice", "progress", "fail", "never"]
 
 
 class Answering:
-    """Serves every connection that the relay opens; answers late, and in any order."""
+    """A handler of all connections of the relay that answers late and in any order."""
 
     def __init__(self, place: Scene, dice: random.Random) -> None:
         self.place, self.dice = place, dice
@@ -75,7 +75,7 @@ class Answering:
 
 
 class Caller:
-    """One client with several calls at once; whatever comes for it is checked."""
+    """A client with several concurrent calls that checks every message."""
 
     def __init__(self, client: Client, name: str, dice: random.Random, stateless: bool) -> None:
         self.client, self.name, self.dice, self.stateless = client, name, dice, stateless
@@ -106,7 +106,7 @@ class Caller:
                 for request in list(self.open):
                     self.cancel(request)
                 break
-            # A call that never ends holds up those who wait for their turn.
+            # A call that never ends would block calls that wait for their turn.
             for request in [r for r, kind in self.open.items() if kind == "never"]:
                 self.cancel(request)
             self.heard(await self.client.read())
@@ -126,8 +126,8 @@ class Caller:
         elif method is None and message["id"] in self.open:
             self.answered(self.open.pop(message["id"]), message)
         else:
-            # What crossed with our cancellation; nothing is ever answered twice. A session that
-            # gets another connection is told to read its lists again.
+            # A message that crossed with the cancellation; no request is answered twice. A session
+            # that gets another connection is notified of list changes.
             assert method in ("notifications/cancelled", None) or method.endswith("/list_changed")
 
     def answered(self, kind: str, message: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ class Caller:
 
 @pytest.mark.covers("GTW-03", "GTW-05")
 @pytest.mark.parametrize("seed", range(4))
-async def test_everybody_gets_what_is_theirs_once(seed: int) -> None:
+async def test_every_client_gets_its_own_responses_once(seed: int) -> None:
     dice = random.Random(seed)
     async with scene(turn_timeout=0, turn_wait=0.01, max_connections=9) as place:
         answering = Answering(place, dice)
@@ -160,7 +160,7 @@ async def test_everybody_gets_what_is_theirs_once(seed: int) -> None:
         async with asyncio.timeout(30):
             await asyncio.gather(*(caller.run(15) for caller in callers))
             assert sum(caller.done for caller in callers) > 40
-            # Whatever was given up has been let go of.
+            # Cancelled calls have been released.
             pool = place.relay.pool
             while not all(
                 connection.turns.free and not connection.calls for connection in pool.connections

@@ -1,8 +1,8 @@
-"""Everything at once, and half of it broken: each request has one outcome, and it is its own.
+"""Mixed load with many failures: each request has exactly one outcome, its own.
 
-Sessions and stateless clients whose ids collide, who cancel what is being answered, flood, and
-leave; servers that answer late, twice, nonsense or never, and die; rules that change meanwhile, and
-interceptors that fail. At the end nothing is left of any of it.
+Sessions and stateless clients whose ids collide cancel calls that are being answered, flood and
+disconnect; servers answer late, twice, incorrectly or never, and die; rules change meanwhile, and
+interceptors fail. No state is left at the end.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ RESULTS: tuple[Any, ...] = ([], None, 5, "text", {"content": 5}, {"_meta": []}, 
 
 
 class Rough:
-    """Answers every connection that the relay opens, each call as its kind says."""
+    """A handler of all connections of the relay that answers each call by its kind."""
 
     def __init__(self, place: Scene, dice: random.Random, *, dies: bool) -> None:
         self._place, self._dice, self._dies = place, dice, dies
@@ -133,7 +133,7 @@ def _arguments(exchange: Exchange) -> dict[str, Any]:
 
 
 class Flaky(SyncInterceptor):
-    """Fails before, or behind."""
+    """An interceptor that fails before or after a call."""
 
     begun = ended = 0
 
@@ -155,7 +155,7 @@ class Flaky(SyncInterceptor):
 
 
 class ByHand:
-    """A coroutine that waits only for what is behind it; and for something else, if it is told."""
+    """A coroutine interceptor without a task, which may await something else."""
 
     waits: ClassVar = False
 
@@ -170,7 +170,7 @@ class ByHand:
 
 
 class Looks:
-    """Anything may happen in it, so calls that meet it have a task."""
+    """An interceptor that requires a task for some calls."""
 
     def passes(self, exchange: Exchange) -> bool:
         return bool(hash(str(exchange.target)) % 2)
@@ -190,7 +190,7 @@ def write_rules(path: Path, number: int) -> None:
         when = {"result": {"tag": {"exists": True}}}
         rules.append({"name": "answer", "when": when, "do": {"size": {"result": 1 << 20}}})
     if number % 5 == 4:
-        rules.append({"name": "bad", "when": {"nobody": "knows"}, "do": "block"})  # a mistake
+        rules.append({"name": "bad", "when": {"nobody": "knows"}, "do": "block"})  # an invalid rule
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps({"rules": rules}))
     fresh.rename(path)
@@ -200,7 +200,7 @@ def write_rules(path: Path, number: int) -> None:
 
 
 class Caller:
-    """One client with many calls at once; whatever comes for it is checked."""
+    """A client with many concurrent calls that checks every message."""
 
     def __init__(self, client: Client, name: str, dice: random.Random, stateless: bool) -> None:
         self._client, self._name, self._dice, self._stateless = client, name, dice, stateless
@@ -235,7 +235,8 @@ class Caller:
 
     def _send(self, kind: str) -> None:
         number = next(self._ids)
-        # The same ids as everybody else's; a text of digits is another id than the number.
+        # The ids collide with those of other clients; a string of digits is not the same id as the
+        # number.
         request_id: Any = number if number % 3 else str(number - 1)
         tag = f"{self._name}/{number}"
         params: dict[str, Any] = {
@@ -269,12 +270,12 @@ class Caller:
             who, number = params["message"].split("/")
             assert (who, params["progressToken"]) == (self._name, f"t{number}"), message
             return
-        if method is not None:  # a server that came back may have others by now
+        if method is not None:  # a restarted server may have other lists
             assert method.endswith("/list_changed"), message
             return
         request_id = message["id"]
         if request_id not in self._open:
-            # It crossed with our cancellation, so there may be one, but no second one.
+            # A response may have crossed with the cancellation, but only one.
             assert self._given_up[request_id] > 0, message
             self._given_up[request_id] -= 1
             return
@@ -291,11 +292,11 @@ class Caller:
             assert result["tag"] == tag, (kind, message)
 
 
-# All together
+# The test
 
 
 def under_way(place: Scene) -> int:
-    """Calls at servers, on either way; who has a session also listens there for changes."""
+    """Return the number of calls at servers, without the listen requests of connections."""
     connections = place.relay.pool.connections
     calls = [call for connection in connections for call in connection.calls.values()]
     asked = sum(len(connection.peer.conversation._waiting) for connection in connections)
@@ -305,14 +306,14 @@ def under_way(place: Scene) -> int:
 
 @pytest.fixture(autouse=True)
 def no_log() -> Iterator[None]:
-    """Errors that are logged keep hold of what they are about."""
+    """Disable logging, because log records keep references."""
     logging.disable(logging.CRITICAL)
     yield None
     logging.disable(logging.NOTSET)
 
 
 def left_over() -> Counter[str]:
-    """What calls are made of, as far as it is still there."""
+    """Count the objects of calls that still exist."""
     gc.collect()
     kinds = {"_TaskedCall", "_ForwardedCall", "RelayedCall", "Pending", "CallbackPending"}
     found = [type(one) for one in gc.get_objects()]
@@ -363,11 +364,11 @@ async def changing_rules(path: Path) -> AsyncIterator[None]:
 @pytest.mark.parametrize("arranged", ARRANGED)
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("dies", [False, True], ids=["lives", "dies"])
-async def test_each_request_has_one_outcome_and_it_is_its_own(
+async def test_each_request_has_exactly_one_outcome(
     era: str, arranged: str, dies: bool, tmp_path: Path
 ) -> None:
     dice = random.Random(f"{era} {arranged} {dies}")
-    before = left_over()  # by others
+    before = left_over()  # of other tests
     journal, flaky = Journal(), Flaky()
     write_rules(tmp_path / "rules.json", 0)
     with TapeWriter(tmp_path / "tape") as writer:

@@ -1,4 +1,4 @@
-"""What hurts people who put a proxy between clients and servers, and what ours does instead."""
+"""Failures that users of MCP proxies report, tested with our relay."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ if __name__ == "__main__":
     with open(sys.argv[1], "a") as starts:
         print(os.getpid(), file=starts)
     if len(sys.argv) > 2:
-        Path(sys.argv[2]).read_text()  # a pipe: waits for whoever writes
+        Path(sys.argv[2]).read_text()  # a named pipe: waits for a writer
     server.run()
 """
 
@@ -63,7 +63,7 @@ asyncio.run(relay.run_http(port=0, started=lambda url: print(url, flush=True)))
 
 
 class Behind:
-    """A server as a program, which notes each of its starts."""
+    """A server program that records each of its starts."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         program = folder / "server.py"
@@ -79,7 +79,7 @@ class Behind:
 
 @contextlib.asynccontextmanager
 async def relay_process(folder: Path, entry: dict[str, Any]) -> AsyncIterator[tuple[Any, str]]:
-    """A relay over HTTP as a program of its own, and its address."""
+    """Run a relay over HTTP as a program, and yield the process and its URL."""
     program = folder / "relay.py"
     program.write_text(textwrap.dedent(RELAY))
     process = await asyncio.create_subprocess_exec(
@@ -101,18 +101,18 @@ def connecting(url: str, version: str) -> contextlib.AbstractAsyncContextManager
 
 
 async def gone(pid: int) -> None:
-    """Wait until there is no such process; a zombie is one that nobody has reaped."""
+    """Wait until a process has ended and was reaped."""
     async with asyncio.timeout(LIMIT):
         while Path(f"/proc/{pid}").exists():
             await asyncio.sleep(0.01)
 
 
-# One process, few connections
+# Processes and connections
 
 
 @both_eras
 async def test_thirty_clients_at_once_start_one_server(version: str, tmp_path: Path) -> None:
-    """No process per client or per POST, and none too many when all come at the same time."""
+    """A process per client or per POST must not be started, even with concurrent clients."""
     behind = Behind(tmp_path)
 
     async def visit(url: str) -> str:
@@ -130,7 +130,7 @@ async def test_thirty_clients_at_once_start_one_server(version: str, tmp_path: P
 
 @both_eras
 async def test_a_hundred_calls_share_a_connection_to_the_server(version: str) -> None:
-    """No handshake per call, over HTTP neither of the protocol nor of TCP."""
+    """Calls over HTTP need no handshake of the protocol or of TCP."""
     server = MCPServer("behind", rate_limit_rate=0)
     server.tool("add")(_add)
     accepted = 0
@@ -155,7 +155,7 @@ async def test_a_hundred_calls_share_a_connection_to_the_server(version: str) ->
             for number in range(100):
                 assert (await client.call("add", {"a": number, "b": 1})).text == str(number + 1)
 
-    assert accepted <= 3  # calls, what is told without being asked, and who it is
+    assert accepted <= 3  # for calls, for notifications, and for the discovery
 
 
 def _add(a: int, b: int) -> int:
@@ -170,8 +170,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def test_who_gives_up_while_the_server_starts_takes_nobody_with_him(tmp_path: Path) -> None:
-    """The connection to a server belongs to no request."""
+async def test_a_cancellation_during_server_start_does_not_affect_other_requests(
+    tmp_path: Path,
+) -> None:
+    """A connection to a server does not belong to a request."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     behind = Behind(tmp_path, str(gate))
@@ -193,10 +195,10 @@ async def test_who_gives_up_while_the_server_starts_takes_nobody_with_him(tmp_pa
     assert len(behind.starts) == 1
 
 
-# Nothing is left
+# Cleanup
 
 
-async def test_two_hundred_sessions_that_come_and_go_leave_nothing_behind() -> None:
+async def test_two_hundred_ended_sessions_leave_no_objects() -> None:
     server = MCPServer("behind", rate_limit_rate=0)
     server.tool("add")(_add)
     async with (
@@ -211,10 +213,10 @@ async def test_two_hundred_sessions_that_come_and_go_leave_nothing_behind() -> N
             async with edge.http.delete(edge.url, headers=session.headers) as response:
                 assert response.status == 200
 
-        before = _alive()  # of other tests, if of anybody
+        before = _alive()  # of other tests
         for _ in range(20):
             await asyncio.gather(*(visit() for _ in range(10)))
-        while relay.pool.connections or _alive() > before:  # the last ones are on their way
+        while relay.pool.connections or _alive() > before:  # the last ones are still closing
             await asyncio.sleep(0.01)
 
 
@@ -226,7 +228,7 @@ def _alive() -> int:
 
 
 @on_linux
-async def test_no_server_outlives_a_relay_that_is_killed(tmp_path: Path) -> None:
+async def test_no_server_outlives_a_killed_relay(tmp_path: Path) -> None:
     behind = Behind(tmp_path)
     async with relay_process(tmp_path, behind.entry) as (process, url):
         async with connecting(url, STATELESS) as client:
@@ -238,10 +240,10 @@ async def test_no_server_outlives_a_relay_that_is_killed(tmp_path: Path) -> None
 
 @on_linux
 @both_eras
-async def test_who_hangs_up_leaves_neither_zombies_nor_a_broken_relay(
+async def test_a_killed_client_leaves_no_zombies_and_the_relay_works(
     version: str, tmp_path: Path
 ) -> None:
-    """A client that is killed in the middle of a call ends that call, and nothing else."""
+    """Killing a client during a call ends that call only."""
     behind = Behind(tmp_path)
     program = f"""
         import asyncio
@@ -270,10 +272,10 @@ async def test_who_hangs_up_leaves_neither_zombies_nor_a_broken_relay(
 
 
 @on_linux
-async def test_a_relay_whose_server_was_killed_does_not_spin(tmp_path: Path) -> None:
-    """Neither the calls under way nor the streams that listened keep it busy."""
+async def test_a_relay_whose_server_was_killed_does_not_busy_loop(tmp_path: Path) -> None:
+    """Neither pending calls nor listen streams may keep the relay busy."""
     behind = Behind(tmp_path)
-    # Its port stays, and nobody answers there: the relay tries, and must not try without end.
+    # Connections to its port are refused: the relay retries, but not endlessly.
     async with relay_process(tmp_path, behind.entry) as (inner, where):
         folder = tmp_path / "outer"
         folder.mkdir()
@@ -290,7 +292,7 @@ async def test_a_relay_whose_server_was_killed_does_not_spin(tmp_path: Path) -> 
 
 
 async def _idle(pid: int) -> float:
-    """Seconds of the processor that a process used while we waited a second for its end."""
+    """Return the processor seconds that a process used during one second."""
     before = _used(pid)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1.0):
@@ -304,7 +306,7 @@ def _used(pid: int) -> float:
 
 
 @both_eras
-async def test_a_relay_on_pipes_ends_with_its_input_even_if_somebody_listens(
+async def test_a_relay_on_pipes_ends_with_its_input_despite_listen_streams(
     version: str, tmp_path: Path
 ) -> None:
     behind = Behind(tmp_path)
@@ -329,7 +331,7 @@ async def test_a_relay_on_pipes_ends_with_its_input_even_if_somebody_listens(
     async with asyncio.timeout(LIMIT):
         process.stdin.write(json.dumps(message).encode() + b"\n")
         assert await process.stdout.readline()
-    # A host waits about two seconds before it kills.
+    # Hosts wait about two seconds before they kill.
     async with asyncio.timeout(1.2):
         process.stdin.close()
         assert await process.wait() == 0
@@ -390,10 +392,10 @@ async def moody(habit: str) -> AsyncIterator[tuple[Moody, dict[str, Any]]]:
 
 @both_eras
 @pytest.mark.parametrize("habit", ["fails", "ends"])
-async def test_a_listening_stream_is_optional_and_not_asked_for_in_a_loop(
+async def test_a_missing_listening_stream_is_not_requested_in_a_loop(
     habit: str, version: str
 ) -> None:
-    """And clients of either era get on with a server that insists on its sessions."""
+    """Clients of both eras work with a server that requires sessions."""
     async with (
         asyncio.timeout(LIMIT),
         moody(habit) as (server, entry),
@@ -402,16 +404,16 @@ async def test_a_listening_stream_is_optional_and_not_asked_for_in_a_loop(
     ):
         said = {(await client.call("x")).text for _ in range(100)}
         assert len(said) == 1
-        assert server.sessions <= 2  # one to find out, and one to use
+        assert server.sessions <= 2  # one for discovery, one for use
         assert server.streams <= 4
 
 
 @both_eras
 @pytest.mark.parametrize("behind", ["stdio", "http"])
-async def test_what_a_call_tells_passes_before_the_call_ends(
+async def test_progress_is_forwarded_before_the_call_ends(
     behind: str, version: str, tmp_path: Path
 ) -> None:
-    """Nothing is held back until the answer is complete."""
+    """Notifications are not held until the response is complete."""
     server = MCPServer("behind")
     go_on = asyncio.Event()
 
@@ -425,7 +427,7 @@ async def test_what_a_call_tells_passes_before_the_call_ends(
 
     def on_progress(progress: float, *_: object) -> None:
         heard.append(progress)
-        go_on.set()  # by nobody else
+        go_on.set()  # only here
 
     async with asyncio.timeout(LIMIT), contextlib.AsyncExitStack() as stack:
         target: Any = server
@@ -451,14 +453,14 @@ async def test_a_client_that_ignores_its_session_id_is_served(tmp_path: Path) ->
     assert int(called.result["content"][0]["text"]) in behind.starts
 
 
-async def test_requests_of_one_client_may_reach_different_relays() -> None:
-    """What a stateless server wants to remember travels with the client."""
+async def test_requests_of_one_client_may_use_different_relays() -> None:
+    """The state of a stateless server travels with the client."""
     server = MCPServer("behind", rate_limit_rate=0)
 
     @server.tool()
     async def ask(ctx: Context) -> str:
         before = await ctx.step("before", lambda: "kept")
-        answer = await ctx.elicit("Who are you?", str, key="who")
+        answer = await ctx.elicit("Please enter your name.", str, key="who")
         return f"{before} {answer.data}"
 
     async with (

@@ -1,4 +1,4 @@
-"""A server keeps the roots that it was told first: no other session may get that connection."""
+"""Servers keep the roots of their first session, so other sessions need another connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,9 +51,7 @@ def roots_of(folder: str) -> Any:
 @pytest.mark.covers("GTW-05")
 @pytest.mark.parametrize("kind", ["gateway", "relay"])
 @pytest.mark.parametrize("together", [False, True], ids=["in-sequence", "together"])
-async def test_each_session_works_in_its_own_folders(
-    tmp_path: Path, kind: str, together: bool
-) -> None:
+async def test_each_session_has_its_own_roots(tmp_path: Path, kind: str, together: bool) -> None:
     between: Any = Gateway() if kind == "gateway" else Relay(entry(tmp_path), "one")
     tool = "one_where" if kind == "gateway" else "where"
     async with asyncio.timeout(LIMIT), aclosing_of(between):
@@ -67,7 +65,7 @@ async def test_each_session_works_in_its_own_folders(
                 )
                 await until(lambda client=client: client.connected)
                 found = await client.call(tool)
-                if kind == "relay" and found.text == "none":  # as without a relay between
+                if kind == "relay" and found.text == "none":  # as with a direct connection
                     found = await client.call(tool)
                 assert found.text == folder
                 if not together:
@@ -76,7 +74,7 @@ async def test_each_session_works_in_its_own_folders(
     assert started == len(FOLDERS) + (kind == "gateway")
 
 
-async def test_clients_without_roots_go_on_sharing(tmp_path: Path) -> None:
+async def test_clients_without_roots_share_a_connection(tmp_path: Path) -> None:
     def on_elicit(question: Any) -> Any:
         raise AssertionError(question)
 

@@ -1,4 +1,4 @@
-"""What authors, models, users and clients get wrong, and what happens then."""
+"""Errors of authors, models, users and clients, and their outcomes."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def error_of(result: dict[str, Any]) -> dict[str, Any]:
     return json.loads(result["content"][0]["text"])  # type: ignore[no-any-return]
 
 
-# What authors get wrong: refused when it is registered, which is when the file is imported.
+# Errors of authors: rejected at registration, which is when the file is imported
 
 
 def no_json(ok: int, socket: logging.Handler) -> None: ...
@@ -58,7 +58,7 @@ def wrong_limit(ok: int, when: Annotated[int, msgspec.Meta(description="d"), ...
         (unresolved, "thing", "Import or define it before the function"),
     ],
 )
-def test_a_signature_without_a_schema_is_refused_with_a_way_out(
+def test_a_signature_without_a_schema_is_rejected_with_a_remedy(
     function: Callable[..., Any], parameter: str, way_out: str
 ) -> None:
     server = MCPServer("s")
@@ -71,7 +71,7 @@ def test_a_signature_without_a_schema_is_refused_with_a_way_out(
     assert server.tool_count == 0
 
 
-def test_two_tools_of_one_name_are_refused_with_a_way_out() -> None:
+def test_two_tools_of_one_name_are_rejected_with_a_remedy() -> None:
     server = MCPServer("s")
     server.tool("same")(lambda: "first")
     for again in (
@@ -101,7 +101,7 @@ def test_two_tools_of_one_name_are_refused_with_a_way_out() -> None:
         ({"inputSchema": {}, "annotations": 5}, "invalid tool object"),
     ],
 )
-def test_a_broken_schema_is_refused_when_it_is_registered(schema: Any, said: str) -> None:
+def test_an_invalid_schema_is_rejected_at_registration(schema: Any, said: str) -> None:
     server = MCPServer("s")
     with pytest.raises(ValueError, match=said) as refused:
         server.register_tool("broken", schema, lambda: "x")
@@ -110,7 +110,7 @@ def test_a_broken_schema_is_refused_when_it_is_registered(schema: Any, said: str
 
 
 @pytest.mark.covers("SRV-03")
-async def test_a_schema_that_does_not_say_object_is_published_saying_it() -> None:
+async def test_a_schema_without_a_type_is_published_with_the_type_object() -> None:
     server, schema = MCPServer("s"), {"properties": {"a": {"type": "integer"}}}
     server.register_tool("t", schema, lambda a: a)
     assert schema == {"properties": {"a": {"type": "integer"}}}
@@ -119,7 +119,7 @@ async def test_a_schema_that_does_not_say_object_is_published_saying_it() -> Non
 
 
 @pytest.mark.covers("SRV-52")
-def test_a_marked_function_with_a_broken_schema_is_skipped_and_named(
+def test_a_marked_function_with_an_invalid_schema_is_skipped_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import types
@@ -134,7 +134,7 @@ def test_a_marked_function_with_a_broken_schema_is_skipped_and_named(
     assert [tool.name for tool in server.registry.list_tools()] == ["good"]
 
 
-# What models get wrong.
+# Errors of models
 
 
 @dataclass
@@ -145,7 +145,7 @@ class Point:
 
 @pytest.mark.covers("SRV-22", "SRV-30")
 @pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-Infinity", "INF", "n\\u0061n", "1e999"])
-async def test_what_is_no_number_in_json_is_none_in_a_string_either(text: str) -> None:
+async def test_strings_that_are_not_json_numbers_are_rejected_as_numbers(text: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -170,7 +170,7 @@ async def test_what_is_no_number_in_json_is_none_in_a_string_either(text: str) -
     assert result["content"][0]["text"] == "(1.5, [], None, 'nan')"
 
 
-async def test_what_is_no_number_is_none_in_a_prompt_either() -> None:
+async def test_prompt_arguments_that_are_not_json_numbers_are_rejected() -> None:
     server = MCPServer("s")
 
     @server.prompt()
@@ -183,11 +183,11 @@ async def test_what_is_no_number_is_none_in_a_prompt_either() -> None:
             assert ("result" in await wire.ask("prompts/get", given)) is fits
 
 
-# What tools do.
+# Behaviour of tools
 
 
 @pytest.mark.covers("SRV-29")
-async def test_a_result_that_does_not_fit_its_schema_is_an_error_that_says_where() -> None:
+async def test_a_result_that_does_not_match_its_schema_is_an_error_with_the_location() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -212,13 +212,11 @@ async def test_a_result_that_does_not_fit_its_schema_is_an_error_that_says_where
     "exc",
     [ValueError("v"), SystemExit(3), asyncio.CancelledError(), StopIteration(), RecursionError()],
 )
-async def test_a_tool_that_raises_is_answered_whatever_it_raises(
-    how: str, exc: BaseException
-) -> None:
+async def test_a_tool_that_raises_any_exception_is_answered(how: str, exc: BaseException) -> None:
     if how == "async" and isinstance(exc, StopIteration):
-        return  # Python itself makes another of it
+        return  # Python converts it to another exception
     if how == "inline" and isinstance(exc, asyncio.CancelledError):
-        return  # nobody can tell it from a cancellation of the loop's own
+        return  # cannot be distinguished from a cancellation by the event loop
     server = MCPServer("s")
 
     async def later() -> str:
@@ -235,7 +233,7 @@ async def test_a_tool_that_raises_is_answered_whatever_it_raises(
         assert type(exc).__name__ in error["message"]
 
 
-async def test_a_tool_that_waits_for_something_cancelled_is_answered() -> None:
+async def test_a_tool_that_awaits_a_cancelled_future_is_answered() -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -287,7 +285,7 @@ async def test_a_tool_that_ignores_its_cancellation_is_answered_in_time(how: str
 
 
 @pytest.mark.covers("SRV-24")
-async def test_a_tool_may_clean_up_when_its_time_is_over() -> None:
+async def test_a_tool_may_clean_up_after_its_timeout() -> None:
     server = MCPServer("s", default_tool_timeout=0.02)
     cleaned: list[bool] = []
 
@@ -349,7 +347,7 @@ server.run()
         assert words in done.stderr
 
 
-# What users and their clients answer.
+# Responses of users and their clients
 
 
 @dataclass
@@ -372,7 +370,7 @@ class Person:
         {"name": "Ada", "age": [36]},
     ],
 )
-async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
+async def test_an_elicited_value_of_a_wrong_type_does_not_reach_the_tool(
     version: str, typed: bool, content: dict[str, Any]
 ) -> None:
     server, got = MCPServer("s"), []
@@ -380,7 +378,7 @@ async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
     @server.tool()
     async def ask(ctx: Context) -> str:
         answer = await ctx.elicit(
-            "Who are you?", Person if typed else ElicitationForm(Person).schema
+            "Please enter your name.", Person if typed else ElicitationForm(Person).schema
         )
         got.append(answer)
         return "thanks"
@@ -399,7 +397,7 @@ async def test_an_answer_that_lies_about_its_type_never_reaches_the_tool(
 
 
 @pytest.mark.parametrize("typed", [True, False])
-def test_an_answer_with_numbers_in_strings_is_understood(typed: bool) -> None:
+def test_elicited_numbers_in_strings_are_converted(typed: bool) -> None:
     form = ElicitationForm(Person if typed else ElicitationForm(Person).schema)
     answer = form.read(
         msgspec.Raw(b'{"action":"accept","content":{"name":"Ada","age":"36","height":"1.6"}}')
@@ -408,6 +406,6 @@ def test_an_answer_with_numbers_in_strings_is_understood(typed: bool) -> None:
     assert answer.data == (Person(**expected) if typed else expected)  # type: ignore[arg-type]
 
 
-def test_a_form_with_a_broken_schema_is_refused_when_it_is_asked() -> None:
+def test_a_form_with_an_invalid_schema_is_rejected() -> None:
     with pytest.raises(TypeError, match="invalid JSON Schema of a form"):
         ElicitationForm({"type": "objekt"})

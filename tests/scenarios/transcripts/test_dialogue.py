@@ -1,4 +1,4 @@
-"""The reader and the comparison that the transcripts rely on."""
+"""The reader and the comparison of the transcript tests."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.transcripts.dialogue import Step, matches, pair, read_dialogue
 
 
-def test_a_step_is_what_is_sent_with_what_is_expected_after_it(tmp_path: Path) -> None:
+def test_a_step_has_sent_lines_and_the_messages_expected_after_them(tmp_path: Path) -> None:
     file = tmp_path / "dialogue.txt"
     file.write_text("# Why.\n→ [1,\n   2]\n→ not JSON\n← {}\n← 3\n\n→ 4\n", "utf-8")
     assert read_dialogue(file) == [
@@ -16,7 +16,7 @@ def test_a_step_is_what_is_sent_with_what_is_expected_after_it(tmp_path: Path) -
     ]
 
 
-def test_a_line_of_no_kind_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_line_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "dialogue.txt"
     file.write_text("→ {}\n<- {}\n", "utf-8")
     with pytest.raises(ValueError, match=r"dialogue\.txt:2"):
@@ -42,7 +42,7 @@ def test_values_match_with_their_types(expected: object, received: object, same:
     assert matches(expected, received) is same
 
 
-def test_what_is_missing_and_what_is_too_much_is_left_over() -> None:
+def test_missing_and_additional_messages_are_returned() -> None:
     assert pair([1, 2, 2], [2, 1, 3], in_order=False) == [2, 3]
     assert pair([1, 2], [2, 1], in_order=False) == []
     assert pair([1, 2], [2, 1], in_order=True) == [(1, 2), (2, 1)]

@@ -1,4 +1,4 @@
-"""Whole dialogues, one for each revision and some for trouble, over every way to the server."""
+"""Whole dialogues for each revision and for invalid input, over every transport."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SCHEMAS = HERE.parents[1] / "protocol" / "schemas"
 DIALOGUES = sorted(path.stem for path in (HERE / "dialogues").glob("*.txt"))
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-LAST = {"jsonrpc": "2.0", "id": "the last word", "method": "no/such/method"}
+LAST = {"jsonrpc": "2.0", "id": "last", "method": "no/such/method"}
 
 RESULTS = {
     "initialize": "InitializeResult",
@@ -38,14 +38,16 @@ RESULTS = {
 @pytest.mark.covers("PRO-32", "SRV-16", "SRV-33", "SRV-34", "TRN-18")
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", DIALOGUES)
-async def test_the_server_says_what_is_written(name: str, wire: str, tmp_path: Path) -> None:
+async def test_the_server_sends_the_messages_of_the_dialogue(
+    name: str, wire: str, tmp_path: Path
+) -> None:
     steps = read_dialogue(HERE / "dialogues" / f"{name}.txt")
     async with asyncio.timeout(20), WIRES[wire](tmp_path) as connection:
         for step in steps:
             received = await play(connection, step)
             in_order = len(step.requests) == 1
             assert pair(step.expected, received, in_order=in_order) == [], f"line {step.line}"
-        # Nothing may follow: the next thing to arrive is the answer to this.
+        # No other message may follow: the next one must be the response to this request.
         connection.send(json.dumps(LAST))
         assert json.loads(await connection.receive())["id"] == LAST["id"]
 
@@ -57,9 +59,11 @@ async def play(connection: Wire, step: Step) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", DIALOGUES)
-async def test_what_the_server_says_is_valid_in_its_revision(name: str, tmp_path: Path) -> None:
-    """By the schemas that the protocol's project publishes."""
-    agreed = NEWEST_HANDSHAKE  # for what is answered before any handshake
+async def test_messages_of_the_server_are_valid_in_their_revision(
+    name: str, tmp_path: Path
+) -> None:
+    """Validate with the published schemas of the protocol."""
+    agreed = NEWEST_HANDSHAKE  # for responses before a handshake
     asked: dict[Any, dict[str, Any]] = {}
     async with asyncio.timeout(20), WIRES["memory"](tmp_path) as connection:
         for step in read_dialogue(HERE / "dialogues" / f"{name}.txt"):
@@ -79,7 +83,7 @@ async def test_what_the_server_says_is_valid_in_its_revision(name: str, tmp_path
 
 def check_answer(message: dict[str, Any], request: dict[str, Any] | None, agreed: Revision) -> None:
     if message.get("id", 0) is None:
-        # No published schema allows this null; JSON-RPC itself demands it.
+        # The published schemas do not allow this null, but JSON-RPC requires it.
         message = {**message, "id": 0}
     revision = spoken(request, agreed)
     validator(revision, "JSONRPCMessage").validate(message)
@@ -89,7 +93,7 @@ def check_answer(message: dict[str, Any], request: dict[str, Any] | None, agreed
 
 
 def spoken(request: dict[str, Any] | None, agreed: Revision) -> Revision:
-    """The revision in which a request is answered."""
+    """Return the revision in which a request is answered."""
     return NEWEST if request is not None and stateless(request) else agreed
 
 
