@@ -1,1 +1,1 @@
-"""Fairlead against the other MCP runtimes, in one interleaved run."""
+"""Benchmarks of Fairlead and other MCP runtimes in one interleaved run."""

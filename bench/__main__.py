@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, print the table, keep the results."""
+"""`python -m bench`: measure, print the table and store the results."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _QUICK = Effort(
 
 
 def main() -> int:
-    """Run the named cases, all of them by default; 1 when Fairlead could not be measured."""
+    """Run the named cases, by default all; return 1 if Fairlead could not be measured."""
     options = _options()
-    # The peers were compiled when they were installed; we are, the first time we are imported.
+    # The peers were compiled to bytecode at installation, Fairlead is at its first import.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     effort = _QUICK if options.quick else _FULL
     if options.rounds:
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _compare(options: argparse.Namespace, effort: Effort) -> int:
-    """Compare with another commit; 1 if something of ours could not be measured."""
+    """Compare with another commit; return 1 if a build of Fairlead could not be measured."""
     other = against.other_build(options.against)
     ours = next(runtime for runtime in discover(only=OURS)[0])
     builds, targets = against.compare(ours, other)
@@ -88,7 +88,7 @@ def _measure(
     effort: Effort,
     targets: tuple[Target, ...] | None = None,
 ) -> list[Row]:
-    """Measure the chosen rows; `targets` replaces what each row is judged by."""
+    """Measure the chosen rows; `targets` replaces the targets of each row."""
     start, rows = time.monotonic(), list[Row]()
     with Pool() as pool:
         for plan in PLANS:

@@ -1,7 +1,7 @@
-"""Two commits in one run: the build of another commit, ours, and ours a second time.
+"""Comparison of two commits in one run: another build, this one, and this one a second time.
 
-All three take turns round by round. The ratio of ours to the other commit is the figure; the ratio
-of ours to itself is the noise that the figure has to be read with.
+All three take turns in each round. The ratio of this build to the other is the figure; the ratio of
+this build to itself is the noise of the figure.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _BUILDS = BENCH / ".env" / "builds"
 
 
 def other_build(ref: str) -> Runtime:
-    """Return the build of a commit; make it first, unless an earlier run did.
+    """Return the build of a commit, which is installed if an earlier run did not do so.
 
     Raises:
-        SystemExit: There is no such commit, or it cannot be installed.
+        SystemExit: The commit does not exist or cannot be installed.
     """
     commit = _output("git", "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
     if not commit:
@@ -49,7 +49,7 @@ def other_build(ref: str) -> Runtime:
         _run("git", "worktree", "add", "--detach", "--force", str(tree), commit)
         _run(sys.executable, "-m", "venv", str(tree / ".venv"))
         quiet = ("-q", "--disable-pip-version-check")
-        # The libraries of our own environment, so that only our code differs.
+        # The libraries of this environment, so that only the code of Fairlead differs.
         pins = _output(sys.executable, "-m", "pip", "freeze", "--exclude-editable")
         constraints = tree / ".venv" / "constraints.txt"
         constraints.write_text(pins + "\n")
@@ -59,7 +59,7 @@ def other_build(ref: str) -> Runtime:
 
 
 def compare(ours: Runtime, other: Runtime) -> tuple[list[Runtime], tuple[Target, ...]]:
-    """Return who takes part in every row, and what is asked of it."""
+    """Return the builds and the targets of every row."""
     target = Target(f"≥ {LEAST:g}", other.name, least=LEAST)
     return [ours, replace(ours, name=AGAIN), other], (target,)
 
@@ -87,7 +87,7 @@ def show(console: Console, rows: Sequence[Row], other: str, load: float) -> None
 
 
 def summarize(rows: Iterable[Row], other: str, load: float, quick: bool) -> dict[str, Any]:
-    """Return everything worth keeping of a comparison."""
+    """Return the results of a comparison for a file."""
     return {
         "machine": machine(),
         "load_before": round(load, 2),

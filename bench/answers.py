@@ -1,4 +1,4 @@
-"""HTTP answers as they came over the wire: whether one is complete, and what it says."""
+"""Raw HTTP responses: detection of the end, and parsing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Reply", "is_whole", "read"]
 
 _length = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE).search
 _END = b"\r\n\r\n"
-_LAST_CHUNK = b"\r\n0\r\n\r\n"  # in JSON line breaks are escaped, so nothing else looks like it
+_LAST_CHUNK = b"\r\n0\r\n\r\n"  # JSON escapes line breaks, so a body cannot contain this
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a whole answer is there. The only thing that is looked at while the clock runs."""
+    """Return True if a response is complete. Only this is checked while the clock runs."""
     end = data.find(_END)
     if end < 0:
         return False
@@ -25,7 +25,7 @@ def is_whole(data: bytes) -> bool:
 
 
 class Reply(NamedTuple):
-    """One answer, taken apart."""
+    """A parsed response."""
 
     status: int
     headers: dict[str, str]
@@ -33,9 +33,10 @@ class Reply(NamedTuple):
 
 
 def read(data: bytes) -> Reply:
-    """Take one whole answer apart.
+    """Parse a complete response.
 
-    Raises: Failed, when its framing is wrong or something follows it.
+    Raises:
+        Failed: Its framing is invalid or more data follows.
     """
     head, _, body = data.partition(_END)
     first, *fields = head.decode("latin-1").split("\r\n")
@@ -69,7 +70,7 @@ def _unchunked(body: bytes) -> bytes:
 
 
 def _events(body: bytes) -> list[bytes]:
-    """The data of the events that have any."""
+    """Return the data of the events that have any."""
     found = []
     for event in body.replace(b"\r\n", b"\n").split(b"\n\n"):
         lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]

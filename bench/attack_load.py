@@ -84,7 +84,7 @@ class _Client(asyncio.Protocol):
 
 
 class Load:
-    """Ordinary calls at a steady rate; a call that finds no free connection waits for one."""
+    """Ordinary calls at a constant rate; a call waits for a free connection."""
 
     def __init__(self, server: WebServer, port: int) -> None:
         self._server, self._port = server, port
@@ -147,7 +147,7 @@ class Load:
 
 
 def main() -> int:
-    """Run the comparison; 1 if a call was answered wrongly or the limit was not kept."""
+    """Run the comparison; return 1 if a response was wrong or the limit was exceeded."""
     parser = argparse.ArgumentParser(prog="python -m bench.attack_load", description=__doc__)
     parser.add_argument("--calls", type=int, default=50_000, help="ordinary calls of each kind")
     parser.add_argument("--segments", type=int, default=10, help="turns of each kind")
@@ -247,7 +247,7 @@ def _start(kind: str, port: int, rate: float) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
     assert process.stdout is not None
-    process.stdout.readline()  # it is ready: starting an interpreter takes a CPU, too
+    process.stdout.readline()  # Wait until it is ready: starting an interpreter takes a CPU.
     return process
 
 

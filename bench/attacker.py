@@ -68,7 +68,7 @@ class Attacker:
         )
 
     def close(self) -> None:
-        """Let go of everything that was kept open."""
+        """Close all open connections."""
         for writer in self._held:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""Requests that a client with a valid token could send to hurt the others.
+"""Requests with which a client with a valid token could harm other clients.
 
 Each is at most 64 KB. `bench.attacker` sends them, one kind after the other.
 """

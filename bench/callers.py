@@ -1,4 +1,4 @@
-"""A client under test: a process of its own that makes bursts of calls when told to."""
+"""Client under test: a process that makes bursts of calls on command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PATIENCE = 30
 
 
 class Caller:
-    """Speaks the little command language of `clients/drive.py`."""
+    """A client process with the command language of `clients/drive.py`."""
 
     def __init__(self, command: Sequence[str], server: Sequence[str]) -> None:
         self._child = Child([*command, *server])
@@ -36,9 +36,10 @@ class Caller:
         self._child.close()
 
     def burst(self, calls: int, *, window: int) -> float:
-        """Calls per second over one burst, by the client's own clock.
+        """Return the calls per second of one burst, by the client's own clock.
 
-        Raises: Failed, when the client dies, is silent for long, or got a wrong answer.
+        Raises:
+            Failed: The client exits, does not respond, or got a wrong response.
         """
         self._child.say(b"%d %d\n" % (calls, window))
         return calls / self._hear().seconds
@@ -53,7 +54,7 @@ class Caller:
 
 
 class _Fact(msgspec.Struct, forbid_unknown_fields=True):
-    """What a client tells: that it is ready, or how long a burst took."""
+    """A line of a client: it is ready, or the time of a burst."""
 
     ready: bool = False
     seconds: float = 0

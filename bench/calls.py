@@ -1,4 +1,4 @@
-"""The calls that bursts are made of: made before the clock starts, checked after it stopped."""
+"""Calls of bursts: built before the clock starts, checked after it stops."""
 
 from __future__ import annotations
 
@@ -16,33 +16,34 @@ __all__ = ["LARGE", "SMALL", "Describe", "Echo", "Order", "Work"]
 SMALL = 50
 LARGE = 64 * 1024
 
-# Lines of prose, as tools return them; the newline is what makes JSON escape something.
+# Lines of prose, as tools return them; the newline must be escaped in JSON.
 _PROSE = "The quick brown fox jumps over the lazy dog and runs along the quiet river bank.\n"
 
 
 class Work(Protocol):
-    """Something to ask of a server again and again, each time with a number of its own."""
+    """A numbered request that is sent repeatedly."""
 
     @property
     def most(self) -> int:
-        """As many of it may be in one burst, which is prepared and kept in memory."""
+        """The largest burst, which must fit into memory."""
         ...
 
     def lines(self, era: Era, first: int, count: int) -> list[bytes]:
-        """`count` of it, numbered from `first`."""
+        """Return `count` requests, numbered from `first`."""
         ...
 
     def check(self, answers: Iterable[bytes], first: int, count: int) -> None:
-        """See that each of these was answered once, and rightly.
+        """Check that each request has exactly one correct response.
 
-        Raises: Failed, naming the first answer that is wrong.
+        Raises:
+            Failed: A response is wrong; the first one is named.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Echo:
-    """Calls of `echo`, each with a text of its own of `size` bytes."""
+    """Calls of `echo`, each with its own text of `size` bytes."""
 
     size: int = SMALL
     tool: str = "echo"  # its name; a gateway puts the server's in front

@@ -1,4 +1,4 @@
-"""What is measured, and what we promise of it."""
+"""Rows of the benchmark and their targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["CASES", "PLANS", "Plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A row to be: its place, how it is measured, and its targets. Without any it is context."""
+    """A planned row: its name, its measure and its targets. A row without targets is context."""
 
     case: str
     label: str
@@ -37,7 +37,7 @@ class Plan:
     unit: str = "calls/s"
 
     def row(self) -> Row:
-        """The row, still empty."""
+        """Return the empty row."""
         return Row(self.case, self.label, self.unit, self.targets)
 
 
@@ -50,9 +50,9 @@ def _within(peer: str, times: float) -> Target:
 
 
 def _watching(label: str, *, http: bool = False, window: int = 1) -> tuple[Plan, ...]:
-    """What it costs to guard calls, and to record them as well.
+    """Return the rows for guarded and recorded calls.
 
-    Promised of a call by itself; many at once are context.
+    The targets are for one call at a time; many in flight are context.
     """
     guarded = Watching(how="guarded", http=http, window=window)
     recorded = Watching(how="recorded", others=(GUARDED,), http=http, window=window)

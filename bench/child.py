@@ -1,4 +1,4 @@
-"""A process under test: its pipes, what it wrote to stderr, and a sure end."""
+"""Process under test: pipes, stderr and reliable termination."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CHUNK = 1 << 15  # larger ones are a memory map each, which takes longer than t
 
 
 class Failed(Exception):
-    """A runtime did not do its part: died, was silent, or answered wrongly."""
+    """A runtime exited, did not respond, or gave a wrong response."""
 
 
 class Child:
-    """A process spoken to in lines over raw pipes, or not at all."""
+    """A process with raw pipes for lines, or without pipes."""
 
     def __init__(self, command: Sequence[str], *, mute: bool = False) -> None:
-        """A mute one has no pipes: it is reached in some other way."""
+        """Start the process; a mute one has no pipes and is reached in another way."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         pipe = subprocess.DEVNULL if mute else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -39,20 +39,21 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     @property
     def resident(self) -> int:
-        """Its resident set, in bytes.
+        """The resident set in bytes.
 
-        Raises: Failed, where the system does not tell.
+        Raises:
+            Failed: The system does not provide it.
         """
         return _status(self.pid, "VmRSS:") * 1024
 
     @property
     def cpu(self) -> float:
-        """The CPU seconds it has used, in all threads; 0 where the system does not tell."""
+        """The CPU seconds of all threads; 0 if the system does not provide them."""
         try:
             tasks = Path(f"/proc/{self.pid}/task").iterdir()
             return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
@@ -66,9 +67,10 @@ class Child:
         self.close()
 
     def say(self, line: bytes) -> None:
-        """Write one line, whole.
+        """Write one complete line.
 
-        Raises: Failed, when the process is gone.
+        Raises:
+            Failed: The process has exited.
         """
         try:
             os.write(self.writer, line)
@@ -76,9 +78,10 @@ class Child:
             raise Failed(self.complaint()) from None
 
     def hear(self) -> bytes:
-        """The next line; for exchanges where nothing follows it before we speak again.
+        """Read the next line, if no other follows before the next write.
 
-        Raises: Failed, when the process ends instead.
+        Raises:
+            Failed: The process exits instead.
         """
         line = b""
         while not line.endswith(b"\n"):
@@ -89,17 +92,17 @@ class Child:
         return line
 
     def complaint(self) -> str:
-        """What the process left on stderr, its end, without this machine's paths."""
+        """Return the end of stderr, without paths of this machine."""
         try:
             self._process.wait(1)
         except subprocess.TimeoutExpired:
-            pass  # it closed stdout and lives on
+            pass  # the process closed stdout but still runs
         self._stderr.seek(0)
         text = self._stderr.read().decode(errors="replace").replace(f"{ROOT}/", "").strip()
         return text[-2000:] or f"ended with status {self._process.returncode}, nothing on stderr"
 
     def close(self) -> None:
-        """End the process: by closing its stdin, and by force when that is not enough."""
+        """Close stdin, and kill the process if it does not exit."""
         process = self._process
         if process.stdin is None:
             process.terminate()
@@ -119,7 +122,7 @@ class Child:
 
 @contextmanager
 def deadline(seconds: int) -> Iterator[None]:
-    """Fail what is still blocked in a read after `seconds`; costs nothing per call."""
+    """Fail reads that are still blocked after `seconds`, at no cost per call."""
 
     def expire(_signal: int, _frame: FrameType | None) -> None:
         raise Failed(f"no answer within {seconds} s")

@@ -1,4 +1,4 @@
-"""Which CPUs a measurement runs on."""
+"""CPU affinity of measurements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["one_cpu"]
 
 @contextmanager
 def one_cpu(wanted: bool) -> Iterator[None]:
-    """This process, and those it starts meanwhile, on one CPU; where the system can do that.
+    """Run this process and its new children on one CPU, where the system supports that.
 
-    With one call at a time, one side runs while the other waits. On two CPUs each call then pays
-    twice for waking a sleeping CPU, which on a virtual machine takes longer than the call, and the
-    scheduler changes its mind about it from burst to burst. On one CPU what is left is the work.
+    With one call at a time, one side runs while the other waits. On two CPUs each call pays twice
+    for waking up a CPU, which on a virtual machine takes longer than the call and varies from burst
+    to burst. On one CPU only the work remains.
     """
     if not wanted or not hasattr(os, "sched_setaffinity"):
         yield

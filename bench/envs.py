@@ -1,4 +1,4 @@
-"""The peers' environments: made once under `bench/.env/`, every version pinned here."""
+"""Environments of the peers, created once below `bench/.env/` with pinned versions."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ SUPERGATEWAY = ("supergateway@4.0.0",)
 
 
 class Missing(Exception):
-    """A peer cannot be set up on this machine; the message says why."""
+    """A peer cannot be installed on this machine; the message has the reason."""
 
 
 def python(name: str) -> Path:
-    """The interpreter of a Python peer, with its packages installed.
+    """Return the interpreter of a Python peer with its packages.
 
-    Raises: Missing, when pip cannot install them.
+    Raises:
+        Missing: pip cannot install them.
     """
     home = _ENV / name
     interpreter = home / "bin" / "python"
@@ -51,11 +52,12 @@ def python(name: str) -> Path:
 
 
 def faster() -> Path:
-    """The folder with `FASTER`, for the path of peers that run tuned.
+    """Return the directory with `FASTER`, for the path of tuned peers.
 
-    It is apart from their environments, where it would also change how they run by default.
+    It is separate from their environments, where it would change their default configuration.
 
-    Raises: Missing, when pip cannot install them.
+    Raises:
+        Missing: pip cannot install them.
     """
     home = _ENV / "faster"
 
@@ -68,9 +70,10 @@ def faster() -> Path:
 
 
 def node(name: str = "node", pins: tuple[str, ...] = NPM) -> Path:
-    """The folder whose `node_modules` holds the TypeScript SDK, or other packages.
+    """Return the directory whose `node_modules` has the TypeScript SDK or other packages.
 
-    Raises: Missing, when there is no node or npm, or npm cannot install.
+    Raises:
+        Missing: node or npm is missing, or npm cannot install.
     """
     if not (shutil.which("node") and shutil.which("npm")):
         raise Missing("node and npm are not on PATH")
@@ -87,7 +90,7 @@ def node(name: str = "node", pins: tuple[str, ...] = NPM) -> Path:
 
 
 def _once(home: Path, pins: tuple[str, ...], build: Callable[[], None]) -> None:
-    """Build `home` unless its stamp already names exactly these pins."""
+    """Build `home` unless its stamp has the same pinned versions."""
     stamp, wanted = home / ".stamp", "\n".join(pins)
     if stamp.exists() and stamp.read_text() == wanted:
         return

@@ -1,4 +1,4 @@
-"""The check that all runtimes of a row give the same answer to the same call."""
+"""Check that all runtimes of a row give the same response to the same call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def essence(answer: bytes) -> dict[str, Any]:
 
 
 def _read_json(text: str) -> Any:
-    """Return the value that a text is the JSON of; a text that is none stays as it is."""
+    """Decode JSON; return the text itself if it is not JSON."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,7 +1,8 @@
-"""How the figures of gateways are measured; `cases.py` says which ones.
+"""Measurements of gateways; `cases.py` selects them.
 
-A gateway serves three servers, one of which is called. With `guarded` it has what a team would
-have: named clients with tokens, a view, rules that block, limit and redact, a journal and metrics.
+A gateway serves three servers, one of which is called. With `guarded` it has a realistic
+configuration: named clients with tokens, a view, rules that block, limit and redact, a journal and
+metrics.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class GatewayCalls:
             }
 
     def _taking_part(self, runtimes: Sequence[Runtime]) -> list[Runtime]:
-        """The gateways with the wanted endpoint; peers have nothing like our guarded ones."""
+        """Return the gateways with the endpoint; peers have no equivalent of the guarded one."""
         return [
             runtime
             for runtime in runtimes

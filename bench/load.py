@@ -1,4 +1,4 @@
-"""The load generators: raw pipes, no MCP client, nothing decoded while the clock runs."""
+"""Load generators on raw pipes, without an MCP client and without decoding while the clock runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE = 30  # seconds for an opening or a burst, before a runtime counts as 
 
 
 class Burst(NamedTuple):
-    """One short run of calls."""
+    """One short series of calls."""
 
     calls: int
     seconds: float
@@ -38,7 +38,7 @@ class Burst(NamedTuple):
 
 
 class Session:
-    """A server under test, opened, its tools listed, and ready for bursts."""
+    """A server under test after its opening and its first list, ready for bursts."""
 
     lists: Lists  # how it is listed in full
     first_list: float  # seconds until it was, the first time
@@ -66,13 +66,14 @@ class Session:
 
     @property
     def resident(self) -> float:
-        """The resident set of the server, in MB."""
+        """The resident set of the server in MB."""
         return self._child.resident / 1e6
 
     def burst(self, work: Work, calls: int, *, window: int) -> Burst:
         """Make `calls` calls with `window` of them in flight.
 
-        Raises: Failed, when the server dies, is silent for long, or answers wrongly.
+        Raises:
+            Failed: The server exits, does not respond, or gives a wrong response.
         """
         first = self._number
         lines = work.lines(self._era, first, calls)
@@ -97,9 +98,10 @@ class Session:
         return Burst(calls, seconds, busy, round(len(received) / calls), served)
 
     def ask(self, work: Work) -> bytes:
-        """Return the answer to the call of `work` that is the same for every server.
+        """Return the response to the call of `work` that is the same for every server.
 
-        Raises: Failed, when the server dies or is silent for long.
+        Raises:
+            Failed: The server exits or does not respond.
         """
         line = sample_line(work, self._era, self._number)
         self._number += 1
@@ -140,7 +142,7 @@ def _one_at_a_time(child: Child, lines: list[bytes]) -> list[bytes]:
 
 
 def _in_flight(child: Child, lines: list[bytes], window: int) -> list[bytes]:
-    """Keep `window` calls unanswered: as many new ones go out, in one write, as answers came in."""
+    """Keep `window` calls pending: send as many new ones, in one write, as responses arrived."""
     reader, writer = child.reader, child.writer
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -160,7 +162,7 @@ def _in_flight(child: Child, lines: list[bytes], window: int) -> list[bytes]:
             try:
                 sent += os.write(writer, stream[sent:allowed])
             except BlockingIOError:
-                pass  # the pipe is full; read meanwhile
+                pass  # the pipe is full, so read first
         (waiting_for_either if sent < allowed else waiting_to_read).poll()
         try:
             chunk = os.read(reader, _CHUNK)

@@ -1,4 +1,4 @@
-"""How the figures of managers of many servers are measured; `cases.py` says which ones."""
+"""Measurements of managers of many servers; `cases.py` selects them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Fact = dict[str, float]
 
 
 class Fleet:
-    """A home folder in which servers are configured, and a project folder to start from."""
+    """A home directory with configured servers, and a project directory."""
 
     def __init__(self, folder: Path, server: Command = _SMALL, *, sound: bool = False) -> None:
-        """`sound`: none of them is silent or crashes."""
+        """Create the directories; with `sound`, no server is silent or crashes."""
         self._folder = folder
         places = {} if sound else {place: kind for kind, place in _PLACES.items()}
         names = [places.get(n, f"healthy-{n:02d}") for n in range(_COUNT)]
@@ -52,13 +52,14 @@ class Fleet:
         (folder / "project").mkdir()
 
     def forget(self) -> None:
-        """Make the cache cold."""
+        """Delete the cache."""
         shutil.rmtree(self._folder / "home" / ".cache", ignore_errors=True)
 
     def run(self, command: Sequence[str], seconds: float = 0) -> Fact:
-        """What a manager tells that is run in this home, and needs so long for it by itself.
+        """Run a manager in this home and return its result; `seconds` is its own running time.
 
-        Raises: Failed, when it does not do its part.
+        Raises:
+            Failed: The manager fails or prints no result.
         """
         return self.hear(self.start(command), seconds)
 
@@ -91,8 +92,8 @@ class Fleet:
 class Warm:
     """Milliseconds until discovery returns with the tools of the healthy servers.
 
-    With `every`, all twenty are in the cache, the two bad ones as well: they worked last time.
-    Without, they were never heard of, and are not waited for (`startup="background"`).
+    With `every`, all twenty are in the cache, also the two bad ones, which worked before. Without,
+    the bad ones are unknown and not waited for (`startup="background"`).
     """
 
     every: bool
@@ -113,9 +114,9 @@ class Warm:
 
 @dataclass(frozen=True, kw_only=True)
 class Cold:
-    """Milliseconds until the tools of every healthy server are there, nothing being known before.
+    """Milliseconds until the tools of every healthy server are listed, with an empty cache.
 
-    Bare spawns the same twenty and has read the first answers of the healthy ones.
+    The bare manager starts the same twenty and reads the first responses of the healthy ones.
     """
 
     server: str = "small.py"
@@ -125,7 +126,7 @@ class Cold:
 
             def measure(name: str, command: Command) -> Fact:
                 fleet.forget()
-                # FastMCP's client would wait for the silent one, so it is spared the bad ones.
+                # FastMCP's client would wait for the silent server, so it gets only healthy ones.
                 config = fleet.only_healthy if name == "fastmcp" else fleet.all
                 return fleet.run([*command, "start", config, str(fleet.healthy)])
 
@@ -156,7 +157,7 @@ class Resting:
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         with _fleet(sound=True) as fleet:
-            # All at the same time: CPU time does not depend on what the others do.
+            # All at the same time: CPU time does not depend on other processes.
             running = {
                 r.name: fleet.start([*r.manager, "idle", fleet.all, str(effort.idle)])
                 for r in (*_ours(runtimes), *_those(runtimes, "fastmcp"))
@@ -172,17 +173,17 @@ class Resting:
 
 
 def _write_bytecode(burst: Callable[[], Fact]) -> None:
-    """Once before it counts: the first import writes bytecode."""
+    """Run once before measuring: the first import writes bytecode."""
     try:
         burst()
     except Failed:
-        pass  # it will fail again, where that is noted
+        pass  # the measurement will fail and report it
 
 
 def _take_turns(
     row: Row, bursts: Mapping[str, Callable[[], Fact]], rounds: int, effort: Effort
 ) -> None:
-    """The milliseconds of each are its samples, whatever else they tell its notes."""
+    """Take turns: the milliseconds of each are its samples, other values its notes."""
     told: dict[str, list[Fact]] = {}
 
     def measure(name: str) -> float:
@@ -214,7 +215,7 @@ class _Managing:
 
 
 def _entry(command: Command, name: str) -> dict[str, object]:
-    # The variable makes each a server of its own: what is learned of one says nothing of the next.
+    # The variable makes each entry a different server, so that the cache treats them separately.
     return {"command": command[0], "args": list(command[1:]), "env": {"BENCH_SERVER": name}}
 
 

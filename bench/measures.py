@@ -1,4 +1,4 @@
-"""How each kind of figure is measured; `cases.py` says which ones."""
+"""Measurements of servers and clients; `cases.py` selects them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _GROWTH = 4  # the first bursts are slow, so their sizes approach the right one 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure."""
+    """The duration of measurements."""
 
     rounds: int  # of bursts, which are short
     spawns: int  # rounds in which every runtime starts a process
@@ -58,7 +58,7 @@ class Effort:
 
 
 class Measure(Protocol):
-    """Fills a row with samples of every runtime that has what it takes."""
+    """A measurement that fills a row with samples of every suitable runtime."""
 
     def __call__(
         self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool
@@ -67,7 +67,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """Calls per second of each runtime's server, under our own load generator."""
+    """Calls per second of each runtime's server with Fairlead's load generator."""
 
     work: Work = _SHORT
     window: int = 1
@@ -103,20 +103,20 @@ class Serving:
 
     @property
     def most(self) -> int:
-        """As many calls may be in one burst."""
+        """The largest number of calls in one burst."""
         return self.work.most
 
     @property
     def compared(self) -> Work | None:
-        """The work whose answers have to be equal."""
+        """The work whose responses must be equal."""
         return self.work
 
     def servers_of(self, runtime: Runtime) -> Mapping[Era, Command]:
-        """The servers that can do it, by era; none at all when a runtime has none."""
+        """Return the suitable servers of a runtime by era."""
         return runtime.limited if self.limited and runtime.limited else runtime.servers
 
     def asked_of(self, session: Session) -> Work:
-        """What that server is asked for."""
+        """Return the requests for a server."""
         return self.work
 
 
@@ -124,7 +124,7 @@ class Serving:
 class Listing(Serving):
     """Complete lists per second of each runtime's server of a thousand tools."""
 
-    one_page: bool = False  # whoever makes pages is told to make one
+    one_page: bool = False  # servers that page are configured for one page
 
     @property
     def most(self) -> int:
@@ -162,7 +162,7 @@ class Calling:
             play(row, players, effort, pool, join, key, range(2 * self.window, _SHORT.most))
 
     def _server(self, pool: Pool) -> Command:
-        """What a client is told to reach: a command to start, or the URL of a server."""
+        """Return the target of a client: a command to start, or the URL of a server."""
         if not self.http:
             return BARE
         return (pool.get(("bare http", self.one_cpu), partial(WebServer, BARE_HTTP)).url,)
@@ -191,7 +191,7 @@ class Remembering:
                 return session.resident
 
         bursts = {r.name: partial(measure, r.ten) for r in runtimes if r.ten}
-        take_turns(row, bursts, min(3, effort.spawns))  # it hardly varies
+        take_turns(row, bursts, min(3, effort.spawns))  # memory hardly varies
 
 
 class Starting:
@@ -234,10 +234,10 @@ def play(
     *,
     compared: Work | None = None,
 ) -> None:
-    """Open and warm up every runtime, then let them take turns with bursts of equal length.
+    """Open and warm up every runtime, then take turns with bursts of equal length.
 
-    With `compared`, all of them have to give the same answer to the same call of it. If one
-    does not, the row has failed, and there are no figures.
+    With `compared`, all runtimes must give the same response to the same call. Otherwise the row
+    fails without figures.
     """
     bursts: dict[str, Callable[[], float]] = {}
     for runtime, command in players:
@@ -266,7 +266,7 @@ def _difference(
     kind: Hashable,
     work: Work,
 ) -> str | None:
-    """Return how the answers of the runtimes that are warm differ, if they do."""
+    """Return how the responses of the runtimes that are warm differ, if they do."""
     answers: dict[str, bytes] = {}
     try:
         for runtime, command in players:

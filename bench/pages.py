@@ -1,4 +1,4 @@
-"""Listing a thousand tools: in as many pages as the server makes of it, until all are there."""
+"""Complete lists of a thousand tools, in the pages of the server."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _THOUSAND = 1000
 
 
 class Lists:
-    """Complete lists. Each page is asked for when the one before it has arrived.
+    """Complete lists. Each page is requested when the previous one has arrived.
 
-    The cursors are learned from a first list, so that the lines can be made before the clock
-    starts; that every page did bring the next one's cursor is seen when it has stopped.
+    The cursors are read from a first list, so that the requests can be built before the clock
+    starts. The cursors of the measured pages are checked after it has stopped.
     """
 
     most = 100  # 80 MB of answers
@@ -30,9 +30,10 @@ class Lists:
 
     @classmethod
     def learn(cls, child: Child, era: Era, first: int) -> Self:
-        """Go through the pages of a server, numbered from `first`.
+        """Read the cursors of a server; requests are numbered from `first`.
 
-        Raises: Failed, when it does not answer with a list.
+        Raises:
+            Failed: The server does not respond with a list.
         """
         cursors: list[str | None] = [None]
         for number in count(first):
@@ -49,7 +50,7 @@ class Lists:
 
     @property
     def pages(self) -> int:
-        """In how many pages the list comes."""
+        """The number of pages of the list."""
         return len(self._cursors)
 
     def lines(self, era: Era, first: int, count: int) -> list[bytes]:
@@ -93,7 +94,7 @@ class _Tool(msgspec.Struct, rename="camel"):
 
 
 class _End(msgspec.Struct, rename="camel"):
-    """All that has to be read of a page to ask for the next one."""
+    """The members of a page that are needed to request the next one."""
 
     next_cursor: str | None = None
 

@@ -1,4 +1,4 @@
-"""The figure of the README: calls per second over stdio, as horizontal bars in plain SVG."""
+"""Plot for the README: calls per second over stdio as bars in an SVG."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ def _panel(row: Mapping[str, Any], title: str, top: int) -> tuple[list[str], int
 
 
 def _times(ratio: float) -> str:
-    """A ratio in our favour as `12× slower`; against us as `2.1× faster`."""
+    """Format a ratio as `12× slower`, or `2.1× faster` if the peer is faster."""
     turned, word = (ratio, "slower") if ratio >= 1 else (1 / ratio, "faster")
     return f"{turned:.2g}× {word}" if turned < 10 else f"{turned:.0f}× {word}"

@@ -1,4 +1,4 @@
-"""The servers and clients of a run: opened once, kept warm from row to row, closed at the end."""
+"""Servers and clients of a run, kept warm from row to row and closed at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Kept = TypeVar("_Kept", bound=_Closing)
 
 
 class Pool:
-    """What was started, by how it was started."""
+    """The running processes by key."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, _Closing] = {}
@@ -29,24 +29,24 @@ class Pool:
             self.drop(key)
 
     def get(self, key: Hashable, start: Callable[[], _Kept]) -> _Kept:
-        """The one already there, or a new one."""
+        """Return the existing process, or start one."""
         if key not in self._kept:
             self._kept[key] = start()
         return cast(_Kept, self._kept[key])
 
     def has(self, key: Hashable) -> bool:
-        """Whether one was started with this key, and is not closed."""
+        """Return True if a process with this key is running."""
         return key in self._kept
 
     def kept(self, key: Hashable) -> object:
-        """The one that was started with this key.
+        """Return the running process with this key.
 
         Raises:
-            KeyError: None was, or it is closed.
+            KeyError: No process with this key is running.
         """
         return self._kept[key]
 
     def drop(self, key: Hashable) -> None:
-        """Close one, if it was started; the next to ask for it gets a fresh start."""
+        """Close a process, if it is running; the next `get` starts a new one."""
         if kept := self._kept.pop(key, None):
             kept.close()

@@ -1,4 +1,4 @@
-"""How the figures of HTTP servers are measured; `cases.py` says which ones."""
+"""Measurements of HTTP servers; `cases.py` selects them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CYCLES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Posting:
-    """Calls per second of each runtime's HTTP server, under our own load generator."""
+    """Calls per second of each runtime's HTTP server with Fairlead's load generator."""
 
     work: Work = _SHORT
     window: int = 1
@@ -70,14 +70,14 @@ class Posting:
             }
 
     def players(self, runtimes: Sequence[Runtime]) -> list[tuple[Runtime, Command]]:
-        """Who takes part, and the servers."""
+        """Return the runtimes and their servers."""
         stateless = self.answers == "stateless"
         return [(r, r.web) for r in runtimes if r.web and (stateless or r.web_sessions)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crowding(Posting):
-    """The same with a thousand tools, and ourselves with ten."""
+    """The same with a thousand tools, and Fairlead also with ten."""
 
     tools: Literal["server", "thousand"] = "thousand"
 
@@ -89,7 +89,7 @@ class Crowding(Posting):
 
 
 class Idling:
-    """KiB that a session takes which is open and does nothing; of a thousand such."""
+    """KiB per idle session, from a thousand of them."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         def measure(command: Command) -> float:
@@ -106,7 +106,7 @@ class Idling:
 
 
 class Cycling:
-    """Bytes that our server keeps of each session that was opened and ended; of thousands."""
+    """Bytes that the server keeps for each ended session, from thousands of them."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         cycles = _CYCLES if effort.full else _CYCLES // 5

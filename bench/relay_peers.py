@@ -1,4 +1,4 @@
-"""Filling in the command of a relay: the server behind it, or that server's address."""
+"""Placeholders in the command of a relay: the server behind it, or its address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COPY: Command = (sys.executable, str(envs.BENCH / "relays" / "copy_relay.py"), "
 def filled(
     command: Command, *, server: Command = (), url: str = "", config: str = "", servers: str = ""
 ) -> Command:
-    """Return the command with its places filled in; `{port}` is left to the one who starts it."""
+    """Return the command with its placeholders replaced, except `{port}`."""
     words: list[str] = []
     for word in command:
         if word == "{server}":

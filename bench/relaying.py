@@ -1,7 +1,7 @@
-"""How the figures of relays are measured; `cases.py` says which ones.
+"""Measurements of relays; `cases.py` selects them.
 
-The server behind all of them is the same, and so is the generator in front; what differs is what
-stands between them. One call at a time, all of it shares one CPU.
+All relays have the same server and the same load generator. With one call at a time, all processes
+share one CPU.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Relaying:
             calls = range(2 * self.window, self.work.most)
             play(row, players, effort, pool, join, key, calls, compared=self.work)
             for runtime, command in players:
-                # Otherwise the servers behind them would take part in other rows.
+                # Otherwise their servers would be used in other rows.
                 pool.drop(pool_key(key, runtime, command))
         for name, done in seen.items():
             measured = done[-len(row.samples.get(name, done)) :]  # without the warm-up
@@ -124,7 +124,7 @@ class Relaying:
                 )
 
     def players(self, runtimes: Sequence[Runtime], stack: ExitStack) -> list[Player]:
-        """Who takes part; a server that all of them call is there for as long as the row."""
+        """Return the relays; a server that all of them call runs as long as the row."""
         url = ""
         if self.route.endswith("http"):
             url = stack.enter_context(WebServer(BARE_HTTP)).url
@@ -144,7 +144,7 @@ class Relaying:
 
 @dataclass(frozen=True, kw_only=True)
 class Bridging(Relaying):
-    """Ourselves between a stateless client and a handshake server, and where both are stateless."""
+    """Fairlead between a stateless client and a handshake server, or two stateless peers."""
 
     route: Literal["stdio-stdio"] = "stdio-stdio"
     era: Era = Era.STATELESS
@@ -159,7 +159,7 @@ class Bridging(Relaying):
 
 @dataclass(frozen=True, kw_only=True)
 class Churning:
-    """Bytes that our relay keeps of each session that was opened and ended."""
+    """Bytes that the relay keeps for each ended session."""
 
     cycles: int = 20_000
 
@@ -182,7 +182,7 @@ class Churning:
 
 
 class Waiting:
-    """The share of a CPU that our relay takes when its session has nothing to do."""
+    """The share of a CPU that the relay uses for an idle session."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         def measure(build: Runtime) -> float:
@@ -208,7 +208,7 @@ def _gateway(build: Runtime) -> WebServer:
 
 
 def _run_time(child: Child) -> float:
-    """The CPU seconds of a process, all threads, to the microsecond."""
+    """Return the CPU seconds of a process, all threads, in microsecond resolution."""
     try:
         tasks = Path(f"/proc/{child.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

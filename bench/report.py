@@ -1,4 +1,4 @@
-"""The table on the terminal, and the same as JSON."""
+"""Table of results on the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _SETTINGS = (
 
 
 def show(console: Console, rows: Sequence[Row], skipped: Mapping[str, str], load: float) -> None:
-    """Print the ratios, their targets, and whatever could not be measured.
+    """Print the ratios, their targets and all failures.
 
-    `load` is the load average before the run: what others were doing on this machine.
+    `load` is the load average before the run.
     """
     table = Table(title="Fairlead against its peers", title_justify="left", header_style="bold")
     table.add_column("case", no_wrap=True)
@@ -96,7 +96,7 @@ def _add(table: Table, row: Row) -> None:
 
 
 def failures(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """Where each failure was met; the same trouble is told once."""
+    """Return the failures with their rows; equal ones only once."""
     places: dict[str, list[str]] = {}
     for row in rows:
         for name, text in row.failed.items():
@@ -131,7 +131,7 @@ def summarize(
     load: float,
     quick: bool,
 ) -> dict[str, Any]:
-    """Everything worth keeping of a run."""
+    """Return the results of a run for a file."""
     kept = list(rows)
     return {
         "date": datetime.now(UTC).date().isoformat(),
@@ -148,7 +148,7 @@ def summarize(
 
 
 def _noise(rows: Iterable[Row]) -> dict[str, float | int] | None:
-    """How far ours is from ours: by how many percent the medians of the rows differ from 1."""
+    """Return by how many percent the medians of Fairlead against itself differ from 1."""
     found = sorted(abs(ratio.median - 1) * 100 for row in rows if (ratio := row.noise()))
     if not found:
         return None
@@ -160,7 +160,7 @@ def _noise(rows: Iterable[Row]) -> dict[str, float | int] | None:
 
 
 def machine() -> dict[str, str | int | None]:
-    """Where the run was made, as far as it matters to the figures."""
+    """Return the properties of the machine that affect the figures."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""The two eras, and the requests that every server is opened with."""
+"""The two eras, and the requests that open a server."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
 
 
 class Era(Enum):
-    """The two shapes of a request; the value is the revision it is written for."""
+    """The two forms of a request; the value is the revision."""
 
     HANDSHAKE = "2025-11-25"
     STATELESS = "2026-07-28"
 
     @property
     def meta(self) -> bytes:
-        """What each request's params carry besides their own fields."""
+        """Return the `_meta` of a request's params."""
         if self is Era.HANDSHAKE:
             return b""
         return (
@@ -35,7 +35,7 @@ class Era(Enum):
 
 
 def list_tools(era: Era, number: int, cursor: str | None = None) -> bytes:
-    """A `tools/list` line, for the first page or for the one that a cursor leads to."""
+    """Return a `tools/list` line for the first page or for a cursor."""
     line = b'{"jsonrpc":"2.0","id":%d,"method":"tools/list","params":{%b}}\n'
     members = [era.meta] if era.meta else []
     if cursor is not None:

@@ -1,7 +1,9 @@
-"""Taking turns: every runtime runs a short burst in each round, and rounds are compared, not runs.
+"""Interleaved rounds: every runtime runs a short burst per round, and bursts of one round are
+compared.
 
-A shared machine is twice as fast in one second as in the next. Two bursts of the same round met
-about the same weather, so their ratio means something; the median over the rounds is the figure.
+The speed of a shared machine may double from one second to the next. Two bursts of the same round
+run under similar conditions, so their ratio is meaningful; the figure is the median over the
+rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _NEAR_ZERO = ("µs", "%", "B")  # units of figures that may be zero: added time,
 
 @dataclass(frozen=True)
 class Target:
-    """What we promise: at least `least` times as good as `peer`, or a figure below `ceiling`."""
+    """A target: at least `least` times as good as `peer`, or a figure below `ceiling`."""
 
     says: str
     peer: str = OURS  # with a ceiling, the figure is our own
@@ -34,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times better than a peer, over the rounds: the median and the middle half."""
+    """The ratio to a peer over the rounds: the median and the middle half."""
 
     median: float
     low: float
@@ -43,7 +45,7 @@ class Ratio:
 
 @dataclass
 class Row:
-    """One measurement of every runtime: a value per round, all made in the same rounds."""
+    """One measurement of every runtime: a value per round, all from the same rounds."""
 
     case: str
     label: str
@@ -55,11 +57,11 @@ class Row:
     notes: dict[str, dict[str, float]] = field(default_factory=dict)  # facts beside the figure
 
     def value(self, name: str) -> float | None:
-        """The median of a runtime's own samples: context, not the figure."""
+        """Return the median of a runtime's own samples, which is context and not the figure."""
         return median(self.samples[name]) if name in self.samples else None
 
     def ratio(self, ours: str, peer: str) -> Ratio | None:
-        """How many times better `ours` is than `peer`, round by round."""
+        """Return how many times better `ours` is than `peer`, round by round."""
         if ours not in self.samples or peer not in self.samples:
             return None
         pairs = zip(self.samples[ours], self.samples[peer], strict=True)
@@ -69,18 +71,18 @@ class Row:
         return Ratio(middle, low, high)
 
     def noise(self) -> Ratio | None:
-        """How ours compares with ours; None for figures near zero, whose ratio says nothing."""
+        """Return the ratio of Fairlead to itself; None for figures near zero."""
         return None if self.unit in _NEAR_ZERO else self.ratio(OURS, AGAIN)
 
     def noise_difference(self) -> float | None:
-        """By how much ours and ours differ, where a ratio says nothing; the median."""
+        """Return the median difference of Fairlead to itself, for figures near zero."""
         if self.unit not in _NEAR_ZERO or not {OURS, AGAIN} <= self.samples.keys():
             return None
         pairs = zip(self.samples[OURS], self.samples[AGAIN], strict=True)
         return median(abs(one - other) for one, other in pairs)
 
     def met(self, target: Target) -> bool | None:
-        """Whether a target was met; None when there is nothing to compare."""
+        """Return True if a target was met; None without a comparison."""
         if target.ceiling is not None:
             value = self.value(OURS)
             return None if value is None else value < target.ceiling
@@ -89,7 +91,7 @@ class Row:
 
 
 def _quotient(mine: float, theirs: float, more_is_better: bool) -> float:
-    """How many times better; figures that may be zero, such as leaked bytes, count as equal."""
+    """Return the ratio; figures that may be zero, such as leaked bytes, count as equal."""
     above, below = (mine, theirs) if more_is_better else (theirs, mine)
     if not below:
         return 1.0 if not above else float("inf")
@@ -102,11 +104,10 @@ def take_turns(
     rounds: int,
     seconds: float = float("inf"),
 ) -> None:
-    """Fill the row's samples; a runtime that fails is noted and leaves, the others go on.
+    """Fill the row's samples; a runtime that fails is noted and dropped.
 
-    The order of each round is another one, and the same in every run, so that no runtime always
-    runs after the same neighbour. After `seconds` no new round begins, unless there were fewer
-    than three.
+    The order changes in each round but is the same in every run, so that no runtime always follows
+    the same neighbour. After `seconds` no new round begins, unless there were fewer than three.
     """
     taking_part = dict(bursts)
     start_time = time.monotonic()

@@ -1,4 +1,4 @@
-"""The runtimes under test, and the commands that start their servers and clients."""
+"""Runtimes under test and the commands of their servers and clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BARE_HTTP: Command = (sys.executable, str(_SERVERS / "bare_http.py"))
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """One runtime; what it cannot do is left out, and so it has no figure there."""
+    """A runtime; a feature that it does not have is omitted and has no figure."""
 
     name: str
     version: str
@@ -55,13 +55,14 @@ class Runtime:
     thousand: Mapping[Era, Command] = field(default_factory=dict)  # the one of a thousand tools
     one_page: Mapping[Era, Command] = field(default_factory=dict)  # listing them in one answer
     clients: Mapping[str, Command] = field(default_factory=dict)  # by event loop
-    web: Command | None = None  # an HTTP server; is told the port, the tools, how to answer
-    web_sessions: bool = True  # it has sessions
-    manager: Command | None = None  # of many servers; is told what to do, with which of them
+    # an HTTP server; takes the port, the tools and the form of responses
+    web: Command | None = None
+    web_sessions: bool = True  # supports sessions
+    manager: Command | None = None  # a manager of servers; takes the task and the servers
     # Commands of a relay contain `{server}` (a server's command), `{url}` and `{port}`.
     relays: Mapping[Route, Command] = field(default_factory=dict)
-    watched: Command | None = None  # a relay with interceptors; is told which
-    gateway: Command | None = None  # is told `{config}` or `{servers}`, two files, and `{port}`
+    watched: Command | None = None  # a relay with interceptors; takes their names
+    gateway: Command | None = None  # takes `{config}` or `{servers}`, two files, and `{port}`
     gateway_eras: Sequence[Era] = tuple(Era)
     gateway_path: str | None = "/mcp"  # of the endpoint that has all servers, if it has one
     gateway_paths: str | None = None  # of the endpoint of the server `{name}`
@@ -72,12 +73,12 @@ class Runtime:
 
 
 def tuned(runtimes: Iterable[Runtime]) -> list[Runtime]:
-    """Every runtime as fast as its settings make it; those without any as they are."""
+    """Return every runtime with its fastest settings, if it has any."""
     return [runtime.tuned or runtime for runtime in runtimes]
 
 
 def discover(only: str | None = None) -> tuple[list[Runtime], dict[str, str]]:
-    """Every runtime that can be set up here, ours first; and for the others the reason."""
+    """Return the runtimes that can be installed, Fairlead first, and reasons for the others."""
     builders: dict[str, Callable[[], Runtime]] = {
         "fairlead": lambda: fairlead_build("fairlead", version("fairlead"), sys.executable),
         "mcp": _mcp,
@@ -109,17 +110,17 @@ def discover(only: str | None = None) -> tuple[list[Runtime], dict[str, str]]:
 
 
 def builds_of(runtimes: Sequence[Runtime]) -> list[Runtime]:
-    """The builds of Fairlead among the runtimes: ours, ours again, or that of another commit."""
+    """Return the builds of Fairlead among the runtimes."""
     return [runtime for runtime in runtimes if runtime.build]
 
 
 def comparing_commits(runtimes: Sequence[Runtime]) -> bool:
-    """Whether a build of another commit takes part, and no other runtimes."""
+    """Return True if only builds of Fairlead take part, one of another commit."""
     return any(build.name not in (OURS, AGAIN) for build in builds_of(runtimes))
 
 
 def with_noise(runtimes: Sequence[Runtime]) -> list[Runtime]:
-    """Add ours a second time, far from the first in a round."""
+    """Add Fairlead a second time, far from the first in a round."""
     middle = len(runtimes) // 2 + 1
     ours = [replace(runtime, name=AGAIN) for runtime in runtimes if runtime.name == OURS]
     return [*runtimes[:middle], *ours, *runtimes[middle:]]
@@ -128,7 +129,7 @@ def with_noise(runtimes: Sequence[Runtime]) -> list[Runtime]:
 def fairlead_build(
     name: str, release: str, interpreter: str | Path, bench: Path = envs.BENCH
 ) -> Runtime:
-    """A build of Fairlead, with the servers and clients that were written for it in `bench`."""
+    """Return a build of Fairlead with its servers and clients in `bench`."""
     python = str(interpreter)
     base = _python(
         "fairlead",
@@ -164,8 +165,8 @@ def _python(
     statement: str,
     *,
     bench: Path = envs.BENCH,
-    one_page: Command = (),  # what its server of a thousand has to be told to make one page
-    own_uvloop: bool = False,  # it is among its dependencies
+    one_page: Command = (),  # options of its server of a thousand tools for one page
+    own_uvloop: bool = False,  # uvloop is one of its dependencies
 ) -> Runtime:
     python, servers = str(interpreter), bench / "servers"
     client = (python, str(bench / "clients" / f"{name}_client.py"))
@@ -209,7 +210,7 @@ def _under_tuned(command: Command) -> Command:
 
 
 def _faster(*command: str) -> Command:
-    """The command with uvloop and httptools on its path."""
+    """Return the command with uvloop and httptools on its path."""
     return ("env", f"PYTHONPATH={envs.faster()}", *command)
 
 
@@ -251,7 +252,7 @@ def _supergateway() -> Runtime:
     home = envs.node("supergateway", envs.SUPERGATEWAY)
     script = home / "node_modules" / "supergateway" / "dist" / "index.js"
     program = ("node", str(script))
-    # Without --stateful it starts the server anew for each request.
+    # Without --stateful it restarts the server for each request.
     http = ("--outputTransport", "streamableHttp", "--stateful", "--port", "{port}")
     relays: dict[Route, Command] = {
         "http-stdio": (*program, "--stdio", "{line}", *http),
@@ -270,7 +271,7 @@ def _supergateway() -> Runtime:
 
 def _typescript() -> Runtime:
     home = envs.node()
-    # A module finds its packages by where it lies, so the scripts are copied beside node_modules.
+    # Node resolves packages from the location of a module, so the scripts are copied.
     server = str(shutil.copy(_SERVERS / "typescript_server.mjs", home))
     thousand = _both_eras(str(shutil.copy(_SERVERS / "typescript_thousand.mjs", home)))
     web = str(shutil.copy(_SERVERS / "typescript_http.mjs", home))

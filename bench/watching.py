@@ -1,8 +1,8 @@
-"""What it costs our relay to have something between its two sides.
+"""Cost of interceptors in Fairlead's relay.
 
-Every figure compares our relay with itself, in turns: calls per second, as everywhere, and for
-rules the CPU time that they add, because that is little beside the noise of a clock on the wall.
-How much CPU time each call takes of the relay's process is in the results.
+Every figure compares the relay with itself, in turns: calls per second, and for rules the added CPU
+time, because that is small compared with the noise of wall time. The results contain the CPU time
+of the relay's process per call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .web import WebServer
 
 __all__ = ["GUARDED", "PASSING", "RULES", "WITHOUT", "Adding", "Watching"]
 
-WITHOUT = "bare relay"  # ours with nothing in the way: a request does not even need a task
+WITHOUT = "bare relay"  # Fairlead without interceptors: a request does not even need a task
 PASSING = "passing"  # ours with one interceptor, which does nothing
 GUARDED = "guarded"  # ours with allow and deny, a rate limit, redaction and a journal
 RULES = {  # by what they look at: in `watched_relay.py`, and in the table
@@ -44,7 +44,7 @@ _SHORT = Echo()
 
 @dataclass(frozen=True, kw_only=True)
 class Watching:
-    """Calls per second through the relay with `how` in the way, and through the others."""
+    """Calls per second through the relay with the interceptors `how`, and through the others."""
 
     how: str
     others: Sequence[str] = (WITHOUT, PASSING)
@@ -58,7 +58,7 @@ class Watching:
     def spend(
         self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool
     ) -> dict[str, list[float]]:
-        """Fill the row; the microseconds of CPU that a call took of each, round by round."""
+        """Fill the row, and return the CPU microseconds per call of each, round by round."""
         seen: dict[str, list[Burst]] = {}
 
         def burst(server: Session | WebServer, name: str, calls: int) -> float:
@@ -82,14 +82,14 @@ class Watching:
                 calls = range(2 * self.window, _SHORT.most)
                 play(row, players, effort, pool, join, key, calls, compared=_SHORT)
             for runtime, command in players:
-                pool.drop(pool_key(key, runtime, command))  # before the folder goes
+                pool.drop(pool_key(key, runtime, command))  # before the directory is deleted
         return {
             name: [one.served / one.calls * 1e6 for one in seen[name][-len(rates) :]]  # no warm-up
             for name, rates in row.samples.items()
         }
 
     def _players(self, builds: Sequence[Runtime], folder: str) -> list[tuple[Runtime, Command]]:
-        """Our relay with `how` and the others, or every build with `how`."""
+        """Return the relay with `how` and the others, or every build with `how`."""
         ours = builds[0]
         kinds: Mapping[str, str] = {}
         if not comparing_commits(builds):
@@ -110,7 +110,7 @@ class Watching:
 
 @dataclass(frozen=True, kw_only=True)
 class Adding(Watching):
-    """Microseconds of CPU that rules add to each call, none of which is meant for it."""
+    """CPU microseconds that rules which do not match add to each call."""
 
     def __call__(self, row: Row, runtimes: Sequence[Runtime], effort: Effort, pool: Pool) -> None:
         spent = self.spend(row, runtimes, effort, pool)

@@ -1,7 +1,7 @@
-"""The load generator for HTTP: keep-alive connections, requests made beforehand, nothing decoded.
+"""Load generator for HTTP: keep-alive connections, prepared requests, no decoding.
 
-One call at a time goes over a blocking socket; with more in flight each has a connection of its
-own, an `asyncio.Protocol` on uvloop that writes the next request when an answer is complete.
+One call at a time uses a blocking socket. With more in flight, each has its own connection, an
+`asyncio.Protocol` on uvloop that writes the next request when a response is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE = 30  # seconds for an opening or a burst, before a runtime counts as 
 
 
 class WebServer:
-    """An HTTP server under test, ready for bursts; in the handshake era in one session."""
+    """An HTTP server under test, ready for bursts; in the handshake era with one session."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class WebServer:
         path: str = "/mcp",
         token: str | None = None,
     ) -> None:
-        """The command gets the port where it has `{port}`, else at its end; then the arguments."""
+        """Start the command with the port at `{port}` or at its end, followed by the arguments."""
         self._era = era
         self._path = path
         self._token = token
@@ -74,30 +74,30 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self._port}{self._path}"
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port of the server."""
         return self._port
 
     @property
     def resident(self) -> int:
-        """The resident set of the server, in bytes."""
+        """The resident set of the server in bytes."""
         return self.child.resident
 
     def requests(self, work: Work, first: int, count: int) -> list[bytes]:
-        """Return `count` whole requests, numbered from `first`."""
+        """Return `count` complete requests, numbered from `first`."""
         lines = work.lines(self._era, first, count)
         return [self._request(line, session=self._session) for line in lines]
 
     def connect(self) -> Line:
-        """A connection for one request at a time."""
+        """Return a connection for one request at a time."""
         return Line(self._port, self.child)
 
     def open_session(self, line: Line) -> str:
-        """Begin a session as a client does; its id."""
+        """Open a session and return its id."""
         opening = line.ask(self._request(INITIALIZE))
         session = opening.headers.get("mcp-session-id")
         if opening.status != 200 or not session or b'"protocolVersion"' not in opening.messages[0]:
@@ -116,9 +116,10 @@ class WebServer:
     def burst(self, work: Work, calls: int, *, window: int) -> Burst:
         """Make `calls` calls with `window` of them in flight.
 
-        Every connection makes one call more, before the clock starts.
+        Every connection makes one additional call before the clock starts.
 
-        Raises: Failed, when the server dies, is silent for long, or answers wrongly.
+        Raises:
+            Failed: The server exits, does not respond, or gives a wrong response.
         """
         first, count = self._number, calls + window
         self._number += count
@@ -136,9 +137,10 @@ class WebServer:
         return burst
 
     def ask(self, work: Work) -> bytes:
-        """Return the answer to the call of `work` that is the same for every server.
+        """Return the response to the call of `work` that is the same for every server.
 
-        Raises: Failed, when the server dies, is silent for long, or answers wrongly.
+        Raises:
+            Failed: The server exits, does not respond, or gives a wrong response.
         """
         body = sample_line(work, self._era, self._number)
         self._number += 1
@@ -218,9 +220,10 @@ class Line:
         self._socket.close()
 
     def exchange(self, request: bytes) -> bytes:
-        """Send a request; its answer, as it came.
+        """Send a request and return the raw response.
 
-        Raises: Failed, when the connection ends instead.
+        Raises:
+            Failed: The connection ends instead.
         """
         receive = self._socket.recv
         self._socket.sendall(request)
@@ -233,12 +236,12 @@ class Line:
         return data
 
     def ask(self, request: bytes) -> Reply:
-        """Send a request; its answer, taken apart."""
+        """Send a request and return the parsed response."""
         return read(self.exchange(request))
 
 
 class _Clock:
-    """Runs from when it is made."""
+    """A clock that starts when it is created."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -251,7 +254,7 @@ class _Clock:
 
 
 class _Connection(asyncio.Protocol):
-    """Sends the next request whenever an answer is complete."""
+    """A connection that sends the next request when a response is complete."""
 
     _todo: Iterator[bytes]
     _answers: list[bytes]
@@ -264,7 +267,7 @@ class _Connection(asyncio.Protocol):
         self._write, self.close = transport.write, transport.close
 
     def run(self, todo: Iterator[bytes], answers: list[bytes]) -> asyncio.Future[None]:
-        """Take requests from `todo` until there are no more."""
+        """Send requests from `todo` until it is empty."""
         self._todo, self._answers = todo, answers
         self._idle = asyncio.get_running_loop().create_future()
         self._next()
@@ -311,7 +314,7 @@ def _with_port(command: Sequence[str], port: int) -> list[str]:
 
 
 def _free_port() -> int:
-    """Return a free port outside the range from which the system takes ports for others."""
+    """Return a free port outside the range of ephemeral ports."""
     for port in random.sample(_PORTS, len(_PORTS)):
         try:
             socket.create_server(("127.0.0.1", port)).close()

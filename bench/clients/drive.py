@@ -28,7 +28,7 @@ TextOf = Callable[[Any], str]
 
 
 def drive(connect: Connect, text_of: TextOf) -> None:
-    """Serve bursts until stdin ends; `connect` opens a client that has `call_tool(name, args)`."""
+    """Run bursts until stdin ends; `connect` opens a client with `call_tool(name, args)`."""
     loop, *command = sys.argv[1:]
     if loop == "uvloop":
         import uvloop
@@ -39,7 +39,7 @@ def drive(connect: Connect, text_of: TextOf) -> None:
 
 
 def url_of(server: list[str]) -> str | None:
-    """The URL that a client was given; None if it was a command."""
+    """Return the URL argument; None if a command was given."""
     return server[0] if server[0].startswith("http://") else None
 
 
@@ -47,7 +47,7 @@ async def _serve(connect: Connect, text_of: TextOf, command: list[str]) -> None:
     numbers = count()
     async with connect(command) as client:
         _say(ready=True)
-        # In a thread, so that the runtime's own timers go on between bursts.
+        # In a thread, so that the timers of the runtime run between bursts.
         while line := await asyncio.to_thread(sys.stdin.readline):
             calls, window = map(int, line.split())
             texts = [f"{next(numbers):010d}".ljust(_SIZE, "x") for _ in range(calls)]

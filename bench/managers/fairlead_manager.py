@@ -66,7 +66,7 @@ async def start(healthy: int) -> None:
 
 
 async def idle(seconds: float) -> None:
-    # Half the window, so that each server is certainly pinged in it; by default it is a minute.
+    # Half of the window, so that each server is pinged in it; the default is a minute.
     rules = Rules(health_interval=seconds / 2)
     found = await discover_and_load_mcp_tools(rules=rules)
     async with found.manager as manager:
@@ -137,7 +137,7 @@ async def lists() -> None:
 
 
 def definitions(count: int) -> list[dict[str, Any]]:
-    """As many tools, each with a description and a schema of its own."""
+    """Return this many tools, each with its own description and schema."""
     return [
         {
             "name": f"tool_{n:02d}",

@@ -1,7 +1,7 @@
-"""The floor of a relay: a line is cut off, its envelope decoded, a new id written, and on it goes.
+"""Minimal relay: it splits lines, decodes the envelope, replaces the id and forwards.
 
-bare_relay.py COMMAND...: between our own stdin and stdout, and those of the command. On uvloop,
-with msgspec; params and results stay the bytes they are. No errors, no limits, no sessions.
+bare_relay.py COMMAND...: between its own stdin and stdout and those of the command. It uses uvloop
+and msgspec; params and results are not decoded. It has no errors, limits or sessions.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Lines:
-    """Cuts what arrives into lines."""
+    """Splitter of incoming bytes into lines."""
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
         self._take = take
@@ -58,7 +58,7 @@ class Lines:
 
 
 class Relay:
-    """Gives requests ids of its own, and answers those that the client knows."""
+    """Replacement of request ids, and of the ids of responses."""
 
     def __init__(self) -> None:
         self._ids: dict[int, int | str] = {}
@@ -81,7 +81,7 @@ class Relay:
 
 
 class Near(asyncio.Protocol):
-    """Our stdin."""
+    """Protocol for its own stdin."""
 
     def __init__(self, relay: Relay) -> None:
         self.data_received = Lines(relay.asked).feed  # type: ignore[method-assign]
@@ -95,7 +95,7 @@ class Near(asyncio.Protocol):
 
 
 class Far(asyncio.SubprocessProtocol):
-    """The server's stdout."""
+    """Protocol for the server's stdout."""
 
     def __init__(self, relay: Relay, ended: asyncio.Event) -> None:
         self._feed = Lines(relay.answered).feed

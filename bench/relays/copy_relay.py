@@ -1,6 +1,6 @@
-"""Copying from pipe to pipe, and nothing else: what any relay has to pay for its bytes.
+"""Copy from pipe to pipe: the minimal cost of a relay.
 
-copy_relay.py COMMAND...: between our own stdin and stdout, and those of the command.
+copy_relay.py COMMAND...: between its own stdin and stdout and those of the command.
 """
 
 import fcntl

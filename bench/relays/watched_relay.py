@@ -1,7 +1,7 @@
-"""Our own relay with something between its two sides: what that costs is the figure.
+"""Fairlead's relay with interceptors, whose cost is measured.
 
 watched_relay.py HOW FOLDER [--http PORT] COMMAND...: between stdin and stdout, or between HTTP and
-the command. `HOW` is one of those below; what is recorded goes to the folder.
+the command. `HOW` is one of those below; recordings are written to the directory.
 """
 
 import sys
@@ -21,7 +21,7 @@ from fairlead.server.run_program import run_program
 
 RULES = 200
 
-# One of the two hundred, by its number: none of them ever matches what the load generator sends.
+# One of two hundred rules by its number; none of them matches the calls of the load generator.
 WHEN: Mapping[str, Callable[[int], dict[str, Any]]] = {
     "method": lambda n: {"method": f"custom/{n}*"},
     "tool": lambda n: {"tool": f"tool-{n}*"},
@@ -45,7 +45,7 @@ async def passing(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 def guarding() -> list[Interceptor]:
-    """Who may call what, how often, and without secrets; all of it remembered."""
+    """Return interceptors for access, rate limit, redaction and a journal."""
     return [
         Journaling(Journal()),
         Allow(allow=("echo", "list_*"), deny=("rm_*",)),
@@ -55,7 +55,7 @@ def guarding() -> list[Interceptor]:
 
 
 def interceptors(how: str, folder: Path) -> list[Interceptor]:
-    """What stands in the way."""
+    """Return the interceptors for `HOW`."""
     if how == "empty":
         return []
     if how == "passing":

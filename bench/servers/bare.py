@@ -1,9 +1,8 @@
-"""The floor: what a Python stdio server costs when nothing is between the pipe and the function.
+"""Minimal stdio server: the cost of Python without a runtime.
 
-An asyncio protocol on the stdin pipe (uvloop), a line decoded by msgspec into a Struct, one task
-per request, the answer encoded by msgspec, one write. No validation, no errors, no cancellation.
-It also answers the few opening requests that every client sends, so that it can be the one fast
-server which the clients are measured against.
+An asyncio protocol on the stdin pipe (uvloop), decoding and encoding by msgspec, one task per
+request, one write. It has no validation, errors or cancellation. It also answers the opening
+requests of clients, so that clients can be measured against it.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ import uvloop
 
 
 class Params(msgspec.Struct):
-    """What `tools/call` needs of its params."""
+    """The params of `tools/call`."""
 
     name: str = ""
     arguments: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""The floor over HTTP: what uvicorn (httptools, uvloop) costs when the application is nothing.
+"""Minimal HTTP server: the cost of uvicorn (httptools, uvloop) with a trivial application.
 
 A raw ASGI application that decodes the body with msgspec, awaits the function and encodes the
-answer: no header is looked at, nothing is checked, there are no sessions. The clients are measured
-against it too, so it answers what they open with.
+response, without headers, checks or sessions. Clients are measured against it, too, so it answers
+their opening requests.
 """
 
 import sys

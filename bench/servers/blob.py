@@ -1,6 +1,6 @@
-"""A server of one tool whose results are a mebibyte, and cost next to nothing to make.
+"""Server of one tool whose results have a mebibyte and cost almost nothing to build.
 
-Each has a number of its own at the start of the text; the rest is there from the beginning.
+Each result has its own number at the start of the text; the rest is built once.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""The server behind the relays: it answers as soon as it can, and shows them in full.
+"""Server behind the relays, which responds as fast as possible.
 
-What the server takes of a call is the same for every relay, and hides how much they differ. So this
-one has no event loop: it reads what there is, answers each line, and writes all answers at once.
+The time of the server is the same for every relay and would hide their differences. So this server
+has no event loop: it reads the available input, answers each line, and writes all responses at
+once.
 """
 
 import os
@@ -16,7 +17,7 @@ CHUNK = 1 << 15
 
 
 def answer(line: bytes) -> bytes:
-    """The line that answers this one, if it asks for something."""
+    """Return the response to a line; None for a notification."""
     request = decode(line)
     if request.id is None:
         return b""

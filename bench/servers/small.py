@@ -1,7 +1,6 @@
-"""The smallest server there is: three tools, nothing but the standard library.
+"""Minimal server with three tools and only the standard library.
 
-Twenty of these start about as fast as twenty Pythons can, so whatever starts them has nowhere to
-hide its own part.
+Twenty of these start about as fast as twenty interpreters, so the time of a manager is visible.
 """
 
 import json

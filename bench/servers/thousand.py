@@ -35,7 +35,7 @@ THINGS = (
 
 
 def thousand(note: Note) -> Iterator[Tool]:
-    """All of them; `note` makes what stands in a runtime's `Annotated` to describe a parameter."""
+    """Return all tools; `note` builds the annotation of a parameter for a runtime."""
     for system in SYSTEMS:
         for thing in THINGS:
             for make in (_searching, _changing):
