@@ -1,4 +1,5 @@
-"""Between clients and servers: whatever a client speaks, whatever a server speaks."""
+"""The gateway: many servers behind one endpoint, for clients and servers of any protocol revision.
+"""
 
 from ..relay.relay import Relay
 from ..relay.relay_settings import RelaySettings

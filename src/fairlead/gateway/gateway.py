@@ -1,17 +1,9 @@
-"""Many servers at one endpoint: the parts of a gateway, and its public interface."""
+"""The gateway: its parts, and its public interface."""
 
 import asyncio
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Container,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
 from msgspec import structs
 
 from ..config.server_spec import ServerSpec
@@ -69,16 +61,17 @@ __all__ = ["Gateway"]
 
 
 class Gateway(HttpRunnable):
-    """Serves what many servers offer, as if it were one.
+    """Gateway that offers many servers as one.
 
-    async with Gateway() as gateway:
-        await gateway.connect({"time": {"command": "uvx", "args": ["mcp-server-time"]}})
-        await gateway.run_http(port=8765)
+        async with Gateway() as gateway:
+            await gateway.connect({"time": {"command": "uvx", "args": ["mcp-server-time"]}})
+            await gateway.run_http(port=8765)
 
-    Over HTTP all servers are at `/mcp`, under merged names, and each one at `/mcp/NAME` under its
-    own; a view holds at both. With `search=True` the merged list of tools has three that find and
-    call the others. All of them can still be called by name, and are listed at `/mcp/NAME`, and
-    for clients that send `"_meta": {"fairlead/allTools": true}` with `tools/list`.
+    Over HTTP all servers are available at `/mcp` under merged names, and each server at `/mcp/NAME`
+    under its own names. Views apply to both. With `search=True` the merged list of tools contains
+    three tools that find, describe and call the others. All tools can still be called by name. They
+    are listed at `/mcp/NAME`, and at `/mcp` for clients that send `"_meta": {"fairlead/allTools":
+    true}` with `tools/list`.
     """
 
     port = 8765
@@ -93,15 +86,17 @@ class Gateway(HttpRunnable):
         observing: "Observability | None" = None,
         **options: Any,
     ) -> None:
-        """`views`: what a principal gets to see; all others see what `settings.view` shows.
-        `observing` keeps a journal, metrics and a desk for messages that are held.
+        """`manager` owns the servers, and the caller closes it; without one, the gateway owns its
+        servers. `views` are the views of principals; all other clients use `settings.view`.
+        `observing` adds a journal, metrics, tapes and a desk for held messages. `options` are
+        fields of `GatewaySettings`.
 
-        Interceptors see the names that clients use at the merged endpoint, and in `targets` all
-        names of what is meant; and a call inside of `call_tool` as well as the `call_tool`. Options
-        are fields of `GatewaySettings`. A manager given is yours to close.
+        Interceptors see the names that are used at the merged endpoint, and all names of an item in
+        `targets`. A call inside a `call_tool` passes the interceptors as well as the `call_tool`
+        itself.
 
         Raises:
-            ConfigError: `search` is on, and the library for it is not installed.
+            ConfigError: `search` is enabled, but the library for it is not installed.
         """
         self.settings = settings if settings is not None else GatewaySettings(**options)
         self._owns_servers = manager is None
@@ -109,15 +104,17 @@ class Gateway(HttpRunnable):
         self.upstreams = self._servers.upstreams
         self.info = {"name": self.settings.name, "version": _version()}
         self.observing = observing
-        self.reload: Callable[[], Awaitable[object]] | None = None  # set by what follows its files
+        # Set by the code that watches the gateway's files.
+        self.reload: Callable[[], Awaitable[object]] | None = None
         self._apps: list[HttpApp] = []
         self._tasks = BackgroundTasks()
         self._notifications = NotificationLog()
         self._envelope = ResultEnvelope(self.info)
         self.parked = ParkedCalls(self.settings.relay)
-        self.quota = SubscriptionQuota()  # of clients, at the merged endpoint and at others
+        # Shared by all endpoints, so that the subscriptions of a client count together.
+        self.quota = SubscriptionQuota()
 
-        # Lists of the servers, and the views of them
+        # Merged lists and views
         self.catalog = MergedCatalog(
             self.settings.page_size,
             list_bytes=self.settings.max_list_bytes,
@@ -146,7 +143,7 @@ class Gateway(HttpRunnable):
         )
         self.interceptors = self._with_own(interceptors)
 
-        # Changes
+        # Notifications and subscriptions
         notifier = InterceptedNotifier(self.interceptors, to_json(self.info))
         self.changes = ChangeBroadcaster(notifier if self.interceptors else None, self.quota)
         self.upstream_subscriptions = UpstreamSubscriptions(
@@ -171,7 +168,7 @@ class Gateway(HttpRunnable):
             *(self._clients, self._registry, self.subscriptions, self.changes)
         )
 
-        # Endpoints, and the servers behind them
+        # Endpoints, and connections to the servers
         self._log_levels = LogLevels(
             self.upstreams, self._registry, self._clients.merged, self._tasks
         )
@@ -191,13 +188,15 @@ class Gateway(HttpRunnable):
             self._listeners += self._observe(observing)
 
     def _with_own(self, interceptors: Sequence[Interceptor]) -> tuple[Interceptor, ...]:
-        """Return all interceptors: those given, those that observe, and the target resolver."""
+        """Return the interceptors: those that observe, the target resolver, and the given ones."""
         observing = self.observing
         if observing is not None:
             interceptors = (*interceptors, *observing.innermost)
-        if interceptors:  # policies compare every name of an item
+        # Policies compare every name of an item, so the resolver runs before them.
+        if interceptors:
             interceptors = (self._resolver, *interceptors)
         if observing is not None:
+            # Tape and journal are outermost, so they see what clients sent and received.
             interceptors = (*observing.interceptors, *interceptors)
         return tuple(interceptors)
 
@@ -241,7 +240,8 @@ class Gateway(HttpRunnable):
         )
 
     def _search_tools(self) -> "SearchTools":
-        from .search.search_tools import SearchTools, shown_hooks  # most gateways have none
+        # Imported on demand, because most gateways do not use the search.
+        from .search.search_tools import SearchTools, shown_hooks
 
         shown = shown_hooks(self.interceptors)
         return SearchTools(
@@ -263,16 +263,10 @@ class Gateway(HttpRunnable):
         )
 
     def _connect_servers(self) -> tuple[BackendConnector, list[Callable[[], None]]]:
-        """Listen to the servers; return what adds others, and what ends the listening."""
+        """Return the connector, and the functions that remove its listeners from the upstreams."""
         events = UpstreamEvents(
-            *(
-                self._registry,
-                self.upstream_subscriptions,
-                self.changes,
-                self._notifications,
-                self._tasks,
-                self._comparison,
-            ),
+            *(self._registry, self.upstream_subscriptions, self.changes),
+            *(self._notifications, self._tasks, self._comparison),
             self._view_updater.audience_of,
         )
         connector = BackendConnector(
@@ -297,12 +291,13 @@ class Gateway(HttpRunnable):
     def _variant_changed(
         self, whose: VariantKey | UpstreamConnection, kinds: set[ListKind]
     ) -> None:
-        """Notify the clients that see other lists of a server than before."""
+        """Notify the clients whose lists of a server differ from before."""
         edges = {*self._clients.seeing(whose), *self.subscriptions.listening(whose)}
         for method in {LIST_CHANGED[kind] for kind in kinds}:
             self.changes.changed_for(edges, method)
 
     def _observe(self, observing: "Observability") -> list[Callable[[], None]]:
+        # Imported on demand: only gateways that observe need the lookup.
         from .operations.tool_lock_lookup import ToolOriginLookup
 
         tools = ToolOriginLookup(
@@ -318,9 +313,9 @@ class Gateway(HttpRunnable):
     # Servers
 
     async def connect(self, servers: Mapping[str, ServerEntry | list[ServerEntry]]) -> None:
-        """Add servers; several entries under one name are equal servers that share its calls.
+        """Add servers. Several entries under one name are replicas that share its calls.
 
-        Returns at once: lists fill as servers answer.
+        Returns without waiting for the servers, whose items are listed once they are connected.
 
         Raises:
             ConfigError: An entry is invalid.
@@ -328,48 +323,53 @@ class Gateway(HttpRunnable):
         await self._connector.connect(servers)
 
     def update_settings(self, servers: Mapping[str, list[ServerSpec]]) -> None:
-        """Use other settings for connections that are opened from now on; nothing is restarted."""
+        """Replace the settings of connections that are opened later. No server is restarted."""
         for name, specs in servers.items():
             member = self.members.get(name)
             for upstream, spec in zip(member.upstreams if member else (), specs, strict=False):
                 upstream.update_settings(structs.replace(self.upstreams.settings, **spec.settings))
 
     def arrange(self, names: Iterable[str]) -> None:
-        """Set the order of the servers: the first one owns what several of them list."""
+        """Set the order of the servers. If several list the same URI, the first of them owns it."""
         self._connector.arrange(names)
 
     async def disconnect(self, name: str) -> None:
-        """Remove a server, and notify clients that the lists have changed."""
+        """Remove a server, and notify clients of the changed lists."""
         await self._connector.disconnect(name)
 
     @property
     def is_ready(self) -> bool:
-        """True once every server has listed what it offers, or is known to be unavailable."""
+        """True once every server has listed its items or is known to be unavailable."""
         return self._registry.is_ready
 
     async def listed(self) -> None:
-        """Wait for servers that were just started to list what they have, for a moment."""
+        """Wait for servers that are starting to list their items, at most for the `deadline` of
+        each.
+        """
         await self._lists.ready()
 
     # Serving
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one anonymous client on a channel until it ends."""
+        """Serve one anonymous client on a channel until the channel is closed."""
         await self._endpoint.serve(channel, ANONYMOUS)
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
-        """Serve one client in the background; the returned peer can be closed."""
+        """Serve one client in the background. Close the returned peer to disconnect it."""
         return self._endpoint.attach(channel, principal)
 
     async def run_stdio(self) -> None:
-        """Serve stdin and stdout until they end."""
+        """Serve one client on stdin and stdout until they are closed."""
         from ..transport.stdio.own_stdio import open_stdio
 
         async with open_stdio() as channel:
             await self.serve(channel)
 
     def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
-        """The ASGI application: all servers at `/mcp`, each one at `/mcp/NAME`, a page at `/`."""
+        """Return the ASGI application: all servers at `/mcp`, each one at `/mcp/NAME`, a page at
+        `/`.
+        """
+        # Imported on demand: a gateway on stdio needs no HTTP.
         from ..server.http_app.app import HttpApp
 
         chosen = settings if settings is not None else HttpSettings(**options)
@@ -426,7 +426,7 @@ class Gateway(HttpRunnable):
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect all clients, and all servers unless they belong to a manager."""
+        """Disconnect all clients, and all servers unless a manager owns them."""
         for stop_listening in self._listeners:
             stop_listening()
         self.parked.close()
@@ -435,6 +435,7 @@ class Gateway(HttpRunnable):
         await asyncio.gather(*(client.peer.close() for client in merged))
         await asyncio.gather(*(endpoint.close() for endpoint in self.endpoints.values()))
         await asyncio.gather(*(member.close() for member in self.members.values()))
+        # Removals run as background tasks and must be complete before those are cancelled.
         await self._connector.wait_until_removed()
         self._registry.clear()
         await self._tasks.close()
@@ -445,7 +446,7 @@ class Gateway(HttpRunnable):
 
     @property
     def clients(self) -> int:
-        """How many clients are connected; those without a connection are not counted."""
+        """The number of connected clients. Stateless clients without a connection are not counted."""
         return len(self._clients)
 
     def sessions(self) -> list[dict[str, Any]]:
@@ -453,31 +454,34 @@ class Gateway(HttpRunnable):
         return self._clients.describe()
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the gateway and its servers as plain data, for its owner."""
+        """Return the full state of the gateway and its servers as plain data, for the operator."""
         return self._status.full()
 
     def show(self, views: Mapping[str, View], view: View) -> None:
-        """Use these views from now on, and notify the clients for whom lists change.
+        """Replace all views, and notify the clients whose lists change.
 
-        Clients are no longer notified of items outside their view.
+        Clients stop receiving notifications for items outside their view.
         """
-        self.settings = msgspec.structs.replace(self.settings, view=view)
+        self.settings = structs.replace(self.settings, view=view)
         notify_of_views(self.interceptors)
         self._view_updater.show(views, view)
+        # Resolved targets depend on views and are cached until this number changes.
         self.catalog.changes += 1
 
     async def disconnect_clients(self, principals: Container[Principal]) -> None:
-        """End all connections of principals that may no longer use the gateway."""
+        """Close all connections of principals that may no longer use the gateway."""
         await self._disconnector.disconnect(principals)
 
     # Policies
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that a message is for or from: by the endpoint, or by what it names."""
+        """Return the server that receives or sent a message, by the endpoint or by the item it
+        names.
+        """
         return self._resolver.server_of(exchange)
 
     async def wait_until_known(self, exchange: Exchange) -> None:
-        """Wait for a server that is just starting, as long as the call itself would.
+        """Wait until the server of a call has started, as long as the call itself would wait.
 
         Raises:
             RpcError: The server takes too long to start.
@@ -486,6 +490,7 @@ class Gateway(HttpRunnable):
 
 
 def _version() -> str:
+    # Imported on demand: the package imports this module.
     from .. import __version__
 
     return __version__

@@ -1,4 +1,4 @@
-"""How a gateway introduces itself: results of `initialize` and `server/discover`."""
+"""Results of `initialize` and `server/discover` at the merged endpoint."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ CAPABILITIES: Final[dict[str, Any]] = {
 
 
 class HandshakeResults:
-    """Builds the results with which a client begins."""
+    """Builder of the results with which a gateway introduces itself to clients."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class HandshakeResults:
         views: ClientViews,
         changes: ChangeBroadcaster,
     ) -> None:
-        """`instructions` replace those of the servers, which are merged if it is None."""
+        """`instructions` replaces the instructions of the servers; None merges those."""
         self._info = info
         self._own_instructions = instructions
         self._envelope = envelope
@@ -57,6 +57,7 @@ class HandshakeResults:
         """Answer `initialize`, and keep its params for the servers."""
         params = exchange.message.params
         if client is not None and isinstance(params, Raw):
+            # A copy, because `params` refers to the buffer of a message and the client outlives it.
             client.introduction = params.copy()
         self._changes.introduced(exchange, CAPABILITIES)
         result: dict[str, Any] = {
@@ -81,7 +82,9 @@ class HandshakeResults:
         if self._own_instructions is not None:
             return {"instructions": self._own_instructions}
         if not exchange.caller.stateless:
-            await self._lists.ready()  # it gets them only once; others may request them again
+            # Sent only once in the handshake era, so it must be complete. Stateless clients can
+            # request the instructions again.
+            await self._lists.ready()
         view = self._views.view_of(exchange.caller)
         found: dict[str, str] = {}
         for server, upstream in self._upstreams.items():
