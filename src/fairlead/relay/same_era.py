@@ -17,6 +17,7 @@ from ..protocol.json_edit import encoded, members_of, string_of
 from ..protocol.own_errors import own_error
 from ..protocol.revisions import Revision
 from ..server.features.subscription_quota import SubscriptionQuota
+from ..transport.http.server.asgi import HeaderMap
 from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
 from ..upstream.connection.relayed_params import RelayedParams, params_of
 from ..upstream.connection.turn_lock import Turn
@@ -73,8 +74,13 @@ class SameEraForwarder:
             return _with_our_versions(await connection.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
         channel = connection.peer.channel
-        if channel.carries_headers and headers is not None and exchange.method == "tools/call":
-            given = {k: v for k, v in headers.items() if k.startswith("mcp-param-")}
+        # Only HTTP has these headers, and only there is a `HeaderMap`.
+        if (
+            channel.carries_headers
+            and isinstance(headers, HeaderMap)
+            and exchange.method == "tools/call"
+        ):
+            given = headers.starting_with(b"mcp-param-")
             if given:
                 return await connection.pass_on(
                     call,
