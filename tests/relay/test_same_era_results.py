@@ -16,6 +16,7 @@ from fairlead.relay import same_era
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.relay.same_era import SameEraForwarder, stop_watching
 from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.transport.http.server.asgi import HeaderMap
 from fairlead.upstream.connection.relayed_call import RelayedCall
 from fairlead.upstream.connection.turn_lock import TurnLock
 from fairlead.wire.error_codes import INTERNAL_ERROR
@@ -416,21 +417,21 @@ async def test_a_result_is_put_into_the_words_of_an_older_client(
 # The stateless era
 
 
-HEADERS = {"mcp-param-a": "1", "mcp-param-b": "2", "accept": "x"}
+HEADERS = HeaderMap({b"mcp-param-a": b"1", b"mcp-param-b": b"2", b"accept": b"x"})
 
 
 @pytest.mark.parametrize(
     ("method", "headers", "carries", "given"),
     [
         ("tools/call", HEADERS, True, [(9, {"mcp-param-a": "1", "mcp-param-b": "2"})]),
-        ("tools/call", {"accept": "x"}, True, []),
+        ("tools/call", HeaderMap({b"accept": b"x"}), True, []),
         ("tools/call", None, True, []),
         ("tools/call", HEADERS, False, []),
         ("tools/list", HEADERS, True, []),
     ],
 )
 async def test_arguments_in_headers_are_passed_on_in_headers(
-    method: str, headers: dict[str, str] | None, carries: bool, given: list[Any]
+    method: str, headers: HeaderMap | None, carries: bool, given: list[Any]
 ) -> None:
     connection: Any = OneConnection(carries_headers=carries)
     request = exchange(method, {"name": "x"})
