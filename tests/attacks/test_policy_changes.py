@@ -139,8 +139,8 @@ async def test_a_stateless_call_at_a_server_ends_when_its_client_is_removed(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('[clients.token]\ntoken = "t"\n', 'a client cannot be named "token"'),
-        ('token = "all"\n[clients.token]\ntoken = "t"\n', 'a client cannot be named "token"'),
+        ('[clients.token]\ntoken = "t"\n', "invalid client name 'token'"),
+        ('token = "all"\n[clients.token]\ntoken = "t"\n', "invalid client name 'token'"),
         ('token = "all"\n[clients.bob]\ntoken = "all"\n', 'Client "bob" has the `token`'),
     ],
 )

@@ -446,7 +446,7 @@ class Gateway(HttpRunnable):
 
     @property
     def clients(self) -> int:
-        """The number of connected clients. Stateless clients without a connection are not counted."""
+        """The number of connections of clients. Stateless requests do not count."""
         return len(self._clients)
 
     def sessions(self) -> list[dict[str, Any]]:

@@ -1,10 +1,9 @@
-"""A gateway as a file describes it: its servers, who may come in, and what each gets to see."""
+"""The file that describes a gateway: its servers, clients and views."""
 
 import hmac
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -27,28 +26,29 @@ from ..config.variables.variable_syntax import VariableScope, substitute
 from ..errors import ConfigError
 from ..protocol.identity.principal import UNNAMED
 from ..relay.relay_settings import RelaySettings
+from ..suggestions import unknown_name
 from .catalog.views import View
 from .gateway_settings import GatewaySettings
 
 __all__ = ["ClientEntry", "GatewayFile", "read_gateway_file"]
 
-DEFAULT: Final = "default"  # the view of everybody who has none of their own
-_TOKEN: Final = re.compile(r"[!-~]+")  # what fits into a header
+DEFAULT: Final = "default"  # name of the view of clients without a view of their own
+_TOKEN: Final = re.compile(r"[!-~]+")  # characters that are allowed in an HTTP header
 
 
 class ClientEntry(Struct, frozen=True):
-    """Somebody who may come in."""
+    """A client that is admitted with its token."""
 
     name: str
     token: str
     view: str | None = None
 
-    def __repr__(self) -> str:  # the token does not belong into logs
+    def __repr__(self) -> str:
         return f"<Client {self.name!r}>"
 
 
 class GatewayFile(Struct, frozen=True, kw_only=True):
-    """What a file says; variables are filled in, except those of the servers."""
+    """The contents of a gateway file, with variables replaced except in servers."""
 
     path: str
     settings: GatewaySettings
@@ -57,35 +57,36 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
     clients: tuple[ClientEntry, ...] = ()
     token: str | None = None
     listen: str | None = None
-    endpoint: str | None = None  # the path of the URL
-    discovered: bool = False  # also what discovery finds
+    endpoint: str | None = None  # path of the merged endpoint in the URL
+    discovered: bool = False  # also serve the servers that discovery finds
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
-    journal: bool = False  # remember what passes, for who watches
+    journal: bool = False  # keep the latest messages in memory, for `fairlead watch`
     metrics: bool = False
-    record: str | bool = False  # on a new tape each time, which may have a name
-    rules: str | None = None  # the path of the file that says what happens to messages
-    lock: str | None = None  # the path of the lock file for tools
+    record: str | bool = False  # record on a new tape at each start; a string is its name
+    rules: str | None = None  # path of the rules file
+    lock: str | None = None  # path of the lock file of tools
     lock_policy: Literal["refuse", "warn", "ask"] = "refuse"
-    warnings: tuple[str, ...] = ()  # old spellings in it
+    warnings: tuple[str, ...] = ()  # about deprecated keys
 
     @property
     def views(self) -> dict[str, View]:
-        """What each client sees who has a view of its own."""
+        """The views of clients that have a view of their own, by client."""
         return {one.name: self.named_views[one.view] for one in self.clients if one.view}
 
     @property
     def verify_token(self) -> Callable[[str], str | None] | None:
-        """Whose token something is; None if no client has one."""
+        """A function that returns the client of a token; None if no client has a token."""
         if not self.clients:
             return None
         known = [(one.token.encode(), one.name) for one in self.clients]
 
         def verify(token: str) -> str | None:
             given, whose = token.encode(), None
-            for expected, name in known:  # all of them, so that time tells nothing
+            # Compare with every token: the time must not reveal which one matched.
+            for expected, name in known:
                 if hmac.compare_digest(given, expected):
                     whose = name
             return whose
@@ -99,19 +100,21 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
 def read_gateway_file(
     path: str | os.PathLike[str], env: Mapping[str, str] | None = None
 ) -> GatewayFile:
-    """Read TOML, JSON or YAML, as the file's name ends.
+    """Read a gateway file in TOML, JSON or YAML, by the extension of its name.
+
+    `env` replaces `os.environ` for variables in the file.
 
     Raises:
-        ConfigError: saying what is wrong, where, and what was expected.
+        ConfigError: The file is missing or invalid. The error has its path and line.
     """
     name = os.path.abspath(path)
     content = read_file(name)
     if content is None:
-        raise ConfigError("there is no such file", path=os.fspath(path))
+        raise ConfigError("file not found", path=os.fspath(path))
     return _GatewayFileParser(parse(name, content), os.environ if env is None else env).file()
 
 
-# What may stand in a file
+# Keys of the file and the types of their values
 
 _FLAT: Final = {
     one.name: one.type
@@ -136,7 +139,7 @@ _PLACE: Final[dict[str, Any]] = {
     "lock_policy": Literal["refuse", "warn", "ask"],
 }
 _TABLES: Final = ("servers", "views", "clients")
-# Old spellings: the new name, and new values where those have changed, too.
+# Deprecated keys: the new key, and the new values if those were renamed too.
 _OLD: Final[dict[str, tuple[str, Mapping[str, str] | None]]] = {
     "upstream": ("share", OLD_SHARE),
     "linger": ("idle_close", None),
@@ -150,7 +153,7 @@ _VIEW: Final[dict[str, Any]] = {
     "rename": dict[str, str],
 }
 _CLIENT: Final[dict[str, Any]] = {"token": str, "token_env": str, "view": str}
-# Beside what the schema of our own files has: what others call the same.
+# Keys of other programs that are accepted besides those of the entry types.
 _ENTRY_TOO: Final = (
     *("replicas", "disabled", "envFile", "includeTools", "excludeTools", "disabledTools"),
     *("headersHelper", "transport", "endpoint", "requestTimeoutMs", "connectionTimeout"),
@@ -158,7 +161,7 @@ _ENTRY_TOO: Final = (
 
 
 class _GatewayFileParser:
-    """One file being read."""
+    """Parser of one gateway file."""
 
     def __init__(self, document: Document, env: Mapping[str, str]) -> None:
         self._document = document
@@ -187,7 +190,9 @@ class _GatewayFileParser:
             self._check_token((key,), token)
         endpoint = place.get("path")
         if endpoint is not None and not re.fullmatch(r"/[^\s?#]*[^\s?#/]", endpoint):
-            raise self._wrong(("path",), f"`path` is like /mcp, not {endpoint!r}")
+            raise self._wrong(
+                ("path",), f"invalid `path` {endpoint!r}: expected a URL path such as /mcp"
+            )
         return GatewayFile(
             path=self._document.path,
             settings=settings,
@@ -212,7 +217,7 @@ class _GatewayFileParser:
         )
 
     def _renewed(self, where: tuple[str, ...], data: dict[str, Any]) -> dict[str, Any]:
-        """Return settings without old spellings, each of which is worth a warning."""
+        """Return settings with deprecated keys replaced. Each of them adds a warning."""
         data = dict(data)
         for old, (new, values) in _OLD.items():
             if old not in data:
@@ -223,13 +228,16 @@ class _GatewayFileParser:
                 value = values[self._value((*where, old), value, kind)]
             shown = f'{new} = "{value}"' if isinstance(value, str) else new
             line = self._line((*where, old))
-            self._warnings.append(f"{self._document.path}:{line}: `{old}` is now `{shown}`")
-            if old != "max_channels":  # it limited something else
+            self._warnings.append(
+                f"{self._document.path}:{line}: `{old}` is deprecated: use `{shown}`"
+            )
+            # The value of `max_channels` is dropped, because it limited another quantity.
+            if old != "max_channels":
                 data.setdefault(new, value)
         return data
 
     def _beside(self, name: str | None) -> str | None:
-        """A path that is meant from where the file is."""
+        """Return a path relative to the folder of the gateway file."""
         if name is None:
             return None
         return os.path.join(os.path.dirname(self._document.path), os.path.expanduser(name))
@@ -242,7 +250,9 @@ class _GatewayFileParser:
             where = "servers", name
             if not is_server_name(name):
                 raise self._wrong(
-                    where, f"{name!r} is no name: 1 to 100 letters, digits, `_`, `-`, `.` or `:`"
+                    where,
+                    f"invalid server name {name!r}: expected 1 to 100 letters, digits, `_`, `-`, "
+                    "`.` or `:`",
                 )
             replicas = self._replicas(where, raw)
             entries[name] = [
@@ -260,7 +270,7 @@ class _GatewayFileParser:
         return {name: several for name, several in chosen.items() if several}
 
     def _replicas(self, where: tuple[str, ...], raw: Any) -> list[dict[str, Any]]:
-        """The entries behind one name; what they have in common stands beside `replicas`."""
+        """Return the entries of one server name. Keys next to `replicas` apply to each of them."""
         self._know_entry(where, raw)
         raw = self._with_settings(where, raw)
         if "replicas" not in raw:
@@ -268,14 +278,16 @@ class _GatewayFileParser:
         shared = {key: value for key, value in raw.items() if key != "replicas"}
         replicas = raw["replicas"]
         if not isinstance(replicas, list) or not replicas:
-            raise self._wrong((*where, "replicas"), "`replicas` is a list of entries")
+            raise self._wrong(
+                (*where, "replicas"), "`replicas` must be a list of at least one entry"
+            )
         for one in replicas:
             self._know_entry((*where, "replicas"), one)
         own = [self._with_settings((*where, "replicas"), one) for one in replicas]
         return [{**shared, **one} for one in own]
 
     def _with_settings(self, where: tuple[str, ...], raw: dict[str, Any]) -> dict[str, Any]:
-        """Return an entry with valid settings of its connections, under their present names."""
+        """Return an entry with deprecated keys replaced and its connection settings checked."""
         raw = self._renewed(where, raw)
         for key in SERVER_SETTINGS.keys() & raw.keys():
             raw[key] = self._value((*where, key), raw[key], SERVER_SETTINGS[key])
@@ -284,14 +296,16 @@ class _GatewayFileParser:
     def _know_entry(self, where: tuple[str, ...], raw: Any) -> None:
         about = f'Server "{where[1]}"'
         if not isinstance(raw, dict):
-            raise self._wrong(where, f"{about}: an entry with `command` or `url` is expected")
+            raise self._wrong(where, f"{about}: expected an entry with `command` or `url`")
         kinds = get_args(MCPServerEntry)
         fields = {one.encode_name for kind in kinds for one in structs.fields(kind)}
         known = {*fields, *_ENTRY_TOO, *SERVER_SETTINGS, *_OLD}
         self._know(where, raw, known, "key", f"{about}: ")
 
     def _found(self, entries: list[tuple[str, dict[str, Any]]]) -> dict[str, FoundServer]:
-        """Read as entries of our own files are, and trusted: somebody named this file."""
+        """Read entries like those of Fairlead's own files. They are trusted, because the user named
+        the file.
+        """
         path, files = self._document.path, _OneFile(self._document)
         host = Host(
             id="fairlead-gateway",
@@ -304,9 +318,9 @@ class _GatewayFileParser:
         found = {one.name: one for one in find_servers(host, machine, files)}
         lines = {own: self._line(("servers", own.partition("#")[0])) for own, _ in entries}
         for problem in files.problems:
-            named = re.match(r'Server "([^"]+)"', problem.reason)
-            line = lines.get(named[1]) if named else None
-            raise ConfigError(problem.reason, path=path, line=line or problem.line)
+            # The first entry that was not read is the one that the first problem is about.
+            failed = next((own for own, _ in entries if own not in found), "")
+            raise ConfigError(problem.reason, path=path, line=lines.get(failed) or problem.line)
         return {own: structs.replace(one, line=lines[own] or 1) for own, one in found.items()}
 
     # Views and clients
@@ -316,7 +330,7 @@ class _GatewayFileParser:
         fields = self._fields(where, raw, _VIEW, f'View "{name}": ')
         for server in fields.get("servers", ()):
             if servers is not None and server not in servers:
-                raise self._wrong((*where, "servers"), _unknown("server", server, servers))
+                raise self._wrong((*where, "servers"), unknown_name("server", server, servers))
         try:
             return View(
                 servers=tuple(fields["servers"]) if "servers" in fields else None,
@@ -331,15 +345,15 @@ class _GatewayFileParser:
     def _clients(
         self, table: dict[str, Any], views: Mapping[str, View], unnamed: str | None
     ) -> tuple[ClientEntry, ...]:
-        """Read the clients; `unnamed` is the token that belongs to no client."""
-        clients: dict[str, ClientEntry] = {}  # by token
+        """Read the clients. `unnamed` is the `token` of the gateway, which no client may have."""
+        clients: dict[str, ClientEntry] = {}
         for name, raw in table.items():
             where = "clients", name
             if name == UNNAMED:
                 raise self._wrong(
                     where,
-                    f'a client cannot be named "{name}": this is the name of all who use the '
-                    "`token` of the gateway",
+                    f"invalid client name {name!r}: reserved for clients that use the `token` of "
+                    "the gateway",
                 )
             fields = self._fields(where, raw, _CLIENT, f'Client "{name}": ')
             token = fields.get("token")
@@ -350,35 +364,43 @@ class _GatewayFileParser:
                         (*where, "token_env"), f"the environment variable {variable} is not set"
                     )
             if not token:
-                raise self._wrong(where, f'Client "{name}" needs `token` or `token_env`')
+                raise self._wrong(where, f'Client "{name}": missing `token` or `token_env`')
             self._check_token((*where, "token"), token)
             view = fields.get("view")
             if view is not None and view not in views:
-                raise self._wrong((*where, "view"), _unknown("view", view, views))
+                raise self._wrong((*where, "view"), unknown_name("view", view, views))
             if token == unnamed:
-                raise self._wrong(where, f'Client "{name}" has the `token` of the gateway')
+                raise self._wrong(
+                    where, f'Client "{name}": the token must differ from the `token` of the gateway'
+                )
             if token in clients:
-                raise self._wrong(where, f'"{clients[token].name}" has the same token as "{name}"')
+                raise self._wrong(
+                    where,
+                    f'Client "{name}": the token must differ from that of client '
+                    f'"{clients[token].name}"',
+                )
             clients[token] = ClientEntry(name, token, view)
         return tuple(clients.values())
 
     def _check_token(self, where: tuple[str, ...], token: str | None) -> None:
         if token is not None and not _TOKEN.fullmatch(token):
-            raise self._wrong(where, "a token has no blanks and only ASCII characters")
+            raise self._wrong(
+                where, f"`{where[-1]}` must consist of ASCII characters without spaces"
+            )
 
-    # Values, and what is wrong with them
+    # Values and error messages
 
     def _table(self, where: tuple[str, ...], data: Any) -> dict[str, Any]:
         found = data.get(where[-1], {})
         if not isinstance(found, dict):
-            raise self._wrong(where, f"`{where[-1]}` is a map of names, not {_shown(found)}")
+            raise self._wrong(where, f"`{where[-1]}` must be a map of names, not {_shown(found)}")
         return found
 
     def _fields(
         self, where: tuple[str, ...], raw: Any, known: Mapping[str, Any], about: str
     ) -> dict[str, Any]:
         if not isinstance(raw, dict):
-            raise self._wrong(where, f"`{where[-1]}` is a map with {', '.join(known)}")
+            raise self._wrong(where, f"`{where[-1]}` must be a map with {', '.join(known)}")
         self._know(where, raw, known, "key", about)
         return {key: self._value((*where, key), value, known[key]) for key, value in raw.items()}
 
@@ -392,16 +414,16 @@ class _GatewayFileParser:
     ) -> None:
         for key in raw:
             if key not in known:
-                raise self._wrong((*where, key), about + _unknown(what, key, known))
+                raise self._wrong((*where, key), about + unknown_name(what, key, known))
 
     def _value(self, where: tuple[str, ...], raw: Any, kind: Any) -> Any:
-        """A value of the kind that is expected, with its variables filled in."""
+        """Replace variables in a value, and convert it to the expected type."""
         filled = self._filled(where, raw)
         try:
             value = msgspec.convert(filled, kind, strict=filled == raw)
         except msgspec.ValidationError:
             given = "" if get_origin(kind) is Literal else f", not {_shown(raw)}"
-            raise self._wrong(where, f"`{where[-1]}` is {_words(kind)}{given}") from None
+            raise self._wrong(where, f"`{where[-1]}` must be {_words(kind)}{given}") from None
         if isinstance(value, int | float) and value < 0:
             raise self._wrong(where, f"`{where[-1]}` must not be negative")
         return value
@@ -413,9 +435,10 @@ class _GatewayFileParser:
             return raw
         scope = VariableScope(env=self._env)
         text = substitute(raw, "fairlead", scope)
-        if scope.missing:  # the name of a variable must not become a token
+        # Without this check, the name of a missing variable would become a token.
+        if scope.missing:
             missing = ", ".join(scope.missing)
-            raise self._wrong(where, f"`{where[-1]}`: not set in the environment: {missing}")
+            raise self._wrong(where, f"`{where[-1]}`: environment variables not set: {missing}")
         return text
 
     def _wrong(self, where: tuple[str, ...], reason: str) -> ConfigError:
@@ -427,34 +450,26 @@ class _GatewayFileParser:
 
 
 class _OneFile(ConfigReader):
-    """The file that was read already."""
+    """Reader that contains one document, which was parsed already."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
         self._documents[document.path] = document
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    folded = {one.replace("_", "").lower(): one for one in known}
-    near = get_close_matches(name.replace("_", "").replace("-", "").lower(), folded, 1, 0.6)
-    if near:
-        return f'there is no {what} "{name}"; did you mean "{folded[near[0]]}"?'
-    return f'there is no {what} "{name}"; there are {", ".join(sorted(folded.values())) or "none"}'
-
-
 def _words(kind: Any) -> str:
-    """What a kind of value is called by people."""
+    """Describe a type for an error message."""
     if get_origin(kind) is Literal:
         return " or ".join(f'"{one}"' for one in get_args(kind))
     if isinstance(kind, UnionType):
         return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    many = {list: "a list of texts", dict: "a map of texts"}
-    return names.get(kind) or many.get(get_origin(kind) or kind) or "something else"
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+    many = {list: "a list of strings", dict: "a map of strings"}
+    return names.get(kind) or many.get(get_origin(kind) or kind) or "of another type"
 
 
 def _shown(value: Any) -> str:
-    """The kind of a value; the value itself could be a secret."""
-    names = {dict: "a map", list: "a list", str: "a text", bool: "true or false"}
+    """Describe the type of a value, because the value itself may be a secret."""
+    names = {dict: "a map", list: "a list", str: "a string", bool: "true or false"}
     names |= {int: "a number", float: "a number", type(None): "null"}
     return names.get(type(value), "a date")

@@ -109,7 +109,7 @@ def test_nobody_changes_a_view_afterwards() -> None:
 
 
 def test_two_tools_with_one_new_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'a_x' and 'b_x' are both renamed to 'x'"):
+    with pytest.raises(ConfigError, match="'a_x' and 'b_x' cannot both be renamed to 'x'"):
         View(rename={"a_x": "x", "b_x": "x"})
-    with pytest.raises(ConfigError, match="'a_x' is renamed to nothing"):
+    with pytest.raises(ConfigError, match="cannot rename 'a_x' to an empty name"):
         View(rename={"a_x": ""})

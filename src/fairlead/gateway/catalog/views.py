@@ -38,9 +38,9 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         given: dict[str, str] = {}
         for merged, shown in self.rename.items():
             if not shown:
-                raise ConfigError(f"{merged!r} is renamed to nothing")
+                raise ConfigError(f"cannot rename {merged!r} to an empty name")
             if (other := given.setdefault(shown, merged)) != merged:
-                raise ConfigError(f"{other!r} and {merged!r} are both renamed to {shown!r}")
+                raise ConfigError(f"{other!r} and {merged!r} cannot both be renamed to {shown!r}")
         force_setattr(self, "rename", MappingProxyType(dict(self.rename)))
 
     @classmethod
