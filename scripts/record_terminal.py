@@ -35,7 +35,8 @@ def main() -> int:
             shutil.copy(ROOT / "examples" / name, folder)
         session.run("fairlead mcp add numbers --cwd . -- python ten_line_server.py")
         session.run("fairlead mcp add jobs --cwd . -- python long_job.py", shown=False)
-        session.run("fairlead list")
+        # Piped, because the table that fills on a terminal leaves its last state above the result.
+        session.run("fairlead list | cat")
         session.run("fairlead call numbers add a=1 b=2")
         session.run_gateway("fairlead up", "fairlead call numbers_add a=20 b=22 URL/mcp")
         text = session.transcript()
@@ -106,7 +107,7 @@ class TerminalSession:
     def _output_of(self, command: str) -> str:
         reader, writer = pty.openpty()
         process = subprocess.Popen(
-            command.split(), cwd=self._folder, env=self._env, stdout=writer, stderr=writer
+            ["sh", "-c", command], cwd=self._folder, env=self._env, stdout=writer, stderr=writer
         )
         os.close(writer)
         output = b""
