@@ -10,6 +10,7 @@ import pytest
 import fairlead
 from fairlead import MCPClient, MCPClientConfig, MCPServer, errors
 from fairlead.client.connection.era_cache import known_eras
+from fairlead.transport.stdio.start_error import StartFailed
 from tests.support.scripted_stdio_server import heard, program
 
 
@@ -168,5 +169,5 @@ async def test_every_error_of_a_call_is_a_fairlead_error(tmp_path: Path) -> None
         errors.RetriesExhausted,
         errors.ChannelClosed,
         errors.ChannelClosed,
-        errors.ConnectFailed,
+        StartFailed,
     ]
