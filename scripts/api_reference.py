@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import partial
 
 __all__ = ["API_TABLES", "DOCUMENTED_MODULES"]
 
@@ -36,5 +37,5 @@ def _directives(part: str) -> str:
 
 
 API_TABLES: Mapping[str, Callable[[], str]] = {
-    part: (lambda of=part: _directives(of)) for part in DOCUMENTED_MODULES
+    part: partial(_directives, part) for part in DOCUMENTED_MODULES
 }
