@@ -49,6 +49,6 @@ async def test_a_request_state_is_rejected_from_another_client(path: str, tool: 
         returned = {"requestState": question["requestState"], "inputResponses": answers}
         stolen = await call(web, url + path, "eve", name=tool, **returned)
         assert stolen["error"]["code"] == -32602
-        assert "it was given to another client" in stolen["error"]["message"]
+        assert "the state was issued to another client" in stolen["error"]["message"]
         done = (await call(web, url + path, "ada", name=tool, **returned))["result"]
         assert done["content"][0]["text"].startswith("Ada to red")

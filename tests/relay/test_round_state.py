@@ -50,9 +50,9 @@ def test_a_state_comes_back_as_the_server_wrote_it(principal: Principal) -> None
 @pytest.mark.parametrize(
     ("principal", "server", "why"),
     [
-        ("eve", "red", "it was given to another client"),
-        (ANONYMOUS, "red", "it was given to another client"),
-        ("ada", "blue", "it belongs to another server"),
+        ("eve", "red", "the state was issued to another client"),
+        (ANONYMOUS, "red", "the state was issued to another client"),
+        ("ada", "blue", "the state belongs to another server"),
     ],
 )
 def test_a_state_is_refused_elsewhere(principal: Principal, server: str, why: str) -> None:

@@ -1,4 +1,4 @@
-"""A client's connection to us: what it has asked for, and the way to it."""
+"""The session of a client: its connection to the server, log level and subscriptions."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _LIST_CHANGED: Final = Notification("notifications/tools/list_changed")
 
 
 class ClientSession:
-    """One client, of either era, on a connection that outlives its requests."""
+    """Session of one client of either era, on a connection that outlives its requests."""
 
     def __init__(
         self,
@@ -40,30 +40,37 @@ class ClientSession:
         interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.principal = principal
-        self.peer: Peer  # set right after, because the peer needs us first
+        # Set by `connect`, because the callbacks of the peer refer to the session.
+        self.peer: Peer
         self.outbox: PeerOutbox
-        self.connection: UpstreamConnection | None = (
-            None  # handshake era: the connection that serves it
-        )
-        self.introduction: Raw | None = None  # the params of its `initialize`
-        self.level: str | None = None  # handshake era: what it wants to have logged
-        self.uris: set[str]  # handshake era: the resources it watches; set with its connection
-        self.asked = 0  # questions of servers that it has not answered
-        self.opening = asyncio.Lock()  # of a connection in place of one that was lost
-        self.joining = 0  # requests that wait for that; the next ones wait behind them
+        # Handshake era: the connection to the server.
+        self.connection: UpstreamConnection | None = None
+        self.introduction: Raw | None = None  # the params of the client's `initialize`
+        self.level: str | None = None  # handshake era: the log level that the client has set
+        self.uris: set[str]  # handshake era: the subscribed resources; set by `Relay.attach`
+        self.asked = 0  # requests of servers that the client has not answered yet
+        # Held while a lost connection is replaced, so that concurrent requests open only one.
+        self.opening = asyncio.Lock()
+        # Requests that wait for the lock. Later requests wait as well, so that none is overtaken.
+        self.joining = 0
         self.passage = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        self._questions: dict[RequestId, Exchange] = {}  # of servers, by the ids we gave them
+        # requests of servers, by the ids sent to the client
+        self._questions: dict[RequestId, Exchange] = {}
         self._input_timeout = input_timeout
         self._interceptors = interceptors
         self._beside = extra_members_hook(interceptors)
 
-    restores_default = True  # its requests are repeated on a default connection that is replaced
+    # Subscriptions and log level are repeated when the default connection is replaced.
+    restores_default = True
 
     def lost(self) -> None:
-        """Take note that the connection to the server was lost."""
+        """Handle the loss of the connection to the server. Subclasses override this."""
 
     def attached(self) -> None:
-        """Take note of a new connection to the server, on which everything was restored."""
+        """Handle a new connection to the server. Subclasses override this.
+
+        All subscriptions and the log level have been restored on it.
+        """
 
     def detach(self) -> None:
         """Forget the connection to the server; the next request gets another one."""
@@ -81,20 +88,24 @@ class ClientSession:
         return None if caller is None else caller.revision
 
     def wants_log(self, rank: int) -> bool:
-        """Whether to pass a log message of this severity on; who set no level gets all."""
+        """Return True if a log message of this severity is forwarded to the client.
+
+        A client that has not set a level receives all messages.
+        """
         return self.level not in LEVELS or rank >= LEVELS.index(self.level)
 
     @property
     def listens(self) -> bool:
-        """Whether it wants notifications of changed lists from the server itself."""
+        """Return True if the server's own `list_changed` notifications are sent to the client."""
         return self.takes(_LIST_CHANGED)
 
     def takes(self, note: Notification) -> bool:
-        """Whether it wants to hear of this from the server itself."""
+        """Return True if this notification of the server is sent to the client."""
         return True
 
     def tell(self, note: Notification) -> None:
-        """Send a notification of the server, in the form that the client's revision has."""
+        """Send a notification of the server, adapted to the revision of the client."""
+        # A client does not expect notifications before the handshake is complete.
         if self.peer.conversation.state is not SessionState.ACTIVE:
             return
         revision = self.revision
@@ -109,11 +120,11 @@ class ClientSession:
     ) -> Answer:
         """Forward a request of the server to the client and return its result.
 
-        Progress of the client goes to `server`. `reply_to` is the client's own request that the
-        server asks about, where that is known.
+        Progress notifications of the client are sent to `server`. `reply_to` is the id of the
+        client's request during which the server sent its own, if known.
 
         Raises:
-            RpcError: The client refused the request, or its revision does not have it.
+            RpcError: The client refused the request, or its revision does not support it.
         """
         params, revision = exchange.message.params, self.revision
         if revision is not None and not isinstance(params, UnsetType):
@@ -149,6 +160,7 @@ class ClientSession:
                 on_sent=sent,
                 reply_to=reply_to,
             )
+            # The server must receive progress notifications before the result.
             await self.passage.passed()
             return answer
         finally:
@@ -157,7 +169,7 @@ class ClientSession:
                 self._questions.pop(request_id, None)
 
     def members_came(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """The client's answer has more to it than a result; the server gets that as well."""
+        """Forward members beside the client's result to the server."""
         question = self._questions.get(request_id)
         if question is not None:
             if self._beside is not None:

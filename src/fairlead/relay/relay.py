@@ -1,4 +1,4 @@
-"""Clients on one side, one server on the other: any era, any transport, nothing lost on the way."""
+"""A relay between any number of clients and one server, of either era and over any transport."""
 
 import asyncio
 import logging
@@ -50,13 +50,13 @@ __all__ = ["LISTEN", "Rank", "Relay"]
 
 LISTEN: Final = "subscriptions/listen"
 
-RECONNECT_DELAY = 0.5  # seconds until a session that only listens is connected again
+RECONNECT_DELAY = 0.5  # seconds before a session that only receives notifications is reconnected
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class Rank(IntEnum):
-    """How good the chances of a call to a server are; the lowest is best."""
+    """The likelihood that a call to a server succeeds; lower values are better."""
 
     CONNECTED = 0
     STARTING = 1
@@ -72,13 +72,14 @@ _RANKS: Final = {
 
 
 class Relay(StandInServer):
-    """One server, for clients that could not talk to it otherwise, or should not directly.
+    """A server that forwards all requests to one other server.
 
-    relay = Relay({"command": "uvx", "args": ["mcp-server-time"]})
-    await relay.run_http(port=8080)
+        relay = Relay({"command": "uvx", "args": ["mcp-server-time"]})
+        await relay.run_http(port=8080)
 
-    Without interceptors every value passes byte for byte. Ids, progress tokens and the metadata of
-    one hop are the only things that change, and what the era of the other side makes necessary.
+    Clients and the server may use different eras and transports. Without interceptors, all values
+    are forwarded byte for byte, except request ids, progress tokens, metadata of one hop, and
+    values that must be converted because the server has another era.
     """
 
     def __init__(
@@ -93,8 +94,11 @@ class Relay(StandInServer):
         starts: StartLimiter | None = None,
         **options: Any,
     ) -> None:
-        """`target` is an entry of a configuration file, a server object, a way to one, or an
-        `Upstream`, whose owner closes it. Options are fields of `RelaySettings`.
+        """`target` is an entry of a configuration file, a server object, a `ServerTarget`, or an
+        `Upstream`, which is closed by its owner. `options` are fields of `RelaySettings`.
+
+        `parked`, `quota` and `starts` can be shared between relays. By default each relay has its
+        own.
         """
         self.settings = settings if settings is not None else RelaySettings(**options)
         self.upstream = target if isinstance(target, Upstream) else None
@@ -106,14 +110,16 @@ class Relay(StandInServer):
             self.pool.opener.interceptors = interceptors
         self.pool.on_lost = self._lost
         self.name = self.pool.name
-        # Whether a client sees the same lists as the default connection.
+        # Return True if a client gets the same lists as those of the default connection. A gateway
+        # replaces this function.
         self.sees_default: Callable[[Caller], bool] = lambda caller: False
         self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
         self.handler: Handler = chain(interceptors, self._handle)
         self._interceptors = interceptors
         self.on_malformed = malformed_frame_hook(interceptors)
         self._alone = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        self.parked = ParkedCalls(self.settings) if parked is None else parked  # it may be empty
+        # Compared with None, because an empty `ParkedCalls` has the length 0 and would be false.
+        self.parked = ParkedCalls(self.settings) if parked is None else parked
         self._owns_parked = parked is None
         self.quota = quota or SubscriptionQuota()
         self._sessions = UpstreamSessionRestorer(self.pool, self._bridge)
@@ -128,14 +134,14 @@ class Relay(StandInServer):
         )
         self.delegate_post = self._forwarder.delegate_post if self._forwarder.possible else None
         self._bridges: dict[UpstreamConnection, HandshakeToStateless] = {}
-        self._sessions_by_peer: dict[object, ClientSession] = {}  # by the peer that it is
+        self._sessions_by_peer: dict[object, ClientSession] = {}  # by the peer of the client
         self._ending: set[asyncio.Task[None]] = set()
-        self._orphans: list[ClientSession] = []  # that lost the default connection
+        self._orphans: list[ClientSession] = []  # sessions that lost the default connection
 
     # Serving
 
     async def serve(self, channel: Channel) -> None:
-        """Serve one client on a channel until it ends. Cancelling closes it."""
+        """Serve one client on a channel until the channel ends. Cancelling closes the channel."""
         peer = self.attach(channel, ANONYMOUS)
         try:
             await peer.wait_closed()
@@ -143,7 +149,7 @@ class Relay(StandInServer):
             await peer.close()
 
     async def run_stdio(self) -> None:
-        """Serve stdin and stdout until they end."""
+        """Serve one client on stdin and stdout until they are closed."""
         from ..transport.stdio.own_stdio import open_stdio
 
         async with open_stdio() as channel:
@@ -153,7 +159,7 @@ class Relay(StandInServer):
                 await self.close()
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
-        """Serve one client in the background; the returned peer can be closed."""
+        """Serve one client in the background and return its peer, which can be closed."""
         session = ClientSession(principal, self.settings.input_timeout, self._interceptors)
         peer = Peer(
             channel,
@@ -169,7 +175,9 @@ class Relay(StandInServer):
             ),
             on_cancelled=lambda note, cancel: session.passage.cancel(note, session.peer, cancel),
             on_close=lambda _: self._left(session),
-            on_eof=self.hang_up,  # or it would be listened for until nobody waits any longer
+            # Subscriptions have no end of their own and would keep the connection open after the
+            # client has ended its side.
+            on_eof=self.hang_up,
             input_timeout=self.settings.input_timeout,
             take=partial(self._forwarder.take, session) if self._forwarder.possible else None,
         )
@@ -180,7 +188,7 @@ class Relay(StandInServer):
         return peer
 
     async def close(self) -> None:
-        """End all clients and all connections to the server."""
+        """Close the connections of all clients and all own connections to the server."""
         self._alone.close()
         if self._owns_parked:
             self.parked.close()
@@ -189,8 +197,10 @@ class Relay(StandInServer):
         )
         for bridge in list(self._bridges.values()):
             await bridge.close()
+        # The pool of an `Upstream` belongs to its owner.
         if self.upstream is None:
             await self.pool.close()
+        # Limited, because leaving a session may wait for a server that does not respond.
         if self._ending:
             await asyncio.wait(self._ending, timeout=5.0)
 
@@ -203,61 +213,68 @@ class Relay(StandInServer):
 
     @property
     def rank(self) -> Rank:
-        """The chances of a call now; for choosing one of several equal servers."""
+        """The likelihood that a call succeeds now, for choosing one of several equal servers."""
         upstream = self.upstream
+        # Without an owner that keeps a connection open, each request connects if necessary.
         if upstream is None:
             return Rank.CONNECTED
         if upstream.health is not None and upstream.health.breaker.state == "open":
             return Rank.CIRCUIT_OPEN
         return _RANKS.get(upstream.status, Rank.UNAVAILABLE)
 
-    # What an HTTP endpoint asks of whoever it serves
+    # Interface of an HTTP endpoint
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
-        """Headers that repeat arguments are for us to check: many servers behind us never see them.
+        """Return the headers that repeat arguments of a tool.
 
-        Before a list of tools has passed, they are passed on as they came.
+        The relay compares these headers with the arguments, because a server on stdio does not
+        receive headers. Before a tool list has been forwarded, the headers are unknown and not
+        compared.
         """
         return self.pool.opener.param_headers.of(tool)
 
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """A notification of a stateless client over HTTP."""
+        """Forward a notification that a stateless client sent over HTTP."""
         self._alone.put_stateless(note, caller, context, self._forward_stateless)
 
     def _forward_stateless(self, note: Notification) -> None:
+        # The id or token is one of the client. On the shared connection, it may belong to a request
+        # of another client.
         if note.method in _NAMING_A_REQUEST:
-            return  # an id or token of the client; on the shared connection it is another client's
+            return
         connection = next((one for one in self.connections if one.stateless), None)
         if connection is not None:
             connection.outbox.put(note)
 
     async def end_streams(self) -> None:
-        """Hang up on everybody who only listens."""
+        """End all subscriptions."""
         self.hang_up()
         for connection in self.connections:
             if connection.changes is not None:
                 await connection.changes.end()
 
     def server_of(self, exchange: Exchange) -> str:
-        """Return the server that a message is for or from: there is only one."""
+        """Return the name of the server, which is the same for all messages."""
         return self.name
 
     # Requests
 
     async def _handle(self, exchange: Exchange) -> Answer:
         session = self._sessions_by_peer.get(exchange.edge)
-        # What was told behind `initialize` is nothing that it could wait for.
+        # `initialize` is the first message of a session, so the notifications in the pipeline
+        # arrived after it. All other requests are handled after the notifications that preceded
+        # them.
         if session is not None and session.passage.busy and exchange.method != "initialize":
             await session.passage.passed()
         return await self.handle(exchange, session)
 
     async def handle(self, exchange: Exchange, session: ClientSession | None) -> Answer:
-        """Answer a request; `session` is the client's connection, if it has one that lasts.
+        """Handle a request. `session` is None for a request outside of any session.
 
         Raises:
-            RpcError: to refuse, also if the server cannot be reached.
+            RpcError: The server refused the request or cannot be reached.
         """
         try:
             return await self.answer(exchange, session)
@@ -272,16 +289,17 @@ class Relay(StandInServer):
             raise unreachable_error(self.name, exc) from None
 
     async def answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
-        """Do the same for a caller that can try another server.
+        """Handle a request; raise errors that let the caller try another server.
 
         Raises:
             RpcError: The server refused the request.
-            FairleadError: The server could not be reached, or the connection was lost.
+            FairleadError: The server cannot be reached, or the connection was lost.
         """
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
-                # Without a coroutine where one is open: 3 % of the gateway's time for a call.
+                # Awaiting a coroutine for an open connection would take 3 % of the gateway's time
+                # per call.
                 connection = self.pool.stateless_connection
                 if connection is None:
                     connection = await self._for_stateless(exchange)
@@ -290,6 +308,8 @@ class Relay(StandInServer):
                         return await self._same_era.forward_stateless(exchange, session, connection)
                     return await self._stateless.answer(exchange, session, connection)
                 except TransportError as exc:
+                    # Repeat the request only if it was not delivered and the connection is lost. On
+                    # a connection that is still open, the second attempt would fail like the first.
                     if exc.delivered or not again or connection.alive:
                         raise
         if exchange.method == "initialize" and session is not None:
@@ -309,30 +329,34 @@ class Relay(StandInServer):
         raise AssertionError("unreachable")
 
     async def default_connection(self) -> UpstreamConnection:
-        """Return the default connection of the upstream; wait while it is being opened.
+        """Return the default connection of the upstream. Wait while it is being opened.
 
         Raises:
-            FairleadError: There is none now.
+            FairleadError: The server has no default connection now.
         """
         assert self.upstream is not None
         return await self.upstream.default_connection()
 
     async def _for_stateless(self, exchange: Exchange) -> UpstreamConnection:
-        """Return a connection; only work opens one, where the default one shows the same."""
+        """Return a connection for a stateless request.
+
+        Methods in `WORK` may open a connection. Other requests use the default one if the client
+        would get the same result there.
+        """
         caller, default = exchange.caller, self.pool.default
         if default is not None and exchange.method not in WORK and self.sees_default(caller):
             return default.current or await default.default_connection()
         return await self.pool.for_caller(caller)
 
     def hang_up(self, edge: object | None = None) -> None:
-        """End what one client listens to, or all of them."""
+        """End the subscriptions of one client, or of all clients."""
         self._same_era.hang_up(edge)
         for connection in self.connections:
             if connection.changes is not None:
                 connection.changes.stop(edge)
 
     def unwatch(self, session: ClientSession, permits: Callable[[str], bool]) -> None:
-        """A client may not hear of some resources any more."""
+        """Cancel a session's subscriptions to resources that it may no longer see."""
         connection = session.connection
         for uri in [uri for uri in session.uris if not permits(uri)]:
             session.uris.discard(uri)
@@ -350,12 +374,16 @@ class Relay(StandInServer):
 
     async def _initialize(self, exchange: Exchange, session: ClientSession) -> Answer:
         params = exchange.message.params
+        # A `Raw` keeps the buffer of its message alive. This one is stored for the session.
         introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
         session.introduction = introduction
-        async with session.opening:  # what is asked meanwhile waits for it
+        # Requests that arrive in the meantime wait for this lock.
+        async with session.opening:
             connection = await self.pool.for_session(session, introduction, exchange.caller)
             session.connection = connection
-        if connection.introduction is None:  # stateless, or opened for another purpose
+        # The server is stateless, or the connection was not opened for a session, so the server's
+        # own result is not known.
+        if connection.introduction is None:
             return self._bridge(connection).initialized(exchange)
         return self._same_era.initialized(exchange, session, connection)
 
@@ -367,18 +395,22 @@ class Relay(StandInServer):
             self._bridges[connection] = bridge
         return bridge
 
-    # What clients tell, and their end
+    # Notifications and disconnects of clients
 
     def told(self, session: ClientSession, note: Notification) -> None:
-        """A client says something of its own accord."""
+        """Forward a notification of a client to its server."""
         connection = session.connection
         if note.method == "notifications/initialized":
+            # A stateless server has no handshake. The notification starts the subscription to its
+            # lists.
             if connection is not None and connection.stateless:
                 self._start(self._opened(connection))
             elif connection is not None:
                 connection.activate(note)
         elif connection is None:
             self._forward_stateless(note)
+        # A stateless server knows no notifications of the handshake era, but may know those of
+        # extensions.
         elif not connection.stateless or not exists(note.method):
             connection.outbox.put(note)
 
@@ -396,7 +428,7 @@ class Relay(StandInServer):
         session.uris.clear()
 
     def leave(self, session: ClientSession) -> None:
-        """A client has gone: nobody need tell it anything any more."""
+        """End the session of a client that has disconnected, with its subscriptions."""
         connection = session.connection
         if connection is None:
             return
@@ -406,6 +438,7 @@ class Relay(StandInServer):
                 watching.discard(session)
                 if not watching:
                     del connection.uris[uri]
+                    # A connection in `own` serves only this session and is closed with it.
                     if connection.alive and connection not in self.pool.own:
                         connection.background(
                             connection.peer.request("resources/unsubscribe", {"uri": uri})
@@ -431,6 +464,7 @@ class Relay(StandInServer):
         if connection.changes is not None:
             connection.changes.stop()
         for session in sessions:
+            # The sessions of a connection that was closed on purpose need not be reconnected.
             if not isinstance(session, ClientSession) or connection.ending:
                 continue
             session.lost()
@@ -442,16 +476,19 @@ class Relay(StandInServer):
         log.log(level, "%s: the connection was lost: %s", self.name, end)
 
     def _listens_now(self, session: ClientSession) -> bool:
-        """Whether a client of a gateway waits for news; a proxy waits for requests."""
+        """Return True if a client of a gateway receives notifications now.
+
+        A client of a relay is reconnected with its next request.
+        """
         return self.upstream is not None and session.listens and session.peer.channel.has_stream
 
     async def _reconnect_later(self, session: ClientSession) -> None:
-        """Reconnect a session that only waits for news of resources."""
+        """Reconnect a session that receives notifications but may not send another request."""
         await asyncio.sleep(RECONNECT_DELAY)
         await self._readopt(session)
 
     async def readopt_sessions(self) -> None:
-        """Reconnect sessions that lost the default connection and only listen."""
+        """Reconnect sessions that lost the default connection and receive notifications."""
         orphans, self._orphans = self._orphans, []
         for session in orphans:
             await self._readopt(session)
@@ -468,6 +505,7 @@ class Relay(StandInServer):
             log.debug("%s: %s", self.name, exc)
 
     def _start(self, work: Any) -> None:
+        # The set keeps a reference, because the event loop holds tasks only weakly.
         task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -1,4 +1,4 @@
-"""What a request asks for, read from its params; and the same request about something else."""
+"""Functions that read the params of requests, and requests with changed params."""
 
 from typing import Any, TypeVar
 
@@ -23,14 +23,15 @@ __all__ = [
     "with_members",
 ]
 
-MAX_URIS = SESSION_SUBSCRIPTIONS.value  # of one subscription
-ALL_TOOLS = "fairlead/allTools"  # in `_meta` of `tools/list`: the list itself, not the search
+MAX_URIS = SESSION_SUBSCRIPTIONS.value  # resources of one subscription
+# A member of `_meta` in `tools/list` that requests the complete list instead of the search tools.
+ALL_TOOLS = "fairlead/allTools"
 
 S = TypeVar("S", bound=Struct)
 
 
 class CompletionReference(Struct):
-    """Of what an argument shall be completed: a prompt, or a template."""
+    """The prompt or resource template whose argument is completed."""
 
     name: str | None = None
     uri: str | None = None
@@ -66,25 +67,26 @@ class _Switched(Struct):
 
 
 def cursor_of(exchange: Exchange) -> str | None:
-    """From where a list is asked for."""
+    """Return the cursor of a request for a list."""
     return _read(exchange.message.params, _Cursor).cursor
 
 
 def wants_all(exchange: Exchange) -> bool:
-    """Whether all tools are asked for, also where there is a search."""
+    """Return True if a request for tools bypasses the tool search."""
     params = exchange.message.params
+    # Nearly all requests lack this member, and a search is cheaper than decoding.
     if isinstance(params, UnsetType) or ALL_TOOLS.encode() not in bytes(params):
         return False
     return _read(params, _Switched).meta.all_tools
 
 
 def level_of(exchange: Exchange) -> str:
-    """How much shall be logged."""
+    """Return the log level that a request sets."""
     return _read(exchange.message.params, _Level).level
 
 
 def reference_of(exchange: Exchange) -> CompletionReference:
-    """Of what an argument shall be completed."""
+    """Return the prompt or resource template of a completion request."""
     raw = _read(exchange.message.params, _Completing).ref
     reference = _read(raw, CompletionReference)
     reference.raw = raw
@@ -92,13 +94,13 @@ def reference_of(exchange: Exchange) -> CompletionReference:
 
 
 def uris_of(exchange: Exchange) -> list[str]:
-    """The resources that somebody wants to hear of, each once."""
+    """Return the resources that a `subscriptions/listen` request names, without duplicates."""
     wanted = _read(exchange.message.params, _Listening).notifications.resource_subscriptions
     return list(dict.fromkeys(wanted))[:MAX_URIS]
 
 
 def with_members(exchange: Exchange, **members: Any) -> Exchange:
-    """The same exchange with other members in its params; the rest of them stays as it came."""
+    """Return a copy of an exchange with changed params; other members keep their bytes."""
     message, params = exchange.message, exchange.message.params
     old = {} if isinstance(params, UnsetType) else msgspec.json.decode(params, type=dict[str, Raw])
     new = Raw(to_json({**old, **members}))
@@ -108,12 +110,12 @@ def with_members(exchange: Exchange, **members: Any) -> Exchange:
         head=read_params_head(new),
     )
     if "name" in members:
-        changed.alias = changed.displayed = None  # they belong to the other name
+        changed.alias = changed.displayed = None  # Both were resolved from the previous name.
     return changed
 
 
 def listen_request_for(exchange: Exchange, uris: list[str]) -> Exchange:
-    """The same `subscriptions/listen`, for these resources only."""
+    """Return a copy of a `subscriptions/listen` request for these resources only."""
     params = exchange.message.params
     if isinstance(params, UnsetType):
         return exchange
@@ -124,5 +126,9 @@ def listen_request_for(exchange: Exchange, uris: list[str]) -> Exchange:
 
 
 def _read(params: Raw | UnsetType, kind: type[S]) -> S:
-    """Raises `RpcError` -32602 for what cannot be read."""
+    """Decode params.
+
+    Raises:
+        RpcError: The params are invalid (-32602).
+    """
     return decode_params(params, kind, own_error)

@@ -1,7 +1,7 @@
-"""`requestState` of a server, sealed for the client that received it.
+"""Sealing of the `requestState` that servers send to stateless clients.
 
-A stateless client sends the state of a question back with its answers. Sealed, it is accepted from
-the client that received it and from no other, and it names the replica that asked.
+A stateless client returns the state of a round with its next request. A sealed state is accepted
+only from the client that received it, and names the replica that sent it.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from .request_params import with_members
 
 __all__ = ["RoundStates"]
 
-LIFETIME: Final = 24 * 3600.0  # seconds; servers usually give up much earlier
+LIFETIME: Final = 24 * 3600.0  # seconds; servers usually expire their states much earlier
 
 
 class _Sealed(Struct, array_like=True):
@@ -37,18 +37,19 @@ class _Round(Struct, rename="camel"):
 
 
 class RoundStates:
-    """Seals the states that go to clients and opens those that come back."""
+    """Key ring for sealing states for clients and opening states that clients return."""
 
     def __init__(self, make_ring: Callable[[], KeyRing] = KeyRing.from_environment) -> None:
         self._make_ring = make_ring
 
+    # Created on first use, because most relays never forward a state.
     @cached_property
     def _ring(self) -> KeyRing:
         return self._make_ring()
 
     def seal(self, answer: Answer, *, server: str, replica: str, principal: Principal) -> Answer:
         """Return the result of a call with its state sealed, if it has one."""
-        # Nearly all results and requests belong to no round; searching takes a tenth of decoding.
+        # Nearly all results belong to no round, and a search takes a tenth of the time of decoding.
         if answer is None or b"input_required" not in bytes(answer):
             return answer
         state, members = _state_in(answer), members_of(answer)
@@ -59,10 +60,12 @@ class RoundStates:
         return encoded({**members, "requestState": encoded(sealed)})
 
     def open(self, exchange: Exchange, server: str) -> tuple[Exchange, str | None]:
-        """Return a request with the state that the server had sent, and the replica that sent it.
+        """Return a request with the original state, and the replica that created the state.
+
+        The replica is None if the request has no state.
 
         Raises:
-            RpcError: -32602, the state is not one of this client at this server.
+            RpcError: The state was not issued to this client by this server (-32602).
         """
         state = _state_in(exchange.message.params)
         if state is None:
@@ -72,9 +75,9 @@ class RoundStates:
         except (BadSeal, msgspec.DecodeError) as exc:
             raise _refused(str(exc)) from None
         if content.principal != principal_name(exchange.caller.principal):
-            raise _refused("it was given to another client")
+            raise _refused("the state was issued to another client")
         if content.server != server:
-            raise _refused("it belongs to another server")
+            raise _refused("the state belongs to another server")
         return with_members(exchange, requestState=content.state), content.replica
 
 
@@ -82,7 +85,7 @@ def _state_in(params: Any) -> str | None:
     if params is None or isinstance(params, UnsetType):
         return None
     text = bytes(params)
-    # A key can be written with escapes, so only texts without any are searched.
+    # A key may be written with `\u` escapes, so texts with escapes are decoded.
     if b"requestState" not in text and b"\\u" not in text:
         return None
     try:
@@ -92,4 +95,6 @@ def _state_in(params: Any) -> str | None:
 
 
 def _refused(why: str) -> RpcError:
-    return own_error(INVALID_PARAMS, f"requestState is not valid: {why}. Call again without it")
+    return own_error(
+        INVALID_PARAMS, f"requestState is not valid: {why}. Repeat the call without it"
+    )

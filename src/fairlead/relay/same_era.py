@@ -33,11 +33,11 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class SameEraForwarder:
-    """Forwards requests to servers of the era that the client speaks.
+    """Forwarder of requests to servers of the same era as the client.
 
-    Nearly every value passes unchanged. A server of the handshake era may serve several clients
-    with one process, so their levels and subscriptions are merged, and they take turns where the
-    server may ask back.
+    Nearly all values are forwarded unchanged. Several clients may share one process of a
+    handshake-era server, so their log levels and subscriptions are merged. During calls in which
+    the server may request input, they take turns.
     """
 
     def __init__(
@@ -50,18 +50,19 @@ class SameEraForwarder:
         self._move = move
         self._settings = settings
         self._quota = quota
-        self._listening: dict[asyncio.Future[Raw], object] = {}  # and the edge of its client
+        # subscriptions of stateless clients, with the reply path of the client
+        self._listening: dict[asyncio.Future[Raw], object] = {}
 
     # Stateless
 
     async def forward_stateless(
         self, exchange: Exchange, session: ClientSession | None, connection: UpstreamConnection
     ) -> Answer:
-        """Forward a request that stands alone to a stateless server.
+        """Forward a request without a session to a stateless server.
 
         Raises:
             RpcError: The server refused the request.
-            TransportError: It could not be asked, or the connection was lost.
+            TransportError: The server cannot be reached, or the connection was lost.
         """
         call = RelayedCall(exchange, session)
         passing = params_of(exchange)
@@ -69,12 +70,13 @@ class SameEraForwarder:
         if exchange.method == "subscriptions/listen":
             key = connection_key(exchange.caller.principal, exchange.transport, exchange.edge)
             with self._quota.listening(key, exchange.edge, _uri_count(exchange)):
+                # A subscription has no timeout, because it lasts until one side ends it.
                 return await self._listen(exchange, connection.pass_on(call, passing, timeout=0))
         if exchange.method == "server/discover":
             return _with_our_versions(await connection.pass_on(call, passing, timeout=timeout))
         headers = exchange.transport.headers
         channel = connection.peer.channel
-        # Only HTTP has these headers, and only there is a `HeaderMap`.
+        # Only requests over HTTP can have these headers, and only their headers are a `HeaderMap`.
         if (
             channel.carries_headers
             and isinstance(headers, HeaderMap)
@@ -98,27 +100,30 @@ class SameEraForwarder:
             await asyncio.wait((work,))
         finally:
             del self._listening[work]
+            # Wait until the cancellation has been sent to the server.
             work.cancel()
-            await asyncio.wait((work,))  # the server is told
+            await asyncio.wait((work,))
         result = Raw(b'{"resultType":"complete"}') if work.cancelled() else work.result()
         return _tagged(result, exchange)
 
     def hang_up(self, edge: object | None = None) -> None:
-        """End the subscriptions of one client, or of all."""
+        """End the subscriptions of one client, or of all clients."""
+
         for work, whose in list(self._listening.items()):
             if edge in (None, whose):
                 work.cancel()
 
-    # With a handshake
+    # Handshake era
 
     def initialized(
         self, exchange: Exchange, session: ClientSession, connection: UpstreamConnection
     ) -> Answer:
-        """Return the server's answer to `initialize`, in the revision that the client asked for."""
+        """Return the server's result of `initialize`, in the revision that the client requested."""
         introduction, agreement = connection.introduction, connection.agreement
         assert introduction is not None
         assert agreement is not None
         asked, theirs = exchange.caller.revision, agreement.revision
+        # The result may name an older revision. A newer one may be unknown to the client.
         if theirs < asked:
             session.peer.conversation.set_revision(theirs)
         members = members_of(introduction) if theirs > asked else None
@@ -133,8 +138,8 @@ class SameEraForwarder:
         """Forward a request to a server of the handshake era.
 
         Raises:
-            RpcError: The server refused the request, or is in use by other clients.
-            TransportError: It could not be asked, or the connection was lost.
+            RpcError: The server refused the request, or is used by other clients.
+            TransportError: The server cannot be reached, or the connection was lost.
         """
         method = exchange.method
         call = RelayedCall(exchange, session)
@@ -152,7 +157,9 @@ class SameEraForwarder:
         try:
             timeout = self._settings.call_timeout
             result = await connection.pass_on(call, passing, timeout=timeout, turn=turn)
-        except BaseException:  # the server did not accept it, so the session does not have it
+        # `BaseException`, because a cancelled request must be undone too: the session does not have
+        # a subscription or level that the server has not confirmed.
+        except BaseException:
             if method == "resources/subscribe" and session is not None and not watched:
                 stop_watching(exchange.target, session, connection)
             elif method == "logging/setLevel" and session is not None:
@@ -167,11 +174,11 @@ class SameEraForwarder:
     async def _take_turn(
         self, connection: UpstreamConnection, session: ClientSession, caller: Caller
     ) -> tuple[UpstreamConnection, Turn]:
-        """Wait until no call of another session is under way that the server may ask back about.
+        """Wait until no other session has a call during which the server may request input.
 
-        A question of the server does not say which call it is about. A session that waits for long
-        gets another connection. One that is being asked need not wait: it may have to call
-        something before it can answer.
+        On a shared stream, a request of the server does not say to which call it belongs. A session
+        that has waited too long gets another connection. A session with an unanswered request of
+        the server does not wait, because it may have to send a request before it can respond.
         """
         urgent = session.asked > 0
         busy = any(call.session is session for call in connection.calls.values())
@@ -195,7 +202,7 @@ class SameEraForwarder:
 
 
 def stop_watching(uri: str | None, session: ClientSession, connection: UpstreamConnection) -> bool:
-    """Remove a client from those that watch a resource; return True if others still do."""
+    """Remove a session from the subscribers of a resource. Return True if others remain."""
     if uri is None:
         return False
     session.uris.discard(uri)
@@ -212,19 +219,22 @@ def _note_wishes(
     connection: UpstreamConnection,
     passing: RelayedParams,
 ) -> Answer:
-    """Remember the level and subscriptions of a session; return a result if that is all.
+    """Record the level or subscription of a session. Return a result if the server is not needed.
 
-    Before the server has answered, because what it sends next may be for the session already.
+    The record precedes the server's response, because the next notification may already be for the
+    session.
     """
     match exchange.method:
         case "logging/setLevel":
             level = string_of((passing.members or {}).get("level"))
             if level not in LEVELS:
-                return None  # for the server to refuse
+                return None  # the server refuses the request
             session.level = level
             others = [
                 f.level for f in connection.sessions if f is not session and f.level is not None
             ]
+            # The server has one level for the connection. Each session drops messages below its own
+            # level.
             if others:
                 passing.replace("level", min((level, *others), key=LEVELS.index))
         case "resources/subscribe" if exchange.target is not None:
@@ -232,22 +242,23 @@ def _note_wishes(
             connection.uris.setdefault(exchange.target, set()).add(session)
         case "resources/unsubscribe" if exchange.target is not None:
             if connection.borrowed and exchange.target not in session.uris:
-                return b"{}"  # the gateway itself may watch it here, for other clients
+                return b"{}"  # the gateway may be subscribed here for other clients
             if stop_watching(exchange.target, session, connection):
-                return b"{}"  # another client still watches it
+                return b"{}"  # another session is still subscribed
     return None
 
 
 def _uri_count(exchange: Exchange) -> int:
-    """Return how many resources a listen stream is about; the server refuses a bad request."""
+    """Return the number of resources of a subscription, or 0 if the params are invalid."""
     try:
         return len(uris_of(exchange))
     except RpcError:
+        # The server refuses the params.
         return 0
 
 
 def _with_our_versions(discovered: Raw) -> Raw:
-    """Return the result of `server/discover` with the revisions that we speak to clients."""
+    """Return the result of `server/discover` with the revisions that the relay supports."""
     members = members_of(discovered)
     if members is None:
         return discovered

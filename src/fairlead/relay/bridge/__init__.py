@@ -1,1 +1,1 @@
-"""Between the eras: what one has, in the words of the other."""
+"""Translation of requests, results and errors between the eras."""

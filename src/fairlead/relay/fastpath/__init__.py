@@ -1,5 +1,5 @@
-"""Forwarding without a task, where no interceptor has to wait.
+"""Forwarding without a task, for requests that no interceptor delays.
 
-A request that only has to be forwarded is sent and answered by callbacks. That saves a third of the
-time that a relay itself needs for a call. Anything unusual is handed back to `Relay.handler`.
+Callbacks send the request and its response, which saves a third of the time that a relay itself
+needs for a call. All other requests are handled by `Relay.handler`.
 """
