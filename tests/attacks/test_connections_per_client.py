@@ -153,7 +153,7 @@ async def test_failed_attempts_of_one_principal_do_not_delay_another() -> None:
                 await place.for_caller(caller("breaks-it"))
             failing = False
             # before the backoff has passed
-            with pytest.raises(ConnectFailed, match="is not there"):
+            with pytest.raises(ConnectFailed, match="cannot be reached"):
                 await place.for_caller(caller("breaks-it"))
             assert (await place.for_caller(caller("other"))).alive
     finally:

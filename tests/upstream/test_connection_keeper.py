@@ -238,13 +238,11 @@ async def test_a_crash_loop_suspends_a_process_until_it_is_requested(
     assert len(keeper.attempts) == 6
     error = keeper.error
     assert isinstance(error, ConnectFailed)
-    assert str(error) == (
-        "given up, it was lost more than 5 times within 30 s; the last time: it crashed"
-    )
+    assert str(error) == ("suspended after more than 5 losses within 30 s; last error: it crashed")
     assert error.public == (
         "failed more than 5 times within 30 s; the last time it exited with code 1 during start-up"
     )
-    with pytest.raises(ConnectFailed, match="given up"):
+    with pytest.raises(ConnectFailed, match="suspended after more than 5 losses"):
         await keeper.ready()
     assert len(keeper.attempts) == 6
     keeper.always = None
@@ -362,13 +360,15 @@ async def test_a_process_that_hangs_is_replaced_and_pending_requests_get_the_rea
 ) -> None:
     keeper = await connected(ScriptedKeeper())
     client: Any = keeper.clients[0]
-    keeper._hangs(client, "it hangs: no answer")
+    keeper._hangs(client, "hangs: no response")
     error = keeper.error
     assert keeper.state == "reconnecting"
     assert isinstance(error, ConnectFailed)
-    assert (str(error), error.public) == ("it hangs: no answer", "hangs: no answer")
+    assert (str(error), error.public) == ("the server hangs: no response", "hangs: no response")
     await keeper.ready()
-    assert client.transport.peer.reasons == [("it hangs: no answer", "hangs: no answer")]
+    assert client.transport.peer.reasons == [
+        ("the server hangs: no response", "hangs: no response")
+    ]
     assert (client.closed, len(keeper.clients), keeper.state) == (1, 2, "connected")
     await keeper.stop()
 
@@ -436,9 +436,11 @@ async def test_a_stopped_server_stays_stopped(virtual_time: VirtualTime) -> None
     await keeper.stop()
     assert (keeper.state, keeper.client, keeper.clients[0].closed) == ("stopped", None, 1)
     assert (keeper.closed_for_good, keeper._ending) == (1, set())
-    with pytest.raises(ConnectFailed, match='server "red" is not connected: it was disconnected'):
+    with pytest.raises(
+        ConnectFailed, match='server "red" is not connected: the server was disconnected'
+    ):
         await keeper.ready()
-    with pytest.raises(ConnectFailed, match="it was disconnected"):
+    with pytest.raises(ConnectFailed, match="the server was disconnected"):
         await keeper.reconnect()
     keeper._become("connected")
     assert keeper.state == "stopped"
@@ -454,7 +456,7 @@ async def test_a_stop_during_an_attempt_fails_the_requests_that_wait(
     await asyncio.sleep(1)
     began = virtual_time.now
     await keeper.stop()
-    with pytest.raises(ConnectFailed, match="it was disconnected"):
+    with pytest.raises(ConnectFailed, match="the server was disconnected"):
         await waiting
     assert (virtual_time.now, keeper.clients, keeper.settled.is_set()) == (began, [], True)
 
@@ -504,7 +506,7 @@ async def test_a_connection_that_does_not_end_well_is_logged(
 
     keeper.clients[0].ends = fail
     await keeper.stop()
-    assert "red: it did not end well: the pipe is broken" in caplog.text
+    assert "red: closing the connection failed: the pipe is broken" in caplog.text
 
 
 async def test_requests_fail_when_the_owner_task_ends(virtual_time: VirtualTime) -> None:
@@ -512,9 +514,9 @@ async def test_requests_fail_when_the_owner_task_ends(virtual_time: VirtualTime)
     assert keeper._owner is not None
     keeper._owner.cancel()
     await asyncio.sleep(1)
-    assert (keeper.state, str(keeper.error)) == ("failed", "it was cancelled")
+    assert (keeper.state, str(keeper.error)) == ("failed", "the owner task was cancelled")
     assert keeper._owner is None
-    with pytest.raises(ConnectFailed, match="it was cancelled"):
+    with pytest.raises(ConnectFailed, match="the owner task was cancelled"):
         await keeper.ready()
     await keeper.stop()
     assert [client.closed for client in keeper.clients] == [1]

@@ -205,7 +205,7 @@ async def test_a_connection_that_misses_two_pings_is_lost(virtual_time: VirtualT
     await tasks.run(500)
     assert len(tasks.client.pings) == 2
     why = tasks.owner.lost.result()
-    assert (type(why), str(why)) == (ConnectFailed, "it does not answer: silence")
+    assert (type(why), str(why)) == (ConnectFailed, "the server does not respond: silence")
 
 
 async def test_a_missed_ping_is_forgiven_when_the_next_is_answered(

@@ -35,5 +35,5 @@ def test_the_error_names_the_setting_to_raise(wait: tuple[float, float], setting
         "is still starting, after 2.5 s. Try again in a moment; if it always takes so long, "
         f"raise {setting}"
     )
-    assert str(error) == f"it {error.public}"
+    assert str(error) == f"the server {error.public}"
     assert not error.delivered

@@ -249,7 +249,7 @@ async def test_a_server_that_goes_away_while_it_is_listed_is_not_connected(
         await one.ready()
     assert (one.state, one.loading, one.error) == ("failed", False, why.value.__cause__)
     if reason is None:
-        gone = "Transport closed: the server went away while its tools were listed"
+        gone = "Transport closed: the server disconnected while its tools were listed"
         assert (type(one.error), str(one.error)) == (ChannelClosed, gone)
     else:
         assert one.error is reason

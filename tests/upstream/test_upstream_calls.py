@@ -38,7 +38,9 @@ async def test_a_call_is_sent_over_the_connection(
         assert client.requests == [("write", {"a": 1})]
         assert scripted.upstream.answered == virtual_time.now
         assert not scripted.upstream.busy
-    with pytest.raises(ConnectFailed, match='server "red" is not connected: it was disconnected'):
+    with pytest.raises(
+        ConnectFailed, match='server "red" is not connected: the server was disconnected'
+    ):
         await scripted.calls.call("write", {})
 
 

@@ -1,4 +1,4 @@
-"""How the calls of clients to one server went: counts, latency and a circuit breaker."""
+"""Counts, latency and a circuit breaker for the calls of clients to one server."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from .startup_wait import StillStarting
 
 __all__ = ["CallHealth"]
 
-# Statuses with which a server rejects what one client sent. Counted as failures of the server, they
-# would let that client open the circuit breaker for all others.
+# Statuses with which a server rejects the request of one client. If they counted as failures of the
+# server, that client could open the circuit breaker for all others.
 _REJECTED = frozenset({400, 405, 406, 411, 413, 414, 415, 417, 422, 431})
 
 
 class CallHealth:
-    """Counts the calls to a server, and rejects them for a while if too many have failed."""
+    """Call statistics of a server, and a circuit breaker that rejects calls after many failures."""
 
     def __init__(
         self, name: str, *, is_process: bool, failure_threshold: int, reset_timeout: float
@@ -51,7 +51,7 @@ class CallHealth:
 
 
 class _Call:
-    """One call under way; leaving the context counts its outcome."""
+    """A call in progress; leaving the context counts its outcome."""
 
     __slots__ = ("_began", "_health", "_permit")
 
@@ -76,16 +76,16 @@ class _Call:
         if error is None:
             self._permit.ended()
             return
-        # A cancellation is not an error.
+        # A cancellation is not an `Exception`, and not an error.
         health.errors += isinstance(error, Exception)
-        # A lost process is counted per connection key: a client that crashes its own process must
-        # not keep others from a server that works. The breaker ignores cancellations.
+        # The loss of a process counts against its connection key: a client that crashes its own
+        # process must not block others from a server that works. The breaker ignores cancellations.
         lost = isinstance(error, ChannelClosed | ConnectFailed) and health.is_process
         self._permit.ended(asyncio.CancelledError() if lost else error)
 
 
 def _is_failure(exc: BaseException) -> bool:
-    """Return True for errors that count against a server: not for its refusals or a slow start."""
+    """Return True for errors that count against a server, not for rejections or slow starts."""
     if isinstance(exc, HttpError) and exc.status in _REJECTED:
         return False
     return isinstance(exc, TransportError) and not isinstance(

@@ -1,7 +1,7 @@
-"""The owner of the connection to one server: opens it, replaces it when lost, stops it when idle.
+"""The owner of a server's default connection: opens it, restores it, and closes it when idle.
 
-One task owns the connection, so two of them never exist side by side, and what was started before a
-stop cannot survive it.
+One task owns the connection. Therefore two connections never exist at the same time, and an attempt
+that began before a stop cannot outlive it.
 """
 
 import asyncio
@@ -33,16 +33,17 @@ __all__ = ["END_LIMIT", "ConnectionKeeper", "State"]
 
 log = logging.getLogger("fairlead.manager")
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between attempts
-MAX_LOSSES, LOSS_WINDOW = 5, 30.0  # more reconnects within so many seconds are a crash loop
-END_LIMIT = 10.0  # seconds that are waited for the end of a connection
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds between connection attempts
+# more than MAX_LOSSES losses within LOSS_WINDOW seconds are a crash loop
+MAX_LOSSES, LOSS_WINDOW = 5, 30.0
+END_LIMIT = 10.0  # seconds to wait for a connection to close
 
 State: TypeAlias = Literal[
-    "idle",  # lazy, and not needed now
+    "idle",  # no connection until one is needed
     "connecting",
     "connected",
     "reconnecting",
-    "suspended",  # it crashed too often; it is connected again on request only
+    "suspended",  # lost too often; reconnects only on request
     "failed",
     "stopped",
 ]
@@ -61,39 +62,39 @@ class ConnectionKeeper(ABC):
         is_process: bool,
         lazy: bool,
     ) -> None:
-        """`timeout` limits the seconds of an attempt. `lazy`: it is stopped when it is idle."""
+        """`timeout` limits each attempt, in seconds. A `lazy` connection is closed when idle."""
         self.name = name
         self.settings = settings
         self.timeout = timeout
         self.is_process = is_process
         self.state: State = "idle"
-        self.error: BaseException | None = None  # why it is not connected
+        self.error: BaseException | None = None  # why the server is not connected
         self.client: MCPClient | None = None  # never None while the state is "connected"
-        self.generation = 0  # how often it was connected
-        self.settled = asyncio.Event()  # the first attempt has its outcome, lists included
-        self.answered = time.monotonic()  # when the server last did
+        self.generation = 0  # number of successful attempts
+        self.settled = asyncio.Event()  # the first attempt has an outcome, lists included
+        self.answered = time.monotonic()  # time of the last response
         self.starts = starts
         self._lazy = lazy
         self._liveness = LivenessProbe(settings.hang_timeout)
         self._used = self.answered
         self._in_use = 0
         self._losses: deque[float] = deque()
-        self._lost = False  # the connection that there was
+        self._lost = False  # the current connection was lost
         self._rest_now = False
-        self._wake = asyncio.Event()  # the owner has something to look at
+        self._wake = asyncio.Event()  # the owner task has to check the state
         self._needed = asyncio.Event()  # a connection is needed
-        self._waiting: set[asyncio.Future[MCPClient]] = set()  # for the attempt under way, or next
+        self._waiting: set[asyncio.Future[MCPClient]] = set()  # callers that wait for an attempt
         self._owner: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[Any]] = set()  # connections on their way out
+        self._ending: set[asyncio.Task[Any]] = set()  # connections that are being closed
 
-    # What a subclass does
+    # Hooks of the subclass
 
     @abstractmethod
     async def _connect(self) -> MCPClient:
         """Open the connection and prepare it for use.
 
         Raises:
-            Exception: It cannot be opened, or was lost meanwhile.
+            Exception: The connection could not be opened, or was lost meanwhile.
         """
 
     @abstractmethod
@@ -102,16 +103,16 @@ class ConnectionKeeper(ABC):
 
     @abstractmethod
     async def _closed_for_good(self) -> None:
-        """Close what is beside the connection, when it is stopped."""
+        """Close everything besides the connection, after a stop."""
 
     @abstractmethod
     def _state_changed(self) -> None:
         """Report a new state."""
 
-    # Life
+    # Start and stop
 
     def start(self, *, now: bool = True) -> None:
-        """Begin to supervise it; not `now` waits until a connection is needed."""
+        """Start the owner task. Without `now`, it waits until a connection is needed."""
         if now:
             self.state = "connecting"
             self._needed.set()
@@ -124,16 +125,17 @@ class ConnectionKeeper(ABC):
         self._owner.add_done_callback(self._owner_ended)
 
     async def stop(self) -> None:
-        """End all connections, for good."""
+        """Close all connections permanently."""
         await asyncio.wait((self.halt(),), timeout=END_LIMIT)
 
     def halt(self) -> "asyncio.Task[None]":
-        """Begin to stop at once; pending requests fail at once.
+        """Begin to stop, and fail all callers that wait for a connection.
 
-        The end runs in a task of its own: the caller may be cancelled, the server must end.
+        The returned task closes the connections. It is separate from the caller, so that a
+        cancelled caller does not leave the server running.
         """
         owner, self._owner = self._owner, None
-        why = ConnectFailed("it was disconnected", public="was disconnected")
+        why = ConnectFailed("the server was disconnected", public="was disconnected")
         self._become("stopped", why)
         self._settle()
         if owner is not None:
@@ -143,22 +145,25 @@ class ConnectionKeeper(ABC):
         return ending
 
     async def _finish(self, owner: "asyncio.Task[None] | None") -> None:
+        # Both closings run concurrently, because each may wait for processes to exit.
         closing = asyncio.get_running_loop().create_task(self._closed_for_good())
         await self._disconnect()
         await closing
         if owner is not None:
             await asyncio.wait((owner,))
+        # `halt` has added the current task to `_ending`, and a task cannot wait for itself.
         if ending := self._ending - {asyncio.current_task()}:
             await asyncio.wait(ending, timeout=END_LIMIT)
 
     async def reconnect(self) -> None:
-        """Connect anew, also after it was suspended, and wait for the outcome.
+        """Connect again, also after a suspension, and wait for the outcome.
 
         Raises:
-            FairleadError: It did not work.
+            FairleadError: The server could not be connected.
         """
         if self.state == "stopped":
             raise self._why_not()
+        # A manual reconnect resets the count of losses.
         self._losses.clear()
         if self._owner is None:
             self._begin()
@@ -167,10 +172,10 @@ class ConnectionKeeper(ABC):
         await self._next()
 
     async def ready(self) -> MCPClient:
-        """Return the connected client. Waits for an attempt under way; an idle server is started.
+        """Return the connected client. Wait for an attempt in progress; start an idle server.
 
         Raises:
-            FairleadError: It is not connected, and why.
+            FairleadError: The server is not connected; the message has the reason.
         """
         self._used = time.monotonic()
         if self.client is not None and self.state == "connected":
@@ -180,39 +185,40 @@ class ConnectionKeeper(ABC):
         return await self._next()
 
     async def _next(self) -> MCPClient:
-        """Wait for the outcome of the next attempt."""
+        """Wait for the outcome of the current or next attempt."""
         outcome: asyncio.Future[MCPClient] = asyncio.get_running_loop().create_future()
         self._waiting.add(outcome)
         self._needed.set()
-        self._wake.set()  # ends a pause between attempts
+        self._wake.set()  # end a pause between attempts
         try:
             return await outcome
         finally:
             self._waiting.discard(outcome)
 
-    # Use
+    # Use of the connection
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way."""
+        """True while a request is in progress."""
         return self._in_use > 0
 
     def _last_use(self) -> float:
-        """Return when the connection was last used."""
+        """Return the time of the last use of the connection."""
         return self._used
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Count a request while it is under way, so that a lazy server is not stopped."""
+        """Count a request while it is in progress, so that a lazy server is not stopped."""
         self._in_use += 1
         try:
             yield
+            # Not in `finally`: a request that failed is not a sign of life.
             self.answered = time.monotonic()
         finally:
             self._in_use -= 1
             self._used = time.monotonic()
 
-    # The owner
+    # Owner task
 
     async def _own(self) -> None:
         backoff = Backoff(FIRST_DELAY, LONGEST_DELAY)
@@ -222,17 +228,18 @@ class ConnectionKeeper(ABC):
             self._become("connecting" if first else "reconnecting")
             try:
                 self._connected(await self._connect())
+            # Every kind of failure is handled, because the owner task has to survive it.
             except Exception as exc:
                 log.warning("%s: %s", self.name, exc)
                 self._attempt_failed(exc)
-                await self._disconnect()  # it may have come as far as a client
-                # Attempts on request do not make those in between rarer.
+                await self._disconnect()  # the attempt may have failed after it created a client
+                # An attempt on request does not lengthen the delay between automatic attempts.
                 if self.state == "reconnecting" and not await self._pause(backoff.next()):
                     backoff.undo()
                 continue
             backoff.reset()
             if await self._is_idle():
-                log.info("%s: it is not used; stopped", self.name)
+                log.info("%s: stopped because it was idle", self.name)
                 self._rest("idle")
             elif self._crashes():
                 self._suspend(self.error)
@@ -241,16 +248,22 @@ class ConnectionKeeper(ABC):
             await self._disconnect()
             if self.state == "reconnecting":
                 await self._pause(backoff.next())
+                # The attempt after a loss is not one that follows a failed attempt.
                 backoff.reset()
 
     def _attempt_failed(self, exc: Exception) -> None:
         if (shortage := _shortage(exc)) is not None:
+            # A shortage of this machine is not a failure of the server, so it is not counted as a
+            # loss.
             self.starts.shortage.report(shortage)
             self._become("reconnecting", exc)
+            # `_become` leaves `settled` unset in this state, but start-up must not wait for the
+            # shortage to end.
             self.settled.set()
             self._settle()
         elif not self._comes_back(exc):
             self._rest("failed", exc)
+        # Only processes are suspended: a remote server may be unreachable for a long time.
         elif self.is_process and self._crashes():
             self._suspend(exc)
         else:
@@ -258,31 +271,31 @@ class ConnectionKeeper(ABC):
             self._settle()
 
     def _owner_ended(self, owner: asyncio.Task[None]) -> None:
-        """Fail all waiters if the owner ends otherwise than by a stop."""
+        """Fail all waiters if the owner task ends for another reason than a stop."""
         if self._owner is not owner:
             return
         self._owner = None
         error = None if owner.cancelled() else owner.exception()
-        log.error("%s: its owner task ended", self.name, exc_info=error)
-        self._rest("failed", error or ConnectFailed("it was cancelled"))
+        log.error("%s: the owner task ended unexpectedly", self.name, exc_info=error)
+        self._rest("failed", error or ConnectFailed("the owner task was cancelled"))
 
     def _suspend(self, last: BaseException | None) -> None:
-        why = f"it was lost more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
-        log.warning("%s: %s; reconnect it by hand", self.name, why)
+        why = f"suspended after more than {MAX_LOSSES} losses within {LOSS_WINDOW:g} s"
+        log.warning("%s: %s; reconnect it manually", self.name, why)
         public = f"failed more than {MAX_LOSSES} times within {LOSS_WINDOW:g} s"
         if last is not None:
             public += f"; the last time it {public_reason(last)}"
-        given_up = ConnectFailed(f"given up, {why}; the last time: {last}", public=public)
+        given_up = ConnectFailed(f"{why}; last error: {last}", public=public)
         self._rest("suspended", given_up)
 
     def _rest(self, state: State, error: BaseException | None = None) -> None:
-        """Do nothing until a connection is needed."""
+        """Enter a state in which no attempt is made until a connection is needed."""
         self._needed.clear()
         self._become(state, error)
         self._settle()
 
     def _settle(self, client: MCPClient | None = None) -> None:
-        """Report the outcome of an attempt to all waiters; without a client it failed."""
+        """Resolve all waiters with the client, or with an error without one."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if future.done():
@@ -304,12 +317,12 @@ class ConnectionKeeper(ABC):
         return StartPriority.RECONNECT if self.generation else StartPriority.START_UP
 
     def lose(self, client: MCPClient, why: BaseException | None) -> None:
-        """Give up the connection. Calls may notice a loss before the owner does."""
+        """Mark the connection as lost. A call may detect the loss before the owner task does."""
         if self.client is not client or self._lost:
             return
         if client.connected and (shortage := _shortage(why)) is not None:
             self.starts.shortage.report(shortage)
-            return  # the connection is as good as before
+            return  # the connection itself still works
         self._lost = True
         self.error = why
         if self.state == "connected":
@@ -317,14 +330,14 @@ class ConnectionKeeper(ABC):
         self._wake.set()
 
     def check_hang(self, client: MCPClient | None) -> None:
-        """Find out if the server is busy or hangs, after a caller gave up waiting."""
+        """Check if the server is busy or hangs, after a caller stopped waiting."""
         if client is not None and client is self.client and self.is_process and not self._lost:
             self._liveness.check_hang(client.transport.peer, partial(self._hangs, client))
 
-    def _hangs(self, client: MCPClient, why: str) -> None:
-        public = why.removeprefix("it ")
+    def _hangs(self, client: MCPClient, public: str) -> None:
+        why = f"the server {public}"
         self.lose(client, ConnectFailed(why, public=public))
-        # Pending calls get the reason.
+        # Pending calls fail with this reason.
         closing = client.transport.peer.close(why, public=public)
         self._follow_to_its_end(asyncio.get_running_loop().create_task(closing))
 
@@ -334,35 +347,37 @@ class ConnectionKeeper(ABC):
         self._wake.set()
 
     def _idle_limit(self) -> float:
-        """Return after how many seconds without use the connection is closed; 0: never."""
+        """Return the seconds without use after which the connection is closed; 0 means never."""
         return self.settings.idle_close if self._lazy else 0
 
     async def _is_idle(self) -> bool:
-        """Wait until the connection is lost; return True if it was only not used any more."""
+        """Wait until the connection is lost or idle; return True if it is idle."""
         self._rest_now = False
         while not self._lost:
             if self._rest_now and not self.busy:
                 return True
             self._wake.clear()
             limit = self._idle_limit()
+            # At least 10 ms, so that the loop does not spin when the limit has just passed.
             left = max(self._last_use() + limit - time.monotonic(), 0.01) if limit else None
             try:
                 async with asyncio.timeout(left):
                     await self._wake.wait()
             except TimeoutError:
                 if self.busy:
+                    # The idle time begins at the end of the request.
                     self._used = time.monotonic()
                 elif time.monotonic() - self._last_use() >= limit:
                     return True
         return False
 
     async def _wait_for_ends(self) -> None:
-        """Wait for connections on their way out: two of a server never run side by side."""
+        """Wait for connections that are being closed: two of a server never run side by side."""
         if ending := self._ending - {asyncio.current_task()}:
             await asyncio.wait(ending, timeout=END_LIMIT)
 
     async def _end(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for the end of something for a limited time; it goes on in the background."""
+        """Close something in a task, and wait for it for a limited time only."""
         task = asyncio.get_running_loop().create_task(work)
         self._follow_to_its_end(task)
         await asyncio.wait((task,), timeout=END_LIMIT)
@@ -374,12 +389,13 @@ class ConnectionKeeper(ABC):
     def _has_ended(self, task: "asyncio.Task[Any]") -> None:
         self._ending.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("%s: it did not end well: %s", self.name, error)
+            log.warning("%s: closing the connection failed: %s", self.name, error)
 
     async def _pause(self, seconds: float) -> bool:
         """Wait before the next attempt; return False if one was requested meanwhile."""
         try:
             async with asyncio.timeout(seconds):
+                # `_wake` has other uses; only a caller that waits for an attempt ends the pause.
                 while not self._waiting:
                     self._wake.clear()
                     await self._wake.wait()
@@ -388,15 +404,18 @@ class ConnectionKeeper(ABC):
             return True
 
     def _comes_back(self, exc: Exception) -> bool:
-        """Whether to try again: a server that was never connected needs a person."""
+        """Return True if another attempt may succeed. A server that was never connected is not
+        retried.
+        """
         if isinstance(exc, ConfigError) or not isinstance(exc, FairleadError | OSError):
             return False
+        # Another attempt would send the same credentials.
         if isinstance(exc, HttpError) and exc.status in (401, 403):
             return False
         return self.generation > 0
 
     def _crashes(self) -> bool:
-        """Count a loss; return True if there were too many."""
+        """Record a loss and return True if there were too many."""
         now = time.monotonic()
         self._losses.append(now)
         while now - self._losses[0] > LOSS_WINDOW:
@@ -405,7 +424,7 @@ class ConnectionKeeper(ABC):
 
     def _become(self, state: State, error: BaseException | None = None) -> None:
         if self.state == "stopped":
-            return  # for good
+            return  # a stop is final
         self.state = state
         self.error = None if state == "connected" else (error or self.error)
         if state not in ("connecting", "reconnecting"):
@@ -413,14 +432,15 @@ class ConnectionKeeper(ABC):
         self._state_changed()
 
     def _why_not(self) -> ConnectFailed:
-        """Build a new error each time: an exception that is raised again and again grows."""
+        """Build the error for callers that need a connection."""
         reason = str(self.error) if self.error is not None else self.state
+        # A new exception each time: the traceback of one that is raised repeatedly keeps growing.
         failure = ConnectFailed(f'server "{self.name}" is not connected: {reason}')
         failure.__cause__ = self.error
         return failure
 
 
 def _shortage(error: BaseException | None) -> LocalResourceError | None:
-    """Return the shortage of this machine that an error reports, if it does."""
+    """Return the shortage of this machine that an error reports, or None."""
     cause = error.__cause__ if isinstance(error, RetriesExhausted) else error
     return cause if isinstance(cause, LocalResourceError) else None

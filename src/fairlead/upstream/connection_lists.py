@@ -1,4 +1,4 @@
-"""The lists of a server as one of its connections sees them."""
+"""The lists of a server as one of its connections receives them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,9 @@ async def read_lists(
     budget: Callable[[ListKind], ListBudget],
     caller: Caller | None = None,
 ) -> Lists:
-    """Return all lists of a server; on behalf of `caller`, where requests describe their client.
+    """Return all lists of a server.
+
+    On a stateless connection, each request describes `caller` as its client.
 
     Raises:
         FairleadError: A list could not be read.
@@ -47,7 +49,7 @@ async def read_lists(
             async with asyncio.timeout(LIST_SECONDS.value):
                 found[kind] = await _read(connection, kind, budget(kind), caller)
         except (RpcError, RemoteProtocolError):
-            if kind is not ListKind.TEMPLATES:  # many servers with resources do not know it
+            if kind is not ListKind.TEMPLATES:  # many servers with resources lack this method
                 raise
     return found
 
@@ -81,5 +83,6 @@ async def _ask_as(
         if caller.info is None
         else Raw(caller.info),
     }
+    # `peer.request` would describe Fairlead as the client, so `_meta` is written here.
     whole = encoded({**(params or {}), "_meta": meta})
     return await connection.peer.forward(method, lambda _: whole, timeout=PAGE_LIMIT)

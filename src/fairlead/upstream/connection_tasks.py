@@ -1,4 +1,4 @@
-"""Tasks beside the calls on the default connection of a server: lists kept current, and pings."""
+"""Background tasks of a server's default connection: current lists and pings."""
 
 import asyncio
 import logging
@@ -31,9 +31,9 @@ __all__ = ["ConnectionTasks", "DesiredState", "TasksOwner"]
 log = logging.getLogger("fairlead.manager")
 
 MAX_MISSED_PINGS = 2
-LISTEN_GRACE = 1.0  # seconds that listing waits until changes are told
-PAUSE = 0.05  # seconds between two lists in a row, at first
-LIST_GRACE = 2.0  # seconds for lists besides that of tools, until a server counts as connected
+LISTEN_GRACE = 1.0  # seconds that listing waits for the stream of changes
+PAUSE = 0.05  # seconds between two rounds of listing, at first
+LIST_GRACE = 2.0  # seconds for lists other than tools, before a server counts as connected
 LONGEST_DELAY = 60.0  # seconds between attempts to list
 
 _LISTS: tuple[WatchedChanges, ...] = ("tools", "prompts", "resources")
@@ -45,28 +45,28 @@ _KINDS_OF: dict[str, tuple[ListKind, ...]] = {
 
 
 class DesiredState(Struct):
-    """What a server was asked for, to be asked again after a reconnect."""
+    """Subscriptions and log level of a program, requested again after a reconnect."""
 
     uris: dict[str, None] = {}
     log_level: str | None = None
 
 
 class TasksOwner(Protocol):
-    """The owner of the connection."""
+    """The owner of the connection, as its tasks use it."""
 
     name: str
     answered: float
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way."""
+        """True while a request is in progress."""
 
     def lose(self, client: MCPClient, why: BaseException | None) -> None:
-        """Give the connection up."""
+        """Mark the connection as lost."""
 
 
 class ConnectionTasks:
-    """The tasks of one connection. They end with it, and a failure of one of them ends it."""
+    """The tasks of one connection. They end with it, and the failure of one of them ends it."""
 
     def __init__(
         self, owner: TasksOwner, client: MCPClient, lists: ServerLists, settings: UpstreamSettings
@@ -80,10 +80,10 @@ class ConnectionTasks:
         self._has_stale = asyncio.Event()
         self._tools_listed = asyncio.Event()
         self._begun = False
-        self._numbers = dict.fromkeys(ListKind, 0)  # of the requests for each list
+        self._numbers = dict.fromkeys(ListKind, 0)  # number of the last request for each list
         declared = client.server.get("capabilities", {})
         self._declared: dict[str, Any] = declared if isinstance(declared, dict) else {}
-        # All of them, also those that are not kept: programs listen to the notifications.
+        # Also lists that are not kept, because programs listen for the notifications.
         self._followed = tuple(
             name for name in _LISTS if has_capability(self._declared, f"{name}.listChanged")
         )
@@ -95,7 +95,7 @@ class ConnectionTasks:
             ChannelClosed, ConnectFailed: The connection was lost.
         """
         if self._followed:
-            # Before the lists, so that no change is missed in between.
+            # Before the lists, so that no change in between is missed.
             began = asyncio.get_running_loop().create_future()
             self._start(self._follow(began))
             await asyncio.wait((began,), timeout=LISTEN_GRACE)
@@ -104,8 +104,10 @@ class ConnectionTasks:
         urgent = ListKind.TOOLS in self._lists.kinds
         try:
             async with asyncio.timeout(limit or None):
+                # Shielded, because listing continues after the time limit.
                 await asyncio.shield(self._tools_listed.wait() if urgent else listing)
-                # A server whose prompts hang is connected all the same.
+                # A server that does not return its prompts in time counts as connected
+                # nevertheless.
                 left = first + LIST_GRACE - asyncio.get_running_loop().time()
                 await asyncio.wait((listing,), timeout=max(left, 0.0))
                 if listing.done():
@@ -115,7 +117,7 @@ class ConnectionTasks:
             if urgent and not self._tools_listed.is_set():
                 self._lists.fail(ListKind.TOOLS, RequestTimeout(limit, ListKind.TOOLS.method))
             else:
-                log.warning("%s: not everything could be restored in time", self._owner.name)
+                log.warning("%s: the desired state was not restored in time", self._owner.name)
         self._begun = True
         self._watch_session()
         self._start(self._keep_listed())
@@ -123,16 +125,17 @@ class ConnectionTasks:
             self._start(self._ping())
 
     def heard(self, method: str) -> None:
-        """Note a `list_changed` of the server; followed lists are reported by the stream."""
+        """Handle `list_changed` of a list that is not followed on the stream of changes."""
         name = method.split("/")[1] if method.endswith("/list_changed") else ""
         if name in _KINDS_OF and name not in self._followed:
             self.request(_KINDS_OF[name])
 
     def refresh(self) -> None:
-        """Have all lists requested again, in the background."""
+        """Request all lists again, in the background."""
         self.request(self._lists.kinds)
 
     async def end(self) -> None:
+        # A copy, because each task removes itself when it ends.
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -140,7 +143,7 @@ class ConnectionTasks:
             await asyncio.wait(tasks)
 
     def request(self, kinds: Iterable[ListKind]) -> None:
-        """Have some lists requested again, in the background."""
+        """Request some lists again, in the background."""
         self._stale |= set(kinds) & set(self._lists.kinds)
         if self._stale:
             self._has_stale.set()
@@ -158,13 +161,13 @@ class ConnectionTasks:
         if isinstance(error, ChannelClosed | ConnectFailed):
             self._owner.lose(self._client, error)
         else:
-            log.error("%s: a task of its connection failed", self._owner.name, exc_info=error)
+            log.error("%s: a task of the connection failed", self._owner.name, exc_info=error)
             self._owner.lose(self._client, error)
 
     # Lists
 
     async def _list(self, kinds: Iterable[ListKind]) -> None:
-        """Request lists at the same time; what one of them lacks takes no other away.
+        """Request several lists concurrently; the failure of one does not affect the others.
 
         Raises:
             ChannelClosed, ConnectFailed: The connection was lost.
@@ -183,7 +186,8 @@ class ConnectionTasks:
                 self._lists.fail(kind, exc)
                 return exc
             self._failed(kind, exc)
-            if isinstance(cause, ConnectFailed) and self._begun:  # over HTTP nothing closes
+            # Over HTTP no channel closes, so the failed request is the only sign of a loss.
+            if isinstance(cause, ConnectFailed) and self._begun:
                 return cause
         finally:
             if kind is ListKind.TOOLS:
@@ -200,6 +204,7 @@ class ConnectionTasks:
             async with asyncio.timeout(LIST_SECONDS.value):
                 items = await self._client.list_raw(kind.method, kind.value)
         except TimeoutError as exc:
+            # `RequestTimeout` of one page is a `TimeoutError` as well.
             if isinstance(exc, FairleadError):
                 raise
             LIST_SECONDS.hit()
@@ -211,31 +216,32 @@ class ConnectionTasks:
             self._client.learn_tools(self._lists.tools or ())
 
     def _failed(self, kind: ListKind, error: Exception) -> None:
-        """Note a failed list: the server is connected all the same."""
+        """Record a failed list; the server stays connected."""
         if kind is ListKind.TEMPLATES and kind not in self._lists.items:
             log.debug("%s: no templates: %s", self._owner.name, error)
-            self._lists.put(kind, [])  # many servers with resources do not know the method
+            # Many servers with resources lack the method, so the list counts as empty.
+            self._lists.put(kind, [])
             return
         log.warning("%s: %s failed: %s", self._owner.name, kind.method, error)
         self._lists.fail(kind, error)
-        self._has_stale.set()  # it is requested again after a while
+        self._has_stale.set()  # wakes `_keep_listed`, which retries after a delay
 
     async def _follow(self, began: "asyncio.Future[None]") -> None:
-        """Follow changes of lists, also those that were missed while a stream was interrupted."""
+        """Follow changes of lists, including changes during an interruption of the stream."""
         try:
             async with self._client.changes(*self._followed) as changes:
                 began.set_result(None)
                 async for change in changes:
                     self.request(_KINDS_OF.get(change.kind, ()))
         except (FairleadError, OSError) as exc:
-            log.warning("%s: does not tell of changes: %s", self._owner.name, exc)
-            self._followed = ()  # so that what it announces of its own accord counts
+            log.warning("%s: changes of lists cannot be followed: %s", self._owner.name, exc)
+            self._followed = ()  # so that `heard` handles notifications outside of the stream
         finally:
             if not began.done():
                 began.set_result(None)
 
     async def _keep_listed(self) -> None:
-        """Request lists when they have changed, and again when that failed."""
+        """Request lists after a change, and failed lists after a delay."""
         first = self._settings.list_retry
         delay = first
         pause, listed_at = PAUSE, time.monotonic()
@@ -249,8 +255,8 @@ class ConnectionTasks:
                 self._stale |= set(self._lists.errors)
             self._has_stale.clear()
             if not self._stale:
-                continue  # a list has failed meanwhile
-            # A server that announces changes all the time is asked ever less often.
+                continue  # woken by a failed list, whose retry has a delay
+            # The pause grows while a server announces changes continuously.
             if time.monotonic() - listed_at < 2 * pause:
                 RELISTING.hit()
                 await asyncio.sleep(pause)
@@ -265,14 +271,14 @@ class ConnectionTasks:
             except ConnectFailed as exc:
                 self._owner.lose(self._client, exc)
             except ChannelClosed:
-                pass  # the connection reports its end itself
+                pass  # the channel reports its end itself
             if not self._lists.errors:
                 delay = first
 
     # Desired state
 
     async def _restore(self, wanted: DesiredState) -> None:
-        """Request each part by itself: what the server refuses takes nothing else away."""
+        """Request each part separately: the refusal of one does not affect the others."""
         client = self._client
         requests: list[Coroutine[Any, Any, None]] = []
         if wanted.log_level is not None:
@@ -287,7 +293,9 @@ class ConnectionTasks:
                 raise outcome
 
     def _watch_session(self) -> None:
-        """A server that forgot our session (HTTP) knows nothing of what we had asked it for."""
+        """Register a callback for a new HTTP session, in which the server has lost the desired
+        state.
+        """
         channel = self._client.transport.peer.channel
         channel.on_renewed = self._session_renewed
 
@@ -295,26 +303,28 @@ class ConnectionTasks:
         self._start(self._renewed())
 
     async def _renewed(self) -> None:
-        log.info("%s: it began a new session", self._owner.name)
-        self.refresh()  # it may have been started anew, with other lists
+        log.info("%s: the server began a new session", self._owner.name)
+        self.refresh()  # the server may have restarted with other lists
         try:
             await self._client.restore()
         except (FairleadError, OSError) as exc:
-            log.warning("%s: not everything could be restored: %s", self._owner.name, exc)
+            log.warning("%s: the desired state was not restored: %s", self._owner.name, exc)
 
-    # Signs of life
+    # Pings
 
     async def _ping(self) -> None:
-        """Ping a connection that is not used: it may be gone without a word."""
+        """Ping an idle connection, whose loss would go unnoticed otherwise."""
         owner, interval = self._owner, self._settings.health_interval
-        pace = interval * random.uniform(0.9, 1.1)  # servers that started together are spread
+        # Random, so that servers that started together are not pinged at the same time.
+        pace = interval * random.uniform(0.9, 1.1)
         missed, checked = 0, time.monotonic()
         while True:
             left = max(owner.answered, checked) + pace - time.monotonic()
             if left > 0:
                 await asyncio.sleep(left)
                 continue
-            if owner.busy:  # it may do one thing at a time, and calls have limits of their own
+            # The server may process one request at a time, and calls have their own timeouts.
+            if owner.busy:
                 missed, checked = 0, time.monotonic()
                 continue
             error: BaseException | None = None
@@ -328,5 +338,5 @@ class ConnectionTasks:
                 continue
             missed += 1
             if missed >= MAX_MISSED_PINGS:
-                owner.lose(self._client, ConnectFailed(f"it does not answer: {error}"))
+                owner.lose(self._client, ConnectFailed(f"the server does not respond: {error}"))
                 return

@@ -1,4 +1,4 @@
-"""Lists of a server that depend on what a client declares, or on what its calls changed."""
+"""Variants of a server's lists, which may depend on a client's capabilities or earlier calls."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,31 +18,33 @@ Lists: TypeAlias = Mapping[ListKind, list[Raw]]
 VariantKey: TypeAlias = tuple[bool, bytes]  # stateless, capabilities in their normal form
 
 DEFAULT_VARIANT = 0  # the lists of the default connection
-_numbers = count(DEFAULT_VARIANT + 1)  # of all servers, so that replicas do not mix theirs up
+# shared by all servers, so that replicas have different numbers
+_numbers = count(DEFAULT_VARIANT + 1)
 _NOTHING_DECLARED = b"{}"
 
 
 def variant_key(caller: Caller) -> VariantKey | None:
-    """Return what the lists of a client may depend on; None if it declares nothing."""
+    """Return the part of a caller that lists may depend on; None if it declares no capabilities."""
     declared = normal_capabilities(caller.capabilities)
     return None if declared == _NOTHING_DECLARED else (caller.stateless, declared)
 
 
 class ListVariants:
-    """The variants of one server's lists, each stored once, and who sees which."""
+    """The variants of one server's lists, each stored once, and the variant of each key."""
 
     def __init__(self) -> None:
         self._variants: OrderedDict[int, dict[ListKind, list[bytes]]] = OrderedDict()
         self._by_key: dict[VariantKey, int] = {}
-        self._compared: dict[VariantKey, int | None] = {}  # with which version of the default lists
+        self._compared: dict[VariantKey, int | None] = {}  # version of the default lists, or None
 
     def __bool__(self) -> bool:
         return bool(self._variants)
 
     def of_key(self, key: VariantKey) -> int | None:
-        """Return the variant for clients with this key; None if they were never compared."""
+        """Return the variant for clients with this key; None before the first comparison."""
         number = self._by_key.get(key)
         if number is not None and number in self._variants:
+            # The least recently used variant is dropped first.
             self._variants.move_to_end(number)
         return number
 
@@ -55,14 +57,16 @@ class ListVariants:
         return {kind for kind in ListKind if first[kind] != second[kind]}
 
     def is_current(self, key: VariantKey, version: int) -> bool:
-        """Return True if clients with this key need not be compared with these default lists."""
+        """Return True if this key has been compared with this version of the default lists."""
         return key in self._compared and self._compared[key] in (None, version)
 
     def assign(self, key: VariantKey, number: int, version: int | None) -> None:
-        """Show a variant to all clients with this key.
+        """Assign a variant to all clients with this key.
 
-        `version` is that of the default lists it was compared with; None: it is final.
+        `version` is that of the default lists in the comparison; None means that the variant is
+        final.
         """
+        # Clients choose what they declare, so the number of keys has a limit as well.
         if key not in self._by_key and len(self._by_key) >= 4 * LIST_VARIANTS.value:
             oldest = next(iter(self._by_key))
             del self._by_key[oldest], self._compared[oldest]
@@ -70,13 +74,13 @@ class ListVariants:
         self._compared[key] = version
 
     def discard(self, number: int) -> None:
-        """Drop a variant, and forget which clients saw it."""
+        """Drop a variant and all keys that have it."""
         self._variants.pop(number, None)
         for key in [key for key, seen in self._by_key.items() if seen == number]:
             del self._by_key[key], self._compared[key]
 
     def add(self, lists: Lists, default: Lists) -> tuple[int, int | None]:
-        """Store lists, unless they are known; return their number, and one that was dropped."""
+        """Store lists unless they are known; return their number, and that of a dropped variant."""
         texts = _texts(lists)
         if texts == _texts(default):
             return DEFAULT_VARIANT, None
@@ -86,7 +90,7 @@ class ListVariants:
         dropped = None
         if len(self._variants) >= LIST_VARIANTS.value:
             LIST_VARIANTS.hit()
-            dropped = next(iter(self._variants))  # the longest unused
+            dropped = next(iter(self._variants))  # the least recently used
             self.discard(dropped)
         number = next(_numbers)
         self._variants[number] = texts

@@ -1,4 +1,4 @@
-"""Opening of the connection to a configured server that is used through an `MCPClient`."""
+"""Connections to configured servers that are used through an `MCPClient`."""
 
 import asyncio
 from dataclasses import replace
@@ -20,14 +20,14 @@ async def open_client(
     config: MCPClientConfig | None,
     callbacks: Callbacks,
 ) -> MCPClient:
-    """Connect one server; 0 seconds mean no limit.
+    """Connect to a server and return the client. A `timeout` of 0 means no limit.
 
     Raises:
-        ConnectFailed, HttpError: It cannot be reached; nothing is left behind.
+        ConnectFailed, HttpError: The server cannot be reached; no process or connection remains.
     """
     config = config or MCPClientConfig()
-    # The configured limit is for requests; starting has its own, which may be longer. The owner of
-    # the connection replaces it when it is lost, so the client does not.
+    # The configured timeout is for requests. Connecting has its own limit, which may be longer. The
+    # owner of the connection replaces it after a loss, so the client must not reconnect.
     starting = replace(config, timeout_seconds=0.0, auto_reconnect=False)
     try:
         async with asyncio.timeout(timeout or None):
@@ -48,7 +48,7 @@ def connect_timeout_error(name: str, seconds: float) -> ConnectFailed:
 
 
 def declaring_callbacks(capabilities: tuple[str, ...]) -> Callbacks:
-    """Return callbacks that declare capabilities of clients, which are asked in their place."""
+    """Return callbacks that only declare capabilities; requests of the server go to clients."""
     callbacks: Callbacks = {"on_roots": None}
     if any(name.startswith("elicitation") for name in capabilities):
         callbacks["on_elicit"] = _never_called

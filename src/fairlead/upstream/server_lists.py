@@ -1,4 +1,4 @@
-"""What a server lists: tools, prompts, resources and templates, as the server wrote them."""
+"""Lists of a server: tools, prompts, resources and templates, as the server encoded them."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -21,20 +21,20 @@ NEEDED_CAPABILITY: Final = {
 
 
 class ServerLists:
-    """The last complete lists of one server, and why a list could not be read."""
+    """The last complete lists of one server, and the errors of lists that could not be read."""
 
     def __init__(self, kinds: Iterable[ListKind], *, for_client: bool) -> None:
-        """`kinds` are the lists that are requested of the server.
+        """`kinds` are the lists that are requested from the server.
 
-        `for_client`: tools are called through the `MCPClient`, which has to know them.
+        `for_client`: tools are called through the `MCPClient`, which needs their definitions.
         """
         self.kinds = tuple(kinds)
         self.for_client = for_client
         self.items: dict[ListKind, list[Raw]] = {}
         self.errors: dict[ListKind, Exception] = {}
         self.on_changed: Callable[[ListKind], None] | None = None
-        self.version = 0  # counts changes of lists that were read before
-        self.listed_at = -inf  # when a list was last read
+        self.version = 0  # number of changes to lists that had been read before
+        self.listed_at = -inf  # time at which a list was last read
         self._tools: tuple[list[Raw], list[dict[str, Any]]] | None = None
 
     def add_kinds(self, kinds: Iterable[ListKind]) -> list[ListKind]:
@@ -45,7 +45,7 @@ class ServerLists:
 
     @property
     def error(self) -> Exception | None:
-        """Why one of the lists could not be read the last time."""
+        """The error of a list that could not be read the last time, or None."""
         return next(iter(self.errors.values()), None)
 
     def put(self, kind: ListKind, items: list[Raw]) -> None:
@@ -60,7 +60,7 @@ class ServerLists:
             self.on_changed(kind)
 
     def fail(self, kind: ListKind, error: Exception) -> None:
-        """Note why a list could not be read; the last one stays."""
+        """Record why a list could not be read; the previous list stays."""
         self.errors[kind] = error
         if self.on_changed is not None:
             self.on_changed(kind)
@@ -71,6 +71,7 @@ class ServerLists:
         raws = self.items.get(ListKind.TOOLS)
         if raws is None:
             return None
+        # Decoded once for each list that the server sends.
         if self._tools is None or self._tools[0] is not raws:
             self._tools = raws, [tool for raw in raws if (tool := _named(raw)) is not None]
         return self._tools[1]

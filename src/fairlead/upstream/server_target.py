@@ -1,4 +1,4 @@
-"""How a server is reached, whatever it is: a command, a URL, an object in this process."""
+"""Targets of connections: commands, URLs, and server objects in this process."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
@@ -20,15 +20,15 @@ from ..transport.channel import Channel
 
 __all__ = ["ServerTarget", "target_for"]
 
-CALLS_AT_ONCE = 256  # to one server over HTTP
+CALLS_AT_ONCE = 256  # concurrent requests to one server over HTTP
 
 
 class ServerTarget(Struct, frozen=True, kw_only=True):
-    """The way to one server."""
+    """A server, and the function that opens a channel to it."""
 
     name: str
     open: Callable[[], Awaitable[Channel]]
-    is_process: bool  # each connection is a process of ours: dear, and can be ended
+    is_process: bool  # each connection is a child process, which is expensive and can be terminated
     id_format: Literal["integer", "string"] = "integer"
 
 
@@ -39,13 +39,13 @@ def target_for(
     resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None,
     on_stderr: Callable[[str], None] | None = None,
 ) -> ServerTarget:
-    """The way to an entry of a configuration file, or to a server object.
+    """Return the target for an entry of a configuration file, or for a server object.
 
-    `resolve` gives the entry with its variables filled in, for each connection anew. `on_stderr`
-    hears what a child process writes there.
+    `resolve` returns the entry with its variables substituted; it is called for each connection.
+    `on_stderr` is called with the output of a child process on stderr.
 
     Raises:
-        ConfigError: the entry is wrong.
+        ConfigError: The entry is invalid.
     """
     if isinstance(target, Attachable):
         return ServerTarget(name=name, open=lambda: _attach(target), is_process=False)
@@ -79,5 +79,6 @@ async def _attach(server: Attachable) -> Channel:
     from ..transport.memory import memory_pair
 
     near, far = memory_pair()
-    server.attach(far, ANONYMOUS)  # ends with the channel
+    # The server's side of the conversation ends when the channel closes, so no handle is kept.
+    server.attach(far, ANONYMOUS)
     return near

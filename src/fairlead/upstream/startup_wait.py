@@ -1,7 +1,7 @@
-"""How long a call waits for a server that is still starting.
+"""The time that a call waits for a server that is still starting.
 
-A list shows what is there after a moment, because the rest can be announced as a change. A call
-cannot be completed later, so it waits as long as a start may take.
+A list contains the servers that are ready after a moment, because others can be announced as a
+change. A call cannot be completed later, so it waits as long as a start may take.
 """
 
 from math import inf
@@ -14,10 +14,12 @@ __all__ = ["StartupWait", "StillStarting", "still_starting_error"]
 
 
 class StartupWait:
-    """How long a call waits for a server to start, and the setting that says so."""
+    """The time that a call waits for the start of a server, and the setting that limits it."""
 
     def __init__(self, connect_timeout: float, call_timeout: float) -> None:
-        """As long as a start may take, but no longer than the call itself; 0: no limit."""
+        """`connect_timeout` limits a start, `call_timeout` a call; the lower one applies. 0 means
+        no limit.
+        """
         self.limit = connect_timeout or inf
         self.setting = "`timeout` (milliseconds) in its entry"
         if 0 < call_timeout < self.limit:
@@ -29,16 +31,16 @@ class StartupWait:
 
 
 class StillStarting(ConnectFailed):
-    """A server could not be asked yet, which is not a failure of it."""
+    """A server that is still starting, which is not a failure of the server."""
 
     def __init__(self, wait: StartupWait) -> None:
         why = (
             f"is still starting, after {wait.limit:g} s. Try again in a moment; if it always "
             f"takes so long, raise {wait.setting}"
         )
-        super().__init__(f"it {why}", public=why)
+        super().__init__(f"the server {why}", public=why)
 
 
 def still_starting_error(server: str, error: StillStarting) -> RpcError:
-    """Return the error for a client whose call has waited too long for a start."""
+    """Return the error for a client whose call waited too long for a start."""
     return own_error(INTERNAL_ERROR, f"{server} {error.public}", server=server, starting=True)

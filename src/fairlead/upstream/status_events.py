@@ -1,4 +1,4 @@
-"""Events about servers: their status and their notifications, and who receives them."""
+"""Status events and notifications of servers, and their listeners."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ log = logging.getLogger("fairlead.manager")
 
 StatusKind: TypeAlias = Literal["connecting", "connected", "failed", "reconnecting", "disconnected"]
 
-# States that are not listed are not reported.
+# `stopped` has no kind: `report_disconnected` reports servers that were removed.
 _KINDS: dict[str, StatusKind] = {
     "connecting": "connecting",
     "connected": "connected",
@@ -46,14 +46,14 @@ NotificationListener: TypeAlias = Callable[[str, str, dict[str, Any]], Any]
 
 
 class StatusReporter:
-    """Calls listeners; one that fails is logged."""
+    """Listeners for the status and the notifications of servers. Their exceptions are logged."""
 
     def __init__(self) -> None:
         self._status: list[StatusListener] = []
         self._notification: list[NotificationListener] = []
-        self._reported: dict[str, StatusKind] = {}  # the last event about each server
+        self._reported: dict[str, StatusKind] = {}  # the kind of the last event of each server
 
-    # Each of these returns a function that removes the listener.
+    # Both methods return a function that removes the listener.
 
     def add_status(self, listener: StatusListener) -> Callable[[], None]:
         return added_listener(self._status, listener)
@@ -69,7 +69,7 @@ class StatusReporter:
     def report_state(
         self, name: str, state: State, error: BaseException | None, path: str | None
     ) -> None:
-        """Send an event about a server, unless it would repeat the one before."""
+        """Send an event about a server, unless it would repeat the previous kind."""
         kind = _KINDS.get(state)
         if kind is None or self._reported.get(name) == kind:
             return
@@ -77,12 +77,13 @@ class StatusReporter:
         self._emit(kind, (name,), None if error is None else str(error), path)
 
     def report_disconnected(self, names: list[str], path: str | None) -> None:
-        """Send one event for servers that end together, and forget them."""
+        """Send one event for servers that were stopped together, and forget them."""
         for name in names:
             self._reported.pop(name, None)
         self._emit("disconnected", names, path=path)
 
     def report_notification(self, server: str, method: str, params: dict[str, Any]) -> None:
+        # A copy, because a listener may remove itself while it is called.
         for listener in tuple(self._notification):
             call_safely(listener, server, method, params)
 
@@ -96,15 +97,17 @@ class StatusReporter:
         if not names:
             return
         event = StatusEvent(kind=kind, names=tuple(names), error=error, path=path)
+        # A copy, for the same reason as in `report_notification`.
         for listener in tuple(self._status):
             call_safely(listener, event)
 
 
 def added_listener(listeners: list[Any], listener: Any) -> Callable[[], None]:
-    """Add a listener; return the function that removes it."""
+    """Add a listener and return a function that removes it."""
     listeners.append(listener)
 
     def remove() -> None:
+        # The function may be called more than once.
         if listener in listeners:
             listeners.remove(listener)
 
@@ -112,8 +115,8 @@ def added_listener(listeners: list[Any], listener: Any) -> Callable[[], None]:
 
 
 def call_safely(listener: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function of the host program; log what it raises."""
+    """Call a function of the host program and log its exception."""
     try:
         listener(*arguments)
-    except Exception:  # the host's code
+    except Exception:  # code of the host program may raise anything
         log.exception("a listener failed")

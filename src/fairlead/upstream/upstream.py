@@ -1,7 +1,7 @@
-"""One configured server and everything that belongs to it: connections, lists, desired state.
+"""One configured server: its connections, its lists and the desired state.
 
 An `Upstream` keeps a default connection, on which the server is listed and supervised. Clients that
-may not share it get others from the pool. Manager and gateway use the same object.
+may not share it get other connections from the pool. Manager and gateway use the same object.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ log = logging.getLogger("fairlead.manager")
 
 
 class Upstream(ConnectionKeeper):
-    """Owns the connections to one configured server."""
+    """Owner of all connections to one configured server."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Upstream(ConnectionKeeper):
         told: Callable[[str, str, dict[str, Any]], None] = lambda name, method, params: None,
         resolved: Callable[[MCPServerEntry], None] = lambda entry: None,
     ) -> None:
-        """`kinds` are the lists to keep. `changed` is called with every new state or list, `told`
-        with every notification, `resolved` with the entry of every new connection before the first
-        message. `for_client`: the default connection is used through its client.
+        """`kinds` are the lists to keep. `changed` is called after every new state or list, `told`
+        with every notification, `resolved` with the entry of every new connection before its
+        first message. `for_client`: the default connection is used through its client.
         """
         given = spec.startup_timeout or spec.entry.timeout
         super().__init__(
@@ -76,7 +76,7 @@ class Upstream(ConnectionKeeper):
         self.lists = ServerLists(kinds, for_client=for_client)
         self.variants = ListVariants()
         self.lists.on_changed = lambda kind: changed(self)
-        self.loading = False  # there is a connection, and its lists are being requested
+        self.loading = False  # a connection is open, and its lists are being requested
         self.latency: float | None = None  # seconds that connecting took
         self.wanted = DesiredState()
         target = target_for(spec.entry, name, resolve=self._resolved)
@@ -89,19 +89,19 @@ class Upstream(ConnectionKeeper):
         self._told = told
         self._on_resolved = resolved
         self._tasks: ConnectionTasks | None = None
-        self.health: CallHealth | None = None  # of the calls of clients
+        self.health: CallHealth | None = None  # counts the calls of clients
         self._serves_clients = False
         self._call_timeout = 0.0
         self._default: UpstreamConnection | None = None
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
-        """The tools as the server last listed them; None before."""
+        """The tools that the server listed last; None before the first list."""
         return self.lists.tools
 
     @property
     def tools_error(self) -> BaseException | None:
-        """Why the tools could not be listed the last time."""
+        """The error of the last `tools/list`, or None if it succeeded."""
         return self.lists.errors.get(ListKind.TOOLS)
 
     @property
@@ -116,11 +116,11 @@ class Upstream(ConnectionKeeper):
 
     @property
     def instructions(self) -> str | None:
-        """What the server wants a model to know about it, as far as that is known."""
+        """The instructions of the server for models, while it is connected."""
         return None if self.client is None else self.client.instructions
 
     def describe_connections(self) -> list[dict[str, Any]]:
-        """Return the open connections of clients as plain data, for the owner of the gateway."""
+        """Return the connections that clients use as plain data, for the owner of the gateway."""
         return [
             {
                 "default": one is self._default,
@@ -133,20 +133,20 @@ class Upstream(ConnectionKeeper):
             for one in self.connections
         ]
 
-    # Requests of ours on the default connection
+    # Requests of the program on the default connection
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource on the default connection, also after a reconnect.
 
         Raises:
-            FairleadError: It is not connected, or the server refused.
+            FairleadError: The server is not connected, or refused the request.
         """
         client = await self.ready()
         await client.subscribe(uri)
         self.wanted.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
-        """End a subscription on the default connection."""
+        """Cancel a subscription on the default connection."""
         self.wanted.uris.pop(uri, None)
         if self.client is not None:
             await self.client.unsubscribe(uri)
@@ -158,18 +158,18 @@ class Upstream(ConnectionKeeper):
             await self.client.set_log_level(level)
 
     def refresh_lists(self) -> None:
-        """Have all lists requested again, in the background."""
+        """Request all lists again, in the background."""
         if self._tasks is not None:
             self._tasks.refresh()
 
     def keep_lists(self, kinds: Iterable[ListKind]) -> None:
-        """Keep these lists from now on, beside those that are kept."""
+        """Keep these lists in addition from now on."""
         new = self.lists.add_kinds(kinds)
         if self._tasks is not None and new:
             self._tasks.request(new)
 
     def update_settings(self, settings: UpstreamSettings) -> None:
-        """Use other settings for connections that are opened from now on."""
+        """Use new settings for connections that are opened from now on."""
         self.settings = settings
         self.pool.update_settings(settings)
 
@@ -181,10 +181,10 @@ class Upstream(ConnectionKeeper):
         call_timeout: float,
         health: CallHealth | None = None,
     ) -> None:
-        """Let clients use the default connection, and others from the pool.
+        """Let clients use the default connection, and connections of the pool.
 
-        `interceptors` see the requests and notifications of the server. A call waits for a start no
-        longer than `call_timeout`. `health` counts the calls of clients.
+        `interceptors` handle the requests and notifications of the server. A call waits at most
+        `call_timeout` seconds for a start. `health` counts the calls of clients.
         """
         self.health = health
         self._serves_clients = True
@@ -202,15 +202,15 @@ class Upstream(ConnectionKeeper):
 
     @property
     def startup_wait(self) -> StartupWait:
-        """How long a call waits until the server is connected."""
+        """The time that a call waits until the server is connected."""
         return StartupWait(self.timeout, self._call_timeout)
 
     async def default_connection(self) -> UpstreamConnection:
         """Return the default connection; wait while it is being opened.
 
         Raises:
-            StillStarting: It takes too long.
-            FairleadError: There is none now.
+            StillStarting: The start takes too long.
+            FairleadError: The connection could not be opened.
         """
         if self.state == "connected" and (current := self.current) is not None:
             return current
@@ -218,10 +218,11 @@ class Upstream(ConnectionKeeper):
         try:
             async with asyncio.timeout(wait.seconds) as limit:
                 client = await self.ready()
-                if not client.connected:  # a call finds out before the owner does
+                if not client.connected:  # a call may detect a loss before the owner task does
                     self.lose(client, client.transport.peer.end)
                     await self.ready()
         except TimeoutError as exc:
+            # Only the limit of this wait means that the server is still starting.
             if not limit.expired() or isinstance(exc, FairleadError):
                 raise
             raise StillStarting(wait) from None
@@ -231,29 +232,30 @@ class Upstream(ConnectionKeeper):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way, of ours or of a client."""
+        """True while a request of the program or of a client is in progress."""
         default = self._default
         return super().busy or (default is not None and not default.quiet)
 
     @property
     def status(self) -> State:
-        """The state as clients see it: one that has a connection for them is connected."""
+        """The state for clients: a server with any connection for them is connected."""
         has_other = any(one.alive for one in self.pool.connections)
         return "connected" if has_other and self.state != "stopped" else self.state
 
     @property
     def keeps_one(self) -> bool:
-        """Whether one connection stays open although no client uses it."""
+        """True if one connection stays open without a client."""
         return not self._lazy
 
     def connections_changed(self) -> None:
-        """Open the default connection again, if a server that is not lazy has no other one."""
+        """Reopen the default connection if a server that is not lazy has no other one."""
         if self.keeps_one and self.state == "idle" and not self.pool.connections:
             self._needed.set()
-        self._wake.set()  # whether the default one may be closed depends on the others
+        # The idle limit of the default connection depends on the other connections.
+        self._wake.set()
 
     def _idle_limit(self) -> float:
-        """The default connection gives way to others, unless it is the last one."""
+        """Return the idle limit; the last connection of a server that is not lazy has none."""
         if not self._lazy and not any(one.alive for one in self.pool.connections):
             return 0
         default = self._default
@@ -266,12 +268,13 @@ class Upstream(ConnectionKeeper):
         return used if default is None else max(used, default.used)
 
     def _for_clients(self, client: MCPClient) -> UpstreamConnection:
-        """Wrap the connection of the client; both receive what the server sends."""
+        """Wrap the connection of the client; both receive the notifications of the server."""
         transport = client.transport
         connection = UpstreamConnection(
             self.name, transport.peer, interceptors=self.pool.opener.interceptors
         )
         connection.on_unanswered = partial(self.check_hang, client)
+        # The client's own observer is called first.
         before = transport.overhear
 
         def overhear(note: Notification) -> None:
@@ -282,7 +285,8 @@ class Upstream(ConnectionKeeper):
         transport.overhear = overhear
 
         def answer_with(exchange: Exchange) -> Handler | None:
-            """Ask a client where the question is about its call, not about one of ours."""
+            """Return the handler that asks a client, or None if the request concerns our calls."""
+            # While a request of the program is in progress, the question may belong to it.
             ours = self._in_use or not connection.calls
             return connection.request_received if self._shares_all or not ours else None
 
@@ -310,12 +314,12 @@ class Upstream(ConnectionKeeper):
         finally:
             self.loading = False
         if self._lost or not client.connected:
-            gone = "the server went away while its tools were listed"
+            gone = "the server disconnected while its tools were listed"
             raise self.error if isinstance(self.error, FairleadError) else ChannelClosed(gone)
         return client
 
     async def _resolved(self) -> MCPServerEntry:
-        """Return the entry with its variables filled in."""
+        """Return the entry with its variables substituted."""
         entry = self.spec.entry
         if self.spec.resolve is not None:
             try:
@@ -333,9 +337,9 @@ class Upstream(ConnectionKeeper):
         return await self._open_in_time(entry)
 
     async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
-        """Connect; the limit counts from here, not from when a slot was requested.
+        """Connect within the time limit, which begins here and not with the wait for a slot.
 
-        Ending a server that does not answer takes a while, for which nothing waits.
+        A server that does not respond takes a while to end; that happens in the background.
         """
         began = time.monotonic()
         opening = asyncio.get_running_loop().create_task(
@@ -349,6 +353,7 @@ class Upstream(ConnectionKeeper):
                 self.starts.shortage.clear()
                 return client
             raise connect_timeout_error(self.name, self.timeout)
+        # Also on cancellation, because the attempt may have started a process.
         except BaseException:
             self._follow_to_its_end(asyncio.get_running_loop().create_task(_undo(opening)))
             raise
@@ -365,7 +370,9 @@ class Upstream(ConnectionKeeper):
         return {**self._callbacks, "on_notification": on_notification}
 
     def _report_error(self, error: Exception) -> None:
-        """Log an error that costs no connection: a loss is reported when it closes."""
+        """Log an error that does not end the connection. A loss is reported when the channel
+        closes.
+        """
         log.info("%s: %s", self.name, error)
 
     def lose(self, client: MCPClient, why: BaseException | None) -> None:
@@ -374,7 +381,7 @@ class Upstream(ConnectionKeeper):
             self._take_from_clients()
 
     def _take_from_clients(self) -> None:
-        """Detach the sessions from a default connection that was lost."""
+        """Detach the sessions of clients from a default connection that was lost or closed."""
         default, self._default = self._default, None
         if default is None:
             return
@@ -391,9 +398,10 @@ class Upstream(ConnectionKeeper):
         client, self.client = self.client, None
         default = self._default
         if default is not None and not self._lost:
-            default.ending = True  # it is not a loss
+            default.ending = True  # a deliberate close is not a loss
         self._take_from_clients()
         if client is not None:
+            # The close below must not be reported as a loss.
             client.transport.on_close = client.transport.on_error = None
             await self._end(_close(client, tasks))
         if default is not None:
@@ -415,7 +423,7 @@ def _with_era(config: MCPClientConfig, settings: UpstreamSettings) -> MCPClientC
 
 
 async def _undo(opening: "asyncio.Task[MCPClient]") -> None:
-    """Close a connection whose opening timed out, however far it has come."""
+    """Close a connection whose opening was abandoned, at whatever stage it is."""
     opening.cancel()
     await asyncio.wait((opening,))
     if not opening.cancelled() and opening.exception() is None:

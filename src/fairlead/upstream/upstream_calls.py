@@ -1,4 +1,4 @@
-"""Requests of a program over the default connection of a server, with retries."""
+"""Requests of a program over the default connection of a server, with one retry."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class UpstreamCalls:
-    """Sends requests; once more after a reconnect, where that can do no harm."""
+    """Sends requests, and repeats them once after a reconnect if that is safe."""
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -36,10 +36,10 @@ class UpstreamCalls:
     ) -> dict[str, Any]:
         """Call a tool.
 
-        `timeout` is for everything together, also the wait for a server that is connecting.
+        `timeout` covers the whole call, including the wait for a server that is connecting.
 
         Raises:
-            FairleadError: The call failed, also the second time.
+            FairleadError: The call failed, and so did its retry if there was one.
         """
 
         def work(client: MCPClient) -> Awaitable[dict[str, Any]]:
@@ -52,29 +52,32 @@ class UpstreamCalls:
             async with asyncio.timeout(timeout) as limit:
                 return await self._use("tools/call", work, harmless=harmless)
         except TimeoutError as exc:
+            # Otherwise the error is a timeout of the request itself.
             if not limit.expired():
                 raise
+            # `_use` was cancelled, so it has not checked the server.
             self.upstream.check_hang(self.upstream.client)
             raise RequestTimeout(timeout, "tools/call") from exc
 
     async def read(self, method: str, fetch: Callable[[MCPClient], Awaitable[T]]) -> T:
-        """Send a request that only reads, so that it may be sent again.
+        """Send a request that only reads, so that it may be repeated.
 
         Raises:
-            FairleadError: It failed, also the second time.
+            FairleadError: The request failed, and so did its retry if there was one.
         """
         return await self._use(method, fetch)
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to a resource, also after a reconnect."""
+        """Subscribe to a resource; the subscription is restored after a reconnect."""
         await self.read("resources/subscribe", lambda client: client.subscribe(uri))
+        # Only a subscription that the server accepted is restored.
         self.upstream.wanted.uris[uri] = None
 
     async def refresh_tools(self) -> None:
         """List the tools again.
 
         Raises:
-            FairleadError: It did not work; the tools it had stay.
+            FairleadError: The request failed; the previous tools stay.
         """
         kind = ListKind.TOOLS
         items = await self.read(kind.method, lambda one: one.list_raw(kind.method, kind.value))
@@ -93,6 +96,7 @@ class UpstreamCalls:
                     return await work(client)
             except (ChannelClosed, ConnectFailed, RetriesExhausted) as exc:
                 failure = exc.__cause__ if isinstance(exc, RetriesExhausted) else exc
+                # Callers get the reason of the stop, not that of the closed channel.
                 if upstream.state == "stopped":
                     why = f'server "{upstream.name}" was disconnected'
                     raise ChannelClosed(
@@ -100,13 +104,15 @@ class UpstreamCalls:
                     ) from exc
                 if not isinstance(failure, ChannelClosed | ConnectFailed):
                     upstream.check_hang(client)
-                    raise  # it is there, and slow
+                    raise  # the server is reachable, but slow
                 if isinstance(failure, ConnectFailed) or not client.connected:
-                    upstream.lose(client, failure)  # over HTTP each answer has its own connection
+                    # Over HTTP each request has its own connection, so the client cannot report the
+                    # loss.
+                    upstream.lose(client, failure)
                 if again or not self._retry.allows(method, failure, harmless=harmless):
                     raise
                 again = True
-                log.info("%s: the connection was lost; %s is sent again", upstream.name, method)
+                log.info("%s: connection lost; sending %s again", upstream.name, method)
             except RequestTimeout:
                 upstream.check_hang(client)
                 raise

@@ -1,4 +1,4 @@
-"""All servers of a program: what they share, and the events about them."""
+"""All servers of a program, with a shared start limit and shared events."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ ChangeListener: TypeAlias = Callable[[Upstream], None]
 
 
 class UpstreamRegistry(Mapping[str, Upstream]):
-    """The servers of one program by name: one start limit, one place to hear of their status."""
+    """The servers of one program by name, with one start limit and one source of status events."""
 
     def __init__(
         self,
@@ -38,13 +38,13 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         max_starts: int | None = None,
         memory: ServerMemory | None = None,
     ) -> None:
-        """`settings` are those of servers that have none of their own.
+        """`settings` apply to servers that have none of their own.
 
         `kinds` are the lists to keep of every server. `for_client`: the default connections are
-        used through their clients, which declare what `callbacks` can answer.
+        used through their clients, which declare the capabilities that `callbacks` implement.
         """
         self.settings = settings or UpstreamSettings()
-        self.starts = StartLimiter(max_starts)  # of all processes
+        self.starts = StartLimiter(max_starts)  # shared by all processes
         self._memory = memory or ServerMemory()
         self.events = StatusReporter()
         self._change_listeners: list[ChangeListener] = []
@@ -69,7 +69,7 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         return sorted(name for name, one in self._upstreams.items() if one.state == "connected")
 
     def add(self, name: str, spec: ServerSpec, *, lazy: bool = False) -> Upstream:
-        """Add a server; its `start` begins to connect it."""
+        """Add a server; call its `start` to connect it."""
         upstream = self._upstreams[name] = Upstream(
             name,
             spec,
@@ -89,45 +89,52 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         return upstream
 
     def remove(self, names: Iterable[str]) -> "list[asyncio.Task[None]]":
-        """Forget servers at once; the returned tasks end their connections."""
+        """Remove servers and return the tasks that close their connections."""
         known = [name for name in names if name in self._upstreams]
         removed = [self._upstreams.pop(name) for name in known]
         ends = [upstream.halt() for upstream in removed]
         if removed:
+            # Servers from several files have no common path.
             path = removed[0].spec.source.path if len(removed) == 1 else None
             self.events.report_disconnected(known, path)
         return ends
 
     async def close(self) -> None:
-        """End all servers."""
+        """Close all servers."""
         ends = self.remove(list(self._upstreams))
         if ends:
             await asyncio.wait(ends, timeout=END_LIMIT)
 
     def add_status_listener(self, listener: StatusListener) -> Callable[[], None]:
-        """Report when servers connect, fail, come back or go; return what ends it."""
+        """Register a listener for status events; return a function that removes it."""
         return self.events.add_status(listener)
 
     def add_notification_listener(self, listener: NotificationListener) -> Callable[[], None]:
-        """Report every notification: server, method, params; return what ends it."""
+        """Register a listener for notifications (server, method, params); return its removal
+        function.
+        """
         return self.events.add_notification(listener)
 
     def add_change_listener(self, listener: ChangeListener) -> Callable[[], None]:
-        """Report every new state or list of a server; return what ends it."""
+        """Register a listener for new states and lists of servers; return its removal function."""
         return added_listener(self._change_listeners, listener)
 
     def on_resolved(self, listener: Callable[[MCPServerEntry], None]) -> Callable[[], None]:
-        """Report the entry of every connection before its first message, secrets filled in."""
+        """Register a listener for entries of new connections, called before the first message.
+
+        The entries contain resolved secrets. Return a function that removes the listener.
+        """
         return added_listener(self._entry_listeners, listener)
 
     def entry_of(self, name: str) -> MCPServerEntry | None:
-        """Return the entry of a server as it is written in its file."""
+        """Return the entry of a server as written in its file, or None."""
         upstream = self._upstreams.get(name)
         return None if upstream is None else upstream.spec.entry
 
     def _changed(self, upstream: Upstream) -> None:
         if self._upstreams.get(upstream.name) is not upstream:
-            return  # it was removed meanwhile
+            return  # a removed server still changes its state
+        # A copy, because a listener may remove itself while it is called.
         for listener in tuple(self._change_listeners):
             listener(upstream)
         path = upstream.spec.source.path

@@ -21,7 +21,7 @@ def test_who_waited_too_long_hears_which_setting_to_raise() -> None:
     assert refused.code == -32603
     assert isinstance(refused.data, dict)
     assert (refused.data["starting"], refused.data["server"]) == (True, "red")
-    assert str(error).startswith("it is still starting")
+    assert str(error).startswith("the server is still starting")
 
 
 class Starting:

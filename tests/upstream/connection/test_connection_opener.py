@@ -106,7 +106,7 @@ async def test_the_last_error_is_kept_while_there_is_no_connection(
     await server.ask()
     assert opener.wanted
     assert opener.error is server.error
-    with pytest.raises(ConnectFailed, match="red is not there: no such program"):
+    with pytest.raises(ConnectFailed, match="red cannot be reached: no such program"):
         await server.find_out()
     opener.target = target_for(MCPServer("red"), "red")
     virtual_time.now += 0.5
@@ -163,9 +163,9 @@ async def test_starts_for_clients_wait_for_their_turn(virtual_time: VirtualTime)
 async def test_an_opener_that_is_closed_opens_nothing(virtual_time: VirtualTime) -> None:
     server = AbsentServer(virtual_time)
     server.opener.closed = True
-    with pytest.raises(ConnectFailed, match="red: the gateway ends") as refused:
+    with pytest.raises(ConnectFailed, match="red: the gateway is shutting down") as refused:
         await server.find_out()
-    assert refused.value.public == "is not served any more: the gateway ends"
+    assert refused.value.public == "is no longer served: the gateway is shutting down"
     assert (server.tried, server.opener.wanted) == ([], False)
 
 
@@ -179,7 +179,7 @@ async def test_a_connection_that_is_open_only_after_the_end_is_closed() -> None:
         return channels[0]
 
     server = Opened(ServerTarget(name="red", open=open_late, is_process=False))
-    with pytest.raises(ConnectFailed, match="the gateway ends"):
+    with pytest.raises(ConnectFailed, match="the gateway is shutting down"):
         await server.find_out()
     with pytest.raises(ChannelClosed):
         await channels[0].drain()

@@ -508,9 +508,9 @@ async def test_a_pool_that_is_closed_opens_nothing() -> None:
     (timer,) = pool._timers.values()
     await pool.close()
     assert (connection.closed, timer.cancelled()) == (True, True)
-    with pytest.raises(ConnectFailed, match="the gateway ends") as refused:
+    with pytest.raises(ConnectFailed, match="the gateway is shutting down") as refused:
         await pool.for_caller(caller())
-    assert refused.value.public == "is not served any more: the gateway ends"
+    assert refused.value.public == "is no longer served: the gateway is shutting down"
     lost: list[Any] = []
     pool.on_lost = lambda *of: lost.append(of)
     pool._lost(connection, ChannelClosed("gone"))

@@ -110,7 +110,7 @@ async def test_a_slow_reader_misses_the_oldest_and_the_log_says_so_once(
         box.put(Notification(name))
     assert (box.dropped, QUEUED_NOTIFICATIONS.hits - hits) == (3, 3)
     assert [one.getMessage() for one in caplog.records] == [
-        "a client reads too slowly; it misses notifications"
+        "a client reads too slowly; notifications to it are dropped"
     ]
     reader.drained.set()
     async with asyncio.timeout(5):

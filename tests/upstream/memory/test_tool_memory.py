@@ -138,8 +138,8 @@ async def test_a_cache_that_fails_is_only_logged(caplog: pytest.LogCaptureFixtur
     await memory.flush()
     assert (memory.get("red"), memory._writing) == (tools("a"), set())
     assert [record.getMessage() for record in caplog.records] == [
-        "red: its tools could not be looked up",
-        "tools could not be kept for next time: broken",
+        "red: the cached tools could not be read",
+        "tools could not be cached: broken",
     ]
 
 

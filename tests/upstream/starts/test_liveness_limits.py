@@ -68,7 +68,7 @@ async def test_a_server_is_asked_after_a_second_and_hangs_after_the_limit(
             probe.check_hang(peer, server.told)
         await asyncio.sleep(100)
     assert server.asked == [(method, pytest.approx(1.0))]
-    why = "it hangs: a call got no answer, nor did a ping within 60 s"
+    why = "does not respond: no response to a call, nor to a ping within 60 s"
     assert server.hangs == [(why, pytest.approx(61.0))]
 
 

@@ -56,8 +56,8 @@ async def test_a_shortage_is_logged_when_it_begins_and_ends(
         shortage.clear()
         shortage.clear()
     assert caplog.messages == [
-        "This machine is out of file descriptors; servers are started later",
-        "This machine has enough file descriptors again",
+        "this machine is out of file descriptors; starts are delayed",
+        "this machine has enough file descriptors again",
     ]
 
 

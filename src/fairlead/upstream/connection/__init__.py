@@ -1,1 +1,1 @@
-"""Connections to one server: who may share them, how they are opened, what travels on them."""
+"""Connections to one server: how they are shared and opened, and the messages on them."""

@@ -1,4 +1,4 @@
-"""What a server sees of a client: clients with equal keys may share a connection."""
+"""Keys of connections. Clients with equal keys look the same to a server and may share one."""
 
 from functools import lru_cache
 from typing import Any
@@ -25,13 +25,13 @@ __all__ = [
 
 
 class ConnectionKey(Struct, frozen=True, cache_hash=True):
-    """What a server sees of a client, and with which clients it may share state."""
+    """The properties of a client that a server sees, and its principal. Equal keys share state."""
 
     stateless: bool
     revision: str = ""  # as proposed in `initialize`
     capabilities: bytes = b"{}"  # in their normal form
     principal: Principal = ANONYMOUS
-    in_session: bool = False  # the client can be asked in a session
+    in_session: bool = False  # the client has a session and can be asked
     # A session and a stateless caller that can be asked never share a connection: the parked call
     # of the latter keeps its turn for minutes.
 
@@ -58,7 +58,7 @@ def key_of_session(caller: Caller, introduction: bytes) -> ConnectionKey:
     )
 
 
-@lru_cache(maxsize=1024)  # looked up with every call
+@lru_cache(maxsize=1024)  # called for every request
 def _caller_key(capabilities: bytes, principal: Principal) -> ConnectionKey:
     normal = normal_capabilities(for_handshake_server(capabilities))
     return ConnectionKey(False, NEWEST_HANDSHAKE.value, normal, principal)
@@ -70,6 +70,7 @@ def _version(introduction: bytes) -> str:
         found = msgspec.json.decode(introduction, type=_Introduction).protocol_version
     except (msgspec.DecodeError, RecursionError):
         return ""
+    # A longer text is not a revision, and clients could fill the memory with such keys.
     return found if len(found) <= 32 else ""
 
 
@@ -79,10 +80,10 @@ class _Introduction(Struct, rename="camel"):
 
 @lru_cache(maxsize=256)
 def normal_capabilities(capabilities: bytes) -> bytes:
-    """Return what a server can make use of, in one form for all ways to declare it.
+    """Return the capabilities that servers act on, in one form for all equivalent declarations.
 
-    Members that no server acts on, such as `experimental`, do not count: otherwise a client could
-    invent keys without end.
+    Other members, such as `experimental`, are ignored: otherwise a client could create any number
+    of keys.
     """
     try:
         declared = msgspec.json.decode(capabilities)
@@ -92,6 +93,7 @@ def normal_capabilities(capabilities: bytes) -> bytes:
     if isinstance(declared, dict):
         if isinstance(asked := declared.get("elicitation"), dict):
             modes = [mode for mode in ("form", "url") if mode in asked]
+            # An empty `elicitation` object means form mode.
             found["elicitation"] = {mode: {} for mode in modes or ["form"]}
         if isinstance(asked := declared.get("sampling"), dict):
             found["sampling"] = {"tools": {}} if "tools" in asked else {}

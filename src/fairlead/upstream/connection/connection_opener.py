@@ -1,4 +1,4 @@
-"""Opening of connections to one server: which era it speaks, and when to try again."""
+"""Opening of connections to one server: its eras, and delays after failed attempts."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ from .upstream_param_headers import ServerParamHeaders
 
 __all__ = ["ConnectionOpener", "introduction_of"]
 
-FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds without another attempt after one that failed
+FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0  # seconds before another attempt after one that failed
 MOST_BACKOFFS = 1024  # principals whose failed attempts are remembered
 PROBE_TIMEOUT = 5.0  # seconds for `server/discover`, after the server has answered `initialize`
 
@@ -64,7 +64,7 @@ class _FailedAttempts:
 
     @property
     def waiting(self) -> bool:
-        """Whether it is too early for another attempt."""
+        """True if it is too early for another attempt."""
         return time.monotonic() < self._not_before
 
     def failed(self, error: BaseException) -> None:
@@ -76,7 +76,7 @@ class _FailedAttempts:
 
 
 class ConnectionOpener:
-    """Opens connections to one server, and remembers which eras it speaks."""
+    """Opens connections to one server, and remembers the eras that it supports."""
 
     def __init__(
         self,
@@ -87,32 +87,32 @@ class ConnectionOpener:
     ) -> None:
         self.target = target
         self.settings = settings
-        self.interceptors: Sequence[Interceptor] = ()  # around what the server asks and tells
-        # Whether it speaks an era; None: not known. An era that is not to be used counts as not
-        # spoken.
+        self.interceptors: Sequence[Interceptor] = ()  # for messages of the server
+        # True if the server supports an era, None if unknown. An era that is excluded by the
+        # settings counts as not supported.
         self.speaks_stateless: bool | None = False if settings.era == "handshake" else None
         self.speaks_handshake: bool | None = False if settings.era == "stateless" else None
         self.param_headers = ServerParamHeaders()
-        self.error: BaseException | None = None  # of the last attempt, while there is no connection
+        self.error: BaseException | None = None  # of the last attempt, if it failed
         self.wanted = False  # a connection was requested
         self.closed = False
         self._starts = starts
         self._on_close = on_close
         self._backoffs: dict[Principal, _FailedAttempts] = {}
 
-    # Ways to open one
+    # Kinds of connections
 
     async def open_for_session(
         self, introduction: Raw, principal: Principal, *, others: bool
     ) -> UpstreamConnection:
         """Open a connection with the `initialize` of a client, byte for byte.
 
-        A process that refuses it is asked whether it is stateless. `others`: there are other
+        A process that refuses it is probed for the stateless era. `others`: there are other
         connections to the server, so that its era is certain.
 
         Raises:
-            RpcError, HttpError: The server refused it.
-            FairleadError: It cannot be reached.
+            RpcError, HttpError: The server refused `initialize`.
+            FairleadError: The server cannot be reached.
         """
 
         async def converse(connection: UpstreamConnection) -> None:
@@ -140,7 +140,7 @@ class ConnectionOpener:
         """Open a stateless connection to a server that refused `initialize`.
 
         Raises:
-            RpcError, HttpError: The refusal: the server has a handshake, or cannot be reached.
+            RpcError, HttpError: The refusal; the server has a handshake, or cannot be reached.
         """
         said = introduction_of(capabilities, caller)
         identity = Identity(said["clientInfo"], said["capabilities"])
@@ -151,34 +151,34 @@ class ConnectionOpener:
         try:
             return await self._open(converse, caller.principal, identity)
         except FairleadError as exc:
-            log.debug("%s: nor is it stateless: %s", self.target.name, exc)
+            log.debug("%s: the stateless probe failed as well: %s", self.target.name, exc)
             raise refusal from None
 
     async def open_with_handshake(
         self, introduction: dict[str, Any], principal: Principal, *, others: bool
     ) -> UpstreamConnection:
-        """Open a connection of the handshake era that is not of one client."""
+        """Open a connection of the handshake era that does not belong to one session."""
         return await self._converse(introduction, principal, stateless=False, others=others)
 
     async def find_out(
         self, introduction: dict[str, Any], principal: Principal, *, others: bool
     ) -> UpstreamConnection:
-        """Open a connection of the era that the server prefers."""
+        """Open a connection in the era that the server prefers."""
         try:
             return await self._converse(introduction, principal, stateless=None, others=others)
         except ChannelClosed as exc:
             if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
                 raise
-        # Some servers die of a first message they do not know; they get the one they expect.
+        # Some servers exit on an unknown first message, so the next process gets `initialize`.
         self._backoffs[principal].try_at_once()
         connection = await self._converse(introduction, principal, stateless=False, others=others)
         self.speaks_stateless = False
         return connection
 
     def doubts_era(self, refusal: RpcError | HttpError, *, others: bool) -> bool:
-        """Forget the eras of a server that refuses its handshake: a newer one may run now.
+        """Forget the eras of a server that refuses its handshake: a newer version may run now.
 
-        Returns True if it did speak the handshake era.
+        Return True if the server supported the handshake era before.
         """
         refused = judge_refused_initialize(refusal)
         if self.settings.era != "auto" or others or refused is _FOR_THIS_CLIENT:
@@ -188,10 +188,10 @@ class ConnectionOpener:
         return changed
 
     def learn_era(self, stateless: bool) -> None:
-        """Note the era of a connection that was opened elsewhere with a probe.
+        """Record the era of a connection that was opened elsewhere with a probe.
 
-        Whether a stateless server also has a handshake is not known: what it says of the versions
-        that it supports is not reliable.
+        It remains unknown whether a stateless server also has a handshake: the versions that it
+        claims to support are not reliable.
         """
         if self.settings.era == "auto":
             self.speaks_stateless = stateless
@@ -199,17 +199,21 @@ class ConnectionOpener:
                 self.speaks_handshake = True
 
     def forget_failures(self) -> None:
-        """Allow attempts at once: the server can be reached."""
+        """Allow attempts without delay, because the server can be reached."""
         self._backoffs.clear()
 
     # Opening
 
     def check_open(self) -> None:
-        """Raises `ConnectFailed` after the end."""
+        """Check that the opener is not closed.
+
+        Raises:
+            ConnectFailed: The opener is closed.
+        """
         if self.closed:
             raise ConnectFailed(
-                f"{self.target.name}: the gateway ends",
-                public="is not served any more: the gateway ends",
+                f"{self.target.name}: the gateway is shutting down",
+                public="is no longer served: the gateway is shutting down",
             )
 
     async def _open(
@@ -225,7 +229,7 @@ class ConnectionOpener:
             last = backoff.error
             code = last.exit_code if isinstance(last, ChannelClosed | ConnectFailed) else None
             raise ConnectFailed(
-                f"{self.target.name} is not there: {backoff.error}",
+                f"{self.target.name} cannot be reached: {backoff.error}",
                 exit_code=code,
                 public=public_reason(backoff.error),
             )
@@ -235,14 +239,14 @@ class ConnectionOpener:
                 channel = await self.target.open()
                 connection = self._new_connection(channel, principal, identity)
                 await converse(connection)
-                self.check_open()  # or nothing would close it
+                self.check_open()  # `close` may have run meanwhile and missed this connection
         except BaseException as exc:
             if connection is not None:
                 await connection.close()
             error = self._described(exc)
             self._count(error, principal)
             if error is exc:
-                raise  # with its cause, which `public_reason` may need
+                raise  # keep the cause, which `public_reason` may need
             raise error from None
         self.error = None
         self._starts.shortage.clear()
@@ -268,7 +272,7 @@ class ConnectionOpener:
         return connection
 
     def _slot(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Return what a start waits for: only processes slow each other down."""
+        """Return the start slot of a process; other connections need none."""
         if not self.target.is_process:
             return contextlib.nullcontext()
         return self._starts.starting(lambda: StartPriority.CALL)
@@ -285,6 +289,7 @@ class ConnectionOpener:
     def _count(self, error: BaseException, principal: Principal) -> None:
         if isinstance(error, LocalResourceError):
             self._starts.shortage.report(error)
+        # A refusal is a response, so the server can be reached.
         elif not isinstance(error, asyncio.CancelledError | RpcError | HttpError):
             self.error = error
             if principal not in self._backoffs and len(self._backoffs) >= MOST_BACKOFFS:
@@ -302,7 +307,7 @@ class ConnectionOpener:
         identity = Identity(introduction["clientInfo"], introduction["capabilities"])
 
         async def converse(connection: UpstreamConnection) -> None:
-            # A server of both eras takes the first message for the choice of one.
+            # A server of both eras chooses one by the first message.
             version = NEWEST.value if self.settings.era == "stateless" else "auto"
             timeout = self.settings.connect_timeout
             opening = HandshakeOptions(introduction, version=version, timeout=timeout)
@@ -323,9 +328,9 @@ class ConnectionOpener:
         return await self._open(converse, principal, identity)
 
     def _may_stay(self, refusal: RpcError, others: bool) -> bool:
-        """Whether a process that refused `initialize` is asked if it is stateless, not ended.
+        """Return True if a process that refused `initialize` is probed and not terminated.
 
-        Over HTTP a new connection costs nothing, and an old one may stand for a session.
+        Over HTTP a new connection costs nothing, and the old one may have a session.
         """
         refused = judge_refused_initialize(refusal)
         if not self.target.is_process or self.settings.era != "auto":
@@ -337,17 +342,17 @@ class ConnectionOpener:
     async def _probe_refused(
         self, connection: UpstreamConnection, said: dict[str, Any], refusal: RpcError | HttpError
     ) -> None:
-        """Ask a server that refused `initialize` whether it is a stateless one.
+        """Probe a server that refused `initialize` for the stateless era.
 
         Raises:
-            RpcError, HttpError: The refusal: it is not stateless, or does not say.
+            RpcError, HttpError: The refusal; the server is not stateless, or does not respond.
         """
         timeout = min(PROBE_TIMEOUT, self.settings.connect_timeout / 2 or PROBE_TIMEOUT)
         asking = HandshakeOptions(said, version=NEWEST.value, timeout=timeout)
         try:
             agreement = await open_conversation(connection.peer, asking)
         except FairleadError as exc:
-            log.debug("%s: nor is it stateless: %s", self.target.name, exc)
+            log.debug("%s: the stateless probe failed as well: %s", self.target.name, exc)
             raise refusal from None
         if not lacks_handshake(refusal, agreement):
             raise refusal

@@ -1,8 +1,8 @@
 """The connections to one server, by the clients that may share them.
 
 A stateless server has one connection for all clients. A server of the handshake era has one per
-`ConnectionKey`, because what a client can do is settled once, when a connection is opened. Beside
-these there may be a default connection, which is kept open for clients without capabilities.
+`ConnectionKey`, because capabilities are negotiated once, when a connection is opened. In addition
+there may be a default connection, which is kept open for clients without capabilities.
 """
 
 import asyncio
@@ -45,26 +45,28 @@ class UpstreamPool(OpenConnections):
     def __init__(
         self, target: ServerTarget, settings: UpstreamSettings, starts: StartLimiter | None = None
     ) -> None:
-        """`starts` limits how many processes start at once."""
+        """`starts` limits the number of processes that start at once."""
         super().__init__(target, settings, starts)
         self.on_connection: Callable[[UpstreamConnection], None] | None = None
         self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
-        self._ran_twice = False  # a process was opened beside the default one
+        self._ran_twice = False  # a second process was opened beside the default one
         self._trying_handshake = asyncio.Lock()
-        self._agreed: dict[str, str] = {}  # the revision that the server agreed to for one proposed
+        self._agreed: dict[str, str] = {}  # the revision that the server chose for a proposed one
 
-    # Connections that are open, for code that must not wait
+    # Open connections, for callers that must not wait
 
     @property
     def stateless_connection(self) -> UpstreamConnection | None:
-        """The connection that all stateless requests share, while there is one."""
+        """The connection that all stateless requests share, or None if it is not open."""
         if self.default is not None:
             current = self.default.current
             return current if current is not None and current.stateless else None
         return self._shared(STATELESS)
 
     def handshake_connection(self, caller: Caller) -> UpstreamConnection | None:
-        """The connection for a stateless request, if the server is known to want a handshake."""
+        """Return the open connection for a stateless request to a server of the handshake era, or
+        None.
+        """
         if self.opener.speaks_stateless is not False:
             return None
         default = None if self.default is None else self.default.current
@@ -84,7 +86,7 @@ class UpstreamPool(OpenConnections):
             connection = await self._for_caller(caller)
         except (ChannelClosed, ConnectFailed) as exc:
             connection = await self._only_process(exc, caller)
-        connection.activate()  # it may be that of a session which has not done so yet
+        connection.activate()  # a session may have opened it and not completed the handshake
         return connection
 
     async def _for_caller(self, caller: Caller) -> UpstreamConnection:
@@ -104,7 +106,7 @@ class UpstreamPool(OpenConnections):
                 )
             if connection.stateless or connection in self._connections.get(key, ()):
                 return connection
-        # A server with a handshake may have been found out about for another client.
+        # The era may have been found on a connection for another client.
         connection = self._shared(self._key_of_caller(caller))
         if connection is None:
             try:
@@ -122,10 +124,10 @@ class UpstreamPool(OpenConnections):
         )
 
     async def for_asking(self, caller: Caller) -> tuple[UpstreamConnection, Turn | None]:
-        """Return a connection for a call during which the server may ask back.
+        """Return a connection for a call during which the server may ask the client.
 
-        Where calls share a stream, the call has the connection to itself: the caller of this method
-        releases the turn that is returned.
+        Where calls share a stream, the call gets the connection exclusively. The caller of this
+        method releases the returned turn.
 
         Raises:
             FairleadError: The server cannot be reached.
@@ -134,7 +136,9 @@ class UpstreamPool(OpenConnections):
         connection = await self.for_caller(caller)
         if connection.stateless or connection.correlates_calls:
             return connection, None
-        owner = object()  # each call for itself: a client without a session has nothing but calls
+        # Each call is an owner, because a client without a session has nothing else that identifies
+        # it.
+        owner = object()
         if connection is self._current_default:
             return connection, await connection.turns.take(owner, self.settings.turn_timeout)
         key, room = self._key_of_caller(caller), True
@@ -158,7 +162,8 @@ class UpstreamPool(OpenConnections):
             except FairleadError:
                 if not alive:
                     raise
-                room, wait = False, self.settings.turn_timeout  # the open ones have to do
+                # wait for one of the open connections
+                room, wait = False, self.settings.turn_timeout
 
     # Sessions of the handshake era
 
@@ -168,8 +173,8 @@ class UpstreamPool(OpenConnections):
         """Return the connection of a session; `introduction` are the params of its `initialize`.
 
         Raises:
-            RpcError: The server refused it.
-            FairleadError: It cannot be reached.
+            RpcError: The server refused `initialize`.
+            FairleadError: The server cannot be reached.
         """
         connection = await self._for_session(introduction, caller)
         connection.sessions[session] = None
@@ -181,7 +186,7 @@ class UpstreamPool(OpenConnections):
         """Return another connection for a session whose calls wait for those of other sessions.
 
         Raises:
-            FairleadError: There is no room for one, or it cannot be opened.
+            FairleadError: The limit of connections is reached, or none can be opened.
         """
         key = self._key_of_session(caller, introduction)
         alive = [one for one in self._connections.get(key, ()) if one.alive]
@@ -198,7 +203,8 @@ class UpstreamPool(OpenConnections):
         if default is not None:
             return default
         if self.opener.speaks_handshake is None and self.opener.speaks_stateless:
-            async with self._trying_handshake:  # one process finds out for all
+            # Only one process is started to find out; the others use the result.
+            async with self._trying_handshake:
                 return await self._try_handshake(introduction, caller)
         return await self._try_handshake(introduction, caller)
 
@@ -222,10 +228,11 @@ class UpstreamPool(OpenConnections):
         key = self._key_of_session(caller, introduction)
         alive = [one for one in self._connections.get(key, ()) if one.alive]
         if has_roots(caller.capabilities):
-            # A server that has not been called yet may still ask for the roots of its session.
+            # A server without a call so far may still request the roots of its session.
             alive = [one for one in alive if one.called or one.idle]
         if alive:
             return min(alive, key=lambda one: (not one.turns.free, len(one.sessions)))
+        # Sessions with roots do not share a connection that is being opened, either.
         place = (key, object()) if has_roots(caller.capabilities) else key
         return await self._once(place, caller, self._introduce(introduction, caller), key)
 
@@ -237,7 +244,7 @@ class UpstreamPool(OpenConnections):
         )
 
     async def _of_its_own(self, introduction: Raw, caller: Caller) -> UpstreamConnection:
-        # Sessions over HTTP cost little, and are counted by the endpoint.
+        # Sessions over HTTP are cheap, and the endpoint counts them.
         room = self._reserve(caller.principal)
         with room if self.target.is_process else contextlib.nullcontext():
             connection = await self._introduce(introduction, caller)()
@@ -252,27 +259,28 @@ class UpstreamPool(OpenConnections):
         connection = await self.for_caller(caller)
         if not connection.stateless:
             raise ConnectFailed(
-                f"{self.name} does not speak the stateless era either",
-                public="does not speak the stateless era either",
+                f"{self.name} supports neither the handshake nor the stateless era",
+                public="supports neither the handshake nor the stateless era",
             )
         return connection
 
     async def _without_handshake(
         self, refusal: RpcError | HttpError, caller: Caller
     ) -> UpstreamConnection:
-        """Return a connection to a server that refused `initialize`, if it is a stateless one.
+        """Return a connection to a server that refused `initialize`, if it is stateless.
 
         Raises:
-            RpcError, HttpError: The refusal: the server has a handshake, or cannot be reached.
+            RpcError, HttpError: The refusal; the server has a handshake, or cannot be reached.
         """
         refused = judge_refused_initialize(refusal)
-        # A process has been asked already. It is started once more only if it must be stateless.
+        # A process was probed before it ended. It is started again only if it must be stateless.
         asked = self.target.is_process and refused is RefusedInitialize.UNCLEAR
         if self.settings.era != "auto" or asked or refused is RefusedInitialize.FOR_THIS_CLIENT:
             raise refusal
         connection = self.stateless_connection
         if connection is not None:
-            if refused is RefusedInitialize.NO_HANDSHAKE:  # else it may refuse this client only
+            # otherwise it may refuse only this client
+            if refused is RefusedInitialize.NO_HANDSHAKE:
                 self._lacks_handshake()
             return connection
         capabilities = for_handshake_server(caller.capabilities)
@@ -283,15 +291,15 @@ class UpstreamPool(OpenConnections):
     def _belongs_to(
         self, connection: UpstreamConnection, session: EventReceiver, in_call: bool
     ) -> None:
-        """Keep a connection for the session whose roots the server asks for.
+        """Reserve a connection for the session whose roots the server requests.
 
-        Servers keep the first answer, so others would work in the folders of this one.
+        Servers keep the first response, so other sessions would work in the folders of this one.
         """
         caller = session.peer.conversation.peer
         if caller is None or not has_roots(caller.capabilities):
-            return  # it has no roots to leak
+            return  # no roots that could leak
         if not self.facts.asks_roots:
-            log.info("%s: it asks for roots, so sessions with roots do not share it", self.name)
+            log.info("%s requests roots; sessions with roots get their own process", self.name)
         early = self.facts.asks_roots_early or not in_call
         self._learn(asks_roots=True, asks_roots_early=early)
         if connection in self.own or not self.target.is_process:
@@ -301,14 +309,14 @@ class UpstreamPool(OpenConnections):
         self._look_after(connection)
         for other in [one for one in connection.sessions if one is not session]:
             del connection.sessions[other]
-            other.detach()  # it gets another one with its next request
+            other.detach()  # its next request gets another connection
             for uri in list(connection.uris):
                 connection.uris[uri].discard(other)
                 if not connection.uris[uri]:
                     del connection.uris[uri]
 
     async def leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
-        """Take a session off its connection; one of its own is closed."""
+        """Remove a session from its connection; a connection of its own is closed."""
         connection.sessions.pop(session, None)
         if connection in self.own or self._is_surplus(connection):
             self._forget(connection)
@@ -318,7 +326,7 @@ class UpstreamPool(OpenConnections):
             connection.used = connection.now()
 
     def _is_surplus(self, connection: UpstreamConnection) -> bool:
-        """Whether an idle connection need not stay: of each key the first one does."""
+        """Return True if an idle connection may be closed: only the first one of each key stays."""
         if not connection.idle or connection.stateless or connection is self._current_default:
             return False
         return not any(several[0] is connection for several in self._connections.values())
@@ -345,7 +353,7 @@ class UpstreamPool(OpenConnections):
         return connection if self._may_use_default(connection, caller, in_session) else None
 
     def _never_uses_default(self, caller: Caller, in_session: bool) -> bool:
-        """Whether a client gets another connection, whatever the default one turns out to be."""
+        """Return True if a client gets another connection, whatever the era of the default one."""
         if not in_session or self._shares_all(caller) or self.opener.speaks_handshake is False:
             return False
         if self.settings.share == "session" or self.opener.speaks_stateless:
@@ -362,7 +370,7 @@ class UpstreamPool(OpenConnections):
             return not in_session or self.opener.speaks_handshake is False
         if in_session and self.settings.share == "session":
             return False
-        # What a client changes in such a server is no concern of other principals.
+        # State that a client changes in such a server must not affect other principals.
         return caller.principal is ANONYMOUS and not can_be_asked(caller.capabilities)
 
     def _shares_all(self, caller: Caller) -> bool:
@@ -371,14 +379,15 @@ class UpstreamPool(OpenConnections):
     async def _only_process(
         self, exc: ChannelClosed | ConnectFailed, caller: Caller
     ) -> UpstreamConnection:
-        """Return the default connection, if a second process exited at its start.
+        """Return the default connection, if a second process exited during its start.
 
         Some servers cannot run twice: they have a fixed port, a lock or a profile. Clients with
-        names do not share: what one of them declares may make a process exit, and must not lead to
-        a process that others use. For them there is `share = "all"`.
+        names are not moved to the default connection: the capabilities of one of them may make a
+        process exit, which must not give it a process that others use. The owner can set `share =
+        "all"` for them.
 
         Raises:
-            ChannelClosed, ConnectFailed: The error; there is no other process.
+            ChannelClosed, ConnectFailed: The error; the client may not use another process.
         """
         default = self._current_default
         if exc.exit_code is None or not self.target.is_process or default is None:
@@ -387,7 +396,7 @@ class UpstreamPool(OpenConnections):
             exc.public += '; if it cannot run twice, set share = "all" for it'
             raise exc
         if self._ran_twice:
-            raise exc  # it can, so this client is the reason
+            raise exc  # the server can run twice, so this client is the reason
         log.warning(
             "%s: a second process exited during its start (%s); the first serves all clients",
             *(self.name, public_reason(exc)),
@@ -408,7 +417,7 @@ class UpstreamPool(OpenConnections):
         return self._as_agreed(key_of_session(caller, introduction))
 
     def _as_agreed(self, key: ConnectionKey) -> ConnectionKey:
-        """Return a key with the revision that the server agrees to, where that is known."""
+        """Return a key with the revision that the server chooses, if that is known."""
         agreed = self._agreed.get(key.revision, key.revision)
         return key if agreed == key.revision else structs.replace(key, revision=agreed)
 
@@ -423,7 +432,9 @@ class UpstreamPool(OpenConnections):
         make: Callable[[], Awaitable[UpstreamConnection]],
         key: ConnectionKey,
     ) -> UpstreamConnection:
-        """Open one connection for all concurrent waiters; cancelling one does not cancel others."""
+        """Open one connection for all concurrent waiters; cancelling one does not cancel the
+        others.
+        """
         task = self._opening.get(place)
         if task is None:
             task = asyncio.ensure_future(self._made(caller, make, key))
@@ -445,7 +456,7 @@ class UpstreamPool(OpenConnections):
             return self._filed(connection, STATELESS)
         if connection.agreement is not None and key.revision:
             agreed = connection.agreement.revision.value
-            if find_revision(key.revision) is not None:  # clients may propose anything
+            if find_revision(key.revision) is not None:  # clients may propose any text
                 self._agreed[key.revision] = agreed
             key = structs.replace(key, revision=agreed)
         return self._filed(connection, key)
@@ -454,7 +465,9 @@ class UpstreamPool(OpenConnections):
         if connection.stateless and self.opener.speaks_handshake is False:
             self._learn(no_handshake=self.settings.era == "auto")
         if connection.stateless and (there := self.stateless_connection) is not None:
-            self._retire(connection)  # two were opened before it was known that one is enough
+            # Two connections were opened before the server was known to be stateless; one is
+            # enough.
+            self._retire(connection)
             return there
         self._connections.setdefault(key, []).append(connection)
         self._opened(connection)
@@ -463,7 +476,7 @@ class UpstreamPool(OpenConnections):
     def _opened(self, connection: UpstreamConnection) -> None:
         self._ran_twice = self._ran_twice or self._current_default is not None
         connection.on_roots = partial(self._belongs_to, connection)
-        if self.target.is_process:  # a process of ours, which can be ended
+        if self.target.is_process:  # a child process, which can be terminated
             connection.on_unanswered = partial(self._check_hang, connection)
         self._look_after(connection)
         if self.default is not None:
@@ -472,7 +485,7 @@ class UpstreamPool(OpenConnections):
             self.on_connection(connection)
 
     async def close(self) -> None:
-        """Close all connections, also those that are being opened."""
+        """Close all connections, including those that are being opened."""
         self.opener.closed = True
         tasks = list(self._opening.values())
         for task in tasks:

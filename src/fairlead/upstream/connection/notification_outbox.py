@@ -1,4 +1,4 @@
-"""Notifications on their way to one reader: in order, at once if it reads, else bounded."""
+"""Queues of notifications to one receiver: in order, sent at once if possible, else bounded."""
 
 import logging
 
@@ -12,7 +12,7 @@ from ...wire.messages import size_of
 
 __all__ = ["CallOutbox", "PeerOutbox"]
 
-# What waits for a slow reader; older notes are dropped, and counted.
+# Limits for a slow receiver; the oldest notifications are dropped and counted.
 MAX_NOTES = QUEUED_NOTIFICATIONS.value
 MAX_BYTES = QUEUED_NOTIFICATION_BYTES.value
 
@@ -20,7 +20,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
-    """Notes that could not be sent at once, and the task that sends them."""
+    """Notifications that could not be sent at once, and the task that sends them."""
 
     def __init__(self) -> None:
         super().__init__(lambda entry: size_of(entry[0]), MAX_NOTES, MAX_BYTES)
@@ -32,13 +32,13 @@ class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
     def on_drop(self) -> None:
         QUEUED_NOTIFICATIONS.hit()
         if self.dropped == 1:
-            log.warning("a client reads too slowly; it misses notifications")
+            log.warning("a client reads too slowly; notifications to it are dropped")
 
     async def handle(self, item: tuple[Notification, RequestId | None]) -> None:
         try:
             await self._send(*item)
         except FairleadError as exc:
-            log.debug("nobody reads any more: %s", exc)
+            log.debug("notifications cannot be sent: %s", exc)
             self.clear()
 
     async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
@@ -46,22 +46,23 @@ class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
 
 
 class PeerOutbox(_Outbox):
-    """The way to somebody with a connection of its own; everything goes through here, in order."""
+    """Queue to a peer with its own connection. All notifications to it pass here, in order."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__()
         self._peer = peer
 
     def put(self, note: Notification, reply_to: RequestId | None = None) -> None:
-        """Send a notification; `reply_to` is the request of theirs that it belongs to."""
+        """Send a notification; `reply_to` is the request of the peer that it belongs to."""
         channel = self._peer.channel
+        # A notification must not overtake those that are queued.
         if self.busy or channel.congested:
             self.enqueue((note, reply_to))
         elif self._peer.connected:
             try:
                 channel.send(note, reply_to=reply_to)
             except FairleadError as exc:
-                log.debug("nobody reads any more: %s", exc)
+                log.debug("a notification cannot be sent: %s", exc)
 
     async def _send(self, note: Notification, reply_to: RequestId | None) -> None:
         channel = self._peer.channel
@@ -71,7 +72,7 @@ class PeerOutbox(_Outbox):
 
 
 class CallOutbox(_Outbox):
-    """The way to somebody who has only this one request."""
+    """Queue to a caller that has only this one request."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The open connections to one server: room for others, idle ones, and losses."""
+"""The open connections to one server: their limit, idle ones and losses."""
 
 import asyncio
 import contextlib
@@ -25,15 +25,18 @@ from .upstream_connection import UpstreamConnection
 
 __all__ = ["DefaultConnection", "OnLost", "OpenConnections"]
 
-EVICTABLE_AFTER = 5.0  # seconds without use; a client that declares something else in each request
-# would otherwise start a process with each of them
-QUIET_AFTER = 60.0  # seconds without a call, after which others may take the place of a session
-MAX_LOSSES, LOSS_WINDOW = 5, 30.0  # more losses of a key within so many seconds suspend it
+# seconds without use before a connection may be closed for another. Without this delay, a client
+# that declares something else in each request would start a process for each.
+EVICTABLE_AFTER = 5.0
+# seconds without a call before a connection with sessions may be closed for another
+QUIET_AFTER = 60.0
+# more than MAX_LOSSES losses within LOSS_WINDOW seconds suspend a key
+MAX_LOSSES, LOSS_WINDOW = 5, 30.0
 MOST_KEYS = 1024  # keys whose losses are remembered
 
 log = logging.getLogger("fairlead.gateway")
 
-# Called with a connection that was lost, the reason, and the sessions that it served.
+# Called with a lost connection, the reason, and the sessions that used it.
 OnLost: TypeAlias = Callable[[UpstreamConnection, ChannelClosed, list[EventReceiver]], None]
 
 
@@ -41,10 +44,10 @@ class DefaultConnection(Protocol):
     """The connection that is kept open without any client."""
 
     async def default_connection(self) -> UpstreamConnection:
-        """Return it; wait while it is being opened.
+        """Return the connection; wait while it is being opened.
 
         Raises:
-            FairleadError: There is none now.
+            FairleadError: The connection could not be opened.
         """
 
     @property
@@ -53,22 +56,22 @@ class DefaultConnection(Protocol):
 
     @property
     def keeps_one(self) -> bool:
-        """Whether one connection stays open although no client uses it."""
+        """True if one connection stays open without a client."""
 
     def rest(self) -> None:
-        """Close it until it is needed again."""
+        """Close the connection until it is needed again."""
 
     def connections_changed(self) -> None:
-        """Take note that another connection to the server was opened, closed or lost."""
+        """Handle the opening, closing or loss of another connection to the server."""
 
 
 class OpenConnections:
-    """The connections of clients to one server, each under the key of those that may share it."""
+    """The connections of clients to one server, by the key of the clients that may share them."""
 
     def __init__(
         self, target: ServerTarget, settings: UpstreamSettings, starts: StartLimiter | None = None
     ) -> None:
-        """`starts` limits how many processes start at once."""
+        """`starts` limits the number of processes that start at once."""
         self.name = target.name
         self.target = target
         self.settings = settings
@@ -76,18 +79,18 @@ class OpenConnections:
         self.default: DefaultConnection | None = None
         self.on_lost: OnLost | None = None
         self.evictable_after = EVICTABLE_AFTER
-        self.own: set[UpstreamConnection] = set()  # those of one session each
+        self.own: set[UpstreamConnection] = set()  # connections of a single session
         self._connections: dict[ConnectionKey, list[UpstreamConnection]] = {}
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self.facts = ServerFacts()
-        self.on_facts: Callable[[ServerFacts], None] | None = None  # called with new ones
+        self.on_facts: Callable[[ServerFacts], None] | None = None  # called with new facts
         self._liveness = LivenessProbe(settings.hang_timeout)
         self._losses: dict[ConnectionKey, deque[float]] = {}
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
 
     def update_settings(self, settings: UpstreamSettings) -> None:
-        """Use other settings from now on; connections that are open stay."""
+        """Use new settings from now on; open connections stay."""
         self.settings = self.opener.settings = settings
 
     @property
@@ -107,10 +110,10 @@ class OpenConnections:
                 return connection
         return None
 
-    # What is known of the server
+    # Facts about the server
 
     def recall(self, facts: ServerFacts) -> None:
-        """Take over what is known about the server from another time."""
+        """Set the facts about the server that are known from an earlier run."""
         self.facts = facts
         if facts.no_handshake and self.settings.era == "auto":
             self.opener.speaks_handshake = False
@@ -122,7 +125,7 @@ class OpenConnections:
             if self.on_facts is not None:
                 self.on_facts(new)
 
-    # Room
+    # Limits
 
     @contextlib.contextmanager
     def _reserve(self, principal: Principal) -> Iterator[None]:
@@ -141,15 +144,15 @@ class OpenConnections:
                 del self._reserved[principal]
 
     def trim(self) -> None:
-        """Close a connection that is not in use, if the default one is one too many."""
+        """Close an unused connection, if the default one exceeds the limit."""
         with contextlib.suppress(ServerBusy):
             self._make_room(ANONYMOUS, more=0)
 
     def _make_room(self, principal: Principal, more: int = 1) -> None:
-        """Make room for another connection of `principal`, by ending one that is not in use.
+        """Make room for another connection of `principal`, by closing one that is not in use.
 
-        A client that was authenticated has at most half of the connections, and when all are open,
-        one of the principal with the most connections is ended.
+        An authenticated client has at most half of the connections. When all are open, one of the
+        principal with the most connections is closed.
 
         Raises:
             ServerBusy: All connections are in use.
@@ -177,9 +180,13 @@ class OpenConnections:
         self._retire_one([one for one in candidates if shares[one.principal] == most_held], used)
 
     def _retire_one(self, connections: list[UpstreamConnection], used: int) -> None:
-        """End the one of these connections that has not been used for the longest time."""
+        """Close the least recently used one of these connections.
+
+        Raises:
+            ServerBusy: All of them are in use.
+        """
         now = asyncio.get_running_loop().time()
-        # Sessions that have been quiet for long get another connection with their next request.
+        # Sessions without recent calls get another connection with their next request.
         ready = {one: one.used + self.evictable_after for one in connections if one.idle}
         ready |= {one: one.used + QUIET_AFTER for one in connections if one.quiet and not one.idle}
         evictable = [one for one, when in ready.items() if when <= now]
@@ -191,12 +198,12 @@ class OpenConnections:
         wait = min(ready.values(), default=now + QUIET_AFTER) - now
         raise ServerBusy(f"{self.name} {why}", public=why, retry_after=round(wait, 1))
 
-    # Connections that are not used
+    # Idle connections
 
     def _look_after(self, connection: UpstreamConnection) -> None:
-        """Close a connection that was not used for a while.
+        """Close a connection after it was unused for a while.
 
-        Sessions of clients that vanished may still have it: one that comes back gets another.
+        It may belong to sessions of clients that vanished. A client that returns gets another one.
         """
         loop = asyncio.get_running_loop()
 
@@ -240,7 +247,7 @@ class OpenConnections:
             self.default.connections_changed()
 
     def _is_last(self, connection: UpstreamConnection) -> bool:
-        """Whether a connection stays open because a server that is not lazy has one."""
+        """Return True if a connection stays open because a server that is not lazy has no other."""
         if self.default is None or not self.default.keeps_one:
             return False
         return self.default.current is None and self.connections == [connection]
@@ -251,13 +258,13 @@ class OpenConnections:
         task.add_done_callback(self._retiring.discard)
 
     def _check_hang(self, connection: UpstreamConnection) -> None:
-        """Find out if a server is busy or hangs, after a caller gave up waiting."""
+        """Check if a server is busy or hangs, after a caller stopped waiting."""
         if not self.opener.closed:
             self._liveness.check_hang(connection.peer, partial(self._hangs, connection))
 
-    def _hangs(self, connection: UpstreamConnection, why: str) -> None:
-        """End a process that hangs: callers get the reason, the next request another process."""
-        public = why.removeprefix("it ")
+    def _hangs(self, connection: UpstreamConnection, public: str) -> None:
+        """Terminate a process that hangs. Later requests get another process."""
+        why = f"the server {public}"
 
         async def end() -> None:
             await connection.peer.close(why, public=public)
@@ -268,6 +275,7 @@ class OpenConnections:
 
     def _lost(self, connection: UpstreamConnection, end: ChannelClosed) -> None:
         key = self._forget(connection)
+        # Only the exit of a process counts, and only if we did not cause it.
         if key is not None and end.exit_code is not None and not connection.ending:
             self._count_loss(key)
         sessions = list(connection.sessions)
@@ -279,15 +287,20 @@ class OpenConnections:
         self._ended()
 
     def _count_loss(self, key: ConnectionKey) -> None:
+        # Clients influence the keys, so their number is limited.
         if key not in self._losses and len(self._losses) >= MOST_KEYS:
             del self._losses[next(iter(self._losses))]
         losses = self._losses.setdefault(key, deque(maxlen=MAX_LOSSES + 1))
         losses.append(asyncio.get_running_loop().time())
 
     def _check_suspended(self, key: ConnectionKey) -> None:
-        """Raises `ConnectFailed` while processes of this key were lost too often of late."""
+        """Check that processes of this key were not lost too often recently.
+
+        Raises:
+            ConnectFailed: The key is suspended.
+        """
         losses = self._losses.get(key)
-        # A connection may be found dead before its loss is reported.
+        # A connection may be dead before its loss is reported.
         dead = sum(not one.alive for one in self._connections.get(key, ()))
         if losses is not None and len(losses) + dead > MAX_LOSSES:
             if asyncio.get_running_loop().time() - losses[0] <= LOSS_WINDOW:

@@ -1,4 +1,4 @@
-"""One request of a client, while a server works on it."""
+"""A request of a client while a server processes it."""
 
 from collections.abc import Callable
 from math import inf
@@ -19,66 +19,66 @@ from .relayed_params import with_progress_token
 __all__ = ["ASKING", "LEVELS", "WORK", "CallSession", "ClientRounds", "RelayedCall", "may_notify"]
 
 _UPDATED: Final = "notifications/resources/updated"
-# The methods during which a server may ask back, in both eras.
+# Methods during which a server may ask the client, in both eras.
 ASKING: Final = frozenset(row.name for row in METHODS if row.asks)
-# The methods for which a connection is opened; all others use one that is there, if they can.
+# Methods for which a connection is opened; others use an open connection if there is one.
 WORK: Final = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 
 
 class ClientRounds(Protocol):
-    """A stateless client that takes part in a call by coming back with further requests."""
+    """A stateless client that takes part in a call by sending further requests."""
 
-    heard: bool  # whether one of its requests waits for the call now
+    heard: bool  # one of its requests waits for the call now
 
     async def ask(self, exchange: Exchange) -> Raw:
-        """Ask the client what the server asks, and wait until it comes back with the answer.
+        """Forward a question of the server, and wait for the request that contains the answer.
 
         Raises:
-            RpcError: The client cannot be asked that.
+            RpcError: The client cannot answer this kind of question.
         """
         ...
 
 
 class CallSession(Protocol):
-    """The session that a call came in, as far as the call is concerned."""
+    """The session of a call, as the call uses it."""
 
     outbox: PeerOutbox
 
     def wants_log(self, rank: int) -> bool:
-        """Return True if a log message of this severity is for the session."""
+        """Return True if the session wants log messages of this severity."""
 
     def takes(self, note: Notification) -> bool:
-        """Return True if the session wants this notification from the server itself."""
+        """Return True if the session wants this notification directly from the server."""
 
 
 class RelayedCall:
-    """Where the news of one request goes."""
+    """A request of a client, and the destination of its notifications."""
 
     __slots__ = ("_last", "exchange", "outbox", "parking", "rising", "sent_as", "session")
 
     def __init__(
         self, exchange: Exchange, session: CallSession | None, *, rising: bool = False
     ) -> None:
-        """`rising`: progress only ever grows, also if the request is sent several times."""
+        """`rising`: progress that does not increase is dropped, as after a repeated request."""
         self.exchange = exchange
         self.session = session
         self.outbox: PeerOutbox | CallOutbox | None = None if session is None else session.outbox
         self.parking: ClientRounds | None = None
         self.rising = rising
-        self.sent_as: RequestId | None = None  # to the server, the last time
+        self.sent_as: RequestId | None = None  # id of the last request to the server
         self._last = -inf
 
     @property
     def may_be_asked(self) -> bool:
-        """Whether a question of the server may belong to it."""
+        """True if a question of the server may belong to this call."""
         return self.exchange.message.method in ASKING and (
             self.parking is not None or self.session is not None
         )
 
     def tell(self, note: Notification) -> None:
-        """Pass a notification on, on the stream of this request."""
+        """Forward a notification on the stream of this request."""
         if self.parking is not None and not self.parking.heard:
-            return  # nobody is there at the moment; the client comes back with its answers
+            return  # No request of the client is open now; it will return with its answers.
         if self.outbox is None:
             self.outbox = CallOutbox(self.exchange)
         exchange = self.exchange
@@ -91,7 +91,7 @@ class RelayedCall:
         self.outbox.put(note, exchange.request_id)
 
     def progressed(self, note: Notification) -> None:
-        """The server says how far it is, under a token of ours."""
+        """Forward a progress notification under the client's own token."""
         token = self.exchange.progress_token
         if token is None:
             return
@@ -100,20 +100,22 @@ class RelayedCall:
         self.tell(with_progress_token(note, token))
 
     def wants_log(self, rank: int) -> bool:
-        """Whether a log message of this severity is for whoever asked."""
+        """Return True if the caller wants log messages of this severity."""
         if self.session is not None and not self.exchange.caller.stateless:
             return self.session.wants_log(rank)
         level = self.exchange.caller.log_level
+        # An unknown level excludes no messages.
         return level is not None and (level not in LEVELS or rank >= LEVELS.index(level))
 
     async def flushed(self) -> None:
-        """Wait until all that was told has been sent: an answer comes behind it."""
+        """Wait until all notifications have been sent: the response must not overtake them."""
         if self.outbox is not None and not self.outbox.empty:
             await self.outbox.flushed()
 
     def moved_to(self, exchange: Exchange) -> None:
-        """The client came back for it with another request."""
+        """Continue the call with another request of the client."""
         self.exchange = exchange
+        # The outbox of a call outside of a session belongs to the previous request.
         if self.session is None:
             self.outbox = None
 
@@ -123,6 +125,7 @@ class RelayedCall:
         try:
             progress = msgspec.json.decode(note.params, type=_Progress).progress
         except (msgspec.DecodeError, RecursionError):
+            # Progress that cannot be read is forwarded as it is.
             return True
         if progress <= self._last:
             return False
@@ -131,7 +134,7 @@ class RelayedCall:
 
 
 def may_notify(note: Notification, permits: Callable[[str], bool]) -> bool:
-    """Return False for news of a resource that a client must not hear of."""
+    """Return False for an update of a resource that the client may not see."""
     if note.method != _UPDATED:
         return True
     uri = read_params_head(note.params).uri

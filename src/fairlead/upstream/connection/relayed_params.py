@@ -1,7 +1,7 @@
-"""Params as they pass through: rebuilt key by key, every value the bytes it came as.
+"""Params of forwarded requests: rebuilt key by key, with the original bytes of every value.
 
-The progress token and what belongs to one hop stand in `_meta`, so that cannot be passed on as it
-is. All else can, and what was routed on is what is sent.
+`_meta` contains the progress token and other members that belong to one hop, so it is never
+forwarded unchanged. The other members are sent exactly as they were read for routing.
 """
 
 from collections.abc import Mapping
@@ -34,10 +34,12 @@ __all__ = [
 ]
 
 TOKEN: Final = "progressToken"
-UNREADABLE: Final = "Invalid params: they are nested too deeply to be read"
-# What a request of the stateless era says about itself; a handshake server has heard it before.
+UNREADABLE: Final = "Invalid params: nested too deeply to be read"
+# Members with which a stateless request describes its client. A handshake server has received the
+# same in `initialize`.
 STATELESS_KEYS: Final = (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
 
+# The length of the shortest encoding without the name and the arguments.
 _AROUND: Final = len(b'{"name":"","arguments":}')
 
 _encode = msgspec.json.Encoder().encode
@@ -45,7 +47,7 @@ _Meta = dict[str, Raw]
 
 
 class RelayedParams:
-    """The params of one request on their way to another connection."""
+    """The params of one request that is forwarded to another connection."""
 
     __slots__ = ("_given", "_tracked", "members", "meta")
 
@@ -59,29 +61,30 @@ class RelayedParams:
 
     @property
     def tracked(self) -> bool:
-        """Whether whoever asks wants to hear about progress."""
+        """True if the sender wants progress notifications."""
         return self._tracked
 
     def without(self, keys: tuple[str, ...]) -> None:
-        """Leave out members of `_meta`."""
+        """Remove members of `_meta`."""
         if self.meta is not None:
             for key in keys:
                 self.meta.pop(key, None)
 
     def stamp(self, meta: Mapping[str, Raw]) -> None:
-        """Say something about the request in its `_meta`."""
+        """Add members to `_meta`."""
         self.meta = {**(self.meta or {}), **meta}
 
     def replace(self, name: str, value: str) -> None:
-        """Give a member another text."""
+        """Replace the text of a member."""
         if self.members is not None:
             self.members[name] = Raw(to_json(value))
 
     def fill(self, request_id: RequestId) -> Params:
-        """The params under an id of ours, which is also the token for progress.
+        """Return the params for a new request id, which is also the progress token.
 
         Raises:
-            RpcError: we cannot read them; there could be a token in them that is another's id.
+            RpcError: The params cannot be read; they might contain a token that is another
+                request's id.
         """
         members, meta = self.members, self.meta
         if members is None:
@@ -97,24 +100,25 @@ class RelayedParams:
 
 
 def params_as_decoded(exchange: Exchange) -> Raw | None:
-    """Params as whoever has looked at them has read them: a name may have been there twice.
+    """Return the params as they were decoded, with one value for a duplicate name.
 
-    None if they have `_meta`, or are no object.
+    None if they contain `_meta` or are not an object.
     """
     params, head = exchange.message.params, exchange.head
     if params is UNSET:
         return None
     name, arguments = head.name, head.arguments
+    # The encoding of a name that is not ASCII has another length.
     if name is not UNSET and arguments is not UNSET and name.isascii():
         least = len(name) + len(memoryview(arguments)) + _AROUND
         if len(memoryview(params)) == least:
-            return params  # there is no room for anything else in it
+            return params  # The length leaves no room for any other member.
     members = members_of(params)
     return Raw(_encode(members)) if members and "_meta" not in members else None
 
 
 def params_of(exchange: Exchange) -> RelayedParams:
-    """The params of a request, with its target under the name that the server knows."""
+    """Return the params of a request, with the server's own name of its target."""
     params = RelayedParams(exchange.message.params)
     if exchange.alias is not None:
         params.replace("name", exchange.alias)
@@ -122,7 +126,7 @@ def params_of(exchange: Exchange) -> RelayedParams:
 
 
 def with_progress_token(note: Notification, token: RequestId) -> Notification:
-    """Progress, under the token of whoever asked for it."""
+    """Return a progress notification under the token of the original request."""
     members = None if isinstance(note.params, UnsetType) else members_of(note.params)
     if members is None:
         return note
@@ -131,7 +135,7 @@ def with_progress_token(note: Notification, token: RequestId) -> Notification:
 
 
 def with_subscription_id(note: Notification, subscription: RequestId | None) -> Notification:
-    """News of a subscription, under the id of whoever subscribed; None takes the tag off."""
+    """Return a notification under the id of the client's subscription; None removes the id."""
     members = None if isinstance(note.params, UnsetType) else members_of(note.params)
     meta = None if members is None else members_of(members.get("_meta"))
     if members is None or meta is None or SUBSCRIPTION_KEY not in meta:

@@ -1,7 +1,8 @@
-"""Messages that a server sends of its own accord, and the clients they are for.
+"""Messages that a server sends unasked, and the clients that receive them.
 
-A message goes to the client it is meant for, where that is known; it is never guessed. Over
-Streamable HTTP the stream of a call tells. On other transports there must be only one candidate.
+A message goes to the client that it concerns, and only if that client is known for certain. Over
+Streamable HTTP the stream identifies the call. On other transports there must be only one
+candidate.
 """
 
 import asyncio
@@ -52,13 +53,13 @@ class EventReceiver(Hashable, Protocol):
 
     @property
     def uris(self) -> Collection[str]:
-        """The resources it is subscribed to."""
+        """The resources that the session is subscribed to."""
 
     def wants_log(self, rank: int) -> bool:
-        """Return True if a log message of this severity is for it."""
+        """Return True if the session wants log messages of this severity."""
 
     def takes(self, note: Notification) -> bool:
-        """Return True if it wants this notification from the server itself."""
+        """Return True if the session wants this notification directly from the server."""
 
     def tell(self, note: Notification) -> None:
         """Send a notification of the server to the client."""
@@ -69,7 +70,7 @@ class EventReceiver(Hashable, Protocol):
         """Forward a request of the server to the client and return its result."""
 
     def detach(self) -> None:
-        """Forget the connection: it was lost, or given to another session."""
+        """Drop the reference to the connection, which was lost or given to another session."""
 
 
 class ServerEvents:
@@ -81,18 +82,19 @@ class ServerEvents:
     now: Callable[[], float]
 
     def __init__(self, name: str, interceptors: Sequence[Interceptor]) -> None:
-        """`interceptors` are around what the server asks and tells."""
+        """`interceptors` handle the requests and notifications of the server."""
         self.name = name
         self.sessions: dict[EventReceiver, None] = {}  # of clients that use the connection
         self.calls: dict[RequestId, RelayedCall] = {}
-        self.uris: dict[str, set[object]] = {}  # subscribers, by the URI of a resource
+        self.uris: dict[str, set[object]] = {}  # subscribers by URI of the resource
         self.changes: ChangeBroadcaster | None = None  # for stateless clients of a handshake server
-        self.on_news: Callable[[Notification], None] | None = None  # stateless: not of a call
-        self.listeners: list[Callable[[Notification], None]] = []  # get every notification
-        # Called when roots are requested: of which session, and whether a call is about it.
+        self.on_news: Callable[[Notification], None] | None = None  # outside of calls (stateless)
+        self.listeners: list[Callable[[Notification], None]] = []  # called with every notification
+        # Called when the server requests roots, with the session and whether a call is the reason.
         self.on_roots: Callable[[EventReceiver, bool], None] | None = None
         self.roots_answered = asyncio.Event()
-        # Many servers ask on the stream that belongs to no call, though they could do better.
+        # Set once the server asks outside of the stream of a call, as many do that have such a
+        # stream.
         self._aside = False
         self.interceptors = interceptors
         self._ask_through = chain(interceptors, self._asked)
@@ -105,11 +107,11 @@ class ServerEvents:
 
     @property
     def correlates_calls(self) -> bool:
-        """Whether each call has a stream of its own, on which its questions come."""
+        """True if each call has its own stream, on which its questions arrive."""
         return not self._aside and self.peer.channel.correlates_calls
 
     def receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
-        """Pass members beside the server's result on to the client that sent the request."""
+        """Forward members beside a result of the server to the client that sent the request."""
         call = self.calls.get(request_id)
         if call is not None:
             if self._extra_members is not None:
@@ -120,7 +122,7 @@ class ServerEvents:
 
     @contextmanager
     def goes_on(self, call: RelayedCall) -> "Iterator[None]":
-        """Keep a call that the server answered with questions: it is not over for its client."""
+        """Keep a call registered while its client answers the questions in its result."""
         sent_as = call.sent_as
         assert sent_as is not None
         self.calls[sent_as] = call
@@ -130,7 +132,7 @@ class ServerEvents:
             self.calls.pop(sent_as, None)
 
     async def asked_inside(self, call: RelayedCall, question: Request, ask: Handler) -> Answer:
-        """Pass a question inside of a result through the interceptors; `ask` asks the client.
+        """Pass a question in a result through the interceptors; `ask` forwards it to the client.
 
         Raises:
             RpcError: The client or an interceptor refused the question.
@@ -147,18 +149,20 @@ class ServerEvents:
         return await chain(self.interceptors, ask)(exchange)
 
     def request_withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
-        """Cancel a question that the server no longer waits for."""
+        """Cancel a question that the server has withdrawn."""
         related = self.peer.related_request_id
         self.passage.cancel(note, self.peer, cancel, related, self._sender(related))
 
     async def request_received(self, exchange: Exchange) -> Answer:
-        """Handle a request of the server: for interceptors its principal is that of the client."""
+        """Handle a request of the server. Interceptors see the principal of its client."""
         if self.interceptors:
             exchange.caller = self._sender(exchange.related)
         return await self._ask_through(exchange)
 
     def _sender(self, related: RequestId | None) -> Caller:
-        """Return the server, on behalf of the client its message is for, where that is certain."""
+        """Return the server as a caller on behalf of the client that its message is for, if
+        certain.
+        """
         call = self._call_of(related)
         if call is not None:
             return self._on_behalf_of(call.exchange.caller.principal)
@@ -176,6 +180,7 @@ class ServerEvents:
     async def _asked(self, exchange: Exchange) -> Answer:
         if exchange.method == "ping":
             return b"{}"
+        # Notifications that the server sent before the question are delivered first.
         await self.passage.passed()
         if exchange.related is None:
             self._aside = True
@@ -220,7 +225,7 @@ class ServerEvents:
         for listener in self.listeners:
             listener(note)
         is_ours = note.method == ACKNOWLEDGED and _subscription(note) not in self.calls
-        if is_ours:  # interceptors do not see what we requested for ourselves
+        if is_ours:  # Interceptors do not see the acknowledgement of our own subscription.
             if self.on_news is not None:
                 self.on_news(note)
             return
@@ -248,7 +253,9 @@ class ServerEvents:
             self._updated(note)
             return
         call = None if related is None else self.calls.get(related)
+        # A change of lists concerns all clients, even on the stream of one call.
         for_all = call is None or note.method.endswith("/list_changed")
+        # A stateless client receives standard notifications through its subscriptions only.
         mine = call is not None and (not call.exchange.caller.stateless or not exists(note.method))
         if call is not None and mine and (call.session is None or call.session.takes(note)):
             call.tell(note)
@@ -273,13 +280,13 @@ class ServerEvents:
         if call is None:
             call = None if related is None else self.calls.get(related)
         if call is None and named is None and not exists(note.method):
-            call = self._only_call()  # an extension that only the two ends know
+            call = self._only_call()  # an extension that only client and server know
         if call is None:
             if self.on_news is not None:
                 self.on_news(note)
             return
         if note.method == "notifications/cancelled":
-            # The server ends a subscription, which is the same as its last result.
+            # The server ends a subscription, which settles the request like a final result.
             self.peer.settle(cast(RequestId, named), Raw(b'{"resultType":"complete"}'))
             return
         call.tell(with_subscription_id(note, call.exchange.request_id))
@@ -297,10 +304,10 @@ class ServerEvents:
         session = self._only_session()
         if session is not None and session.wants_log(rank) and not self.stateless:
             session.tell(note)
-        # Otherwise it may belong to a request of any client, so it is dropped.
+        # Any other message may concern a request of any client, so it is dropped.
 
     def _only_call(self) -> RelayedCall | None:
-        """Return the call under way, if there is one; several of one client count as one."""
+        """Return the only call in progress; several calls of one session count as one."""
         calls = list(self.calls.values())
         if not calls:
             return None

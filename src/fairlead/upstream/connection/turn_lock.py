@@ -1,4 +1,4 @@
-"""Who may use a connection alone, and who waits for it."""
+"""Exclusive use of a connection, and the queue of those that wait for it."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ __all__ = ["Turn", "TurnLock", "first_turn"]
 
 
 class Turn:
-    """Somebody's right to a connection, until it is released; a second time is harmless."""
+    """The right to use a connection until it is released. Releasing it twice is harmless."""
 
     __slots__ = ("_over", "_turns")
 
@@ -23,9 +23,9 @@ class Turn:
 
 
 class TurnLock:
-    """One owner at a time, in the order they came. A lock that can be looked at and timed.
+    """A lock with one owner at a time, in order of arrival, that can be inspected and timed.
 
-    An owner may take several turns at once, as long as nobody else waits.
+    An owner may hold several turns at once, as long as no other owner waits.
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,19 @@ class TurnLock:
         return len(self._waiting)
 
     def try_take(self, owner: object, *, urgent: bool = False) -> Turn | None:
-        """A turn, if there is one now. An urgent one of the same owner passes those who wait."""
+        """Return a turn if one is free. An urgent one of the current owner precedes those that
+        wait.
+        """
         if self.free or (self._held and owner is self._owner and (urgent or not self._waiting)):
             return self._given(owner)
         return None
 
     async def take(self, owner: object, seconds: float, *, urgent: bool = False) -> Turn:
-        """Raises `TimeoutError` if it does not come in time."""
+        """Wait for a turn; 0 seconds mean no limit.
+
+        Raises:
+            TimeoutError: No turn was free in time.
+        """
         turn = self.try_take(owner, urgent=urgent)
         if turn is not None:
             return turn
@@ -60,7 +66,9 @@ class TurnLock:
                 return await coming
         except BaseException:
             if coming.done() and not coming.cancelled():
-                coming.result().release()  # it came when nobody wanted it any more
+                # The turn was granted in the same iteration of the loop as the timeout or
+                # cancellation.
+                coming.result().release()
             elif entry in self._waiting:
                 self._waiting.remove(entry)
             raise
@@ -83,7 +91,11 @@ class TurnLock:
 
 
 async def first_turn(locks: Sequence[TurnLock], owner: object, seconds: float) -> tuple[int, Turn]:
-    """Return a turn of whichever lock has one first, and its place. Raises `TimeoutError`."""
+    """Return the index of the first lock that has a turn, and the turn.
+
+    Raises:
+        TimeoutError: No turn was free in time.
+    """
     for place, lock in enumerate(locks):
         turn = lock.try_take(owner)
         if turn is not None:
@@ -101,6 +113,7 @@ async def first_turn(locks: Sequence[TurnLock], owner: object, seconds: float) -
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
+        # A lock may have granted a turn before the cancellation of its task took effect.
         for task in waiting:
             if not task.cancelled() and not task.exception() and task.result() is not chosen:
                 task.result().release()

@@ -45,23 +45,23 @@ class UpstreamConnection(ServerEvents):
         interceptors: Sequence[Interceptor] = (),
         on_close: Callable[["UpstreamConnection", ChannelClosed], None] | None = None,
     ) -> None:
-        """A `Peer` is a connection that is open already, and that its owner closes.
+        """A `Peer` is an open connection, which its owner closes.
 
-        Without `directed`, notifications that only a client may send are passed on, too.
+        Without `directed`, notifications that only a client may send are forwarded as well.
         """
         super().__init__(name, interceptors)
         self.agreement: Agreement | None = None
         self.introduction: Raw | None = None  # the result of `initialize`, byte for byte
-        self.turns = TurnLock()  # of calls during which the server may ask back
+        self.turns = TurnLock()  # for calls during which the server may ask the client
         self.level: str | None = None  # handshake era: the log level that was requested
-        self.param_headers: ServerParamHeaders | None = None  # None: not sent by us
+        self.param_headers: ServerParamHeaders | None = None  # None: the relay sends no headers
         self.stream_count = 0  # listen streams of stateless clients
-        self.on_unanswered: Callable[[], None] | None = None  # called when a call was given up
+        self.on_unanswered: Callable[[], None] | None = None  # called when a caller stopped waiting
         self.on_idle: Callable[[], None] | None = None  # called once when no client uses it
         self.now = asyncio.get_running_loop().time
         self.used = self.now()
         self.called = False  # a client has sent a request over it
-        self.principal: Principal = ANONYMOUS  # that it was opened for
+        self.principal: Principal = ANONYMOUS  # of the client it was opened for
         self._activated = asyncio.Event()
         self.opened_for: Caller | None = None  # the client whose capabilities were declared
         self.variant: int | None = None  # of the lists, if they changed on this connection
@@ -94,7 +94,7 @@ class UpstreamConnection(ServerEvents):
             identity,
             id_format="string" if id_format == "string" else "integer",
             directed=directed,
-            principal=ANONYMOUS,  # of the server; its messages get that of the client they are for
+            principal=ANONYMOUS,  # of the server itself; its messages carry that of a client
         )
         peer = Peer(
             channel,
@@ -128,13 +128,13 @@ class UpstreamConnection(ServerEvents):
         on_sent: Callable[[RequestId], None] | None = None,
         turn: Turn | None = None,
     ) -> Raw:
-        """Forward a request of a client, and wait for the bytes of the result.
+        """Forward a request of a client, and return the bytes of the result.
 
-        A `turn` is released as soon as the server has answered, however slowly the client reads.
+        A `turn` is released as soon as the server has answered, even if the client reads slowly.
 
         Raises:
             RpcError: The server refused the request.
-            TransportError: It could not be asked, or the connection was lost.
+            TransportError: The request could not be sent, or the connection was lost.
         """
         headers, method = self.param_headers, call.exchange.message.method
         if headers is None or method not in ("tools/list", "tools/call"):
@@ -144,6 +144,8 @@ class UpstreamConnection(ServerEvents):
         except RpcError as exc:
             if exc.code != HEADER_MISMATCH or sends_param_headers(call.exchange):
                 raise
+            # The server requires headers for arguments that were unknown, so its tools are listed
+            # first.
             try:
                 await headers.ask(self.peer, timeout)
             except FairleadError:
@@ -187,7 +189,8 @@ class UpstreamConnection(ServerEvents):
             )
         except asyncio.CancelledError:
             wanted = False
-            if exchange.message.method != "subscriptions/listen":  # cancelling is how those end
+            # a cancellation is the normal end of those
+            if exchange.message.method != "subscriptions/listen":
                 self.unanswered()
             raise
         except RequestTimeout:
@@ -198,7 +201,7 @@ class UpstreamConnection(ServerEvents):
             self.called = self.called or exchange.message.method in WORK
             try:
                 if wanted and self.passage.busy:
-                    await self.passage.passed()  # notifications on the way still look up the call
+                    await self.passage.passed()  # queued notifications still look up the call
             finally:
                 if sent_as is not None:
                     self.calls.pop(sent_as, None)
@@ -214,12 +217,12 @@ class UpstreamConnection(ServerEvents):
             report()
 
     def unanswered(self) -> None:
-        """Report that a call was given up, so that the owner can check if the server responds."""
+        """Report that a caller stopped waiting. The owner checks if the server responds."""
         if self.on_unanswered is not None:
             self.on_unanswered()
 
     def activate(self, note: Notification | None = None) -> None:
-        """Send `initialized`, unless that was done; `note` is the client's own."""
+        """Send `initialized`, unless that was done; `note` is the client's own notification."""
         conversation = self.peer.conversation
         if not self.stateless and conversation.state is SessionState.INITIALIZING:
             made = conversation.notification("notifications/initialized")
@@ -232,8 +235,9 @@ class UpstreamConnection(ServerEvents):
             await self._activated.wait()
 
     def background(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a request whose result is not needed."""
+        """Send a request in the background and ignore its result."""
         task = asyncio.get_running_loop().create_task(_quietly(work))
+        # The event loop holds only weak references to tasks.
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -241,17 +245,19 @@ class UpstreamConnection(ServerEvents):
 
     @property
     def idle(self) -> bool:
-        """Whether no client uses it now."""
+        """True if no client uses the connection."""
         return not (self.sessions or self.calls or self.stream_count or not self.turns.free)
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is under way or expected on it, though sessions may use it again."""
+        """True if nothing is in progress or expected, although sessions may use the connection
+        again.
+        """
         return not (self.calls or self.stream_count or self.uris or not self.turns.free)
 
     @property
     def abandoned(self) -> bool:
-        """Whether its sessions neither use it nor could receive anything from it."""
+        """True if its sessions neither use the connection nor can receive anything from it."""
         return self.quiet and not any(one.peer.channel.has_stream for one in self.sessions)
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Arguments that travel in headers as well (stateless HTTP), with a relay in between.
+"""Arguments that are mirrored in headers (stateless HTTP), with a relay in between.
 
-A stateless server over HTTP wants them from whoever asks it, and we are asked by clients that know
-of no headers. A server that is reached in another way cannot hold them against the arguments, so we
-do. What is known comes from the lists of tools that pass through.
+A stateless server over HTTP requires these headers from its client, which is the relay, and clients
+of the relay may not know them. A server on another transport cannot compare them with the
+arguments, so the relay does. The marked arguments are read from the tool lists that pass through.
 """
 
 from typing import TYPE_CHECKING
@@ -21,13 +21,13 @@ __all__ = ["ServerParamHeaders", "sends_param_headers"]
 
 
 class ServerParamHeaders(ParamHeaderIndex):
-    """The marked arguments of the tools of one server, which can be asked for them."""
+    """The marked arguments of the tools of one server, which can be requested from it."""
 
     async def ask(self, peer: "Peer", timeout: float) -> None:
-        """Ask the server for its tools: it misses headers that nobody knew of.
+        """Request the tools, after the server rejected a call without headers that were unknown.
 
         Raises:
-            FairleadError: it does not say.
+            FairleadError: The tools could not be listed.
         """
 
         async def ask(params: dict[str, str] | None) -> Raw:
@@ -35,11 +35,11 @@ class ServerParamHeaders(ParamHeaderIndex):
             self.learn(page)
             return page
 
-        # Only stateless servers want headers.
+        # Only stateless servers require headers.
         async for _ in read_pages(ask, ListBudget("tools/list"), stateless=True):
             pass
 
 
 def sends_param_headers(exchange: "Exchange") -> bool:
-    """Whether a client sends such headers itself."""
+    """Return True if the client sends such headers itself."""
     return exchange.caller.stateless and exchange.transport.transport_type == "http"

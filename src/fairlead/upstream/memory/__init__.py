@@ -1,1 +1,1 @@
-"""What is remembered of servers from one program to the next: eras and tools."""
+"""Data about servers that is kept from one program run to the next: eras, facts and tools."""

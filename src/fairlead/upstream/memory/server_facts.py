@@ -1,4 +1,4 @@
-"""What is known about a server beyond its era, because it was tried."""
+"""Facts about a server beyond its era, found by experience."""
 
 from msgspec import Struct
 
@@ -6,9 +6,9 @@ __all__ = ["ServerFacts"]
 
 
 class ServerFacts(Struct, frozen=True):
-    """What is known about a server beyond its era."""
+    """Facts about a server beyond its era."""
 
-    is_single: bool = False  # a second process exits at its start
-    asks_roots: bool = False  # it asks clients for their roots
-    asks_roots_early: bool = False  # before their first call
-    no_handshake: bool = False  # it refuses `initialize`
+    is_single: bool = False  # a second process exits during its start
+    asks_roots: bool = False  # requests the roots of clients
+    asks_roots_early: bool = False  # before the first call of a client
+    no_handshake: bool = False  # refuses `initialize`

@@ -1,8 +1,7 @@
-"""Tools that a server had last time, for when it has not answered yet.
+"""Tools that a server listed in an earlier run, for use until it responds.
 
-They count only for the same configuration: kept with a hash of the entry as it stands in the file,
-before variables are put in, so no secret goes into it.
-
+Cached tools apply only to the same configuration. They are stored with a hash of the entry as
+written in the file, before variables are substituted, so the hash does not depend on secrets.
 """
 
 import hashlib
@@ -30,14 +29,14 @@ log = logging.getLogger("fairlead.manager")
 
 
 class CacheStore(Protocol):
-    """Where cached tools are kept. Each method may fail with `OSError`; nobody depends on it."""
+    """Storage for cached data. A method may raise `OSError`; only the cache entry is lost."""
 
     def read(self, key: str) -> bytes | None: ...
     def write(self, key: str, value: bytes) -> None: ...
 
 
 class MemoryStore:
-    """Keeps them as long as the program runs."""
+    """Storage in memory, for as long as the program runs."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -50,7 +49,7 @@ class MemoryStore:
 
 
 class FileStore:
-    """One file for each server, replaced as a whole, readable by this user only."""
+    """Storage in one file per key, which is replaced atomically and readable by this user only."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or own_folder() / "tools"
@@ -58,6 +57,7 @@ class FileStore:
     def read(self, key: str) -> bytes | None:
         try:
             with open(self._folder / f"{key}.json", "rb") as file:
+                # One byte more than the limit, so that a file that is too large is recognised.
                 return file.read(MAX_BYTES + 1)
         except FileNotFoundError:
             return None
@@ -68,7 +68,7 @@ class FileStore:
 
 
 def own_folder() -> Path:
-    """Our folder for what we can do without."""
+    """Return the folder for Fairlead's own cached data."""
     return Path(local_host_paths().own_cache)
 
 
@@ -76,27 +76,32 @@ class _Cached(Struct):
     version: int
     entry: str
     saved: float  # seconds since the epoch
-    tools: list[dict[str, Any]] | None  # None: it did not start
+    tools: list[dict[str, Any]] | None  # None: the server did not start
 
 
 class MCPToolCache:
-    """Tool definitions per server. What cannot be read or written is a miss, never an error."""
+    """Cached tool definitions by server. Entries that cannot be read or written are misses, not
+    errors.
+    """
 
     def __init__(self, store: CacheStore | None = None) -> None:
         self._store = store if store is not None else FileStore()
-        self.others = store if store is not None else FileStore(own_folder())  # beside the tools
+        # for other data than tools
+        self.others = store if store is not None else FileStore(own_folder())
 
     def get(
         self, name: str, entry: "MCPServerEntry | dict[str, Any]"
     ) -> list[dict[str, Any]] | None:
-        """The tools that this server had, if that is known for this very entry."""
+        """Return the tools that this server listed with exactly this entry, or None if unknown."""
         cached = self._read(name, entry)
         if cached is None or cached.tools is None:
             return None
         return [tool for tool in cached.tools if isinstance(tool.get("name"), str)]
 
     def failed(self, name: str, entry: "MCPServerEntry | dict[str, Any]") -> bool:
-        """Whether it did not start when it was last tried, so that it is not worth waiting for."""
+        """Return True if the server did not start the last time, so that waiting for it is
+        pointless.
+        """
         cached = self._read(name, entry)
         return cached is not None and cached.tools is None
 
@@ -107,8 +112,9 @@ class MCPToolCache:
                 return None
             cached = msgspec.json.decode(raw, type=_Cached)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            log.debug("no cached tools of %s: %s", name, exc)
+            log.debug("the cached tools of %s could not be read: %s", name, exc)
             return None
+        # A negative age means that the clock was set back.
         fresh = 0 <= time.time() - cached.saved < LIFETIME
         if cached.version != VERSION or not fresh or cached.entry != entry_hash(entry):
             return None
@@ -120,23 +126,24 @@ class MCPToolCache:
         entry: "MCPServerEntry | dict[str, Any]",
         tools: list[dict[str, Any]] | None,
     ) -> None:
-        """Remember the tools of a server; None that it did not start."""
+        """Store the tools of a server; None records that it did not start."""
         value = to_json(_Cached(VERSION, entry_hash(entry), time.time(), tools))
         if len(value) > MAX_BYTES:
             TOOL_CACHE_BYTES.hit()
-            log.debug("the tools of %s are too many to be kept", name)
+            log.debug("the tools of %s are too large for the cache", name)
             return
         try:
             self._store.write(_key(name), value)
         except OSError as exc:
-            log.debug("the tools of %s could not be kept: %s", name, exc)
+            log.debug("the tools of %s could not be cached: %s", name, exc)
 
 
 def entry_hash(entry: "MCPServerEntry | dict[str, Any]") -> str:
-    """What tells one configuration of a server from another."""
+    """Return a hash that identifies the configuration of a server."""
     plain = msgspec.to_builtins(entry)
     return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
 def _key(name: str) -> str:
+    # A hash, because the name of a server need not be a valid file name.
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]

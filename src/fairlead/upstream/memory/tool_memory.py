@@ -1,4 +1,4 @@
-"""Tools that servers had last time, so that they can be listed before a server has started."""
+"""Tools that servers listed in an earlier run, shown until the server has started."""
 
 import asyncio
 import logging
@@ -12,31 +12,32 @@ from .tool_cache import MCPToolCache
 
 __all__ = ["ToolMemory"]
 
-WRITE_LIMIT = 2.0  # seconds for the cache to be written when everything ends
+WRITE_LIMIT = 2.0  # seconds for pending writes when a manager closes
 
 log = logging.getLogger("fairlead.manager")
 
 
 class ToolMemory:
-    """Remembers the tools of servers, and which servers do not start."""
+    """The known tools of servers, and the servers that do not start."""
 
     def __init__(self, cache: MCPToolCache | None) -> None:
-        """Without `cache` nothing is kept for the next time."""
+        """Without `cache`, nothing is kept for the next run."""
         self._cache = cache
         self._tools: dict[str, list[dict[str, Any]]] = {}
-        self._failing: set[str] = set()  # did not start last time, so they are not waited for
+        # did not start in the last run, so start-up does not wait for them
+        self._failing: set[str] = set()
         self._writing: set[asyncio.Future[None]] = set()
 
     def get(self, server: str) -> list[dict[str, Any]] | None:
-        """Return the tools that a server has, or had last time, where that is known."""
+        """Return the tools that a server has, or had in the last run; None if unknown."""
         return self._tools.get(server)
 
     def is_known(self, server: str) -> bool:
-        """Return True if a server's tools are known, or it is known not to start."""
+        """Return True if a server's tools are known, or that it does not start."""
         return server in self._tools or server in self._failing
 
     def recall(self, server: str, entry: MCPServerEntry) -> bool:
-        """Look up what the cache has of a server. Return True if it has its tools."""
+        """Load the cache entry of a server; return True if it contains tools."""
         tools = self._from_cache(server, entry)
         if tools is None:
             return False
@@ -44,7 +45,7 @@ class ToolMemory:
         return True
 
     def update(self, upstream: Upstream) -> None:
-        """Take in a server's new state or new tools."""
+        """Store a server's new tools, or that it failed to start."""
         name, tools = upstream.name, upstream.tools
         if tools is not None and tools is not self._tools.get(name):
             self._tools[name] = tools
@@ -53,20 +54,20 @@ class ToolMemory:
         elif (
             upstream.state == "failed"
             and not self.is_known(name)
-            # A mistake in its configuration, or a missing approval, takes no time to find.
+            # A configuration error or a missing approval is found without any delay.
             and not isinstance(upstream.error, ConfigError)
         ):
             self._failing.add(name)
             self._keep(upstream, None)
 
     def forget(self, servers: Iterable[str]) -> None:
-        """Drop what is known of servers; the cache keeps it."""
+        """Forget servers; their cache entries stay."""
         for name in servers:
             self._failing.discard(name)
             self._tools.pop(name, None)
 
     async def flush(self) -> None:
-        """Wait until the cache is written, or that takes too long."""
+        """Wait until the cache is written, or the time limit has passed."""
         if self._writing:
             await asyncio.wait(self._writing, timeout=WRITE_LIMIT)
 
@@ -78,12 +79,12 @@ class ToolMemory:
             if tools is None and self._cache.failed(server, entry):
                 self._failing.add(server)
             return tools
-        except Exception:  # the host's store
-            log.exception("%s: its tools could not be looked up", server)
+        except Exception:  # a store of the host program may raise anything
+            log.exception("%s: the cached tools could not be read", server)
             return None
 
     def _keep(self, upstream: Upstream, tools: list[dict[str, Any]] | None) -> None:
-        """Write the cache in the background; a failure is only logged."""
+        """Write the cache entry in a thread; a failure is only logged."""
         if self._cache is None:
             return
         loop = asyncio.get_running_loop()
@@ -95,4 +96,4 @@ class ToolMemory:
     def _written(self, writing: "asyncio.Future[None]") -> None:
         self._writing.discard(writing)
         if not writing.cancelled() and (error := writing.exception()) is not None:
-            log.warning("tools could not be kept for next time: %s", error)
+            log.warning("tools could not be cached: %s", error)

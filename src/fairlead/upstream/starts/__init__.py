@@ -1,1 +1,1 @@
-"""Starts of servers: how many at once, shortages of this machine, and whether a server hangs."""
+"""Starts of servers: their number at once, shortages of this machine, and hanging servers."""

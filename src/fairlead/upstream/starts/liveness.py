@@ -1,4 +1,4 @@
-"""Whether a server that left a call unanswered is still there: it may be busy, or hang for good."""
+"""Detection of servers that hang. A server that left a call unanswered may also be busy."""
 
 import asyncio
 import logging
@@ -9,25 +9,25 @@ from ...peer import Peer
 
 __all__ = ["LivenessProbe"]
 
-GRACE = 1.0  # seconds until it is asked: most who give a call up have only changed their mind
+GRACE = 1.0  # seconds before the ping; most calls are cancelled for another reason than a hang
 
 log = logging.getLogger("fairlead.manager")
 
 
 class LivenessProbe:
-    """Looks after connections on which somebody gave up waiting.
+    """Pings connections on which a caller stopped waiting for a response.
 
-    Busy is whoever answers a ping, or anything else, however late. A server that says nothing at
-    all has to be started anew: it would let one call after the other time out.
+    A server that responds to the ping, or to any earlier request, is only busy. A server that sends
+    no response has to be restarted, because every further call to it would time out.
     """
 
     def __init__(self, limit: float) -> None:
-        """`limit`: seconds of silence after which a server hangs; 0: never."""
+        """`limit`: seconds without a response after which a server hangs; 0 means never."""
         self._limit = limit
         self._looking: dict[Peer, asyncio.Task[None]] = {}
 
     def check_hang(self, peer: Peer, hangs: Callable[[str], None]) -> None:
-        """Look whether it answers, if nobody does so already; `hangs` is told why it does not."""
+        """Ping the server, unless a ping is pending; call `hangs` with the reason if it fails."""
         if not self._limit or not peer.connected or peer in self._looking:
             return
         task = asyncio.get_running_loop().create_task(self._look(peer, hangs))
@@ -39,11 +39,12 @@ class LivenessProbe:
             task.cancel()
 
     async def _look(self, peer: Peer, hangs: Callable[[str], None]) -> None:
-        late = peer.unmatched_count  # answers for which nobody waits any more are answers, too
+        late = peer.unmatched_count  # Late responses to cancelled requests are signs of life, too.
         await asyncio.sleep(min(GRACE, self._limit))
         if await self._answers(peer) or peer.unmatched_count > late or not peer.connected:
             return
-        hangs(f"it hangs: a call got no answer, nor did a ping within {self._limit:g} s")
+        # Worded to follow the name of the server, as `public_reason` does.
+        hangs(f"does not respond: no response to a call, nor to a ping within {self._limit:g} s")
 
     async def _answers(self, peer: Peer) -> bool:
         agreement = peer.conversation.agreement
@@ -54,5 +55,6 @@ class LivenessProbe:
         except RequestTimeout:
             return False
         except FairleadError as exc:
-            log.debug("a ping was not answered well: %s", exc)  # but it was
+            # An error response is a response, and a closed connection is reported elsewhere.
+            log.debug("the ping failed: %s", exc)
         return True

@@ -1,4 +1,4 @@
-"""A shortage of this machine: all starts pause, no server is blamed, and it ends by itself."""
+"""Shortages of resources on this machine, which delay all starts and blame no server."""
 
 import asyncio
 import logging
@@ -9,14 +9,15 @@ from ...transport.backoff import Backoff
 
 __all__ = ["LocalShortage"]
 
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds until servers are started again
-FORGOTTEN_AFTER = 2 * LONGEST_PAUSE  # seconds without another report; then it counts as over
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before servers are started again
+# seconds without a report, after which a shortage counts as over
+FORGOTTEN_AFTER = 2 * LONGEST_PAUSE
 
 log = logging.getLogger("fairlead.upstream")
 
 
 class LocalShortage:
-    """What this machine lacks at the moment, shared by all servers of a program."""
+    """The current shortage of this machine, shared by all servers of a program."""
 
     def __init__(self) -> None:
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
@@ -27,31 +28,32 @@ class LocalShortage:
 
     @property
     def error(self) -> LocalResourceError | None:
-        """The last report, while the shortage lasts."""
+        """The last reported shortage, or None if it is over."""
         if self._error is not None and time.monotonic() - self._reported > FORGOTTEN_AFTER:
             self.clear()
         return self._error
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted; 0.0 if there is none."""
+        """Duration of the current shortage; 0.0 without a shortage."""
         return 0.0 if self.error is None else time.monotonic() - self._since
 
     def report(self, error: LocalResourceError) -> None:
-        """Note that a connection could not be opened because of it."""
+        """Record that a connection could not be opened because of a shortage."""
         now = time.monotonic()
         if self.error is None:
             self._since = now
-            log.warning("This machine is out of %s; servers are started later", error.resource)
+            log.warning("this machine is out of %s; starts are delayed", error.resource)
         self._error, self._reported = error, now
-        if now >= self._not_before:  # several servers report the same shortage
+        # Several servers report the same shortage, which lengthens the delay only once.
+        if now >= self._not_before:
             self._not_before = now + self._backoff.next()
 
     def clear(self) -> None:
-        """Note that a connection was opened, so that there is enough again."""
+        """Record that a connection was opened, which ends a shortage."""
         if self._error is None:
             return
-        log.warning("This machine has enough %s again", self._error.resource)
+        log.warning("this machine has enough %s again", self._error.resource)
         self._error, self._not_before = None, 0.0
         self._backoff.reset()
 

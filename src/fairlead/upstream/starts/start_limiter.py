@@ -1,4 +1,4 @@
-"""How many child processes may be starting at the same time, and which of them goes first."""
+"""Limit on the number of child processes that start at the same time, with priorities."""
 
 import asyncio
 import os
@@ -10,11 +10,11 @@ from .local_shortage import LocalShortage
 
 __all__ = ["StartLimiter", "StartPriority"]
 
-PATIENCE = 1.5  # seconds after which a start that says nothing no longer holds others up
+PATIENCE = 1.5  # seconds after which a start without a response releases its slot
 
 
 class StartPriority(IntEnum):
-    """Why a process is started; lower goes first."""
+    """Reason for the start of a process; lower values go first."""
 
     CALL = 0  # a client or an agent waits for it
     RECONNECT = 1
@@ -22,23 +22,24 @@ class StartPriority(IntEnum):
 
 
 class StartLimiter:
-    """Two starts per core: more would only slow each other down.
+    """A limit of two starts per core at a time; more would slow each other down.
 
-    A slot is free again when its server has answered for the first time, or after 1.5 seconds.
+    A slot is released at the first response of its server, or after 1.5 seconds.
     """
 
     def __init__(self, count: int | None = None) -> None:
         self._free = count or 2 * (os.cpu_count() or 1)
         self._waiting: dict[asyncio.Future[None], Callable[[], StartPriority]] = {}  # in order
-        self.shortage = LocalShortage()  # while it lasts, nothing is started
+        self.shortage = LocalShortage()  # delays all starts while it lasts
 
     @asynccontextmanager
     async def starting(
         self, priority: Callable[[], StartPriority] = lambda: StartPriority.CALL
     ) -> AsyncIterator[None]:
-        """Hold a slot during a start; the block ends with the first answer.
+        """Hold a slot during a start; the block ends with the first response.
 
-        `priority` is read whenever a slot gets free: a call may come for a server that waits.
+        `priority` is called whenever a slot is released, because a call may arrive for a server
+        that waits.
         """
         await self.shortage.wait()
         await self._acquire(priority)
@@ -46,6 +47,7 @@ class StartLimiter:
 
         def release() -> None:
             nonlocal held
+            # Both the timer and the end of the block call this function.
             if held:
                 held = False
                 self._release()
@@ -58,6 +60,7 @@ class StartLimiter:
             release()
 
     async def _acquire(self, priority: Callable[[], StartPriority]) -> None:
+        # A new start must not overtake those that wait.
         if self._free and not self._waiting:
             self._free -= 1
             return
@@ -67,12 +70,15 @@ class StartLimiter:
             await turn
         except asyncio.CancelledError:
             if self._waiting.pop(turn, None) is None and not turn.cancelled():
-                self._release()  # it was granted in the same moment
+                # The slot was granted in the same iteration of the loop as the cancellation.
+                self._release()
             raise
 
     def _release(self) -> None:
         self._free += 1
         while self._free and self._waiting:
+            # `min` returns the first of several equal ones, so starts of one priority keep their
+            # order.
             turn = min(self._waiting, key=lambda one: self._waiting[one]())
             del self._waiting[turn]
             if not turn.done():
