@@ -314,7 +314,7 @@ async def test_a_server_may_read_the_roots_before_the_first_request(
 async def test_a_session_begins_with_initialize() -> None:
     place = Place()
     place.session.introduction = None
-    with pytest.raises(RpcError, match="Send initialize first") as refused:
+    with pytest.raises(RpcError, match="Missing handshake: send initialize first") as refused:
         await place.connection()
     assert refused.value.code == -32602
     assert (place.opened, place.session.joining) == (0, 0)

@@ -1,4 +1,4 @@
-"""Equal servers behind one name: which of them gets a request, and what happens if it fails."""
+"""Equal servers behind one name: the choice of a replica for each request, and failover."""
 
 import asyncio
 import logging
@@ -34,28 +34,29 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class SessionHolder(Protocol):
-    """A connected client, which has a session with every server that it uses."""
+    """A connected client, with a session for each server that it uses."""
 
     sessions: dict[object, ClientSession]
     gone: bool
 
     def session_with(self, relay: object) -> ClientSession:
-        """Return the session with the server of a relay."""
+        """Return the client's session with the server of a relay."""
 
 
 class Replicas(Sequence[Relay]):
-    """The relays to one server, or to several equal ones, in the order in which they were added."""
+    """The relays to one server, or to several equal servers, in the order of their addition."""
 
     def __init__(
         self, name: str, relays: Sequence[Relay], states: RoundStates | None = None
     ) -> None:
-        """`states` seals what stateless servers send to named clients between rounds."""
+        """`states` seals the states that stateless servers send to clients between rounds."""
         self.name = name
         self._relays = tuple(relays)
         self._states = states or RoundStates()
         self._next = 0
         self._sticky: dict[SessionHolder, Relay] = {}
-        self._connected = asyncio.Event()  # replaced after each arrival
+        # Replaced when a server connects, so that each listener waits for the next connection.
+        self._connected = asyncio.Event()
         self._retired = False
 
     @overload
@@ -72,13 +73,13 @@ class Replicas(Sequence[Relay]):
         return iter(self._relays)
 
     async def answer(self, exchange: Exchange, client: SessionHolder | None) -> Answer:
-        """Have one of the servers answer; another one if the first certainly got no request.
+        """Forward a request to one of the servers, or to the next one if it was not delivered.
 
         Raises:
-            RpcError: The server refused the request, or none could be reached.
+            RpcError: The server refused the request, or no server can be reached.
         """
         method, caller, asked_by = exchange.message.method, exchange.caller, None
-        # The state of a round is for one client, or from one of several servers.
+        # The state of a round must be returned by the same client, and to the same replica.
         sealed = (
             caller.stateless
             and (caller.principal is not ANONYMOUS or len(self._relays) > 1)
@@ -88,13 +89,14 @@ class Replicas(Sequence[Relay]):
             exchange, asked_by = self._states.open(exchange, self.name)
         while True:
             failure: Exception | None = None
-            if len(self._relays) > 1:  # a single one is waited for where its connection is needed
+            if len(self._relays) > 1:  # a single relay waits itself where it needs a connection
                 failure = await self._wait_for_first()
             for relay in self._order(client, asked_by) if failure is None else ():
                 try:
                     session = None if client is None else client.session_with(relay)
                     health = None if relay.upstream is None else relay.upstream.health
-                    # A subscription lasts as long as the client likes; its outcome counts nothing.
+                    # A subscription lasts as long as the client needs it, so its end says nothing
+                    # about the health of the server.
                     if health is None or method == LISTEN:
                         answer = await relay.answer(exchange, session)
                     else:
@@ -102,15 +104,19 @@ class Replicas(Sequence[Relay]):
                             answer = await relay.answer(exchange, session)
                 except RpcError:
                     raise
+                # The other replicas are not faster, and each would be waited for as long again.
                 except StillStarting as exc:
                     failure = exc
-                    break  # the others are not faster, and would be waited for as long again
+                    break
+                # An open circuit is reported only if no replica fails in another way.
                 except CircuitOpenError as exc:
                     failure = failure or exc
                 except TransportError as exc:
                     failure = exc
                     if exc.delivered and method == LISTEN:
                         return _ended_subscription(exchange)
+                    # The server may have processed the request, so another replica must not receive
+                    # it.
                     if exc.delivered:
                         break
                 except FairleadError as exc:
@@ -131,13 +137,13 @@ class Replicas(Sequence[Relay]):
             if method != LISTEN or not isinstance(failure, TransportError):
                 log.warning("%s: %s: %s", self.name, method, failure)
                 raise unavailable_error(self.name, failure) from None
-            # A listener has nothing to receive until one of the servers is connected again.
+            # A subscription stays open without a server. It continues when one is connected again.
             await self._connected.wait()
             if self._retired:
                 return _ended_subscription(exchange)
 
     async def _wait_for_first(self) -> StillStarting | None:
-        """Wait until one of several starting servers is connected; return an error if none is."""
+        """Wait until one of several starting servers is connected. Return an error if none is."""
         starting = [relay for relay in self._relays if relay.rank == Rank.STARTING]
         if not starting or any(relay.rank == Rank.CONNECTED for relay in self._relays):
             return None
@@ -160,13 +166,14 @@ class Replicas(Sequence[Relay]):
     def _order(self, client: SessionHolder | None, asked_by: str | None) -> Sequence[Relay]:
         """Return the relays in the order in which they are tried.
 
-        A session stays with its server, and answers go to the server that asked; all other
-        requests take turns.
+        A session stays with its server, and the response to an input request goes to the server
+        that sent it. All other requests are distributed in turn.
         """
         if len(self._relays) == 1:
             return self._relays
         self._next = (self._next + 1) % len(self._relays)
         order = [*self._relays[self._next :], *self._relays[: self._next]]
+        # The sort is stable, so servers of the same rank stay in rotation.
         order.sort(key=_rank)
         preferred = next((one for one in order if one.name == asked_by), None)
         if preferred is None and client is not None:
@@ -179,6 +186,7 @@ class Replicas(Sequence[Relay]):
     def _remember_session(
         self, exchange: Exchange, client: SessionHolder | None, relay: Relay
     ) -> None:
+        # A client that disconnected during the call would stay in the dictionary.
         if not exchange.caller.stateless and client is not None and not client.gone:
             self._sticky[client] = relay
 
@@ -191,27 +199,27 @@ class Replicas(Sequence[Relay]):
                 relay.leave(session)
 
     def connected(self) -> None:
-        """Wake the listeners that wait until one of the servers is connected."""
+        """Notify subscriptions without a server that one is connected."""
         event, self._connected = self._connected, asyncio.Event()
         event.set()
 
     @property
     def all_unavailable(self) -> bool:
-        """True if no server is connected or about to be."""
+        """True if no server is connected or connecting."""
         return all(relay.rank > Rank.STARTING for relay in self._relays)
 
     @property
     def none_connected(self) -> bool:
-        """True if every server would have to be waited for."""
+        """True if no server is connected."""
         return all(relay.rank > Rank.CONNECTED for relay in self._relays)
 
     @property
     def best(self) -> Relay:
-        """The first of the servers with the best chances."""
+        """The first server of the lowest rank."""
         return min(self._relays, key=_rank)
 
     def retire(self) -> None:
-        """End the waiting of listeners: the servers are removed."""
+        """End all subscriptions without a server, because the servers are removed."""
         self._retired = True
         self._connected.set()
 
@@ -236,6 +244,6 @@ def unavailable_error(server: str, error: Exception) -> RpcError:
 
 
 def _ended_subscription(exchange: Exchange) -> bytes:
-    """Return the result that ends a subscription whose server has gone."""
+    """Return the result that ends a subscription whose server has disconnected."""
     tag = {SUBSCRIPTION_KEY: exchange.request_id}
     return to_json({"resultType": "complete", "_meta": tag})

@@ -108,7 +108,6 @@ class SameEraForwarder:
 
     def hang_up(self, edge: object | None = None) -> None:
         """End the subscriptions of one client, or of all clients."""
-
         for work, whose in list(self._listening.items()):
             if edge in (None, whose):
                 work.cancel()

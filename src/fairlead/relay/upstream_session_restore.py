@@ -1,4 +1,4 @@
-"""Connections in place of lost ones, for sessions of the handshake era."""
+"""Replacement of lost connections, for sessions of the handshake era."""
 
 import asyncio
 import contextlib
@@ -18,14 +18,15 @@ from .client_session import ClientSession
 
 __all__ = ["UpstreamSessionRestorer"]
 
-ROOTS_KNOWN = 2.0  # seconds that the first request waits for a server that asks for roots
-ROOTS_UNKNOWN = 0.05  # the same for a server of which that is not known
+# seconds that the first request waits for a server that is known to request roots
+ROOTS_KNOWN = 2.0
+ROOTS_UNKNOWN = 0.05  # seconds that the first request waits for any other server
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class UpstreamSessionRestorer:
-    """Reconnects sessions of clients and asks the server again for what each had asked for."""
+    """Reconnector of client sessions, which restores their log levels and subscriptions."""
 
     def __init__(
         self,
@@ -37,30 +38,33 @@ class UpstreamSessionRestorer:
         self._bridge_for = bridge_for
 
     async def connection_of(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
-        """Return the connection that serves a session, a new one if it was lost.
+        """Return the connection of a session, or a new one if the connection was lost.
 
         Raises:
             RpcError: The client has not sent `initialize`, or the server refused it.
             FairleadError: The server cannot be reached.
         """
         connection = session.connection
+        # While earlier requests wait for a connection, later ones have to wait behind them.
         if connection is None or not connection.alive or session.joining:
             connection = await self.reconnect(session, caller)
         connection.activate()
         return connection
 
     async def reconnect(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
-        """Give a session a connection in place of one that was lost.
+        """Connect a session whose connection was lost.
 
         Raises:
             RpcError: The client has not sent `initialize`, or the server refused it.
             FairleadError: The server cannot be reached.
         """
         if session.introduction is None:
-            raise own_error(INVALID_PARAMS, "Send initialize first")
+            raise own_error(INVALID_PARAMS, "Missing handshake: send initialize first")
         session.joining += 1
         try:
-            async with session.opening:  # one for all requests that come meanwhile, in their order
+            # The lock is fair: one connection serves all requests that arrive in the meantime, in
+            # their order.
+            async with session.opening:
                 connection = session.connection
                 if connection is None or not connection.alive:
                     connection = await self._pool.for_session(session, session.introduction, caller)
@@ -72,10 +76,10 @@ class UpstreamSessionRestorer:
             session.joining -= 1
 
     async def move(self, session: ClientSession, caller: Caller) -> UpstreamConnection:
-        """Give a session another connection than the one that calls of other sessions occupy.
+        """Move a session to another connection, because calls of other sessions occupy its own.
 
         Raises:
-            FairleadError: There is no room for one, or it cannot be opened.
+            FairleadError: The limit of connections is reached, or a connection cannot be opened.
         """
         assert session.introduction is not None
         async with session.opening:
@@ -94,11 +98,12 @@ class UpstreamSessionRestorer:
             return connection
 
     async def _wait_for_roots(self, connection: UpstreamConnection, caller: Caller) -> None:
-        """Let a server read the roots of a session before the first request of the session.
+        """Wait until the server has requested the roots of a session.
 
-        Most servers ask for them once they are initialized, and a call that overtakes the answer
-        would see other folders.
+        Most servers request roots after the handshake. A call that reaches the server before the
+        response to that request would use the wrong folders.
         """
+        # A borrowed connection is the default one, whose owner has completed the handshake.
         if connection.stateless or connection.borrowed or not has_roots(caller.capabilities):
             return
         known = self._pool.facts.asks_roots_early
@@ -112,11 +117,13 @@ class UpstreamSessionRestorer:
             await self._bridge_for(connection).follow()
         else:
             connection.activate()
+            # The gateway itself restores the subscriptions of the default connection, for all
+            # clients.
             if connection.borrowed and not session.restores_default:
                 return
             try:
                 if session.level is not None:
-                    # One level for all sessions of a connection: the lowest.
+                    # A connection has one level for all of its sessions, the lowest.
                     levels = [one.level for one in connection.sessions if one.level in LEVELS]
                     level = min(levels, key=LEVELS.index, default=session.level)
                     await connection.peer.request("logging/setLevel", {"level": level})
@@ -124,8 +131,13 @@ class UpstreamSessionRestorer:
                     connection.uris.setdefault(uri, set()).add(session)
                     await connection.peer.request("resources/subscribe", {"uri": uri})
             except RpcError as exc:
-                log.warning("%s: not everything could be restored: %s", connection.name, exc)
+                log.warning(
+                    "%s: cannot restore the log level and all subscriptions: %s",
+                    connection.name,
+                    exc,
+                )
         session.attached()
-        # Changes while the server was away were not announced, so clients read everything again.
+        # Changes while the server was disconnected were not reported, so clients have to read
+        # everything again.
         for note in possibly_missed_changes(connection, session):
             session.tell(note)

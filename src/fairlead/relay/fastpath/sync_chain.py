@@ -1,13 +1,12 @@
-"""Interceptors without a task, as far as that is possible.
+"""Interceptors that run without a task, as far as possible.
 
-A `SyncInterceptor` has a plain function for each direction, so a request passes it without a
-coroutine. An interceptor with a method `passes` can say that a request is of no concern to it. A
-request that meets others, or that cannot be forwarded at once, continues in a task.
+A `SyncInterceptor` has a plain function for each direction, so it needs no coroutine. An
+interceptor whose method `passes` returns True is skipped for that request. A request that meets any
+other interceptor, or cannot be forwarded at once, continues in a task.
 
-Coroutine interceptors used to be stepped here without a task, too. For three empty ones that gained
-1.24 times the calls one at a time and 1.6 times with 64 in flight; for a `SyncInterceptor` it made
-no difference. It was removed, because the code was harder to follow than the gain was worth. An
-interceptor that has to be fast is a `SyncInterceptor`.
+Stepping coroutine interceptors without a task was removed, because the code was hard to follow. For
+three empty interceptors it gained 1.24 times the calls one at a time and 1.6 times with 64 in
+flight, and nothing for a `SyncInterceptor`. Interceptors that must be fast are `SyncInterceptor`s.
 """
 
 import asyncio
@@ -38,12 +37,13 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class SyncChain:
-    """The interceptors of a relay, divided by what can run without a task."""
+    """The interceptors of a relay, divided into those that need no task and the rest."""
 
     def __init__(self, interceptors: Sequence[Interceptor], usual: Handler) -> None:
-        """Divide the interceptors; `usual` handles requests that have passed all of them."""
+        """`usual` handles requests that have passed all interceptors."""
         self.empty = not interceptors
         self.usual = usual
+        # Only those at the start of the chain, because the order of interceptors must be kept.
         halves = list(takewhile(_comes_in_halves, interceptors))
         rest = interceptors[len(halves) :]
         self.first = [cast(SyncInterceptor, one).before for one in halves]
@@ -54,13 +54,13 @@ class SyncChain:
 
     @property
     def possible(self) -> bool:
-        """Whether some requests need no task."""
+        """True if some requests need no task."""
         return self.only_halves or bool(self.looks) or bool(self.first and self._looks_of_rest)
 
     def lead_in(self, exchange: Exchange, afters: list[After]) -> Exchange:
-        """Call the first halves; `afters` receives the functions that want the outcome.
+        """Call `before` of the synchronous interceptors and return the resulting exchange.
 
-        Raises whatever they raise.
+        Their `after` functions are appended to `afters`. Exceptions of interceptors are propagated.
         """
         for before in self.first:
             exchange, after = before(exchange)
@@ -69,19 +69,19 @@ class SyncChain:
         return exchange
 
     def passes(self, exchange: Exchange) -> bool:
-        """Return True if no interceptor is concerned with a request and its response.
+        """Return True if all interceptors skip a request and its response.
 
-        `looks` is empty where that is unknown.
+        False if `looks` is empty, which means that one of them has no `passes`.
         """
         return _all_pass(self.looks, exchange)
 
     def rest_passes(self, exchange: Exchange) -> bool:
-        """Return True if none of the interceptors after the first halves is concerned."""
+        """Return True if all interceptors after the synchronous ones skip a request."""
         return self.only_halves or _all_pass(self._looks_of_rest, exchange)
 
 
 class ContinuedCall:
-    """A request that has passed the first halves and continues in a task."""
+    """A request that has passed the synchronous interceptors and continues in a task."""
 
     __slots__ = ("_afters", "_done", "_task")
 
@@ -92,14 +92,14 @@ class ContinuedCall:
         afters: list[After],
         done: Callable[[Answer | Exception], None],
     ) -> None:
-        """Call `handler` in a task, then the afters, then `done` with the outcome."""
+        """Call `handler` in a task, then `afters`, then `done` with the outcome."""
         self._afters = afters
         self._done = done
         self._task = asyncio.get_running_loop().create_task(self._run(handler, exchange))
         self._task.add_done_callback(self._ended)
 
     def cancel(self, reason: str) -> None:
-        """Cancel the task; the afters get the cancellation, and `done` is not called."""
+        """Cancel the task. The `afters` receive the cancellation, and `done` is not called."""
         self._task.cancel(reason)
 
     async def _run(self, handler: Handler, exchange: Exchange) -> None:
@@ -109,6 +109,8 @@ class ContinuedCall:
         except Exception as exc:
             outcome = exc
         except BaseException as exc:
+            # A `CancelledError` of a task that was not cancelled comes from an interceptor, and is
+            # an error.
             if not isinstance(exc, asyncio.CancelledError) or self._task.cancelling():
                 unwind(self._afters, exc)
                 raise
@@ -118,20 +120,22 @@ class ContinuedCall:
             if not self._task.cancelling():
                 self._done(outcome)
         finally:
-            del outcome  # the traceback of an error refers to this frame
+            # The traceback of an error refers to this frame, which would make a reference cycle.
+            del outcome
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() and self._afters:  # it was cancelled before it began
+        # A task that is cancelled before its first step never enters `_run`.
+        if task.cancelled() and self._afters:
             try:
                 task.result()
-            except asyncio.CancelledError as cause:  # it carries the reason
+            except asyncio.CancelledError as cause:  # the exception carries the reason
                 unwind(self._afters, cause)
 
 
 def unwind(afters: list[After], outcome: Outcome) -> Answer | Exception:
-    """Pass an outcome through the second halves, last one first, and return what they make of it.
+    """Pass an outcome through the `after` functions in reverse order, and return the final outcome.
 
-    Only a request that was cancelled has a cancellation as its outcome.
+    Only a cancelled request may have a cancellation as its outcome.
     """
     as_it_is = (
         checked_outcome
@@ -141,6 +145,7 @@ def unwind(afters: list[After], outcome: Outcome) -> Answer | Exception:
     while afters:
         try:
             outcome = afters.pop()(outcome)
+        # `after` is code of others, so any exception becomes the outcome.
         except (Exception, asyncio.CancelledError) as exc:
             outcome = exc
         if type(outcome) not in ANSWERS:
@@ -149,22 +154,24 @@ def unwind(afters: list[After], outcome: Outcome) -> Answer | Exception:
 
 
 def without_stray_cancellation(outcome: object) -> Answer | Exception:
-    """Turn a cancellation that was not requested into an error."""
+    """Convert a cancellation that was not requested into an error."""
     if type(outcome) not in ANSWERS:
         outcome = checked_outcome(outcome)
         if isinstance(outcome, asyncio.CancelledError):
-            failed = RuntimeError("what an interceptor waited for was cancelled")
+            failed = RuntimeError(
+                "an interceptor raised CancelledError, but the request was not cancelled"
+            )
             failed.__cause__, outcome = outcome, failed
     return cast(Answer | Exception, outcome)
 
 
 def _comes_in_halves(interceptor: Interceptor) -> bool:
-    """Return True if calling its halves is the same as calling it."""
+    """Return True if `before` and `after` are equivalent to calling the interceptor."""
     return type(interceptor).__call__ is SyncInterceptor.__call__
 
 
 def _looks_of(interceptors: Sequence[Interceptor]) -> list[Callable[[Exchange], bool]]:
-    """Return the `passes` methods of all interceptors, or nothing if one has none."""
+    """Return the `passes` methods of all interceptors, or an empty list if one has none."""
     hooks = [hooks_of(one) for one in interceptors]
     if not all(overrides(one, InterceptorBase.passes) for one in hooks):
         return []
@@ -178,7 +185,7 @@ def _all_pass(looks: Sequence[Callable[[Exchange], bool]], exchange: Exchange) -
                 return False
         return bool(looks)
     except RpcError:
-        return False  # the interceptor raises it again
+        return False  # the interceptor raises the same error when it is called
     except Exception:
-        log.exception("an interceptor could not say whether it passes %s", exchange.method)
+        log.exception("passes() of an interceptor failed for %s", exchange.method)
         return False

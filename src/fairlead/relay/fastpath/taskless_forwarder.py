@@ -1,8 +1,8 @@
-"""Requests that only have to be passed on: without a task, from one connection to the other.
+"""Forwarding of requests from one connection to another without a task.
 
-Most of them are: the same era and revision on both sides, nothing to remember, nobody who may be
-asked back on a shared line, no interceptor that waits for anything. Everything else takes the usual
-way through the relay.
+Most requests qualify: both sides have the same era and revision, the relay keeps no state for the
+request, the server cannot request input on a shared stream, and no interceptor has to wait. All
+other requests are handled by the relay in a task.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ __all__ = ["TasklessForwarder"]
 
 log = logging.getLogger("fairlead.gateway")
 
-_ACTIVE: Final = SessionState.ACTIVE  # an enumeration is slow to ask for its members
-# What a relay has to remember, to answer itself, or to change.
+_ACTIVE: Final = SessionState.ACTIVE  # looking up a member of an enumeration is slow
+# Methods for which a relay keeps state, or whose result it creates or changes.
 _USUAL_WAY: Final = frozenset(
     {
         "initialize",
@@ -52,7 +52,7 @@ ForwardOutcome = bytes | Raw | Exception
 
 
 class TasklessForwarder:
-    """Passes requests on without a task, where nothing else has to be done."""
+    """Forwarder of requests that need no task."""
 
     def __init__(
         self,
@@ -62,17 +62,21 @@ class TasklessForwarder:
         interceptors: Sequence[Interceptor],
         usual: Handler,
     ) -> None:
-        """`usual` answers what has passed the interceptors, whatever it takes."""
+        """`usual` handles requests that have passed the interceptors, and may use any amount of
+        time.
+        """
         self._pool = pool
         self.bridge = bridge
         self._timeout = call_timeout
         self.chain = SyncChain(interceptors, usual)
         self.possible = self.chain.possible
+        # The event loop holds tasks only weakly.
         self._flushing: set[asyncio.Task[None]] = set()
 
     def take(self, session: "ClientSession", exchange: Exchange) -> DelegatedRequest | None:
-        """Take over a request of a client on a connection; None if it needs the usual way."""
+        """Take over a request of a client on a connection. Return None if the request needs a task."""
         chain = self.chain
+        # A task waits until the client reads again.
         if session.peer.channel.congested:
             return None
         if chain.empty:
@@ -81,7 +85,7 @@ class TasklessForwarder:
             self._pool.stateless_connection if exchange.caller.stateless else session.connection
         )
         if session.passage.busy or (connection is not None and connection.passage.busy):
-            return None  # the interceptors see what came first first
+            return None  # Interceptors must see messages in the order of their arrival.
         if chain.looks and chain.passes(exchange):
             return self.pass_on(exchange, session)
         if not chain.first or exchange.message.method in _USUAL_WAY:
@@ -91,8 +95,12 @@ class TasklessForwarder:
     def delegate_post(
         self, exchange: Exchange, done: Callable[[ForwardOutcome], None]
     ) -> Callable[[str], None] | None:
-        """The same for a request that stands alone; returns what cancels it."""
+        """Take over a request outside of any session. Return the function that cancels it.
+
+        Return None if the request needs a task. `done` receives the outcome.
+        """
         chain = self.chain
+        # The log level of the request may have to be set on the server first.
         if exchange.caller.log_level is not None:
             return None
         if not chain.empty:
@@ -112,12 +120,15 @@ class TasklessForwarder:
         session: "ClientSession | None",
         tell: Callable[[ForwardOutcome], None] | None,
     ) -> "_TaskedCall | _ForwardedCall":
-        """Call the first halves, then forward the request, or continue in a task."""
+        """Call the synchronous interceptors, then forward the request or continue in a task."""
         chain = self.chain
         afters: list[After] = []
         try:
             asked = chain.lead_in(exchange, afters)
+            # An interceptor may replace the request. A response to another id could not be
+            # delivered.
             same = asked is exchange or asked.request_id == exchange.request_id
+        # Interceptors are code of others. An error is delivered like that of a handler.
         except (Exception, asyncio.CancelledError) as exc:
             led = _TaskedCall(exchange, session, tell)
             led.refuse(afters, exc)
@@ -127,6 +138,7 @@ class TasklessForwarder:
             passed = self.pass_on(asked, session, tell, afters)
             if passed is not None:
                 return passed
+        # Requests that arrive after this one must not overtake its task.
         if session is not None:
             session.peer.delegated.preserve_order()
         led = _TaskedCall(exchange, session, tell)
@@ -140,10 +152,10 @@ class TasklessForwarder:
         done: Callable[[ForwardOutcome], None] | None = None,
         afters: list[After] | None = None,
     ) -> "_ForwardedCall | None":
-        """Pass it on, if nothing else has to be done about it.
+        """Forward a request. Return None if it needs a task.
 
-        `done` gets the outcome; without it, the client's connection does. It passes `afters`
-        before, which are those of all interceptors; without them, somebody else sees to that.
+        `done` receives the outcome; without it, the outcome is sent on the client's connection. The
+        outcome passes `afters` first, if the synchronous interceptors have been called.
         """
         caller = exchange.caller
         bridged: RelayedParams | None = None
@@ -157,8 +169,9 @@ class TasklessForwarder:
         peer = connection.peer
         if not peer.connected or peer.congested:
             return None
+        # The relay learns from this result which arguments are repeated in headers.
         if connection.param_headers is not None and exchange.message.method == "tools/list":
-            return None  # which learns from it
+            return None
         if peer.conversation.state is not _ACTIVE:
             return None
         passed = _ForwardedCall(
@@ -167,13 +180,13 @@ class TasklessForwarder:
         try:
             passed.send(self._timeout)
         except FairleadError:
-            return None  # the usual way says what is wrong, or mends it
+            return None  # The task reports the error or reconnects.
         return passed
 
     def _connection_for(
         self, exchange: Exchange, session: "ClientSession | None"
     ) -> "UpstreamConnection | None":
-        """The connection on which a request can be passed on as it is, if there is one."""
+        """Return the connection on which a request can be forwarded unchanged, or None."""
         method, caller = exchange.message.method, exchange.caller
         if method in _USUAL_WAY:
             return None
@@ -181,7 +194,7 @@ class TasklessForwarder:
             connection = self._pool.stateless_connection
             if connection is None:
                 return None
-            # Over HTTP some arguments may have to be repeated in headers.
+            # Over HTTP, some arguments may have to be repeated in headers.
             over_http = method == "tools/call" and connection.peer.channel.carries_headers
         else:
             connection = None if session is None or session.joining else session.connection
@@ -194,6 +207,7 @@ class TasklessForwarder:
             or connection.agreement.revision is not caller.revision
         ):
             return None
+        # On a shared stream, calls during which the server may request input have to take turns.
         if caller.stateless or method not in ASKING or not can_be_asked(caller.capabilities):
             return connection
         return connection if connection.correlates_calls else None
@@ -205,14 +219,16 @@ class TasklessForwarder:
         exchange: Exchange,
         error: Exception,
     ) -> None:
-        """Tell whoever asked on a connection; or begin again, if nothing was sent."""
+        """Deliver an error on the client's connection, or start a task if the request was not
+        delivered.
+        """
         if isinstance(error, TransportError) and not error.delivered:
             session.peer.delegated.undelegate(passed, exchange)
         else:
             session.peer.delegated.answer(passed, exchange.request_id, self._refusal(error))
 
     def clean(self, outcome: Exception) -> Exception:
-        """In the words of whoever asked; but for those after which it is tried again."""
+        """Return the error for the client, or the same error if the request can be repeated."""
         if isinstance(outcome, TransportError) and not outcome.delivered:
             return outcome
         return self._refusal(outcome)
@@ -227,8 +243,11 @@ class TasklessForwarder:
     def flush(
         self, connection: "UpstreamConnection", call: RelayedCall, then: Callable[[], None]
     ) -> None:
-        """What the client was told comes before the answer, also if it reads slowly, or somebody
-        in between still looks at it."""
+        """Call `then` once all notifications of a call have been sent.
+
+        Notifications precede the response, even if the client reads slowly or an interceptor is
+        still processing one of them.
+        """
 
         async def wait() -> None:
             if connection.passage.busy:
@@ -252,17 +271,19 @@ class _TaskedCall:
         session: "ClientSession | None",
         tell: Callable[[ForwardOutcome], None] | None,
     ) -> None:
-        """Deliver the outcome to `tell`, or to the connection that the request came on."""
+        """`tell` receives the outcome; without it, the outcome is sent on the client's connection."""
         self._tell = tell
         self._task: ContinuedCall | None = None
         self._over = False
         self.exchange = exchange
         self.session = session
-        self.known_as: DelegatedRequest | None = None  # to that connection, if not as itself
+        # The object under which the connection has registered the request, if not this one.
+        self.known_as: DelegatedRequest | None = None
 
     def refuse(self, afters: list[After], cause: Exception | asyncio.CancelledError) -> None:
-        """Deliver the error of one of the first halves, once the request counts as taken over."""
+        """Deliver the error of a synchronous interceptor."""
         refused = unwind(afters, without_stray_cancellation(cause))
+        # Later, because the connection registers the request only after it was taken over.
         asyncio.get_running_loop().call_soon(self._done, refused)
 
     def go_on(self, handler: Handler, exchange: Exchange, afters: list[After]) -> None:
@@ -270,7 +291,7 @@ class _TaskedCall:
         self._task = ContinuedCall(handler, exchange, afters, self._done)
 
     def cancel(self, reason: str) -> None:
-        """Drop the request: no outcome is delivered."""
+        """Cancel the request without delivering an outcome."""
         if not self._over:
             self._over = True
             if self._task is not None:
@@ -280,7 +301,7 @@ class _TaskedCall:
         if self._over:
             return
         self._over = True
-        self._task = None  # it refers to this call
+        self._task = None  # avoids a reference cycle
         if outcome is None:
             outcome = b"{}"
         elif isinstance(outcome, Exception):
@@ -293,7 +314,7 @@ class _TaskedCall:
 
 
 class _ForwardedCall:
-    """One request under way."""
+    """A forwarded request that waits for its response."""
 
     __slots__ = (
         *("_afters", "_again", "_bridged", "_call", "_done"),
@@ -318,7 +339,7 @@ class _ForwardedCall:
         self._session = session
         self._done = done
         self._afters = afters
-        self._again: _TaskedCall | None = None  # goes on with it
+        self._again: _TaskedCall | None = None  # continues the call in a task
         self._id: RequestId  # set by `send`
         self._over = False
 
@@ -329,8 +350,12 @@ class _ForwardedCall:
         fill: Fill | None = None
         overhear = None
         if self._bridged is None and exchange.alias is None:
+            # Interceptors have read the decoded members. If a name occurs twice in the params, the
+            # server must receive the value that the interceptors have read.
             if not self._forwarder.chain.empty:
                 fill = params_as_decoded(exchange)
+            # Params without `_meta` contain no progress token and are forwarded without decoding
+            # them.
             elif exchange.head.meta is UNSET and exchange.head is not NO_HEAD:
                 fill = message.params
         if fill is None:
@@ -343,6 +368,7 @@ class _ForwardedCall:
             self._settled,
             extra=message.extra,
             timeout=timeout,
+            # The same factor as in `UpstreamConnection`.
             max_total=timeout * 24,
             overhear=overhear,
         )
@@ -354,8 +380,9 @@ class _ForwardedCall:
         connection.passage.put(note, connection.peer, self._call.progressed, self._id)
 
     def cancel(self, reason: str) -> None:
-        """Nobody waits for it any more: the server is told, and all in between."""
-        again, self._again = self._again, None  # it leads back here
+        """Cancel the request at the server, and notify the interceptors."""
+        # Reset first, because cancelling the task calls this method again.
+        again, self._again = self._again, None
         if again is not None:
             again.cancel(reason)
             return
@@ -363,6 +390,7 @@ class _ForwardedCall:
             self._leave()
             self._connection.peer.outbound.cancel_forwarded(self._id, reason)
             self._connection.unanswered()
+        # The function is replaced, because a late outcome must not reach the client.
         if self._done is not None:
             self._done = _ignore_outcome
         afters, self._afters = self._afters, None
@@ -381,7 +409,9 @@ class _ForwardedCall:
         outbox = self._call.outbox
         if (outbox is None or outbox.empty) and not self._connection.passage.busy:
             self._finish(outcome)
-        else:  # on the way it is asked whose call it is, so it stays until then
+        # Notifications that are still in the pipeline look up the call by its id, so the call stays
+        # registered until they have passed.
+        else:
             self._forwarder.flush(self._connection, self._call, lambda: self._finish(outcome))
 
     def _finish(self, outcome: Raw | Exception) -> None:
@@ -397,19 +427,20 @@ class _ForwardedCall:
                 self._forwarder.clean(outcome) if isinstance(outcome, Exception) else outcome
             )
         elif session is None:
-            pass  # a call without a client session always has `done`
+            pass  # a call without a session always has `done`
         elif not isinstance(outcome, Exception):
             session.peer.delegated.answer(self, call.exchange.request_id, outcome)
         else:
             self._forwarder.refuse(session, self, call.exchange, outcome)
 
     def _lead_back(self, outcome: Raw | Exception, afters: list[After]) -> None:
-        """The outcome passes all interceptors."""
+        """Pass the outcome through all interceptors, then deliver it."""
         exchange, session = self._call.exchange, self._session
         if not isinstance(outcome, Exception):
-            found = unwind(afters, bytes(outcome))  # as most of them want it, and who writes it
+            # Most interceptors and the encoder work on `bytes`.
+            found = unwind(afters, bytes(outcome))
         elif isinstance(outcome, TransportError) and not outcome.delivered:
-            self._try_again(exchange, afters)  # the server comes back, perhaps
+            self._try_again(exchange, afters)  # the task may reconnect to the server
             return
         else:
             found = unwind(afters, self._forwarder.clean(outcome))
@@ -424,7 +455,7 @@ class _ForwardedCall:
 
     def _try_again(self, exchange: Exchange, afters: list[After]) -> None:
         shortcut = self._forwarder
-        self._afters = None  # they are no longer ours to tell
+        self._afters = None  # the task calls them
         self._again = led = _TaskedCall(exchange, self._session, self._done)
         led.known_as = self
         led.go_on(shortcut.chain.usual, exchange, afters)
