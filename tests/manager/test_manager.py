@@ -174,7 +174,7 @@ async def test_a_crash_loop_is_ended_and_a_person_can_begin_again(tmp_path: Path
             await run(manager, "mcp_a_die")
             await until(lambda g=generation: server.generation > g or server.state == "suspended")
         assert server.state == "suspended"
-        assert "given up" in (await run(manager, "mcp_a_whoami"))
+        assert "suspended after" in (await run(manager, "mcp_a_whoami"))
         assert "mcp_a_whoami" in names_of(manager)  # HST-24: it stays listed
         whoami = manager.get_tool("mcp_a_whoami")
         assert whoami is not None

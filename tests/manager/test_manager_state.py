@@ -103,11 +103,11 @@ async def test_the_configuration_of_a_server_is_known_by_its_name() -> None:
 
 async def test_an_unknown_server_is_refused_with_the_names_of_the_known_ones() -> None:
     one = manager(red="connected", blue="idle")
-    with pytest.raises(ConfigError, match="There is no server 'green'; there are: blue, red"):
+    with pytest.raises(ConfigError, match="Unknown server 'green'; known servers: blue, red"):
         await one.reconnect_server("green")
-    with pytest.raises(ConfigError, match="there are: blue, red"):
+    with pytest.raises(ConfigError, match="known servers: blue, red"):
         await one.wait_for_connection("green")
-    with pytest.raises(ConfigError, match="there are: none"):
+    with pytest.raises(ConfigError, match="known servers: none"):
         await manager().refresh_server_tools("green")
 
 
@@ -144,7 +144,7 @@ async def test_the_tools_of_all_connected_servers_are_listed_again(
     assert client_of(one, "red").lists_requested == ["tools/list"]
     assert [name for name, server in one.upstreams.items() if server.tools] == ["red"]
     assert [record.getMessage() for record in caplog.records] == [
-        "broken: its tools could not be listed again: MCP error 5: no"
+        "broken: the tools could not be listed again: MCP error 5: no"
     ]
     assert {tool.mcp_server_name for tool in one._index.rebuild()} == {"red"}
 

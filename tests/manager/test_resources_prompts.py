@@ -135,7 +135,7 @@ async def test_requests_go_to_one_server_or_to_all() -> None:
     assert blue.requests == [("-", "a:2"), ("level", "debug"), ("level", "info")]
     prompt = await several.get_prompt("blue", "p", {"a": "b"})
     assert prompt == {"server": "blue", "params": ("prompt", "p", {"a": "b"})}
-    with pytest.raises(RpcError, match="There is no server 'green'") as refused:
+    with pytest.raises(RpcError, match="Unknown server 'green'") as refused:
         await several.get_prompt("green", "p")
     assert refused.value.code == -32602
 

@@ -2,8 +2,8 @@
 
 Names of `fairlead.config` that programs need are exported here as well.
 
-`MCPServerConfig` means one configured server here (DEC-01); `fairlead.MCPServerConfig` is the
-configuration of a server of our own.
+`MCPServerConfig` is one configured server here (DEC-01); `fairlead.MCPServerConfig` is the
+configuration of a server written with Fairlead.
 """
 
 from typing import TYPE_CHECKING
@@ -88,7 +88,7 @@ __all__ = [
     "validate_server_config",
 ]
 
-# Those who only read files do not pay for what connects.
+# Imported on first use, so that programs that only read files do not load the connecting modules.
 _NAMES = {
     "discover_tools": ["discover_and_load_mcp_tools", "discover_mcp_servers"],
     "manager": ["MCPManager"],
@@ -111,7 +111,7 @@ _NAMES = {
     "tools.tool_session": ["ToolSession", "create_tool_session"],
 }
 
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+if not TYPE_CHECKING:  # a type checker would accept any misspelt name
     __getattr__ = lazy_names(
         __name__,
         {

@@ -1,4 +1,4 @@
-"""Following configuration files: what changes in them changes here, and nothing else is touched."""
+"""Watching of configuration files, and the changes they cause to the servers of a manager."""
 
 import asyncio
 import logging
@@ -27,11 +27,11 @@ __all__ = [
 
 log = logging.getLogger("fairlead.manager")
 
-INTERVAL = 1.0  # seconds between looks
+INTERVAL = 1.0  # seconds between checks
 
 
 class ReloadTarget(Protocol):
-    """A manager, as far as its servers are replaced."""
+    """A manager, as far as replacing its servers is concerned."""
 
     def get_all_server_names(self) -> list[str]: ...
     def get_configured(self, name: str) -> ServerSpec | None: ...
@@ -42,11 +42,11 @@ class ReloadTarget(Protocol):
 
 
 class ConfigSnapshot(Struct, frozen=True):
-    """What the files say now."""
+    """The content of the configuration files at one time."""
 
     wanted: Mapping[str, ServerSpec]
-    files: Sequence[str]  # to look at; those that do not exist may appear
-    broken: frozenset[str] = frozenset()  # those that could not be read as a whole
+    files: Sequence[str]  # to watch, including those that do not exist yet
+    broken: frozenset[str] = frozenset()  # files that could not be parsed
 
 
 def snapshot_reader(
@@ -56,9 +56,9 @@ def snapshot_reader(
     inputs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Callable[[], ConfigSnapshot]:
-    """A function that reads all files anew.
+    """Return a function that reads all files again.
 
-    Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect.
+    Options are those of `discover_and_load_mcp_tools`; those that do not concern files are ignored.
     """
 
     def read() -> ConfigSnapshot:
@@ -70,10 +70,10 @@ def snapshot_reader(
 
 
 async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
-    """Make a manager have the servers of these files; those that stay as they were are left alone.
+    """Connect and disconnect servers to match these files. Unchanged servers are left alone.
 
-    A file that cannot be read, perhaps because it is just being written, changes nothing. Neither
-    are servers touched that come from no file.
+    A file that cannot be read, perhaps because it is being written, changes nothing. Servers that
+    come from no file are left alone as well.
     """
     wanted = now.wanted
     have = {name: manager.get_configured(name) for name in manager.get_all_server_names()}
@@ -81,20 +81,21 @@ async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
         name
         for name, old in have.items()
         if old is not None
+        # A spec without a digest does not come from a file.
         and old.digest
         and old.source.path not in now.broken
         and (name not in wanted or wanted[name].digest != old.digest)
     ]
     new = {name: one for name, one in wanted.items() if name in gone or name not in have}
     if gone or new:
-        log.info("the configuration has changed: %s", ", ".join(sorted({*gone, *new})))
+        log.info("the configuration of these servers changed: %s", ", ".join(sorted({*gone, *new})))
     await asyncio.gather(*(manager.disconnect_server(name) for name in gone))
     if new:
         await manager.connect_servers(new, startup="background")
 
 
 class Reloader:
-    """Looks at files now and then, and has the manager follow them."""
+    """Checks files periodically, and applies their changes to a manager."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Reloader:
         *,
         interval: float | None = None,
     ) -> None:
-        """`load` reads everything anew, in a thread."""
+        """`load` reads all files; it is called in a thread."""
         self._manager = manager
         self._load = load
         self._interval = INTERVAL if interval is None else interval
@@ -126,8 +127,8 @@ class Reloader:
             reading = await asyncio.to_thread(self._load)
             await apply_changes(self._manager, reading)
             return reading.files
-        except Exception:  # the next change may put it right
-            log.exception("the configuration could not be read again")
+        except Exception:  # the next change may repair it
+            log.exception("the configuration could not be reloaded")
             return files
 
 
@@ -136,13 +137,13 @@ async def follow_files(
     look: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
     interval: float,
 ) -> None:
-    """Call `look` now, and whenever the files have changed; it returns those to follow then.
+    """Call `look` now and after each change of the files; it returns the files to watch next.
 
-    A file may be written in several steps, or the old one be removed first: `look` is called when
-    they were the same twice. Files that are new to us count as changed, so they are looked at once
-    more: they may have changed meanwhile.
+    A file may be written in several steps, or be removed and created again. Therefore `look` is
+    called once two consecutive checks agree. Files that are watched for the first time count as
+    changed, because they may have changed after they were read.
     """
-    seen: dict[str, FileStamp] | None = None  # what the files were when `look` was called
+    seen: dict[str, FileStamp] | None = None  # the stamps when `look` was last called
     before: dict[str, FileStamp] | None = None
     while True:
         now = await asyncio.to_thread(file_stamps, files)

@@ -1,4 +1,4 @@
-"""Discovery and connection of every configured server, in one step."""
+"""Discovery and connection of all configured servers, in one step."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ log = logging.getLogger("fairlead.manager")
 
 
 class ServerConnector(Protocol):
-    """A manager, as far as connecting servers goes."""
+    """A manager, as far as connecting servers is concerned."""
 
     async def connect_servers(self, configs: Mapping[str, ServerSpec], /) -> ConnectReport: ...
 
@@ -31,14 +31,14 @@ async def connect_configured(
     inputs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> tuple[ConnectReport, list[str]]:
-    """Find every configured server and connect it. Never raises.
+    """Find all configured servers and connect them. Never raises.
 
-    Options are those of `discover_and_load_mcp_tools`; what is not about files has no effect. The
-    second value are the API keys of Exa that were found.
+    Options are those of `discover_and_load_mcp_tools`; those that do not concern files are ignored.
+    The second value are the Exa API keys that were found.
     """
     try:
         found = load_configured(cwd, **options)
-    except Exception as exc:  # whatever a file made us do
+    except Exception as exc:  # a malformed file must not raise here
         log.exception("discovery failed")
         errors = [{"path": ".mcp.json", "error": str(exc)}]
         return ConnectReport(tools=[], errors=errors, connected_servers=[]), []

@@ -1,4 +1,4 @@
-"""The report of connecting servers."""
+"""Report about the connection of servers."""
 
 from typing import Literal, TypeAlias
 
@@ -12,7 +12,7 @@ Startup: TypeAlias = Literal["wait", "background"]
 
 
 class ConnectReport(Struct, frozen=True, kw_only=True):
-    """The outcome of connecting, as far as it was known when that returned."""
+    """The outcome of connecting, as known when the call returned."""
 
     tools: list[MCPTool]
     errors: list[dict[str, str]]  # {path, error}

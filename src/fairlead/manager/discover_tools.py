@@ -1,4 +1,4 @@
-"""From configuration files to tools: every configured server, connected as far as it goes."""
+"""Discovery of all configured servers, and their tools."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ __all__ = ["Discovered", "discover_and_load_mcp_tools", "discover_mcp_servers"]
 
 
 class Discovered(ConnectReport, frozen=True, kw_only=True):
-    """The result of discovery. The manager is yours: close it when you are done."""
+    """The result of discovery. Close its manager when you are done."""
 
     manager: MCPManager
     exa_api_keys: list[str]
 
-    def __repr__(self) -> str:  # keys do not belong into logs
+    def __repr__(self) -> str:  # API keys must not appear in logs
         return f"<Discovered {len(self.tools)} tools of {self.connected_servers}>"
 
 
@@ -39,10 +39,11 @@ async def discover_and_load_mcp_tools(
     loading: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Discovered:
-    """Find every configured server, connect them, and return their tools. Never raises.
+    """Find all configured servers, connect them, and return their tools. Never raises.
 
-    `inputs` answers `${input:...}`; `loading` are more options of `load_all_mcp_configs`, other
-    options those of `MCPManager`. Entries of project files without an approval are errors.
+    `inputs` are values for `${input:...}`. `loading` are further options of `load_all_mcp_configs`,
+    and `options` those of `MCPManager`. Entries of project files without an approval are reported
+    as errors.
     """
     if manager is None:
         manager = MCPManager(cwd, cache=cache or MCPToolCache(), **options)
@@ -62,5 +63,5 @@ async def discover_and_load_mcp_tools(
 async def discover_mcp_servers(
     cwd: str | os.PathLike[str] | None = None, **options: Any
 ) -> Discovered:
-    """The same; for those who think of servers, not of tools."""
+    """Do the same as `discover_and_load_mcp_tools`."""
     return await discover_and_load_mcp_tools(cwd, **options)

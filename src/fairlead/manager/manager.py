@@ -1,4 +1,4 @@
-"""Many servers at once: connected together, each looked after, none able to hurt the others."""
+"""Many servers at once, connected concurrently and supervised independently of each other."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ ToolsListener: TypeAlias = Callable[[list[MCPTool]], None]
 
 
 class MCPManager(ResourcesAndPrompts):
-    """Connects servers, keeps them, and offers their tools under one roof.
+    """Connects servers, supervises them, and provides their tools.
 
     async with MCPManager() as manager:
         await manager.connect_servers({"time": {"command": "uvx", "args": ["mcp-server-time"]}})
@@ -66,14 +66,14 @@ class MCPManager(ResourcesAndPrompts):
         max_starts: int | None = None,
         **callbacks: Unpack[Callbacks],
     ) -> None:
-        """`lazy`: servers start when they are first used. Without `cache` nothing is remembered."""
+        """`lazy`: servers start on first use. Without `cache`, nothing is kept for the next run."""
         self.cwd = Path(cwd) if cwd is not None else Path.cwd()
         self._startup: Startup = startup
         self._lazy = lazy
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
         self.rules = rules or Rules()
-        callbacks.setdefault("on_roots", lambda: [self.cwd])  # None: servers get none
+        callbacks.setdefault("on_roots", lambda: [self.cwd])  # an explicit None declares no roots
         self.upstreams = UpstreamRegistry(
             self.rules.settings,
             kinds=(ListKind.TOOLS,),
@@ -102,9 +102,9 @@ class MCPManager(ResourcesAndPrompts):
         *,
         startup: Startup | None = None,
     ) -> ConnectReport:
-        """Connect servers, all at once. What cannot be connected is in `errors`; nothing raises.
+        """Connect servers concurrently. Never raises: failures are in the `errors` of the report.
 
-        All of them: filters are for what was discovered, not for what somebody asks for.
+        Filters do not apply here. They are for discovered servers, not for those you name.
         """
         began = asyncio.get_running_loop().time()
         errors: list[dict[str, str]] = []
@@ -123,6 +123,8 @@ class MCPManager(ResourcesAndPrompts):
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
         await self._gate.wait_briefly(new, began)
         if (startup or self._startup) == "wait":
+            # A server with remembered tools need not be awaited, because its tools can be listed
+            # already.
             await self._gate.wait([s for s in new if not self._memory.is_known(s.name)])
         for upstream in new:
             if upstream.state in ("failed", "suspended") and upstream.error is not None:
@@ -148,14 +150,14 @@ class MCPManager(ResourcesAndPrompts):
         recalled = self._memory.recall(name, spec.entry)
         upstream = self.upstreams.add(name, spec, lazy=self._lazy)
         self._calls[name] = UpstreamCalls(upstream)
-        # A lazy server whose tools are not known has to be asked for them once.
+        # A lazy server whose tools are unknown is started once to list them.
         upstream.start(now=not ((self._lazy or spec.entry.lazy) and recalled))
         return upstream
 
     async def discover_and_connect(self, *, watch: bool = False, **options: Any) -> ConnectReport:
-        """Find every configured server and connect it; options of `discover_and_load_mcp_tools`.
+        """Find all configured servers and connect them; options of `discover_and_load_mcp_tools`.
 
-        `watch`: the files are followed from then on, until the manager is closed.
+        `watch`: apply later changes of the files, until the manager is closed.
         """
         report, _ = await connect_configured(self, self.cwd, **options)
         if watch:
@@ -163,10 +165,10 @@ class MCPManager(ResourcesAndPrompts):
         return report
 
     async def watch(self, *, interval: float | None = None, **options: Any) -> None:
-        """Follow the configuration files: what changes in them changes here, and nothing else.
+        """Apply changes of the configuration files to the servers that they concern.
 
-        Options are those of `discover_and_load_mcp_tools`. Servers that were connected by hand
-        are left alone. Ends with the manager, or when it is called again.
+        Options are those of `discover_and_load_mcp_tools`. Servers that the program connected
+        itself are left alone. Watching ends with the manager, or with another call of this method.
         """
         self._check_open()
         old, self._reloader = (
@@ -178,10 +180,10 @@ class MCPManager(ResourcesAndPrompts):
         self._reloader.start()
 
     async def settled(self) -> None:
-        """Wait until every server is connected, or has failed, or is at rest."""
+        """Wait until every server is connected, has failed, or is idle."""
         await self._gate.wait(list(self._upstreams.values()))
 
-    # What there is
+    # Inspection
 
     @property
     def _upstreams(self) -> Mapping[str, Upstream]:
@@ -194,7 +196,7 @@ class MCPManager(ResourcesAndPrompts):
 
     @property
     def connections(self) -> Mapping[str, MCPServerConnection]:
-        """Servers that are connected."""
+        """The connected servers."""
         return {
             name: _connection(upstream, upstream.client)
             for name, upstream in self._upstreams.items()
@@ -203,24 +205,24 @@ class MCPManager(ResourcesAndPrompts):
 
     @property
     def pending_connections(self) -> set[str]:
-        """Servers whose first handshake is under way."""
+        """Servers whose first handshake is in progress."""
         return {n for n, s in self._upstreams.items() if s.state == "connecting" and not s.loading}
 
     @property
     def pending_tool_loads(self) -> set[str]:
-        """Servers that have answered, and whose tools are being listed."""
+        """Servers that have answered and whose tools are being listed."""
         return {n for n, s in self._upstreams.items() if s.loading}
 
     @property
     def pending_reconnections(self) -> set[str]:
-        """Servers that were lost and are being connected again."""
+        """Servers that were lost and are being reconnected."""
         return {
             n for n, s in self._upstreams.items() if s.state == "reconnecting" and not s.loading
         }
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Where each server was configured, connected or not."""
+        """The source of each server's configuration, connected or not."""
         return {name: one.spec.source for name, one in self._upstreams.items()}
 
     @property
@@ -228,7 +230,7 @@ class MCPManager(ResourcesAndPrompts):
         return self.get_tools()
 
     def get_tools(self) -> list[MCPTool]:
-        """The tools of all servers, by name; those of a server that is down stay listed."""
+        """Return the tools of all servers, by name. Tools of a lost server stay listed."""
         return self._index.tools
 
     def get_tool(self, name: str) -> MCPTool | None:
@@ -248,10 +250,10 @@ class MCPManager(ResourcesAndPrompts):
         return self.connections.get(name)
 
     async def wait_for_connection(self, name: str) -> MCPServerConnection:
-        """Wait until a server is connected; one at rest is started.
+        """Wait until a server is connected; start it if it is idle.
 
         Raises:
-            FairleadError: it cannot be.
+            FairleadError: The server is unknown or cannot be connected.
         """
         upstream = self._find(name).upstream
         return _connection(upstream, await upstream.ready())
@@ -267,53 +269,61 @@ class MCPManager(ResourcesAndPrompts):
         return None if spec is None else spec.source
 
     def get_server_config(self, name: str) -> MCPServerEntry | None:
-        """The entry as it stands in its file."""
+        """Return the entry as written in its file, or None."""
         return self.upstreams.entry_of(name)
 
     def get_configured(self, name: str) -> ServerSpec | None:
-        """Everything known about how a server is configured."""
+        """Return the complete configuration of a server, or None."""
         upstream = self._upstreams.get(name)
         return None if upstream is None else upstream.spec
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:
-        """The tools that a server had last time, where that is known."""
+        """Return the tools that a server had in the last run, or None if unknown."""
         return self._memory.get(name)
 
     def describe(self) -> Mapping[str, Upstream]:
-        """Every server with its state, error, latency and tools; not to be changed."""
+        """Return all servers with state, error, latency and tools. Do not modify them."""
         return self._upstreams
 
-    # Refreshing and ending
+    # Refreshing and disconnecting
 
     async def refresh_server_tools(self, name: str) -> None:
-        """List a server's tools again. Raises `FairleadError` if that fails."""
+        """List a server's tools again.
+
+        Raises:
+            FairleadError: The server is unknown, or the list failed.
+        """
         await self._find(name).refresh_tools()
 
     async def refresh_all_tools(self) -> None:
-        """The same for all that are connected; failures are logged."""
+        """List the tools of all connected servers again; failures are logged."""
         names = self.get_connected_servers()
         outcomes = await asyncio.gather(
             *(self.refresh_server_tools(name) for name in names), return_exceptions=True
         )
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, BaseException):
-                log.warning("%s: its tools could not be listed again: %s", name, outcome)
+                log.warning("%s: the tools could not be listed again: %s", name, outcome)
 
     async def reconnect_server(self, name: str) -> None:
-        """Connect a server anew, also one that was given up. Raises `FairleadError`."""
+        """Reconnect a server, also a suspended one.
+
+        Raises:
+            FairleadError: The server is unknown or cannot be connected.
+        """
         await self._find(name).upstream.reconnect()
 
     async def disconnect_server(self, name: str) -> None:
-        """End a server and forget it, its tools included. Its calls are answered at once."""
+        """Disconnect and forget a server and its tools. Pending calls fail at once."""
         await self._forget([name] if name in self._calls else [])
 
     async def disconnect_all(self) -> None:
-        """End all servers at the same time, and forget them."""
+        """Disconnect all servers concurrently, and forget them."""
         await self._forget(list(self._calls))
         await self._memory.flush()
 
     async def _forget(self, names: list[str]) -> None:
-        """Everything about them is gone at once; how long their ends take is another matter."""
+        """Forget servers at once, then wait for a limited time until they are closed."""
         if not names:
             return
         self._memory.forget(names)
@@ -326,7 +336,7 @@ class MCPManager(ResourcesAndPrompts):
             await asyncio.wait(ends, timeout=END_LIMIT)
 
     async def close(self) -> None:
-        """End everything, for good."""
+        """Close the manager permanently."""
         self._closed = True
         reloader, self._reloader = self._reloader, None
         if reloader is not None:
@@ -341,18 +351,18 @@ class MCPManager(ResourcesAndPrompts):
 
     # Listeners
 
-    # Each returns a function that ends it.
+    # Each method returns a function that removes the listener.
 
     def add_status_listener(self, listener: StatusListener) -> Callable[[], None]:
-        """Hear when servers connect, fail, come back or go."""
+        """Register a listener for status events of servers."""
         return self.upstreams.add_status_listener(listener)
 
     def add_tools_listener(self, listener: ToolsListener) -> Callable[[], None]:
-        """Hear of every new set of tools."""
+        """Register a listener for new sets of tools."""
         return added_listener(self._tools_listeners, listener)
 
     def add_notification_listener(self, listener: NotificationListener) -> Callable[[], None]:
-        """Hear every notification: server, method, params."""
+        """Register a listener for notifications: server, method, params."""
         return self.upstreams.add_notification_listener(listener)
 
     # Private
@@ -365,7 +375,7 @@ class MCPManager(ResourcesAndPrompts):
         calls = self._calls.get(name)
         if calls is None:
             known = ", ".join(sorted(self._calls)) or "none"
-            raise ConfigError(f"There is no server {name!r}; there are: {known}")
+            raise ConfigError(f"Unknown server {name!r}; known servers: {known}")
         return calls
 
     async def _call(
@@ -374,12 +384,13 @@ class MCPManager(ResourcesAndPrompts):
         return await self._find(server).call(tool, arguments, **options)
 
     def _changed(self, upstream: Upstream) -> None:
-        """Take in a new state or new tools of a server."""
+        """Handle a new state or new tools of a server."""
         self._gate.notify()
         self._memory.update(upstream)
         self._index.rebuild_soon()
 
     def _report_tools(self, tools: list[MCPTool]) -> None:
+        # A copy, because a listener may remove itself while it is called.
         for listener in tuple(self._tools_listeners):
             call_safely(listener, list(tools))
 

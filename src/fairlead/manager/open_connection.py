@@ -1,4 +1,4 @@
-"""One connection by hand, for those who need no manager."""
+"""Connections to single servers, for programs that need no manager."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ CONNECT_TIMEOUT = 30.0
 
 
 class MCPServerConnection(Struct, frozen=True, kw_only=True):
-    """A server that is connected."""
+    """A connected server."""
 
     name: str
     client: MCPClient
@@ -42,11 +42,11 @@ async def connect_to_server(
     config: MCPClientConfig | None = None,
     **callbacks: Unpack[Callbacks],
 ) -> MCPServerConnection:
-    """Connect one server, within its entry's `timeout` or 30 s in all.
+    """Connect to a server, within the `timeout` of its entry or 30 s.
 
     Raises:
-        ConnectFailed, HttpError: it cannot be reached; nothing is left behind.
-        ConfigError: the entry is wrong.
+        ConnectFailed, HttpError: The server cannot be reached; no process or connection remains.
+        ConfigError: The entry is invalid.
     """
     entry = read_entry(entry)
     timeout = CONNECT_TIMEOUT if entry.timeout is None else entry.timeout / 1000
@@ -57,7 +57,7 @@ async def connect_to_server(
 
 
 async def list_tools(connection: MCPServerConnection) -> list[dict[str, Any]]:
-    """The tools of a connected server."""
+    """Return the tools of a connected server."""
     return await connection.client.list_tools()
 
 
@@ -67,10 +67,10 @@ async def call_tool(
     arguments: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Call one of them."""
+    """Call a tool of a connected server."""
     return await connection.client.call_tool(name, arguments, **options)
 
 
 async def disconnect_server(connection: MCPServerConnection) -> None:
-    """End the connection, and the server if it is a child of ours."""
+    """Close the connection, and terminate the server if it is a child process."""
     await connection.client.close()

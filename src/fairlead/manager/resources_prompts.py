@@ -23,34 +23,40 @@ Fetch = Callable[[MCPClient], Awaitable[list[dict[str, Any]]]]
 
 
 class ResourcesAndPrompts:
-    """What servers offer besides tools. One that fails to list leaves the others alone."""
+    """Resources, prompts and instructions of all servers. A server that fails does not affect
+    others.
+    """
 
     _calls: "dict[str, UpstreamCalls]"
 
     async def list_resources(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every resource, with the name of its server."""
+        """Return all resources, each with the name of its server."""
         return await self._gather("resources/list", lambda client: client.list_resources())
 
     async def list_resource_templates(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every resource template; a server without the method has none."""
+        """Return all resource templates, each with the name of its server."""
         return await self._gather(
             "resources/templates/list", lambda client: client.list_resource_templates()
         )
 
     async def list_prompts(self) -> list[tuple[str, dict[str, Any]]]:
-        """Every prompt."""
+        """Return all prompts, each with the name of its server."""
         return await self._gather("prompts/list", lambda client: client.list_prompts())
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """One prompt, filled in. Raises `FairleadError`."""
+        """Return a prompt with its arguments filled in.
+
+        Raises:
+            FairleadError: The server is unknown, not connected, or refused the request.
+        """
         return await self._server(server).read(
             "prompts/get", lambda client: client.get_prompt(name, arguments)
         )
 
     def get_instructions(self) -> dict[str, str]:
-        """What servers want a model to know, by server."""
+        """Return the instructions for models, by server."""
         found = {
             name: calls.upstream.client.instructions
             for name, calls in self._calls.items()
@@ -59,13 +65,13 @@ class ResourcesAndPrompts:
         return {name: text for name, text in found.items() if text}
 
     async def read_resource(self, uri: str, *, server: str | None = None) -> dict[str, Any]:
-        """Read a resource by its URI, whichever server has it.
+        """Read a resource from the server that has it.
 
-        A server that lists exactly this URI comes first, then the one whose template says most
-        about it.
+        A server that lists exactly this URI comes first, then the one with the most specific
+        template.
 
         Raises:
-            RpcError: -32602, if no server has it.
+            RpcError: -32602, if no server has the resource.
         """
         owner = server or await self._owner(uri)
         return await self._server(owner).read(
@@ -73,17 +79,17 @@ class ResourcesAndPrompts:
         )
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
-        """Hear when a resource changes, also after its server was connected again."""
+        """Subscribe to changes of a resource, also after a reconnect of its server."""
         owner = server or await self._owner(uri)
         await self._server(owner).subscribe(uri)
 
     async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
-        """The opposite of `subscribe`."""
+        """Cancel a subscription, on all servers unless one is named."""
         for name in [server] if server else list(self._calls):
             await self._server(name).upstream.unsubscribe(uri)
 
     async def set_log_level(self, level: str, *, server: str | None = None) -> None:
-        """Ask one server or all for log messages, also after it was connected again."""
+        """Request log messages of one server or of all, also after a reconnect."""
         for name in [server] if server else list(self._calls):
             await self._server(name).upstream.set_log_level(level)
 
@@ -96,8 +102,10 @@ class ResourcesAndPrompts:
             text = str(template.get("uriTemplate"))
             try:
                 fits = UriTemplate(text).match(uri) is not None
+            # A template of a server may be invalid.
             except ValueError:
                 continue
+            # The template with the most literal characters is the most specific one.
             literal = len(text) - sum(len(part) + 1 for part in text.split("{")[1:])
             if fits and (best is None or literal > best[0]):
                 best = literal, name
@@ -108,11 +116,13 @@ class ResourcesAndPrompts:
     def _server(self, name: str) -> "UpstreamCalls":
         calls = self._calls.get(name)
         if calls is None:
-            raise RpcError(INVALID_PARAMS, f"There is no server {name!r}")
+            raise RpcError(INVALID_PARAMS, f"Unknown server {name!r}")
         return calls
 
     async def _gather(self, method: str, fetch: Fetch) -> list[tuple[str, dict[str, Any]]]:
-        """What all servers list that are connected now; one that hangs is left out in the end."""
+        """Return the lists of all connected servers. Servers that fail or take too long are left
+        out.
+        """
         connected = {
             name: calls
             for name, calls in sorted(self._calls.items())
@@ -127,7 +137,8 @@ class ResourcesAndPrompts:
         found: list[tuple[str, dict[str, Any]]] = []
         for name, outcome in zip(connected, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                log.info("%s could not list: %s", name, outcome or type(outcome).__name__)
+                # `TimeoutError` has no text.
+                log.info("%s: listing failed: %s", name, outcome or type(outcome).__name__)
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:

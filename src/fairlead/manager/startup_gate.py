@@ -1,4 +1,4 @@
-"""How long connecting servers is waited for."""
+"""Waiting for the first outcome of servers that are connecting."""
 
 import asyncio
 from collections.abc import Collection
@@ -11,13 +11,13 @@ STARTUP_TIMEOUT_MS = 250
 
 
 class StartupGate:
-    """Waits until servers have an outcome: connected, failed, or at rest."""
+    """Waits until servers are connected, failed or idle."""
 
     def __init__(self) -> None:
         self._happened = asyncio.Event()
 
     def notify(self) -> None:
-        """Look again at the servers that are waited for."""
+        """Check the servers again."""
         self._happened.set()
 
     async def wait_briefly(self, upstreams: Collection[Upstream], began: float) -> None:
@@ -30,7 +30,7 @@ class StartupGate:
             pass
 
     async def wait(self, upstreams: Collection[Upstream]) -> None:
-        """Wait until all of them have an outcome."""
+        """Wait until all servers have an outcome."""
         while not all(upstream.settled.is_set() for upstream in upstreams):
             self._happened.clear()
             await self._happened.wait()

@@ -1,4 +1,4 @@
-"""The tools of a manager's servers: those listed now, and those remembered from last time."""
+"""The tools of a manager's servers: current ones, and those remembered from the last run."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ __all__ = ["ToolIndex"]
 
 
 class ToolIndex:
-    """Rebuilds the catalog of tools as servers change."""
+    """Keeps the catalog of tools up to date."""
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class ToolIndex:
         call: CallTool,
         on_change: Callable[[list[MCPTool]], None],
     ) -> None:
-        """`upstreams` are the servers of the manager, by name, as they are at any time.
+        """`upstreams` are the current servers of the manager by name.
 
-        `on_change` learns of every new set of tools.
+        `on_change` is called with every new set of tools.
         """
         self._upstreams = upstreams
         self._memory = memory
@@ -42,12 +42,12 @@ class ToolIndex:
         return self._catalog.by_name.get(name)
 
     def rebuild_soon(self) -> None:
-        """Rebuild in the next iteration of the loop; several changes are taken in at once."""
+        """Rebuild in the next iteration of the loop, once for all changes until then."""
         if self._rebuilding is None:
             self._rebuilding = asyncio.get_running_loop().call_soon(self.rebuild)
 
     def rebuild(self) -> list[MCPTool]:
-        """Return the tools as they are now, and report them if they have changed."""
+        """Rebuild the catalog and return its tools; report them if they have changed."""
         if self._rebuilding is not None:
             self._rebuilding.cancel()
             self._rebuilding = None
@@ -65,7 +65,7 @@ class ToolIndex:
                 yield name, upstream.spec.allowed(remembered), True
 
     def _about(self, server: str) -> Mapping[str, Any]:
-        """Return facts that all tools of a server have in common."""
+        """Return the properties that all tools of a server have in common."""
         source = self._upstreams[server].spec.source
 
         def available() -> bool:

@@ -55,7 +55,7 @@ async def test_a_proxy_fails_in_time_and_without_its_tool() -> None:
     found: dict[str, Any] = {tool.name: tool}
     proxy = ProxyTool(tool, found.get)  # type: ignore[arg-type]
     late = await proxy.execute(timeout=0.01)
-    assert "no answer within 0.01 s" in late.text
+    assert "no response within 0.01 s" in late.text
     found.clear()
-    assert "mcp_s_show is not there any more" in (await proxy.execute()).text
+    assert "mcp_s_show is no longer available" in (await proxy.execute()).text
     assert (proxy.description, proxy.parameters) == ("shows", {"type": "object"})

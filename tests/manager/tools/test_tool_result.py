@@ -168,7 +168,7 @@ async def test_the_shapes_of_providers() -> None:
     assert await run_openai(find, asked) == {"role": "tool", "tool_call_id": "1", "content": "hi"}
     assert SEEN[id(made)] == [{"a": 1}]
     broken = {"id": "1", "function": {"name": "mcp_s_t", "arguments": "{"}}
-    assert "no JSON" in (await run_openai(find, broken))["content"]
+    assert "not valid JSON" in (await run_openai(find, broken))["content"]
     used = await run_anthropic(find, {"id": "2", "name": "mcp_s_t", "input": {}})
     assert used["content"] == [{"type": "text", "text": "hi"}]
     nobody = await run_anthropic(find, {"id": "3", "name": "nobody", "input": {}})

@@ -163,7 +163,7 @@ async def test_a_proxy_has_a_minute(virtual_time: VirtualTime) -> None:
     began = virtual_time.now
     result = await ProxyTool(slow, lambda name: slow).execute()
     assert virtual_time.now == began + 60.0
-    assert (result.text, result.details.is_error) == ("MCP error: no answer within 60 s", True)
+    assert (result.text, result.details.is_error) == ("MCP error: no response within 60 s", True)
     gone = await ProxyTool(slow, lambda name: None).execute()
-    assert gone.text == "MCP error: t is not there any more"
+    assert gone.text == "MCP error: t is no longer available"
     assert (gone.details.server_name, gone.details.mcp_tool_name) == ("red", "t")

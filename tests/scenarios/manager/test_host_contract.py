@@ -500,7 +500,7 @@ async def test_the_queries_of_a_manager_return_its_servers_and_tools(tmp_path: P
             manager.refresh_server_tools("a"),
             manager.reconnect_server("a"),
         ):
-            with pytest.raises(FairleadError, match="There is no server 'a'; there are: b"):
+            with pytest.raises(FairleadError, match="Unknown server 'a'; known servers: b"):
                 await asked
         await manager.disconnect_server("a")  # already disconnected
         await manager.disconnect_all()
@@ -571,7 +571,7 @@ async def test_the_log_level_is_restored_after_a_loss(
         await run(manager, "mcp_a_die")
         await manager.wait_for_connection("a")
         assert await spoken() == ["quiet", "loud"]
-        with pytest.raises(FairleadError, match="There is no server 'b'"):
+        with pytest.raises(FairleadError, match="Unknown server 'b'"):
             await manager.set_log_level("debug", server="b")
 
 

@@ -1,1 +1,1 @@
-"""Tools of all managed servers: names, calls, caches, provider formats."""
+"""Tools of all managed servers: names, calls, results and provider formats."""

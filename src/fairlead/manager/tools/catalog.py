@@ -1,7 +1,7 @@
-"""The tools of all servers under names of their own, kept as servers come, change and go.
+"""The tools of all servers under unique names, updated as servers are added, changed and removed.
 
-Servers come one by one, and each time everybody is told. So only what a server newly lists is
-named and made; the rest is put together from dictionaries as they are.
+Servers connect one by one, and listeners are called each time. Therefore only new definitions are
+named and converted; the rest is merged from existing dictionaries.
 """
 
 import logging
@@ -16,28 +16,29 @@ __all__ = ["Listed", "ToolCatalog"]
 
 log = logging.getLogger("fairlead.manager")
 
-Listed = tuple[str, list[dict[str, Any]], bool]  # server, its tools, whether from last time
+# server, its tools, True if remembered from the last run
+Listed = tuple[str, list[dict[str, Any]], bool]
 
 
 class ToolCatalog:
-    """Makes tools from definitions; one that has not changed stays the same object."""
+    """Creates tools from definitions. An unchanged tool stays the same object."""
 
     def __init__(self, call: CallTool, about: Callable[[str], Mapping[str, Any]]) -> None:
-        """`call` calls a tool; `about` are the facts about a server that its tools carry."""
+        """`call` calls a tool; `about` returns the properties of a server that its tools have."""
         self.tools: list[MCPTool] = []
         self.by_name: dict[str, MCPTool] = {}
         self._call = call
         self._about = about
         self._offers: dict[str, _Offer] = {}
-        self._renamed: dict[Pair, MCPTool] = {}  # those whose name another one has
+        self._renamed: dict[Pair, MCPTool] = {}  # tools whose preferred name belongs to another one
 
     def build(self, listed: Iterable[Listed]) -> list[MCPTool]:
-        """All tools, in the order of their names."""
+        """Return all tools, sorted by name."""
         offers = {server: self._offer(server, tools, old) for server, tools, old in listed}
         if offers == self._offers:
             return self.tools
         self._offers = offers
-        # In this order the names come out nearly sorted, which is what makes sorting them cheap.
+        # In this order the names are nearly sorted, which makes sorting them cheap.
         in_order = [offers[server] for server in sorted(offers)]
         by_name: dict[str, MCPTool] = {}
         clashes: set[str] = set()
@@ -61,7 +62,7 @@ class ToolCatalog:
         return lambda name, definition: kind(name, server, definition, self._call, **about)
 
     def _settle(self, clashes: Set[str], taken: Set[str]) -> dict[str, MCPTool]:
-        """The tools that want the same names, under names of their own."""
+        """Return the tools that share a preferred name, under unique names."""
         rivals: dict[Pair, MCPTool] = {}
         wanted: dict[str, list[Pair]] = {}
         for offer in self._offers.values():
@@ -86,15 +87,16 @@ class ToolCatalog:
             if old.source is tool.source and old.deferred == tool.deferred:
                 return old
         else:
-            log.info("%s of %s is called %s: %s is taken", pair[1], pair[0], name, tool.name)
+            log.info("%s of %s is named %s: %s is taken", pair[1], pair[0], name, tool.name)
         return self._make(pair[0], tool.deferred)(name, tool.source)
 
 
-Make = Callable[[str, Mapping[str, Any]], MCPTool]  # a tool of this name, as it was listed
+# creates a tool from its name and its definition
+Make = Callable[[str, Mapping[str, Any]], MCPTool]
 
 
 class _Offer:
-    """What one server lists: its tools under the names they would have if it were alone."""
+    """The tools of one server, under the names that they would have without other servers."""
 
     def __init__(
         self,
@@ -108,9 +110,11 @@ class _Offer:
         for definition in definitions:
             tool = definition.get("name")
             if type(tool) is str and tool:
+                # The first of several definitions with the same name is used.
                 listed.setdefault(tool, definition)
         self.by_name: dict[str, MCPTool] = {}
-        self.clashes: dict[str, list[MCPTool]] = {}  # its own tools that want the same name
+        # tools of this server with the same preferred name
+        self.clashes: dict[str, list[MCPTool]] = {}
         self._definitions = definitions
         self._deferred = deferred
         known = before.by_name if before is not None and before._deferred == deferred else {}
@@ -121,15 +125,16 @@ class _Offer:
                 self.clashes.setdefault(name, [self.by_name[name]]).append(tool)
 
     def is_of(self, definitions: list[dict[str, Any]], deferred: bool) -> bool:
-        """Whether it was made from these very definitions."""
+        """Return True if the offer was created from these definition objects."""
         ours = self._definitions
         return deferred == self._deferred and (
             ours is definitions
+            # Identity, because comparing the content of thousands of definitions is slow.
             or (len(ours) == len(definitions) and all(map(is_, ours, definitions)))
         )
 
     def wanting(self, name: str) -> Iterable[MCPTool]:
-        """Its tools that want a name."""
+        """Return the tools with this preferred name."""
         if name in self.clashes:
             return self.clashes[name]
         return (self.by_name[name],) if name in self.by_name else ()

@@ -1,4 +1,4 @@
-"""Tools of managed servers, as a host hands them to its model."""
+"""Tools of managed servers, as a host passes them to its model."""
 
 import asyncio
 import logging
@@ -14,12 +14,12 @@ log = logging.getLogger("fairlead.manager")
 
 PROXY_TIMEOUT = 60.0
 
-# Calls a tool of a server: server, tool, arguments and options in, the result as it came out.
+# Calls a tool. Takes server, tool, arguments and options, and returns the unchanged result.
 CallTool = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class MCPTool:
-    """A tool of a connected server. Keeps working when the connection is replaced."""
+    """A tool of a connected server. It remains usable after a reconnect."""
 
     __slots__ = (
         "_available",
@@ -43,30 +43,31 @@ class MCPTool:
         provider_name: str | None = None,
         available: Callable[[], bool] = lambda: True,
     ) -> None:
-        # There may be thousands, and few are looked at: the rest is read when it is asked for.
+        # A catalog may have thousands of tools, few of which are used, so other properties are
+        # computed on access.
         self.name = name
         self.mcp_server_name = server
         self.mcp_tool_name: str = definition["name"]
-        self.source = definition  # as the server listed it
+        self.source = definition  # the definition from the server
         self._call = call
         self._provider = provider, provider_name
         self._available = available
 
     @property
     def label(self) -> str:
-        """Server and tool, for people."""
+        """Server and tool for display to people."""
         return f"{self.mcp_server_name}: {self._title or self.mcp_tool_name}"
 
     @property
     def description(self) -> str:
-        """What a model reads to decide whether to use it."""
+        """The description with which a model decides whether to use the tool."""
         return str(self.source.get("description") or self._title or self.mcp_tool_name)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments: always one of an object with properties.
+        """The JSON Schema of the arguments: always of type object, with properties.
 
-        A provider refuses all tools for one whose schema is anything else.
+        Providers reject all tools because of one with another schema.
         """
         schema = self.source.get("inputSchema")
         kind = schema.get("type", "object") if isinstance(schema, Mapping) else None
@@ -80,7 +81,7 @@ class MCPTool:
 
     @property
     def annotations(self) -> Mapping[str, Any]:
-        """Hints of the server: whether it only reads, and the like."""
+        """Hints of the server, such as `readOnlyHint`."""
         hints = self.source.get("annotations")
         return hints if isinstance(hints, Mapping) else {}
 
@@ -99,12 +100,12 @@ class MCPTool:
 
     @property
     def available(self) -> bool:
-        """Whether its server is there now."""
+        """True if the server is connected, or would connect on a call."""
         return self._available()
 
     @property
     def path(self) -> str:
-        """Where it came from, for people: `mcp:<server> via <program>`."""
+        """The origin for display to people: `mcp:<server> via <program>`."""
         via = self._provider[1]
         server = self.mcp_server_name
         return f"mcp:{server} via {via}" if via else f"mcp:{self.mcp_tool_name}"
@@ -112,7 +113,7 @@ class MCPTool:
     async def execute(
         self, arguments: Any = None, *, timeout: float | None = None, **options: Any
     ) -> ToolResult:
-        """Call it. What goes wrong is a result for the model to read; cancelling cancels."""
+        """Call the tool. Failures become a result for the model; a cancellation is propagated."""
         try:
             result = await self._call(
                 self.mcp_server_name,
@@ -135,16 +136,16 @@ def _several(kind: Any) -> list[Any]:
 
 
 class DeferredMCPTool(MCPTool):
-    """The same before its server has connected: known from last time; a call waits for it."""
+    """A tool remembered from the last run, before its server has connected. A call waits for it."""
 
     __slots__ = ()
     deferred = True
 
 
 class ProxyTool:
-    """A tool for a worker that uses somebody else's connections.
+    """A tool for a worker that uses the connections of another manager.
 
-    Looks the current tool up for each call, so it survives reloads.
+    The current tool is looked up for each call, so the proxy remains usable after a reload.
     """
 
     def __init__(self, tool: MCPTool, find: Callable[[str], MCPTool | None]) -> None:
@@ -161,9 +162,9 @@ class ProxyTool:
         """Call the tool that has this name now."""
         tool = self._find(self.name)
         if tool is None:
-            return result_from_error(f"{self.name} is not there any more", **self._about)
+            return result_from_error(f"{self.name} is no longer available", **self._about)
         try:
             async with asyncio.timeout(timeout):
                 return await tool.execute(arguments)
         except TimeoutError:
-            return result_from_error(f"no answer within {timeout:g} s", **self._about)
+            return result_from_error(f"no response within {timeout:g} s", **self._about)

@@ -1,4 +1,4 @@
-"""What a model and its host get from a tool: content to read, and details to keep."""
+"""Results of tools: content for the model, and details for its host."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = [
 
 
 class ToolDetails(Struct, frozen=True, kw_only=True):
-    """Everything about a result that a model need not read."""
+    """The parts of a result that a model need not read."""
 
     server_name: str
     mcp_tool_name: str
@@ -26,12 +26,12 @@ class ToolDetails(Struct, frozen=True, kw_only=True):
     structured_content: Any = None
     meta: dict[str, Any] | None = None
     is_error: bool = False
-    provider: str | None = None  # the program whose configuration named the server
+    provider: str | None = None  # the host program whose configuration contains the server
     provider_name: str | None = None
 
 
 class ToolResult(Struct, frozen=True):
-    """Content blocks for the model, and the details behind them."""
+    """Content blocks for the model, and details for the host."""
 
     content: list[dict[str, Any]]
     details: ToolDetails
@@ -43,7 +43,7 @@ class ToolResult(Struct, frozen=True):
 
 
 def result_from_response(result: Mapping[str, Any], **about: Any) -> ToolResult:
-    """A result of a tool, which may have failed in its own way."""
+    """Return the result of a tool call, successful or with `isError`."""
     blocks = [block for block in result.get("content") or () if isinstance(block, dict)]
     is_error = result.get("isError") is True
     meta = result.get("_meta")
@@ -56,20 +56,20 @@ def result_from_response(result: Mapping[str, Any], **about: Any) -> ToolResult:
     )
     if is_error:
         return ToolResult(_as_error(result, blocks), details)
-    if not blocks and details.structured_content is not None:  # a model reads only content
+    if not blocks and details.structured_content is not None:  # models read only `content`
         text = to_json(details.structured_content).decode()
         return ToolResult([{"type": "text", "text": text}], details)
     return ToolResult(blocks, details)
 
 
 def result_from_error(problem: str, **about: Any) -> ToolResult:
-    """What a model reads when the call itself failed."""
+    """Return the result for the model after the call itself failed."""
     text = {"type": "text", "text": f"MCP error: {problem}"}
     return ToolResult([text], ToolDetails(is_error=True, raw_content=[], **about))
 
 
 def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same blocks, the first text of which begins with `Error: `."""
+    """Return the blocks with `Error: ` at the beginning of the first text."""
     error = tool_error(result)
     if error is not None and len(blocks) == 1:
         said = {"type": "text", "text": f"Error: {error.message}"}
@@ -105,14 +105,14 @@ def normalize_arguments(arguments: Any, schema: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in omitted}
 
 
-_MAX_SCHEMAS = 200  # references and unions that are looked at for one property
+_MAX_SCHEMAS = 200  # limit of references and unions examined for one property
 
 
 def _forbids_null(schema: Any, root: Mapping[str, Any], seen: list[None] | None = None) -> bool:
-    """Return True if null certainly does not fit a schema; what cannot be decided is allowed.
+    """Return True if null certainly violates a schema; undecidable cases allow it.
 
-    Circular references would go on forever, and unions of them grow exponentially, so the search
-    ends after a number of schemas.
+    Circular references never end, and unions of them grow exponentially, so the number of examined
+    schemas is limited.
     """
     seen = [] if seen is None else seen
     seen.append(None)

@@ -1,4 +1,4 @@
-"""The tools of an agent's session: bound from a manager, and bound anew when they change."""
+"""The tools of an agent's session, bound from a manager and updated when they change."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ log = logging.getLogger("fairlead.manager")
 
 
 class ToolRegistry(Protocol):
-    """Where a host keeps the tools of its model."""
+    """The tools of a host's model."""
 
     def add(self, tool: Any) -> None: ...
     def remove(self, name: str) -> None: ...
 
 
 class _Tools:
-    """A registry for hosts that have none."""
+    """A registry for hosts that provide none."""
 
     def __init__(self) -> None:
         self.tools: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class _Tools:
 
 
 class ToolSession:
-    """Holds the tools of servers in a registry, beside whatever else is in it."""
+    """The tools of managed servers in a registry, which may contain other tools as well."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ToolSession:
         wrap: Callable[[MCPTool], Any] = lambda tool: tool,
         owned: bool = True,
     ) -> None:
-        """`wrap` makes what the host wants of a tool; one not `owned` outlives the session."""
+        """`wrap` converts a tool for the host. A manager that is not `owned` is not closed."""
         self.mcp_manager = manager
         self.registry = registry if registry is not None else _Tools()
         self._wrap = wrap
@@ -65,10 +65,10 @@ class ToolSession:
         return list(self._bound.values())
 
     async def refresh_mcp_tools(self, tools: Iterable[MCPTool]) -> None:
-        """Bind these instead of all that were bound; if that fails, those stay.
+        """Replace all bound tools; if that fails, the previous ones stay bound.
 
         Raises:
-            Exception: whatever the registry raised.
+            Exception: An exception of the registry.
         """
         async with self._changing:
             before, wanted = self._bound, {tool.name: tool for tool in tools}
@@ -82,7 +82,8 @@ class ToolSession:
                     self.registry.add(self._wrap(tool))
                     added.append(tool)
             except Exception:
-                # Only what was done is undone: a registry may mind what it does not know.
+                # Only completed steps are undone: a registry may reject the removal of an unknown
+                # tool.
                 for tool in added:
                     self.registry.remove(tool.name)
                 for tool in removed:
@@ -91,7 +92,7 @@ class ToolSession:
             self._bound = wanted
 
     async def close(self) -> None:
-        """Unbind everything, and end the manager if it is ours."""
+        """Unbind all tools, and close the manager if the session owns it."""
         self._stop_listening()
         if self._binding is not None:
             self._binding.cancel()
@@ -100,7 +101,7 @@ class ToolSession:
         try:
             for name in bound:
                 self.registry.remove(name)
-        except Exception:  # the host's registry
+        except Exception:  # the registry is code of the host
             log.exception("the tools could not be unbound")
         if self.mcp_manager is not None and self._owned:
             await self.mcp_manager.close()
@@ -112,16 +113,16 @@ class ToolSession:
         await self.close()
 
     def _changed(self, tools: list[MCPTool]) -> None:
-        """A late server brought its tools, or one changed its own."""
+        """Bind new tools, of a server that connected late or changed its list."""
         if self._binding is not None:
-            self._binding.cancel()  # it would bind what is old by now
+            self._binding.cancel()  # its tools are outdated
         self._binding = asyncio.get_running_loop().create_task(self._rebind(tools))
 
     async def _rebind(self, tools: list[MCPTool]) -> None:
         try:
             await self.refresh_mcp_tools(tools)
-        except Exception:  # the host's registry
-            log.exception("the tools could not be bound anew; the old ones stay")
+        except Exception:  # the registry is code of the host
+            log.exception("the tools could not be replaced; the previous ones stay bound")
 
 
 async def create_tool_session(
@@ -133,10 +134,10 @@ async def create_tool_session(
     manager: "MCPManager | None" = None,
     **options: Any,
 ) -> ToolSession:
-    """A session with the tools of all configured servers; without `enable_mcp`, with none.
+    """Return a session with the tools of all configured servers; without `enable_mcp`, with none.
 
-    A manager that is handed in is used as it is and not ended with the session. Other options are
-    those of `discover_and_load_mcp_tools`.
+    A `manager` that you pass is not closed with the session. Other options are those of
+    `discover_and_load_mcp_tools`.
     """
     if not enable_mcp:
         return ToolSession(None, registry=registry, wrap=wrap)
