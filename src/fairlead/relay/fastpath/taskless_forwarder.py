@@ -62,9 +62,7 @@ class TasklessForwarder:
         interceptors: Sequence[Interceptor],
         usual: Handler,
     ) -> None:
-        """`usual` handles requests that have passed the interceptors, and may use any amount of
-        time.
-        """
+        """`usual` handles requests that have passed the interceptors but need a task."""
         self._pool = pool
         self.bridge = bridge
         self._timeout = call_timeout
@@ -74,9 +72,8 @@ class TasklessForwarder:
         self._flushing: set[asyncio.Task[None]] = set()
 
     def take(self, session: "ClientSession", exchange: Exchange) -> DelegatedRequest | None:
-        """Take over a request of a client on a connection. Return None if the request needs a task."""
+        """Take over a request of a session. Return None if the request needs a task."""
         chain = self.chain
-        # A task waits until the client reads again.
         if session.peer.channel.congested:
             return None
         if chain.empty:
@@ -85,7 +82,7 @@ class TasklessForwarder:
             self._pool.stateless_connection if exchange.caller.stateless else session.connection
         )
         if session.passage.busy or (connection is not None and connection.passage.busy):
-            return None  # Interceptors must see messages in the order of their arrival.
+            return None  # interceptors must see messages in the order of their arrival
         if chain.looks and chain.passes(exchange):
             return self.pass_on(exchange, session)
         if not chain.first or exchange.message.method in _USUAL_WAY:
@@ -100,7 +97,6 @@ class TasklessForwarder:
         Return None if the request needs a task. `done` receives the outcome.
         """
         chain = self.chain
-        # The log level of the request may have to be set on the server first.
         if exchange.caller.log_level is not None:
             return None
         if not chain.empty:
@@ -125,8 +121,8 @@ class TasklessForwarder:
         afters: list[After] = []
         try:
             asked = chain.lead_in(exchange, afters)
-            # An interceptor may replace the request. A response to another id could not be
-            # delivered.
+            # A forwarded request is answered under the id of its exchange, so an exchange with
+            # another id needs a task.
             same = asked is exchange or asked.request_id == exchange.request_id
         # Interceptors are code of others. An error is delivered like that of a handler.
         except (Exception, asyncio.CancelledError) as exc:
@@ -271,7 +267,7 @@ class _TaskedCall:
         session: "ClientSession | None",
         tell: Callable[[ForwardOutcome], None] | None,
     ) -> None:
-        """`tell` receives the outcome; without it, the outcome is sent on the client's connection."""
+        """`tell` receives the outcome; without it, the connection of the session does."""
         self._tell = tell
         self._task: ContinuedCall | None = None
         self._over = False
@@ -381,7 +377,7 @@ class _ForwardedCall:
 
     def cancel(self, reason: str) -> None:
         """Cancel the request at the server, and notify the interceptors."""
-        # Reset first, because cancelling the task calls this method again.
+        # Reset, because the task refers to this object: a reference cycle would remain.
         again, self._again = self._again, None
         if again is not None:
             again.cancel(reason)
