@@ -6,6 +6,7 @@ __all__ = ["close_matches", "did_you_mean", "unknown_name"]
 
 # `difflib` takes quadratic time, and the names of tools come from servers.
 _LONGEST = 200
+_CUTOFF = 0.65  # of `difflib`: excludes most names that only share some letters
 
 
 def close_matches(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
@@ -19,7 +20,7 @@ def close_matches(name: str, known: Iterable[str], *, most: int = 1) -> list[str
     spellings: dict[str, str] = {}
     for one in known:
         spellings.setdefault(_folded(one), one)
-    return [spellings[one] for one in get_close_matches(_folded(name), spellings, most, 0.5)]
+    return [spellings[one] for one in get_close_matches(_folded(name), spellings, most, _CUTOFF)]
 
 
 def did_you_mean(names: Iterable[str]) -> str:

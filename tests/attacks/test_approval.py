@@ -430,7 +430,7 @@ def test_approve_shows_resolved_values_and_where_they_come_from(person: Person) 
     assert f"  env       MODE=fast\n      from: the file {person.project}/.env\n" in shown
     assert "  env       LD_PRELOAD=/evil.so\n" in shown
     assert "  env       API_TOKEN=[REDACTED]\n" in shown
-    assert "  asks you  where (Where to?)\n" in shown
+    assert "  input     where (Where to?)\n" in shown
     assert "hunter22" not in shown
     assert "abc123" not in shown
     assert "abc123" not in (person.ours / "data" / "approvals.json").read_text()
@@ -448,7 +448,7 @@ def test_approve_shows_what_has_changed(person: Person) -> None:
     parts = [line.split(None, 1)[1] for line in shown.splitlines() if line.startswith("  changed ")]
     content = f"content of {person.project}/.env"
     assert parts == ["args", "env.B", "env.D", content, "env.C"]
-    assert "  before    it runs x 1\n" in shown
+    assert "  before    runs x 1\n" in shown
 
 
 def test_approve_reports_the_same_values_as_json(person: Person) -> None:
@@ -538,7 +538,7 @@ def test_an_imported_entry_keeps_the_folder_of_its_project(person: Person) -> No
     person.does("mcp", "approve", "p", "--yes")
     done = person.does("mcp", "import", "cursor", "p")
     assert done.code == 0
-    assert "stays a file of the project" in done.err
+    assert "is a file of the project and may change" in done.err
     copied = person.read("ours/mcp.json")["mcpServers"]["p"]
     project = str(person.project)
     assert copied["command"] == f"{project}/sub/run"

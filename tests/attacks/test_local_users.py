@@ -107,7 +107,7 @@ def test_a_warning_names_other_users_who_could_connect(
     owners(monkeypatch, 1001)
     shown = announced_by(endpoint())
     assert "warning: other users of this machine (bob) can connect" in shown
-    assert "hint: let in only who knows a token (`--token auto` makes one)" in shown
+    assert "hint: require a token (`--token auto` generates one)" in shown
     assert "warning" not in announced_by(endpoint(token="t"))
     assert "warning" not in announced_by(endpoint(insecure=True))
     assert "warning" not in announced_by(endpoint(unix=str(people / "s")))

@@ -1,1 +1,1 @@
-"""The `fairlead` command."""
+"""The `fairlead` command line."""

@@ -1,4 +1,4 @@
-"""Commands with commands of their own: found, run, and listed in their help."""
+"""Groups of commands: dispatch to a command, and help that lists them."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ __all__ = ["Commands", "run_one"]
 
 _HELP = ("-h", "--help", "help")
 
-Commands = Mapping[str, tuple[str, str]]  # what each does, and which module of `cli` does it
+Commands = Mapping[str, tuple[str, str]]  # description and module in `cli` of each command
 
 
 def run_one(
@@ -22,12 +22,12 @@ def run_one(
     examples: str = "",
     find_elsewhere: Callable[[str], str | None] | None = None,
 ) -> int:
-    """Run one command of a group: `run_NAME` of its module, or `run`. No group is `fairlead`.
+    """Run a command of a group: `run_NAME` of its module, or `run`. The group "" is `fairlead`.
 
     `find_elsewhere` returns the full command line of a name that belongs to another group.
 
     Raises:
-        CommandError: there is no such command.
+        CommandError: The command is unknown, or it failed.
     """
     name = argv[0] if argv else "--help"
     if name in _HELP:
@@ -44,17 +44,19 @@ def run_one(
 
 
 def _unknown(group: str, commands: Commands, name: str, elsewhere: str | None) -> CommandError:
-    from difflib import get_close_matches
+    from ..suggestions import close_matches
 
     program = f"fairlead {group}".strip()
     if name.startswith("-"):
-        hint = f"`{program} --help` lists what there is"
-        return UsageError(f"There is no option {name}", hint=hint)
-    near = get_close_matches(name, commands, 1, 0.5)
-    hint = f"did you mean `{program} {near[0]}`?" if near else f"there are {', '.join(commands)}"
+        hint = f"`{program} --help` lists the commands and options"
+        return UsageError(f"Unknown option {name!r}", hint=hint)
+    near = close_matches(name, commands)
+    hint = f"expected one of {', '.join(commands)}"
+    if near:
+        hint = f"did you mean `{program} {near[0]}`?"
     if elsewhere is not None:
         hint = f"did you mean `{elsewhere}`?"
-    return UsageError(f"There is no command '{f'{group} {name}'.strip()}'", hint=hint)
+    return UsageError(f"Unknown command '{f'{group} {name}'.strip()}'", hint=hint)
 
 
 def _help(program: str, commands: Commands, about: str, examples: str) -> int:
@@ -65,5 +67,5 @@ def _help(program: str, commands: Commands, about: str, examples: str) -> int:
         print(f"  {styled(name.ljust(width), '36', sys.stdout)}  {does}")
     if examples:
         print(f"\n{styled('examples:', '1', sys.stdout)}\n{examples}", end="")
-    print(f"\n`{program} COMMAND --help` says more.")
+    print(f"\nRun `{program} COMMAND --help` for the options of a command.")
     return 0

@@ -1,4 +1,4 @@
-"""`fairlead demo`: a client and a server talk, in both eras of the protocol, before your eyes."""
+"""`fairlead demo`: a client and a server in both protocol eras, with all messages shown."""
 
 import shutil
 import sys
@@ -34,8 +34,8 @@ _CALLS = 200
 def run(argv: Sequence[str]) -> int:
     Parser(
         "demo",
-        "Start the built-in demo server, talk to it in both eras of the protocol, and show what\n"
-        "goes over the wire.",
+        "Start the built-in demo server, connect to it in both protocol eras, and show all\n"
+        "messages.",
     ).parse_args(argv)
     return run_async(_demo(), loop_factory=new_loop)
 
@@ -46,7 +46,7 @@ async def _demo() -> int:
         async with _connect("2025-11-25") as client:
             await _look_around(client)
             await _measure(client)
-        _tell("\n2026-07-28  the same server without sessions: each request says who asks", "1;34")
+        _tell("\n2026-07-28  the same server without sessions: requests are independent", "1;34")
         async with _connect("auto") as client:
             _greeted(client)
             await client.set_log_level("info")
@@ -69,7 +69,7 @@ async def _demo() -> int:
 
 
 def _connect(version: str) -> ConnectionAttempt[MCPClient]:
-    _step("Connect" if version != "auto" else "Connect, finding out what the server speaks")
+    _step("Connect" if version != "auto" else "Connect and detect the revision of the server")
 
     async def open_channel() -> Any:
         return _ShownChannel(await spawn(_SERVER))
@@ -82,7 +82,7 @@ def _connect(version: str) -> ConnectionAttempt[MCPClient]:
 
 def _greeted(client: MCPClient) -> None:
     info = client.server["serverInfo"]
-    _outcome(f"{info['name']} {info['version']} speaks {client.protocol_version}")
+    _outcome(f"{info['name']} {info['version']}, protocol {client.protocol_version}")
 
 
 async def _count(client: MCPClient) -> None:
@@ -104,18 +104,18 @@ async def _look_around(client: MCPClient) -> None:
         names = ", ".join(name + "*" * required for name, required, _, _ in arguments_of(tool))
         _tell(f"    {tool['name']}({names}): {safe(str(tool.get('description')))}")
     await _count(client)
-    _step("Read a text and a picture")
+    _step("Read a text and an image")
     about = (await client.read_resource("demo://about"))["contents"][0]
     _outcome(about["text"].splitlines()[0])
     picture = (await client.read_resource("demo://sunrise.png"))["contents"][0]
     _outcome(f"{picture['mimeType']}, {format_size(len(picture['blob']) * 3 // 4)}")
-    _step("Fill in a prompt")
+    _step("Get a prompt")
     prompt = await client.get_prompt("write_note", {"topic": "knots"})
     _outcome(*(message["content"]["text"] for message in prompt["messages"]))
 
 
 async def _fail_usefully(client: MCPClient) -> None:
-    _step("Call a tool with wrong arguments: the answer tells a model what to do better")
+    _step("Call a tool with invalid arguments: the error tells a model how to correct them")
     result = await client.call_tool("roll_dice", {"sides": 1, "times": "many"})
     error = client.tool_error(result)
     if error is not None:
@@ -134,12 +134,12 @@ async def _measure(client: MCPClient) -> None:
         spent.append(time.perf_counter() - started)
     _ShownChannel.quiet = False
     _outcome(
-        f"{sum(spent) * 1e3:.0f} ms in all; a round trip takes {median(spent) * 1e6:.0f} µs "
-        "(median), through two processes"
+        f"{sum(spent) * 1e3:.0f} ms in total; median round trip {median(spent) * 1e6:.0f} µs "
+        "between two processes"
     )
 
 
-# What is shown
+# Output
 
 
 def _tell(text: str, colour: str = "") -> None:
@@ -151,7 +151,6 @@ def _step(title: str) -> None:
 
 
 def _heard(kind: str, text: str) -> None:
-    """Something that a callback was told."""
     _tell(f"      {styled(kind, '33', sys.stdout)}: {safe(text)}")
 
 
@@ -162,9 +161,9 @@ def _outcome(*lines: str, mark: str = "✓", colour: str = "32") -> None:
 
 
 class _ShownChannel:
-    """A channel that shows every message on its way through, shortened."""
+    """A channel that prints every message, shortened to the width of the terminal."""
 
-    quiet = False  # for all of them, while calls are counted
+    quiet = False  # class-wide, so that the measurement silences it
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

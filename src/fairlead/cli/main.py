@@ -1,7 +1,7 @@
-"""`fairlead COMMAND ...`: finds the command, runs it, and makes an exit code of what happened.
+"""Entry point of the command line: finds a command, runs it and returns its exit code.
 
-Each command is a function `run(argv) -> int` of a module that is imported only when it is asked
-for: a server that starts through `fairlead serve` does not pay for the others.
+Each command is a function `run(argv) -> int` of a module that is imported only when the command is
+used, so that a server started with `fairlead serve` does not pay for the others.
 """
 
 import os
@@ -15,41 +15,41 @@ from .framework.command_errors import FAILED, INTERRUPTED, USAGE, CommandError
 __all__ = ["main"]
 
 _COMMANDS = {
-    "serve": ("run a server of yours, on stdin and stdout or on the network", "serve.serve"),
-    "list": ("list the servers that programs on this machine have configured", "mcp.list"),
-    "mcp": ("add, remove, test, approve, import and export them", "mcp.mcp"),
-    "doctor": ("find out what is wrong with them, and what to do", "mcp.doctor"),
+    "serve": ("run your server over stdio or on the network", "serve.serve"),
+    "list": ("list the servers configured on this machine", "mcp.list"),
+    "mcp": ("add, remove, test, approve, import and export servers", "mcp.mcp"),
+    "doctor": ("check the configured servers and suggest fixes", "mcp.doctor"),
     "tools": ("list the tools of a server", "client.simple_commands"),
     "call": ("call a tool of a server", "client.call"),
-    "resources": ("list what a server has to read", "client.simple_commands"),
+    "resources": ("list the resources of a server", "client.simple_commands"),
     "read": ("read a resource of a server", "client.simple_commands"),
     "prompts": ("list the prompts of a server", "client.simple_commands"),
-    "prompt": ("fill in a prompt of a server", "client.simple_commands"),
-    "complete": ("ask what a server suggests for an argument", "client.simple_commands"),
-    "ping": ("see whether a server answers", "client.simple_commands"),
+    "prompt": ("get a prompt of a server", "client.simple_commands"),
+    "complete": ("get completions for an argument from a server", "client.simple_commands"),
+    "ping": ("check that a server responds", "client.simple_commands"),
     "proxy": (
-        "stand between clients and a server, whatever either of them speaks",
+        "connect clients to a server of any transport and revision",
         "gateway.proxy",
     ),
-    "gateway": ("serve many servers as one, as a file describes them", "gateway.gateway_command"),
-    "up": ("serve everything that is configured here as one", "gateway.gateway_command"),
+    "gateway": ("serve many servers as one, configured by a file", "gateway.gateway_command"),
+    "up": ("serve all configured servers as one", "gateway.gateway_command"),
     "record": (
-        "stand between them in the same way, and keep what they say on a tape",
+        "run a proxy that records all messages on a tape",
         "gateway.proxy",
     ),
     "tape": ("list, show, compare, export and trim tapes", "recording.tape"),
-    "replay": ("serve what is on a tape, or play it to a server and compare", "recording.replay"),
-    "tap": ("run a server as it is, and listen to what is said", "tap.tap"),
-    "watch": ("show what clients and servers say, while they do", "tap.watch"),
-    "intercept": ("decide about messages that a gateway holds", "gateway.running_gateway"),
+    "replay": ("serve a tape, or replay it to a server and compare", "recording.replay"),
+    "tap": ("run a stdio server unchanged and observe its messages", "tap.tap"),
+    "watch": ("show the messages of a tap or a gateway live", "tap.watch"),
+    "intercept": ("resume, change or block messages held by a gateway", "gateway.running_gateway"),
     "session": (
-        "list the clients of a gateway, and end their sessions",
+        "list and end the sessions of a gateway",
         "gateway.running_gateway",
     ),
-    "rules": ("check a file of rules, or try it on a tape", "policy.rules"),
-    "lock": ("write down what tools are, and see whether they have changed", "policy.lock"),
-    "paths": ("show where our files are", "mcp.paths_command"),
-    "demo": ("watch a client and a server talk, in both eras of the protocol", "demo"),
+    "rules": ("check a rules file, or test it with a tape", "policy.rules"),
+    "lock": ("record the definitions of tools and detect changes", "policy.lock"),
+    "paths": ("show the paths of Fairlead's files", "mcp.paths_command"),
+    "demo": ("show a client and a server talking in both protocol eras", "demo"),
 }
 
 _EXAMPLES = """\
@@ -68,8 +68,9 @@ _EXAMPLES = """\
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
+        # Text of a server must not make printing fail in a locale with a narrow encoding.
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a narrow encoding is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except CommandError as failed:
@@ -81,12 +82,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _nobody_reads()
     except SystemExit as exc:  # `--help` of a command
         return exc.code if isinstance(exc.code, int) else 0
+    # Imported here: most commands raise no `ConfigError`, and every import delays the start.
     except Exception as exc:
         from ..errors import ConfigError
 
         if not isinstance(exc, ConfigError):
             raise
-        CommandError(str(exc)).show()  # a file that the command line names is wrong
+        CommandError(str(exc)).show()  # an invalid file named on the command line
         return USAGE
 
 
@@ -98,18 +100,22 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     about = "Fairlead: one runtime for the Model Context Protocol."
     code = run_one("", _COMMANDS, about, argv, examples=_EXAMPLES, find_elsewhere=_find_elsewhere)
-    sys.stdout.flush()  # here, where a reader that has gone can still be handled
+    # Flushed here, where a closed pipe is still handled as `BrokenPipeError`.
+    sys.stdout.flush()
     return code
 
 
 def _find_elsewhere(name: str) -> str | None:
-    """Return the command line of a command that `fairlead mcp` has."""
+    """Return the full command line of a subcommand of `fairlead mcp`."""
     from .mcp.mcp import COMMANDS
 
     return f"fairlead mcp {name}" if name in COMMANDS else None
 
 
 def _nobody_reads() -> int:
-    """Whoever read our output has gone, as `| head` does; nothing more may be written to it."""
+    """Redirect stdout to the null device after its reader closed the pipe, as `| head` does.
+
+    Otherwise the interpreter reports a second `BrokenPipeError` when it flushes at exit.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return FAILED

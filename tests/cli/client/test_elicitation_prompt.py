@@ -17,7 +17,7 @@ def test_without_a_terminal_questions_are_declined() -> None:
     done = fairlead("call", "book", "train=IC 5", *SERVER)
     assert done.returncode == 0
     assert done.stdout.endswith("no seats were booked\n")
-    assert "declined: the server asks: Which seats on IC 5?" in done.stderr
+    assert "declined: input request of the server: Which seats on IC 5?" in done.stderr
 
 
 def test_on_a_terminal_somebody_answers_field_by_field() -> None:
@@ -41,7 +41,7 @@ def test_on_a_terminal_somebody_answers_field_by_field() -> None:
         os.write(ours, answer)
 
     expect(b"seats (integer)", b"many\n")
-    expect(b"not understood", b"")
+    expect(b"invalid value", b"")
     expect(b"seats (integer)", b"2\n")
     expect(b"[window]", b"\n")
     expect(b"Book 2 seats?", b"true\n")

@@ -12,7 +12,7 @@ from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, serve
 def test_the_list_for_people() -> None:
     done = fairlead("tools", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("fairlead-demo 1.0.0 · 6 tools · speaks 2026-07-28\n")
+    assert done.stdout.startswith("fairlead-demo 1.0.0 · 6 tools · protocol 2026-07-28\n")
     assert (
         """
 search_notes  Search notes
@@ -56,7 +56,7 @@ def test_a_forgotten_dash_dash_is_explained() -> None:
     assert "`fairlead tools -- python server.py`" in done.stderr
     done = fairlead("tools")
     assert done.returncode == 2
-    assert "its command goes after `--`" in done.stderr
+    assert "Missing server: pass a configured name, a URL, or a command after `--`" in done.stderr
 
 
 def test_a_program_that_does_not_exist() -> None:

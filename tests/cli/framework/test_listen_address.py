@@ -177,7 +177,7 @@ def test_http_and_every_command(file: Path) -> None:
         assert "greet" in called("prompts", base)
         assert "Say hello to Ada." in called("prompt", "greet", "name=Ada", base)
         assert called("complete", "greet", "name", "A", base) == "Ada\n"
-        assert "test answers in" in called("ping", base)
+        assert "test responded in" in called("ping", base)
         assert served.end() == 0
         assert "Traceback" not in served.said
 
@@ -227,12 +227,12 @@ def test_a_token_and_the_hint_without_one(file: Path) -> None:
         for address in (url, url.replace("http", "ws").replace("/mcp", "/ws")):
             done = fairlead("tools", address)
             assert (done.returncode, done.stdout) == (1, "")
-            assert "error: The server answered with HTTP 401\n" in done.stderr
+            assert "error: The server responded with HTTP 401\n" in done.stderr
             assert "--token" in done.stderr
             wrong = fairlead("tools", address, "--token", "open-barley")
             assert wrong.returncode == 1
             assert "open-barley" not in wrong.stderr
-            assert "hint: it does not know the token that was sent" in wrong.stderr
+            assert "hint: the server rejected the token" in wrong.stderr
             assert "4 tools" in called("tools", address, "--token", "open-sesame")
             assert "4 tools" in called("tools", address, env={"FAIRLEAD_TOKEN": "open-sesame"})
             header = "authorization: Bearer open-sesame"
@@ -301,7 +301,7 @@ def test_a_certificate(file: Path, tmp_path: Path) -> None:
         assert "4 tools" in called("tools", served.url, "--insecure-tls")
     done = fairlead("serve", str(file), "--http", "0", "--tls-cert", str(file))
     assert done.returncode == 2
-    assert "The certificate cannot be used: " in done.stderr
+    assert "Cannot use the certificate " in done.stderr
 
 
 # What can be wrong
@@ -315,29 +315,29 @@ def test_a_port_that_is_taken(file: Path, option: tuple[str, ...]) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"error: Cannot listen on 127.0.0.1:{port}: Address already in use\n"
-        "hint: choose another port; 0 takes any that is free\n"
+        "hint: choose another port; 0 selects a free one\n"
     )
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--reload",), "cannot be reloaded"),
-        (("--workers", "2"), "--workers is for servers on the network"),
-        (("--token", "x"), "--token is for servers on the network"),
-        (("--insecure",), "--insecure is for servers on the network"),
-        (("--allow-host", "x"), "--allow-host is for servers on the network"),
-        (("--http", "eighty"), "'eighty' is no [HOST:]PORT"),
-        (("--http", "localhost"), "'localhost' is no [HOST:]PORT"),
-        (("--http", "99999"), "'99999' is no [HOST:]PORT"),
-        (("--transport", "http", "--port", "70000"), "'70000' is no number from 0 to 65535"),
-        (("--http", "0", "--port", "1"), "--host and --port are part of"),
+        (("--reload",), "--reload only applies to servers on the network"),
+        (("--workers", "2"), "--workers only applies to servers on the network"),
+        (("--token", "x"), "--token only applies to servers on the network"),
+        (("--insecure",), "--insecure only applies to servers on the network"),
+        (("--allow-host", "x"), "--allow-host only applies to servers on the network"),
+        (("--http", "eighty"), "Invalid listen address 'eighty': expected [HOST:]PORT"),
+        (("--http", "localhost"), "Invalid listen address 'localhost': expected [HOST:]PORT"),
+        (("--http", "99999"), "Invalid listen address '99999': expected [HOST:]PORT"),
+        (("--transport", "http", "--port", "70000"), "'70000' is not a number from 0 to 65535"),
+        (("--http", "0", "--port", "1"), "--host and --port cannot be combined with"),
         (("--http", "0", "--ws", "0"), "not allowed with argument"),
-        (("--http", "0", "--transport", "stdio"), "exclude each other"),
-        (("--http", "0", "--reload", "--workers", "2"), "exclude each other"),
-        (("--http", "0", "--workers", "0"), "'0' is no number from 1 to 256"),
-        (("--http", "0", "--token", "two words"), "A token has no blanks"),
-        (("--http", "0", "--tls-key", "x"), "--tls-key needs its certificate"),
+        (("--http", "0", "--transport", "stdio"), "cannot be combined"),
+        (("--http", "0", "--reload", "--workers", "2"), "cannot be combined"),
+        (("--http", "0", "--workers", "0"), "'0' is not a number from 1 to 256"),
+        (("--http", "0", "--token", "two words"), "Invalid token: expected ASCII characters"),
+        (("--http", "0", "--tls-key", "x"), "--tls-key requires --tls-cert FILE"),
     ],
 )
 def test_options_of_serve_that_do_not_fit(file: Path, args: tuple[str, ...], words: str) -> None:
@@ -349,10 +349,10 @@ def test_options_of_serve_that_do_not_fit(file: Path, args: tuple[str, ...], wor
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
 def test_a_target_that_is_not_there_is_said_once(option: tuple[str, ...]) -> None:
     done = fairlead("serve", "missing.py", "--http", "0", *option)
-    assert (done.returncode, done.stderr) == (2, "error: There is no file missing.py\n")
+    assert (done.returncode, done.stderr) == (2, "error: File not found: missing.py\n")
     done = fairlead("serve", "--http", "0", *option)
     assert done.returncode == 2
-    assert "There is nothing to serve" in done.stderr
+    assert "Missing server: FILE_OR_MODULE or --module is required" in done.stderr
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2")])
@@ -374,13 +374,22 @@ def test_a_server_that_cannot_start(tmp_path: Path, option: tuple[str, ...]) -> 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("http://127.0.0.1:1", "--", "python"), "There are two servers"),
-        (("http://127.0.0.1:1", "ws://127.0.0.1:1"), "There are two servers"),
-        (("--token", "x", "--", "python"), "--token is for a server that has a URL"),
-        (("--header", "no colon", "http://127.0.0.1:1"), "--header is written 'Name: value'"),
-        (("--header", "A: b\nC: d", "http://127.0.0.1:1"), "--header is written"),
-        (("--header", "Authorization: x", "--token", "y", "http://127.0.0.1:1"), "exclude"),
-        (("--token", "two words", "http://127.0.0.1:1"), "A token has no blanks"),
+        (("http://127.0.0.1:1", "--", "python"), "More than one server is given"),
+        (("http://127.0.0.1:1", "ws://127.0.0.1:1"), "More than one server is given"),
+        (("--token", "x", "--", "python"), "--token only applies to a server with a URL"),
+        (
+            ("--header", "no colon", "http://127.0.0.1:1"),
+            "Invalid --header: expected 'Name: value'",
+        ),
+        (("--header", "A: b\nC: d", "http://127.0.0.1:1"), "Invalid --header: expected"),
+        (
+            ("--header", "Authorization: x", "--token", "y", "http://127.0.0.1:1"),
+            "--token and an Authorization header cannot be combined",
+        ),
+        (
+            ("--token", "two words", "http://127.0.0.1:1"),
+            "Invalid token: expected ASCII characters",
+        ),
         (("unix://relative",), "Invalid unix socket URL: expected unix:///"),
         (("http://[nonsense",), "Invalid server URL: "),
     ],
@@ -398,7 +407,7 @@ def test_nobody_there_is_exit_code_3_without_the_password() -> None:
     for scheme in ("http", "ws"):
         done = fairlead("tools", f"{scheme}://me:letmein@127.0.0.1:{port}/mcp")
         assert (done.returncode, done.stdout) == (3, "")
-        assert "does the server run" in done.stderr
+        assert "check that the server is running" in done.stderr
         assert "letmein" not in done.stderr
 
 
@@ -409,23 +418,23 @@ def test_reload_follows_the_code_and_survives_a_mistake(tmp_path: Path) -> None:
     file = server_file(tmp_path, TOOLS)
     with serving(file, "--http", "0", "--reload") as served:
         url = served.url
-        served.wait_for("follows the Python files")
+        served.wait_for("watching the Python files")
         (tmp_path / "sibling.py").write_text("MORE = 41\n")
         served.wait_for("sibling.py has changed")
-        served.wait_for("is served as it is now")
+        served.wait_for("serving the new version of")
         more = "import sibling\n@server.tool()\ndef more() -> int: return sibling.MORE\n"
         server_file(tmp_path, TOOLS, more)
         served.wait_for("server.py has changed")
-        served.wait_for("is served as it is now")
+        served.wait_for("serving the new version of")
         assert called("call", "more", url) == "41\n"
         server_file(tmp_path, TOOLS, more, "def broken(:")
         served.wait_for("SyntaxError")
-        served.wait_for("waits for the next change; the last version goes on")
+        served.wait_for("waiting for the next change; the previous version keeps serving")
         assert called("call", "more", url) == "41\n"
         (tmp_path / "sibling.py").write_text("MORE = 42\n")  # the same size as before
-        served.wait_for("waits for the next change")
+        served.wait_for("waiting for the next change")
         server_file(tmp_path, TOOLS, more)
-        served.wait_for("is served as it is now")
+        served.wait_for("serving the new version of")
         assert called("call", "more", url) == "42\n"
         os.kill(served.children[0], signal.SIGKILL)
         served.wait_for("ended by signal 9")
@@ -437,7 +446,7 @@ def test_reload_follows_the_code_and_survives_a_mistake(tmp_path: Path) -> None:
 def test_nobody_is_refused_while_the_code_changes(file: Path) -> None:
     with serving(file, "--http", "0", "--reload") as served:
         address = ("127.0.0.1", int(served.url.rpartition(":")[2].removesuffix("/mcp")))
-        served.wait_for("follows the Python files")
+        served.wait_for("watching the Python files")
         refused: list[OSError] = []
         enough = threading.Event()
 
@@ -453,7 +462,7 @@ def test_nobody_is_refused_while_the_code_changes(file: Path) -> None:
         try:
             for _ in range(2):
                 os.utime(file)
-                served.wait_for("is served as it is now")
+                served.wait_for("serving the new version of")
         finally:
             enough.set()
             knocking.join(LIMIT)
@@ -463,7 +472,7 @@ def test_nobody_is_refused_while_the_code_changes(file: Path) -> None:
 def test_reload_begins_with_a_mistake(tmp_path: Path) -> None:
     file = server_file(tmp_path, "def broken(:")
     with serving(file, "--http", "0", "--reload") as served:
-        served.wait_for("waits for the next change; connections wait")
+        served.wait_for("waiting for the next change; connections wait")
         server_file(tmp_path, TOOLS)
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
 
@@ -476,7 +485,7 @@ def test_reload_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         url = served.url
         served.wait_for("the Python files in package\n")
         (tmp_path / "package" / "other.py").write_text("")
-        served.wait_for("is served as it is now")
+        served.wait_for("serving the new version of")
         assert called("call", "add", "a=1", "b=2", url) == "3\n"
 
 

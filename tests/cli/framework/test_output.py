@@ -27,7 +27,7 @@ from fairlead.cli.framework.output import blocks, format_size, safe
             {"type": "resource_link", "uri": "a:b", "name": "n", "size": 5},
             "[link: a:b, n, 5 bytes]",
         ),
-        ({"type": "hologram"}, "[hologram: of a kind that is not known here, 24 bytes of JSON]"),
+        ({"type": "hologram"}, "[hologram: unknown content type, 24 bytes of JSON]"),
     ],
 )
 def test_each_block_is_text_or_one_line(block: dict[str, Any], shown: str) -> None:

@@ -22,7 +22,7 @@ def test_every_client_command_takes_a_name(person: Person) -> None:
     assert person.runs("prompts", "notes").out.startswith("greet")
     assert person.runs("prompt", "notes", "greet", "name=Ada").out == "user: Say hello to Ada.\n"
     assert person.runs("complete", "notes", "greet", "name", "A").out == "Ada\n"
-    assert person.runs("ping", "notes").out.startswith("test answers in ")
+    assert person.runs("ping", "notes").out.startswith("test responded in ")
     assert person.runs("mcp", "prompts", "notes").out.startswith("greet")
 
 
@@ -40,7 +40,7 @@ def test_a_command_and_a_name_do_not_get_mixed_up(person: Person) -> None:
     assert person.runs("call", "add", "add", "a=1", "b=2").out == "3\n"
     alone = person.does("call", "add", "a=1", "b=2")
     assert alone.code == 2
-    assert "There is no server to talk to" in alone.err
+    assert "Missing server: pass a configured name, a URL, or a command after `--`" in alone.err
 
 
 def test_a_name_that_nobody_has_is_answered_with_those_that_are_near(person: Person) -> None:
@@ -48,9 +48,9 @@ def test_a_name_that_nobody_has_is_answered_with_those_that_are_near(person: Per
     done = person.does("call", "note", "add")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "error: There is no server 'note' in any configuration\n"
-        "hint: did you mean notes? `fairlead list` shows those there are; the command of one that "
-        "is not configured goes after `--`\n"
+        "error: Unknown server 'note': it is not in any configuration file\n"
+        "hint: did you mean 'notes'? `fairlead list` shows the configured servers; "
+        "to start any other server, put its command after `--`\n"
     )
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
@@ -68,16 +68,24 @@ def test_a_server_without_a_tool_is_half_of_a_call(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("call", "notes")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: Which tool of notes?\nhint: `fairlead tools notes`")
-    assert "There is no server to talk to" in person.does("call", "add").err
+    assert done.err.startswith(
+        "error: Missing the name of a tool of notes\nhint: `fairlead tools notes`"
+    )
+    assert (
+        "Missing server: pass a configured name, a URL, or a command after `--`"
+        in person.does("call", "add").err
+    )
 
 
 def test_options_for_a_url_do_not_fit_a_name(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("ping", "notes", "--token", "t")
     assert done.code == 2
-    assert "what it needs goes into its entry" in done.err
-    assert "--input is for" in person.does("ping", "--input", "a=b", "--", "x").err
+    assert "configure this in the entry of the server" in done.err
+    assert (
+        "--input only applies to a configured server"
+        in person.does("ping", "--input", "a=b", "--", "x").err
+    )
 
 
 def test_a_project_runs_nothing_before_it_is_approved(person: Person) -> None:
@@ -105,7 +113,7 @@ def test_variables_are_filled_in_and_never_shown(person: Person) -> None:
     assert "| [REDACTED]" in done.err
     assert "very-secret" not in done.err
     unset = person.runs("ping", "broken")
-    assert "what is not set in the environment: FROM_OUTSIDE" in unset.err
+    assert "the entry uses variables that are not set: FROM_OUTSIDE" in unset.err
 
 
 def test_what_is_asked_of_a_person_is_given_by_an_option(person: Person) -> None:

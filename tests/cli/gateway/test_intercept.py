@@ -59,7 +59,7 @@ def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
                 client.call("notes_add", {"a": 1, "b": 2, "c": "x" * 70_000})
             )
             number = await held()
-            assert "bytes, too many to be shown)" in await intercept("list")
+            assert "bytes, too large to show)" in await intercept("list")
             await intercept("block", number)
             with pytest.raises(MCPClientError, match="refused by the operator"):
                 await call

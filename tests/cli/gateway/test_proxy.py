@@ -262,7 +262,7 @@ async def test_a_unix_socket(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "proxy.sock"
     with proxy("--listen", f"unix:{path}", *run_by(file)) as running:
         assert running.url == f"unix://{path}#/mcp"
-        assert "speaks" in fairlead("ping", f"unix:{path}").stdout  # as it was said to listen
+        assert "(protocol 20" in fairlead("ping", f"unix:{path}").stdout  # as it was said to listen
         async with connected(running.url) as client:
             pid = await pid_of(client)
         with gone_afterwards(pid):
@@ -316,25 +316,28 @@ def test_a_configured_server_by_its_name(person: Person) -> None:
     assert answers[1]["content"][0]["text"] == "Ada"
     unknown = person.does("proxy", "note")
     assert (unknown.code, unknown.out) == (2, "")
-    assert "did you mean notes?" in unknown.err
+    assert "did you mean 'notes'?" in unknown.err
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((), "There is no server to talk to"),
+        ((), "Missing server: pass a configured name, a URL, or a command after `--`"),
         (("python", "server.py"), "`fairlead proxy -- python server.py`"),
-        (("http://127.0.0.1:1", "--", "x"), "There are two servers"),
-        (("--listen", "ftp://x:1", "--", "x"), "'ftp://x:1' is no place to listen at"),
-        (("--listen", ":8080", "--", "x"), "is no place to listen at"),
-        (("http://",), "The URL names no server"),
-        (("ws://:80",), "The URL names no server"),
-        (("--listen", "http://127.0.0.1", "--", "x"), "is no place to listen at"),
-        (("--listen", "http://127.0.0.1:99999", "--", "x"), "is no place to listen at"),
-        (("--listen", "https://127.0.0.1:0", "--", "x"), "https needs a certificate"),
-        (("--listen", "http://0.0.0.0:0", "--", "x"), "no token keeps strangers out"),
-        (("--token", "t", "--", "x"), "--token is for clients that come over the network"),
-        (("--header", "A: b", "--", "x"), "--header is for a server that has a URL"),
+        (("http://127.0.0.1:1", "--", "x"), "More than one server is given"),
+        (("--listen", "ftp://x:1", "--", "x"), "Invalid listen address 'ftp://x:1'"),
+        (("--listen", ":8080", "--", "x"), "Invalid listen address"),
+        (("http://",), "Invalid server URL"),
+        (("ws://:80",), "Invalid server URL"),
+        (("--listen", "http://127.0.0.1", "--", "x"), "Invalid listen address"),
+        (("--listen", "http://127.0.0.1:99999", "--", "x"), "Invalid listen address"),
+        (("--listen", "https://127.0.0.1:0", "--", "x"), "https requires a certificate"),
+        (
+            ("--listen", "http://0.0.0.0:0", "--", "x"),
+            "0.0.0.0 can be reached from other machines, and no token is required",
+        ),
+        (("--token", "t", "--", "x"), "--token only applies to a proxy on the network"),
+        (("--header", "A: b", "--", "x"), "--header only applies to a server with a URL"),
         (("--era", "new", "--", "x"), "invalid choice: 'new'"),
     ],
 )
@@ -351,13 +354,13 @@ def test_a_program_that_is_not_there_is_told_before_anybody_waits(
 ) -> None:
     done = fairlead("proxy", "--listen", listen, "--", command)
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"There is no program {command!r}" in done.stderr
+    assert f"Program not found: {command!r}" in done.stderr
 
 
 def test_an_end_before_anybody_asked_for_anything_is_told() -> None:
     done = fairlead("proxy", "--", "false")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "stdin ended before a client asked for anything; false was not used" in done.stderr
+    assert "stdin closed before any request; false was not used" in done.stderr
 
 
 def test_a_command_that_ends_at_once_is_told_to_both_sides() -> None:

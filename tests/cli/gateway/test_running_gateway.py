@@ -83,11 +83,11 @@ def test_who_lacks_a_token_hears_which_one(person: Person) -> None:
         no_client = person.runs("mcp", "reload", *url, env=ENV)
         assert no_client.code == 1
         assert no_client.err.splitlines() == [
-            "error: The gateway wants the token of a client, too",
-            "hint: FAIRLEAD_TOKEN in the environment",
+            "error: The gateway requires a client token as well",
+            "hint: set FAIRLEAD_TOKEN in the environment",
         ]
         token = {"FAIRLEAD_TOKEN": "for-all"}
-        assert "hint: --admin-token TOKEN" in person.runs("mcp", "reload", *url, env=token).err
+        assert "hint: pass --admin-token TOKEN" in person.runs("mcp", "reload", *url, env=token).err
         assert person.runs("mcp", "reload", *url, env={**ENV, **token}).code == 0
 
 
@@ -106,7 +106,7 @@ def test_something_else_at_that_address_is_told(person: Person) -> None:
         done = person.runs("mcp", "reload", "--url", f"127.0.0.1:{other.server_port}", env=ENV)
         other.shutdown()
     assert done.code == 3
-    assert "is no gateway of Fairlead" in done.err
+    assert "is not a Fairlead gateway" in done.err
 
 
 async def test_a_server_is_connected_anew(person: Person) -> None:
@@ -140,7 +140,7 @@ def test_files_are_read_again_at_once(person: Person) -> None:
         wrong = scene.runs("reload")
         assert wrong.code == 1
         assert wrong.err.startswith("error: 400 Bad Request: ")
-        assert 'did you mean "search"?' in wrong.err
+        assert "did you mean 'search'?" in wrong.err
         assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
 
 

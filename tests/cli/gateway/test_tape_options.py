@@ -85,7 +85,7 @@ def test_a_gateway_records_all_of_its_clients(person: Person) -> None:
     assert "--overwrite" in refused.err
     wrong = person.runs("gateway", "--record", file)
     assert wrong.code == 2
-    assert "FILE goes before --record" in wrong.err
+    assert "put FILE before --record" in wrong.err
 
 
 @pytest.mark.covers("GTW-10")
@@ -174,7 +174,7 @@ def test_sessions_are_listed_and_ended_by_command(person: Person) -> None:
                 env={"FAIRLEAD_ADMIN_TOKEN": token},
             )
 
-        assert "nobody is connected" in (await session("list"))[2]
+        assert "no sessions; stateless clients do not have any" in (await session("list"))[2]
         async with connected(url, HANDSHAKE) as one, connected(url, HANDSHAKE) as two:
             await one.call("notes_add", {"a": 1, "b": 2})
             _, said, _ = await session("list", "--json")

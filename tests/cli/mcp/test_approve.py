@@ -20,7 +20,7 @@ def test_it_shows_what_would_run_and_asks(person: Person) -> None:
     assert f"  runs      {entry['command']} {entry['args'][0]}\n" in shown
     assert "  env       A=in-the-open\n" in shown
     assert (
-        "  env       B=(known when it connects)\n      from: printed by the command echo b\n"
+        "  env       B=(known after connecting)\n      from: printed by the command echo b\n"
         in shown
     )
     assert f"  env       C={person.home}\n      from: your variable HOME\n" in shown
@@ -39,7 +39,7 @@ def test_without_a_terminal_somebody_has_to_say_yes(person: Person) -> None:
     assert "--yes" in done.err
     assert not (person.ours / "data").exists()
     assert person.does("mcp", "approve", "p", "--yes").code == 0
-    assert "p is approved: it may run" in person.does("mcp", "approve", "p").out
+    assert "p is already approved" in person.does("mcp", "approve", "p").out
 
 
 def test_nothing_can_hide_in_what_is_shown(person: Person) -> None:
@@ -56,7 +56,7 @@ def test_a_change_asks_again_and_says_why(person: Person) -> None:
     person.does("mcp", "approve", "p", "--yes")
     file.write_text(file.read_text().replace('"x"', '"y"'))
     assert "changed since" in person.does("mcp", "why", "p").out
-    assert "It was approved before, and has changed" in person.does("mcp", "approve", "p").out
+    assert "The entry has changed since its approval:" in person.does("mcp", "approve", "p").out
 
 
 def test_what_was_approved_is_taken_back(person: Person) -> None:
@@ -64,10 +64,10 @@ def test_what_was_approved_is_taken_back(person: Person) -> None:
     assert "was not approved" in person.does("mcp", "revoke", "p").out
     person.does("mcp", "approve", "p", "--yes")
     assert person.does("mcp", "revoke", "p").out == "p is no longer approved\n"
-    assert "not approved yet" in person.does("mcp", "why", "p").out
+    assert "is not approved" in person.does("mcp", "why", "p").out
     person.has("ours/mcp.json", {"mine": {"command": "x"}})
-    assert "it needs no approval" in person.does("mcp", "revoke", "mine").err
-    assert "it may run" in person.does("mcp", "approve", "mine").out
+    assert "needs no approval" in person.does("mcp", "revoke", "mine").err
+    assert "needs no approval" in person.does("mcp", "approve", "mine").out
 
 
 @pytest.mark.covers("CFG-13")

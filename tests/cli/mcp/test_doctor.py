@@ -96,19 +96,19 @@ def test_each_trouble_comes_with_what_to_do(person: Person) -> None:
     assert servers["good"]["status"] == "ok"
     failed = {name: one for name, one in servers.items() if one["status"] == "failed"}
     assert set(failed) == set(servers) - {"good"}
-    assert "There is no program 'no-such-program-here'" in failed["gone"]["error"]
-    assert "full path as `command`" in failed["gone"]["hint"]
+    assert "Program not found in the PATH: 'no-such-program-here'" in failed["gone"]["error"]
+    assert "set `command` to its full path" in failed["gone"]["hint"]
     assert "install Node.js" in failed["node"]["hint"]
     assert failed["node"]["stderr"] == ["PATH=/nowhere"]
     assert "exited with code 1" in failed["dies"]["error"]
     assert failed["dies"]["stderr"] == ["no licence found"]
-    assert "it lacks no_such_module" in failed["lacks"]["hint"]
-    assert failed["refused"]["error"] == "The server answered with HTTP 401"
-    assert "look at MY_KEY" in failed["refused"]["hint"]
+    assert "missing module no_such_module" in failed["lacks"]["hint"]
+    assert failed["refused"]["error"] == "The server responded with HTTP 401"
+    assert "check MY_KEY" in failed["refused"]["hint"]
     assert "MY_KEY is not set in the environment" in failed["refused"]["warnings"]
     assert "500ms" in failed["silent"]["error"]
-    assert '"timeout" (milliseconds) in its entry' in failed["silent"]["hint"]
-    assert "does the server run" in failed["nobody"]["hint"]
+    assert '"timeout" (milliseconds) in the entry' in failed["silent"]["hint"]
+    assert "check that the server is running" in failed["nobody"]["hint"]
     assert "correct `cwd`" in failed["folder"]["hint"]
     assert [step["step"] for step in failed["dies"]["steps"] if not step["ok"]] == ["connect"]
 
@@ -120,8 +120,8 @@ def test_what_is_wrong_with_the_machine_is_told_with_its_place(person: Person) -
     done = person.runs("doctor", env={"PATH": "/nowhere"})
     assert done.code == 1
     assert f"✗ {file}:3: not valid JSON" in done.out
-    assert "✗ uvx is missing, and tool cannot start without it\n    → install uv" in done.out
-    assert "0 of 1 servers work, 3 things to mend" in done.out
+    assert "✗ uvx is missing, but required by tool\n    → install uv" in done.out
+    assert "0 of 1 servers work, 3 problems to fix" in done.out
 
 
 def test_an_odd_name_that_works_is_not_broken(person: Person) -> None:
@@ -165,7 +165,7 @@ def test_only_those_that_are_named_are_examined(person: Person) -> None:
     person.has("ours/mcp.json", {"good": person.server(), "bad": python("exit(1)")})
     code, servers, _ = examine(person, "good")
     assert (code, list(servers)) == (0, ["good"])
-    assert "did you mean good?" in person.does("doctor", "goood").err
+    assert "did you mean 'good'?" in person.does("doctor", "goood").err
 
 
 def test_one_that_does_not_answer_is_quoted_and_ended(person: Person) -> None:
@@ -200,8 +200,8 @@ def test_one_server_is_tried_and_its_exit_code_says_how_it_went(person: Person) 
     good = person.runs("mcp", "test", "good")
     assert (good.code, good.err) == (0, "")
     assert "✓ connect" in good.out
-    assert "test 1.0.0 speaks 2026-07-28" in good.out
-    assert "2 tools\nit works\n" in good.out
+    assert "test 1.0.0, protocol 2026-07-28" in good.out
+    assert "2 tools\nthe server works\n" in good.out
     dies = person.runs("mcp", "test", "dies")
     assert dies.code == 3
     assert "✗ connect" in dies.out

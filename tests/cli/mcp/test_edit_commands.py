@@ -12,7 +12,7 @@ __all__ = ["person"]
 def test_a_command_is_added_to_the_users_file(person: Person) -> None:
     options = ("--env", "A=1", "--env", "B=${B}=", "--cwd", "/tmp", "--timeout", "5000", "--lazy")
     done = person.does("mcp", "add", "files", *options, "--", "uvx", "files", "--", "-x")
-    assert (done.code, done.out) == (0, f"files is in {person.ours}/mcp.json\n")
+    assert (done.code, done.out) == (0, f"added files to {person.ours}/mcp.json\n")
     assert "fairlead mcp test files" in done.err
     assert person.read("ours/mcp.json")["mcpServers"]["files"] == {
         "command": "uvx",
@@ -40,7 +40,7 @@ def test_a_file_that_is_found_only_from_here_is_mentioned(person: Person) -> Non
     (person.project / "server.py").unlink()  # as in any other folder
     lost = person.runs("mcp", "test", "here")
     assert lost.code == 3
-    assert "hint: it was started in this folder: write the whole path, or set `cwd`" in lost.err
+    assert "hint: use an absolute path, or set `cwd` of the entry" in lost.err
 
 
 def test_a_url_is_added_with_its_headers(person: Person) -> None:
@@ -72,19 +72,19 @@ def test_a_name_that_is_there_is_replaced_only_by_force(person: Person) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("a",), 2, "there is neither"),
+        (("a",), 2, "both are missing"),
         (("a", "http://x", "--", "y"), 2, "both are given"),
         (("a", "server.py"), 2, "fairlead mcp add a -- server.py"),
-        (("a b", "--", "x"), 1, "a name has 1 to 100"),
-        (("a", "--env", "nothing", "--", "x"), 2, "--env is written NAME=VALUE"),
-        (("a", "--header", "X: 1", "--", "x"), 2, "--header is for a server with a URL"),
-        (("a", "--env", "X=1", "http://x"), 2, "--env is for a command"),
-        (("a", "--timeout", "-5", "--", "x"), 2, "no number of milliseconds"),
-        (("a", "--timeout", "nan", "--", "x"), 2, "no number of milliseconds"),
-        (("a", "--timeout", "inf", "--", "x"), 2, "no number of milliseconds"),
-        (("a", "http://"), 2, "is no URL"),
-        (("a", "http://exa mple/mcp"), 2, "begins like https://"),
-        (("a", "http://x:99999/mcp"), 2, "is no URL"),
+        (("a b", "--", "x"), 1, "a name must have 1 to 100"),
+        (("a", "--env", "nothing", "--", "x"), 2, "Invalid --env: expected NAME=VALUE"),
+        (("a", "--header", "X: 1", "--", "x"), 2, "--header only applies to a server with a URL"),
+        (("a", "--env", "X=1", "http://x"), 2, "--env only applies to a command"),
+        (("a", "--timeout", "-5", "--", "x"), 2, "is not a number of milliseconds greater than 0"),
+        (("a", "--timeout", "nan", "--", "x"), 2, "is not a number of milliseconds greater than 0"),
+        (("a", "--timeout", "inf", "--", "x"), 2, "is not a number of milliseconds greater than 0"),
+        (("a", "http://"), 2, "Invalid URL"),
+        (("a", "http://exa mple/mcp"), 2, "expected a URL like https://"),
+        (("a", "http://x:99999/mcp"), 2, "Invalid URL"),
     ],
 )
 def test_what_is_wrong_is_not_written(
@@ -101,7 +101,7 @@ def test_the_projects_file_is_the_nearest_one(
 ) -> None:
     (person.project / ".git").mkdir()
     done = person.does("mcp", "add", "--project", "p", "--", "x")
-    assert done.out == f"p is in {person.project}/.fairlead/mcp.json\n"
+    assert done.out == f"added p to {person.project}/.fairlead/mcp.json\n"
     assert "fairlead mcp approve p" in done.err
     (person.project / "sub").mkdir()
     monkeypatch.chdir(person.project / "sub")
@@ -115,7 +115,7 @@ def test_the_projects_file_is_the_nearest_one(
 def test_a_name_of_another_program_is_mentioned(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     done = person.does("mcp", "add", "a", "--", "mine")
-    assert f"used instead of the one in {theirs}:" in done.err
+    assert f"takes precedence over the entry in {theirs}:" in done.err
 
 
 def test_only_what_is_ours_is_removed(person: Person) -> None:
@@ -123,12 +123,12 @@ def test_only_what_is_ours_is_removed(person: Person) -> None:
     before = theirs.read_bytes()
     done = person.does("mcp", "remove", "their")
     assert done.code == 1
-    assert f"it comes from Cursor, {theirs}:" in done.err
-    assert "`fairlead mcp disable their` hides it" in done.err
+    assert f"their is not in {person.ours}/mcp.json, but in {theirs}:3 (Cursor)" in done.err
+    assert "`fairlead mcp disable their` disables it" in done.err
     assert theirs.read_bytes() == before
     near = person.does("mcp", "remove", "thier")
     assert near.code == 2
-    assert "did you mean their?" in near.err
+    assert "did you mean 'their'?" in near.err
     person.does("mcp", "add", "--project", "p", "--", "x")
     assert "`fairlead mcp remove --project p`" in person.does("mcp", "remove", "p").err
 
@@ -138,11 +138,11 @@ def test_a_name_of_another_program_is_hidden_and_shown_by_our_file(person: Perso
     before = theirs.read_bytes()
     done = person.does("mcp", "disable", "their")
     assert done.code == 0
-    assert f"it comes from Cursor, {theirs}:3, which is not changed" in done.err
+    assert f"the entry in {theirs}:3 (Cursor) is not changed" in done.err
     assert person.read("ours/mcp.json")["disabledServers"] == ["their"]
     rows = json.loads(person.does("list", "--no-connect", "--json").out)["servers"]
     assert [(row["name"], row["status"]) for row in rows] == [("their", "disabled")]
-    assert "switched off: hidden by `disabledServers`" in person.does("ping", "their").err
+    assert "disabled: listed in `disabledServers`" in person.does("ping", "their").err
     assert person.does("mcp", "enable", "their").code == 0
     rows = json.loads(person.does("list", "--no-connect", "--json").out)["servers"]
     assert [(row["name"], row["status"]) for row in rows] == [("their", "configured")]
@@ -160,11 +160,11 @@ def test_an_entry_of_ours_is_switched_in_its_place(person: Person) -> None:
 def test_a_switch_that_changes_nothing_says_so(person: Person) -> None:
     person.has("project/.fairlead/mcp.json", {"a": {"command": "x"}})
     person.has("ours/mcp.json", {"a": {"command": "y"}})
-    assert "it is still used" in person.does("mcp", "disable", "a").err
+    assert "still used" in person.does("mcp", "disable", "a").err
     person.has("home/.cursor/mcp.json", {"b": {"command": "x", "disabled": True}})
     refused = person.does("mcp", "enable", "--project", "b")
     assert refused.code == 2
-    assert "a project cannot switch on" in refused.err
+    assert "a project file cannot enable" in refused.err
 
 
 def test_a_file_that_would_be_damaged_is_left_alone(person: Person) -> None:
@@ -188,7 +188,7 @@ def test_a_wrong_command_suggests_the_nearest(person: Person) -> None:
     done = person.does("mcp", "ad")
     assert (done.code, done.out) == (2, "")
     assert "did you mean `fairlead mcp add`?" in done.err
-    assert "there are list, add, " in person.does("mcp", "xyzzy").err
+    assert "expected one of list, add, " in person.does("mcp", "xyzzy").err
 
 
 def test_each_command_has_help(person: Person) -> None:

@@ -64,7 +64,7 @@ def test_an_answer_of_a_person_becomes_a_variable(person: Person) -> None:
     person.has("home/.config/Code/User/mcp.json", {})
     (person.home / ".config/Code/User/mcp.json").write_text(json.dumps({"servers": {"v": entry}}))
     done = person.does("mcp", "import", "vscode")
-    assert "v: headers.K was asked of a person; set API_KEY in the environment" in done.err
+    assert "v: headers.K was an input; set API_KEY in the environment instead" in done.err
     assert person.read("ours/mcp.json")["mcpServers"]["v"]["headers"] == {"K": "${API_KEY}"}
 
 
@@ -80,9 +80,9 @@ def test_what_would_mean_something_else_is_left_out(person: Person) -> None:
     person.has("ours/mcp.json", {"mine": {"command": "mine"}})
     done = person.does("mcp", "import", "cursor")
     assert (done.code, done.out) == (0, f"0 of 3 copied to {person.ours}/mcp.json\n")
-    assert "command: env.A begins with `!`, which would be a command here" in done.err
-    assert "folder: args holds ${workspaceFolder}, for which we have no word" in done.err
-    assert "has one already (--force replaces it)" in done.err
+    assert "command: env.A begins with `!`, which starts a command in Fairlead's files" in done.err
+    assert "folder: args contains ${workspaceFolder}, which Fairlead does not support" in done.err
+    assert "(--force replaces it)" in done.err
     assert person.read("ours/mcp.json")["mcpServers"] == {"mine": {"command": "mine"}}
     assert person.does("mcp", "import", "cursor", "mine").code == 1
     assert person.does("mcp", "import", "cursor", "mine", "--force").code == 0
@@ -92,7 +92,7 @@ def test_what_would_mean_something_else_is_left_out(person: Person) -> None:
 def test_a_project_cannot_get_into_the_users_file_unseen(person: Person) -> None:
     person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
     refused = person.does("mcp", "import", "cursor")
-    assert "first `fairlead mcp approve p`" in refused.err
+    assert "first run `fairlead mcp approve p`" in refused.err
     assert not (person.ours / "mcp.json").exists()
     assert person.does("mcp", "import", "cursor", "--project").code == 0
     person.does("mcp", "remove", "p", "--project")
@@ -102,12 +102,12 @@ def test_a_project_cannot_get_into_the_users_file_unseen(person: Person) -> None
 
 
 def test_names_and_programs_that_do_not_exist(person: Person) -> None:
-    assert "there are claude-code, " in person.does("mcp", "import", "emacs").err
-    assert "cursor has no servers configured" in person.does("mcp", "import", "cursor").err
+    assert "expected one of claude-code, " in person.does("mcp", "import", "emacs").err
+    assert "No servers are configured in cursor" in person.does("mcp", "import", "cursor").err
     person.has("home/.cursor/mcp.json", {"notes": {"command": "x"}})
-    assert "did you mean notes?" in person.does("mcp", "import", "cursor", "note").err
-    assert "there are claude, " in person.does("mcp", "export", "emacs").err
-    assert "did you mean notes?" in person.does("mcp", "export", "cursor", "note").err
+    assert "did you mean 'notes'?" in person.does("mcp", "import", "cursor", "note").err
+    assert "expected one of claude, " in person.does("mcp", "export", "emacs").err
+    assert "did you mean 'notes'?" in person.does("mcp", "export", "cursor", "note").err
 
 
 @pytest.mark.parametrize("program", ["cursor", "codex", "goose"])
@@ -142,7 +142,7 @@ def test_what_a_program_cannot_have_is_left_out_or_refused(person: Person) -> No
     )
     done = person.does("mcp", "export", "cursor")
     assert list(json.loads(done.out)["mcpServers"]) == ["cmd"]
-    assert "left out: ws: Cursor has no servers over WebSocket" in done.err
-    assert "cmd: K is a command, which other programs do not run" in done.err
+    assert "skipped: ws: Cursor does not support WebSocket servers" in done.err
+    assert "cmd: K is a command, which other programs do not support" in done.err
     refused = person.does("mcp", "export", "cursor", "ws")
     assert (refused.code, refused.out) == (1, "")

@@ -78,8 +78,8 @@ def test_every_name_is_shown_also_those_that_are_not_connected(home: Path) -> No
     assert rows["exa"]["status"] == "configured"  # nothing of the kind is built in here
     assert (rows["good"]["status"], rows["good"]["sameServerAs"]) == ("duplicate", "mine")
     plain = at_home(home, "list", "--no-connect").stdout
-    assert [line.split()[1:3] for line in plain.splitlines() if line.startswith("good")] == [
-        ["is", "mine"]
+    assert [line.split()[1:4] for line in plain.splitlines() if line.startswith("good")] == [
+        ["same", "as", "mine"]
     ]
     assert "doctor" not in plain  # a second name is nothing to be mended
 
@@ -121,11 +121,11 @@ def test_without_a_terminal_each_server_has_one_line(home: Path) -> None:
 def test_a_project_that_does_not_exist(home: Path) -> None:
     done = at_home(home, "list", "--project", str(home / "nowhere"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "There is no folder" in done.stderr
+    assert "Folder not found" in done.stderr
 
 
 def test_nothing_is_configured(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     done = at_home(tmp_path, "list", "--project", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "No servers are configured. `fairlead mcp add` adds one.\n"
+    assert done.stdout == "No servers are configured; add one with `fairlead mcp add`.\n"

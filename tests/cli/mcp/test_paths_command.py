@@ -47,7 +47,7 @@ def test_people_see_what_is_not_there_yet(person: Person) -> None:
     person.does("mcp", "add", "a", "--", "x")
     lines = person.does("paths").out.splitlines()
     assert f"servers    {person.ours}/mcp.json" in lines
-    assert f"approvals  {person.ours}/data/approvals.json  (not there yet)" in lines
+    assert f"approvals  {person.ours}/data/approvals.json  (does not exist)" in lines
 
 
 @pytest.mark.covers("CFG-13")

@@ -25,12 +25,12 @@ def test_where_it_comes_from_and_whom_it_shadows(person: Person) -> None:
             "source": "Cursor",
             "level": "user",
             "path": f"{theirs}:3",
-            "outcome": f"not used: {person.ours}/mcp.json:3 comes first",
+            "outcome": f"not used: {person.ours}/mcp.json:3 takes precedence",
         }
     ]
     shown = person.does("mcp", "why", "a").out
-    assert "a comes from Fairlead (user)\n" in shown
-    assert "other places that have this name\n  Cursor (user), " in shown
+    assert "a, configured in Fairlead (user)\n" in shown
+    assert "other entries with this name\n  Cursor (user), " in shown
 
 
 def test_the_same_server_under_two_names(person: Person) -> None:
@@ -49,7 +49,7 @@ def test_whether_it_is_on_and_approved(person: Person) -> None:
     assert (off["enabled"], off["used"]) == (False, False)
     assert exa["used"] is True  # nothing of the kind is built in here
     assert (p["approved"], p["used"]) == (False, False)
-    assert "not approved yet: see `fairlead mcp approve p`" in person.does("mcp", "why", "p").out
+    assert "is not approved; run `fairlead mcp approve p`" in person.does("mcp", "why", "p").out
     person.does("mcp", "approve", "p", "--yes")
     assert (why(person, "p")["approved"], why(person, "p")["used"]) == (True, True)
     file.write_text(file.read_text().replace('"x"', '"z"'))
@@ -86,7 +86,7 @@ def test_what_it_needs_is_named_and_what_it_holds_is_not_shown(
         {"kind": "command", "name": "pass show c", "in": "env.C"},
     ]
     shown = person.does("mcp", "why", "a").out
-    assert "the variable NOT_SET, which is not set, or else 'other' (env.B)" in shown
+    assert "the variable NOT_SET for env.B (not set, default 'other')" in shown
     assert "written-down" not in shown
     assert "value-of-it" not in shown
 
@@ -111,4 +111,4 @@ def test_a_name_that_nobody_has(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("mcp", "why", "note")
     assert (done.code, done.out) == (2, "")
-    assert "did you mean notes? `fairlead list` shows those there are" in done.err
+    assert "did you mean 'notes'? `fairlead list` shows the configured servers" in done.err

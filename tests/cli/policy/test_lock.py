@@ -65,7 +65,7 @@ def test_one_server_is_locked_beside_the_others(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     person.has("ours/mcp.json", {"notes": entry, "dead": {"command": "/no/where"}})
     done = person.runs("lock", "-o", "my.lock")
-    assert (done.code, "dead was left out" in done.err) == (3, True)
+    assert (done.code, "dead was skipped" in done.err) == (3, True)
     command = ("--", entry["command"], *entry["args"])
     assert person.runs("lock", "-o", "my.lock", "--name", "other", *command).code == 0
     assert set(person.read("project/my.lock")["servers"]) == {"notes", "other"}

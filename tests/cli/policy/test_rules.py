@@ -62,7 +62,7 @@ def test_a_file_is_checked(tmp_path: Path) -> None:
         "no-erasing  block (reason: nothing is erased here)",
         "no-etc  delay (seconds: 60.0), audit (path: audit.jsonl), mock (result: nothing to see)",
         "often  rate (rate: 0.01, burst: 2.0, per: all)",
-        "3 rules, no mistakes",
+        "3 rules, no errors",
     ]
     assert [one.name for one in tmp_path.iterdir()] == ["rules.toml"], "nothing is written"
     told = json.loads(fairlead("rules", "check", str(file), "--json").stdout)
@@ -129,7 +129,7 @@ def test_a_proxy_follows_its_rules_and_a_tape_shows_what_they_would_have_done(
         "→ tools/call read: passed by often",
     ]
     assert shown.stdout.splitlines()[-1].endswith(
-        "rules for 4 of them: 1 answered, 1 blocked, 4 passed"
+        "4 matched by rules: 1 answered, 1 blocked, 4 passed"
     )
     assert not (tmp_path / "audit.jsonl").exists()
     told = fairlead("rules", "test", str(file), tape, "--json", "--all")

@@ -43,7 +43,7 @@ def test_an_export_writes_over_a_file_only_by_force(folder: Path, kind: str) -> 
     command = ("tape", "export", "./one", kind, "-o", "out")
     refused = fairlead(*command, cwd=folder)
     assert refused.returncode == 1
-    assert "There is a file out already" in refused.stderr
+    assert "File exists: out" in refused.stderr
     assert "--force" in refused.stderr
     assert out.read_text() == "somebody's work"
     for word in ("--force", "--overwrite"):
@@ -60,7 +60,7 @@ def test_a_trimmed_tape_takes_the_place_of_another_only_by_force(folder: Path, t
     old.write_text("somebody's work")
     refused = fairlead(*TRIM, "./two", cwd=folder)
     assert refused.returncode == 1
-    assert f"There is a file {there} already" in refused.stderr
+    assert f"File exists: {there}" in refused.stderr
     assert "--force" in refused.stderr
     assert old.read_text() == "somebody's work"
     assert len(names(folder)) == 3
@@ -73,7 +73,7 @@ def test_a_trimmed_tape_takes_the_place_of_another_only_by_force(folder: Path, t
 
 def test_the_options_say_so(folder: Path) -> None:
     for command in ("trim", "export"):
-        assert "even if there is one already" in fairlead("tape", command, "--help").stdout
+        assert "replace an existing file" in fairlead("tape", command, "--help").stdout
 
 
 def test_a_tape_of_several_parts_is_trimmed_over(tmp_path: Path) -> None:
@@ -121,4 +121,6 @@ def test_links_stay_links_and_pipes_are_written_to(folder: Path) -> None:
     shown = fairlead(*EXPORT, "/dev/stdout", cwd=folder)
     assert json.loads(shown.stdout)["log"]["version"] == "1.2", shown.stderr
     refused = fairlead(*EXPORT, ".", "--force", cwd=folder)
-    assert (refused.returncode, "the path is a directory" in refused.stderr) == (1, True), refused.stderr
+    assert (refused.returncode, "the path is a directory" in refused.stderr) == (1, True), (
+        refused.stderr
+    )

@@ -87,16 +87,16 @@ def test_steps_are_taken_with_the_keyboard(tape: Path, version: str) -> None:
 
 def test_wrong_options_are_named(tape: Path) -> None:
     for words, said in (
-        (("--timing", "slow"), "'slow' is no timing"),
-        (("--timing", "-1"), "is no timing"),
+        (("--timing", "slow"), "Invalid timing 'slow'"),
+        (("--timing", "-1"), "Invalid timing '-1'"),
         (("--timing", "stepped"), "add --listen"),
         (("--match", "exact"), "invalid choice"),
-        (("--against",), "There is no server to talk to"),
+        (("--against",), "Missing server: pass a configured name, a URL, or a command after `--`"),
     ):
         done = fairlead("replay", str(tape), *words)
         assert done.returncode == 2, words
         assert said in done.stderr
-    assert "There is no tape" in fairlead("replay", str(tape.parent / "none")).stderr
+    assert "Tape not found" in fairlead("replay", str(tape.parent / "none")).stderr
 
 
 @pytest.mark.covers("GTW-11")
@@ -122,10 +122,22 @@ def test_a_tape_is_played_to_a_server_and_the_exit_code_says_how_it_went(tape: P
 @pytest.mark.parametrize(
     ("target", "why", "what_to_do"),
     [
-        (["http://127.0.0.1:9/mcp"], "Could not connect to 127.0.0.1:9", "does the server run"),
-        (["ws://127.0.0.1:9/ws"], "Could not connect to ws://127.0.0.1:9/ws", "does the server"),
+        (
+            ["http://127.0.0.1:9/mcp"],
+            "Could not connect to 127.0.0.1:9",
+            "check that the server is running",
+        ),
+        (
+            ["ws://127.0.0.1:9/ws"],
+            "Could not connect to ws://127.0.0.1:9/ws",
+            "check that the server",
+        ),
         (["--", sys.executable, "-c", "input(); exit(4)"], "exited with code 4", "by hand"),
-        (["--", sys.executable, "-c", "exit('no disk')"], "exited with code 1", "words are above"),
+        (
+            ["--", sys.executable, "-c", "exit('no disk')"],
+            "exited with code 1",
+            "see its output above",
+        ),
     ],
 )
 def test_nobody_to_compare_with_is_said_once(

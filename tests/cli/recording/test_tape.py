@@ -48,7 +48,7 @@ def run(home: dict[str, str], *args: str, code: int = 0) -> str:
 def test_tapes_are_recorded_listed_and_shown(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
-    assert "There are no tapes" in run(home, "tape", "list")
+    assert "no tapes in" in run(home, "tape", "list")
     record("monday", file, home, "hello", options=("--tag", "week"))
     place = tmp_path / "home" / "data" / "tapes" / "monday.tape.jsonl"
     assert place.stat().st_mode & 0o077 == 0
@@ -92,14 +92,14 @@ def test_two_tapes_are_compared(home: dict[str, str], file: Path) -> None:
     record("one", file, home, "a", "b")
     record("two", file, home, "a", "c")
     record("three", file, home, "a")
-    assert "They are the same" in run(home, "tape", "diff", "one", "one")
+    assert "no differences" in run(home, "tape", "diff", "one", "one")
     changes = json.loads(run(home, "tape", "diff", "one", "two", "--json", code=1))
     assert [[d["path"] for d in change["differences"]] for change in changes] == [
         ["params.arguments.text"],
         ["result.content.0.text"],
     ]
     ignored = ("--ignore", "params.arguments", "--ignore", "result.content.*.text")
-    assert "They are the same" in run(home, "tape", "diff", "one", "two", *ignored)
+    assert "no differences" in run(home, "tape", "diff", "one", "two", *ignored)
     shown = run(home, "tape", "diff", "one", "three", code=1).splitlines()
     assert shown == ["- 8 tools/call shout", "- 9 result"]
     assert "invalid path" in run(home, "tape", "diff", "one", "two", "--ignore", "a..b", code=2)
@@ -114,10 +114,10 @@ def test_a_tape_is_trimmed_and_deleted(tmp_path: Path, home: dict[str, str], fil
     assert len(run(home, "tape", "show", "one").splitlines()) == 9
     assert "no entry of" in run(home, "tape", "trim", "one", "--session", "s9", code=1)
     assert len(run(home, "tape", "show", "one").splitlines()) == 9
-    assert "There is no folder" in run(home, "tape", "list", str(tmp_path / "none"), code=1)
+    assert "Folder not found" in run(home, "tape", "list", str(tmp_path / "none"), code=1)
     assert run(home, "tape", "delete", "one", "short").count("deleted") == 4
     assert list((tmp_path / "home" / "data" / "tapes").iterdir()) == []
-    assert "There is no tape" in run(home, "tape", "delete", "one", code=1)
+    assert "Tape not found" in run(home, "tape", "delete", "one", code=1)
     assert "did you mean `fairlead tape trim`?" in run(home, "tape", "trin", code=2)
 
 
@@ -208,4 +208,4 @@ def test_a_file_that_is_no_tape_is_told_so(
     other = tmp_path / "letter.txt"
     other.write_text("Dear all,\nthis is no tape.\n")
     said = run(home, *command[:2], str(other), *command[2:], code=1)
-    assert f"{other} is no tape" in said
+    assert f"{other} is not a tape" in said

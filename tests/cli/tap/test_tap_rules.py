@@ -132,7 +132,7 @@ def test_what_hangs_behind_rules_is_flagged_when_the_tap_says(person: Person) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("[[rules]]\nwhen = 3\n", "rules.toml"), (BLOCKED, "There is no program")]
+    ("text", "said"), [("[[rules]]\nwhen = 3\n", "rules.toml"), (BLOCKED, "Program not found")]
 )
 def test_wrong_rules_or_no_command_are_told_at_once(person: Person, text: str, said: str) -> None:
     (person.project / "rules.toml").write_text(text)

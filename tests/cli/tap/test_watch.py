@@ -148,7 +148,7 @@ def test_details_and_one_exchange_are_shown_whole_but_for_secrets(person: Person
         everything = person.runs("watch", "notes", "--once", "--details")
         assert one.out in everything.out
         missing = person.runs("watch", "notes", "--id", "99")
-        assert (missing.code, "no exchange 99" in missing.err) == (1, True)
+        assert (missing.code, "Exchange 99 is not in the journal" in missing.err) == (1, True)
         shown = on_terminal("watch", "notes", "--once", env=person.env)
         assert "\x1b[32mok\x1b[0m" in shown
         listed = json.loads(person.runs("watch", "--list", "--json").out)

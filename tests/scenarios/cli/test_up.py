@@ -103,7 +103,7 @@ def test_json_is_one_object_with_the_url_and_the_servers(person: Person) -> None
 async def test_a_project_is_served_once_it_is_approved(person: Person) -> None:
     person.has("project/.mcp.json", {"shared": person.server(ADD)})
     with running(person, *ANY) as up:
-        line = up.wait_for("left out: shared: ")
+        line = up.wait_for("skipped: shared: ")
         assert "`fairlead mcp approve shared`" in line
         assert str(person.project / ".mcp.json") in line
         assert person.does("mcp", "approve", "shared", "--yes").code == 0
@@ -141,8 +141,8 @@ def test_the_gateway_does_not_connect_to_itself(person: Person) -> None:
     bridge = {"command": "fairlead", "args": ["proxy", url]}
     person.has("ours/mcp.json", {"me": {"type": "http", "url": url}, "bridge": bridge})
     with running(person, "up", "--port", str(port)) as up:
-        assert "it is this gateway" in up.wait_for("left out: me: ")
-        assert "it is this gateway" in up.wait_for("left out: bridge: ")
+        assert "the entry is this gateway" in up.wait_for("skipped: me: ")
+        assert "the entry is this gateway" in up.wait_for("skipped: bridge: ")
         up.wait_for("notebook: connected")
         assert "me" not in get(up.url, "/health")[1]
 
@@ -156,8 +156,8 @@ def test_a_taken_port_is_reported_with_its_holder(person: Person) -> None:
         done = person.runs("up", "--port", str(port))
         hang_up.join(LIMIT)
     assert (done.code, done.out) == (1, "")
-    assert f"Port {port} is taken by process {os.getpid()} (" in done.err
-    assert "--port 0 takes any that is free" in done.err
+    assert f"Port {port} is in use by process {os.getpid()} (" in done.err
+    assert "--port 0 selects a free one" in done.err
 
 
 @pytest.mark.covers("CMD-06")
@@ -170,7 +170,7 @@ def test_another_gateway_at_the_port_is_suggested(person: Person) -> None:
         assert done.code == 1
         assert f"process {up.process.pid} (" in done.err
         assert "a Fairlead gateway with 2 servers" in done.err
-        assert f"use that one, at {url}" in done.err
+        assert f"use that gateway at {url}" in done.err
 
 
 @pytest.mark.covers("CMD-06")
@@ -186,7 +186,7 @@ def test_the_default_address_is_port_8765(person: Person) -> None:
 def test_other_machines_need_a_token(person: Person) -> None:
     done = person.runs("up", "--listen", "0.0.0.0:0")
     assert done.code == 2
-    assert "no token keeps strangers out" in done.err
+    assert "0.0.0.0 can be reached from other machines, and no token is required" in done.err
     with running(person, "up", "--listen", "0.0.0.0:0", env={"FAIRLEAD_AUTH_TOKEN": "t0p"}) as up:
         up.wait_for("notebook: connected")
         assert "t0p" not in up.said
@@ -210,7 +210,7 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
     with running(person, *ANY) as up:
         done = person.runs("mcp", "reload", "--url", up.url.removesuffix("/mcp"), env=token)
         assert done.code == 1
-        assert "hint: start it with FAIRLEAD_ADMIN_TOKEN in the environment" in done.err
+        assert "hint: set FAIRLEAD_ADMIN_TOKEN when starting `fairlead up`" in done.err
     with running(person, *ANY, "--journal", env=token) as up:
         url = up.url.removesuffix("/mcp")
         up.wait_for("harbour: connected")
@@ -241,13 +241,13 @@ def test_a_failed_server_is_shown_with_a_hint(person: Person) -> None:
     person.has("ours/mcp.json", {"dead": {"command": "/nowhere"}})
     with running(person, *ANY) as up:
         up.wait_for("dead: failed")
-        up.wait_for("help: `fairlead doctor` says what to do")
+        up.wait_for("help: `fairlead doctor` suggests fixes")
 
 
 def test_a_missing_project_is_an_error(person: Person) -> None:
     done = person.runs("up", "--port", "0", "--project", "/nowhere/at-all")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "error: There is no folder /nowhere/at-all\n"
+    assert done.err == "error: Folder not found: /nowhere/at-all\n"
 
 
 def test_a_terminal_shows_colours(person: Person) -> None:

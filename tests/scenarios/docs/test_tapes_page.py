@@ -44,7 +44,7 @@ def test_every_command_runs_as_shown(tmp_path: Path) -> None:
     recorded, shown, changed, _, deleted, played, checked = said
     assert recorded.strip() == played.strip() == "3"
     assert "tools/call add" in shown
-    assert "messages are left on" in changed
+    assert "messages on" in changed
     assert deleted.count("deleted") == 4
     assert "compared, 0 differ" in checked
     assert "1 passed" in checked

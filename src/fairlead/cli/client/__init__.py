@@ -1,1 +1,1 @@
-"""Commands that call one server: `tools`, `call`, `read`, `prompt`, `ping` and others."""
+"""Commands that send requests to one server: `tools`, `call`, `read`, `prompt`, `ping`."""

@@ -1,14 +1,14 @@
-"""`fairlead call`: call one tool of a server."""
+"""`fairlead call`: calls one tool of a server."""
 
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 from ...client import MCPClient
 from ...errors import RpcError
+from ...suggestions import close_matches, did_you_mean
 from ...wire.quote_text import shortened
 from ..framework.client_connection import connected, run_async
 from ..framework.command_errors import FAILED, CommandError, UsageError, print_message
@@ -24,7 +24,7 @@ __all__ = ["run"]
 
 Tools = Sequence[Mapping[str, Any]]
 
-_COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}  # the others are errors
+_COLOURS = {"debug": "2", "info": "36", "notice": "36", "warning": "33"}  # others: red
 
 
 def run(argv: Sequence[str]) -> int:
@@ -37,15 +37,15 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _require_tool(options: Namespace, target: ConnectTarget) -> None:
-    """A single word may be the name of a server, and the tool is what was forgotten."""
+    """Raise `UsageError` if the only word is the name of a server and the tool is missing."""
     if target != ConnectTarget() or options.arguments or options.args:
         return
     from ..framework.server_lookup import every_server
 
     name = options.tool
     if name in every_server().places:
-        hint = f"{suggest('tools', name)} lists them; then {suggest('call', name, 'TOOL')}"
-        raise UsageError(f"Which tool of {visible(name)}?", hint=hint)
+        hint = f"{suggest('tools', name)} lists the tools; then {suggest('call', name, 'TOOL')}"
+        raise UsageError(f"Missing the name of a tool of {visible(name)}", hint=hint)
 
 
 def _parser() -> Parser:
@@ -57,7 +57,7 @@ def _parser() -> Parser:
             "arguments",
             metavar="key=value",
             nargs="*",
-            help="an argument, read as the type the tool asks for; key:=JSON gives exact JSON, "
+            help="an argument, converted to the type in the tool's schema; key:=JSON passes JSON, "
             "key=@FILE the text of a file",
         ),
         option(
@@ -73,10 +73,10 @@ def _parser() -> Parser:
         "  echo '{\"a\": 1}' | fairlead call add --args - b=2 --json -- python server.py\n\n"
         "exit codes:\n"
         "  0    success\n"
-        "  1    the tool failed, or the server refused\n"
-        "  2    the command line is wrong\n"
-        "  3    no connection, or it was lost\n"
-        "  4    no answer in time\n"
+        "  1    the tool failed, or the server returned an error\n"
+        "  2    invalid command line\n"
+        "  3    no connection, or the connection was lost\n"
+        "  4    no response in time\n"
         "  130  Ctrl-C",
     )
     add_connection_options(parser)
@@ -96,7 +96,7 @@ async def _call(options: Namespace, given: CallArguments, target: ConnectTarget)
 
 
 class _Watch:
-    """Tells on stderr what a running call says: log messages, and progress."""
+    """Log messages and progress of a running call, shown on stderr."""
 
     def __init__(self) -> None:
         self.line = StatusLine()
@@ -117,7 +117,7 @@ class _Watch:
 
 
 async def _prepare(client: MCPClient) -> Tools:
-    """The tools, for their schemas and names, and log messages; a server may lack either."""
+    """Enable log messages and return the tools; a server may support neither."""
     with suppress(RpcError):
         await client.set_log_level("info")
     with suppress(RpcError):
@@ -147,28 +147,28 @@ def _show(result: Mapping[str, Any], options: Namespace, tools: Tools) -> int:
 
 
 def _tool_failure(result: Mapping[str, Any]) -> CommandError:
-    """What the tool says about its failure, structured or not."""
+    """Return the error in a failed tool result, structured or not."""
     error = MCPClient.tool_error(result)
     if error is not None:
         return CommandError(safe(error.message), hint=safe(error.suggestion or ""))
     sentence, *rest = safe("\n".join(blocks(result))).strip().splitlines() or [
-        "The tool failed and did not say why"
+        "The tool failed without an error message"
     ]
     return CommandError(sentence, details=rest)
 
 
 def _with_suggestion(failed: CommandError, name: str, tools: Tools) -> CommandError:
-    """If there is no such tool, that is why: name those that are near."""
+    """Return an "unknown tool" error if the server does not list the tool, else `failed`."""
     names = [str(tool.get("name")) for tool in tools]
     if not names or name in names:
         return failed
-    # Comparing takes the product of both lengths, and a server chooses how long its names are.
-    comparable = [one for one in names[:2000] if len(one) <= 200]
-    near = get_close_matches(name[:200], comparable, 3, 0.5)
-    hint = f"did you mean {' or '.join(map(visible, near))}?"
+    # The server decides how many tools it lists, and each comparison takes time.
+    near = close_matches(name, names[:2000], most=3)
+    hint = did_you_mean(visible(shortened(one, 100)) for one in near)
     if not near:
-        hint = f"there are {', '.join(visible(shortened(one, 100)) for one in names[:10])}"
-    return CommandError(f"The server has no tool {name!r}", hint=hint)
+        shown = ", ".join(visible(shortened(one, 100)) for one in names[:10])
+        hint = f"the tools of the server are {shown}{', ...' if len(names) > 10 else ''}"
+    return CommandError(f"Unknown tool {name!r}", hint=hint)
 
 
 def _schema(name: str, tools: Tools) -> Mapping[str, Any]:

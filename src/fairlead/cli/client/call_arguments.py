@@ -1,7 +1,7 @@
-"""The arguments of a call, as a person types them.
+"""Tool arguments on the command line.
 
-`key=value` is read as what the tool's schema wants there, `key:=JSON` as JSON, `key=@file` is the
-text of a file.
+`key=value` is converted to the type in the tool's schema, `key:=JSON` is JSON, and `key=@file` is
+the text of a file.
 """
 
 import sys
@@ -19,19 +19,19 @@ __all__ = ["CallArguments", "parse"]
 
 
 class CallArguments:
-    """What was given on the command line; the texts wait for the tool's schema."""
+    """Arguments from the command line; texts are converted once the tool's schema is known."""
 
     def __init__(self, values: dict[str, Any], texts: dict[str, str]) -> None:
         self._values = values
         self._texts = texts
 
     def fit(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments for a tool with this input schema.
+        """Return the arguments for a tool with this input schema.
 
-        A key that the schema does not know stays a text: the server may decide about it.
+        A key that is not in the schema stays a text, so that the server can decide about it.
 
         Raises:
-            CommandError: if a text cannot be what the schema asks for.
+            CommandError: A text cannot be converted to the type in the schema.
         """
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
@@ -41,17 +41,17 @@ class CallArguments:
                 fitted[key] = read_value(text, known.get(key), schema)
             except SchemaMismatch as exc:
                 raise UsageError(
-                    f"{key} is of type {exc}, and {text!r} is not",
-                    hint=f"`{quoted(f'{key}:=JSON')}` sends any value as it is",
+                    f"Invalid value {text!r} for {key}: expected {exc}",
+                    hint=f"`{quoted(f'{key}:=JSON')}` sends any JSON value unchanged",
                 ) from exc
         return {**self._values, **fitted}
 
 
 def parse(words: Sequence[str], whole: str | None) -> CallArguments:
-    """Read `key=value` words and what `--args` was given; words go over it, key by key.
+    """Parse `key=value` words and the value of `--args`; a word overrides the same key in `--args`.
 
     Raises:
-        CommandError: saying which word is wrong, and how to write it.
+        CommandError: An argument is invalid.
     """
     values = {} if whole is None else _read_whole(whole)
     texts: dict[str, str] = {}
@@ -62,12 +62,11 @@ def parse(words: Sequence[str], whole: str | None) -> CallArguments:
         key = key.removesuffix(":") if raw else key
         if not equals or not key:
             raise UsageError(
-                f"{word!r} is no argument of a tool",
-                hint="write key=value, key:=JSON or key=@file; the server's command goes after "
-                "`--`",
+                f"Invalid tool argument {word!r}: expected key=value, key:=JSON or key=@file",
+                hint="the command of a server must follow `--`",
             )
         if key in seen:
-            raise UsageError(f"{key} is given twice", hint=f"a list is written {key}:='[1, 2]'")
+            raise UsageError(f"Duplicate argument {key}", hint=f"pass a list as {key}:='[1, 2]'")
         seen.add(key)
         values.pop(key, None)
         if raw:
@@ -88,7 +87,7 @@ def _read_whole(whole: str) -> dict[str, Any]:
         text = whole
     values = _decode(text, "--args")
     if not isinstance(values, dict):
-        raise UsageError("--args is no JSON object", hint="""write --args '{"a": 1}'""")
+        raise UsageError("--args must be a JSON object", hint="""for example --args '{"a": 1}'""")
     return values
 
 
@@ -96,9 +95,9 @@ def _read_file(name: str) -> str:
     try:
         return Path(name).read_text("utf-8")
     except OSError as exc:
-        raise UsageError(f"{name} cannot be read: {exc.strerror}") from exc
+        raise UsageError(f"Cannot read {name}: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
-        raise UsageError(f"{name} is no UTF-8 text") from exc
+        raise UsageError(f"{name} is not UTF-8 text") from exc
 
 
 def _decode(text: str, key: str) -> Any:
@@ -106,5 +105,5 @@ def _decode(text: str, key: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
         raise UsageError(
-            f"{key} is no JSON: {exc}", hint="a plain text is written key=value"
+            f"Invalid JSON in {key}: {exc}", hint="pass plain text as key=value"
         ) from exc

@@ -1,4 +1,4 @@
-"""Questions of a server, put to whoever sits at the terminal; without one they are declined."""
+"""Elicitation at the terminal; requests are declined if no person can be prompted."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ __all__ = ["ask_person"]
 
 
 async def ask_person(question: Question) -> dict[str, Any]:
-    """Ask for each field in turn. An empty answer takes the default; Ctrl-D declines."""
+    """Prompt for each field. An empty line selects the default, Ctrl-D declines."""
     if not can_ask():
-        print_message("declined", f"the server asks: {safe(question.message)}", "33")
+        print_message("declined", f"input request of the server: {safe(question.message)}", "33")
         return decline()
-    # In a thread, so that the connection lives on while somebody thinks.
+    # In a thread, so that the event loop keeps the connection alive during the prompt.
     return await asyncio.to_thread(_ask, question)
 
 
@@ -25,8 +25,8 @@ def _ask(question: Question) -> dict[str, Any]:
     print_message("the server asks", safe(question.message), "36")
     try:
         if question.mode == "url":
-            print_message("it wants you to open", visible(question.url or ""), "36")
-            agreed = ask("open it yourself, then continue? [y/N] ") == "y"
+            print_message("open this URL", visible(question.url or ""), "36")
+            agreed = ask("continue after opening it? [y/N] ") == "y"
             return accept() if agreed else decline()
         return accept(_fields(question.schema or {}))
     except EOFError:
@@ -58,9 +58,9 @@ def _field(name: str, part: Mapping[str, Any], root: Mapping[str, Any], *, requi
         try:
             value = read_value(text, part, root)
         except SchemaMismatch as exc:
-            print_message("not understood", f"it is of type {exc}", "33")
+            print_message("invalid value", f"expected {exc}", "33")
             continue
         if isinstance(choices, list) and value not in choices:
-            print_message("not understood", f"choose one of {', '.join(map(str, choices))}", "33")
+            print_message("invalid value", f"expected one of {', '.join(map(str, choices))}", "33")
             continue
         return value

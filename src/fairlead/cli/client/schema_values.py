@@ -1,4 +1,4 @@
-"""JSON Schema as far as a command line needs it: what to call a type, and how to read a value."""
+"""JSON Schema for the command line: names of types, and conversion of texts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,8 @@ __all__ = ["SchemaMismatch", "name_type", "read_value"]
 
 Schema = Mapping[str, Any]
 
-_NESTING = 20  # references and unions inside each other; a schema that goes round ends here
+# Limit of nested references and unions, which also ends a schema that refers to itself.
+_NESTING = 20
 _KINDS = {
     type(None): "null",
     bool: "boolean",
@@ -23,11 +24,11 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 class SchemaMismatch(ValueError):
-    """A text that cannot be what the schema asks for; says what that is."""
+    """A text that does not match a schema; the message is the expected type."""
 
 
 def name_type(schema: Any, root: Schema) -> str:
-    """A type in a few words: "integer 1..50", "array of string", "a | b", "string or null"."""
+    """Return a short name of a type: "integer 1..50", "array of string", "a | b"."""
     names: list[str] = []
     for option in _options(schema, root):
         name = _name_one(option, root)
@@ -37,13 +38,13 @@ def name_type(schema: Any, root: Schema) -> str:
 
 
 def read_value(text: str, schema: Any, root: Schema) -> Any:
-    """What a person means by a text, given the schema of the place it goes to.
+    """Convert a text to a type that the schema allows.
 
-    In a union the narrow types come first: for `integer or string`, "5" is the number. Without a
-    schema, or where none of its types is known, a text stays a text.
+    In a union, narrow types have precedence: for `integer or string`, "5" is a number. Without a
+    schema or a known type the text stays a string.
 
     Raises:
-        SchemaMismatch: if it can be nothing that the schema asks for.
+        SchemaMismatch: The text matches none of the types.
     """
     kinds: set[str] = set()
     for option in _options(schema, root):
@@ -63,7 +64,7 @@ def read_value(text: str, schema: Any, root: Schema) -> Any:
 
 
 def _options(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:
-    """The alternatives of a union, with references followed."""
+    """Yield the alternatives of a union, with references resolved."""
     if not isinstance(schema, Mapping) or depth > _NESTING:
         return
     reference = schema.get("$ref")
@@ -80,7 +81,7 @@ def _options(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:
 
 
 def _follow(reference: str, root: Schema) -> Any:
-    """A reference within the document; others are not followed."""
+    """Resolve a reference within the document; return None for any other."""
     found: Any = root
     if not reference.startswith("#"):
         return None
@@ -127,10 +128,10 @@ def _range(schema: Schema) -> str:
 
 
 def _read(text: str, kinds: set[str]) -> Any:
-    """The value of a text as JSON, if it is of one of these types.
+    """Decode a text as JSON if its type is one of `kinds`.
 
     Raises:
-        ValueError: it is not.
+        ValueError: The text is not JSON of such a type.
     """
     if "boolean" in kinds and text.lower() in _WORDS:
         return _WORDS[text.lower()]

@@ -1,4 +1,4 @@
-"""Commands that ask a server one thing, and the way every such command starts."""
+"""Commands that send a single request to a server."""
 
 import base64
 import sys
@@ -42,7 +42,7 @@ __all__ = [
 
 CommandAction = Callable[[MCPClient, Namespace], Awaitable[int]]
 
-_STRAY = option("stray", nargs="*", help=SUPPRESS)  # a command without its `--`
+_STRAY = option("stray", nargs="*", help=SUPPRESS)  # a server command without `--`
 
 
 def run_command(
@@ -57,10 +57,10 @@ def run_command(
     needs: int = 0,
     more: Sequence[str] = (),
 ) -> int:
-    """Parse, connect and act.
+    """Parse the arguments, connect, and run the action of a command.
 
-    `words` are what the command takes besides its server, at least `needs` of them; `sample` is
-    what stands there in the examples, and `more` are further examples.
+    `words` are the positional arguments besides the server, at least `needs` of them. `sample`
+    replaces them in the examples, and `more` are further examples.
     """
     own, target = split_target(argv, needs, reads=name == "read")
     lines = [f"notes {sample}", f"{sample} -- python server.py", f"{sample} http://127.0.0.1:8080"]
@@ -87,9 +87,9 @@ async def _ping(client: MCPClient, options: Namespace) -> int:
         pass
     elif health["ok"]:
         name = visible(str(health.get("server") or "the server"))
-        write(f"{name} answers in {health['latency_ms']:g} ms and speaks {version}")
+        write(f"{name} responded in {health['latency_ms']:g} ms (protocol {version})")
     else:
-        write(f"no answer: {safe(str(health.get('error')))}")
+        write(f"no response: {safe(str(health.get('error')))}")
     return 0 if health["ok"] else FAILED
 
 
@@ -133,7 +133,7 @@ async def _tools(client: MCPClient, options: Namespace) -> int:
 
 
 def arguments_of(tool: Mapping[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
-    """Name, whether it is required, type with default, and description of each argument."""
+    """Yield name, required flag, type with default, and description of each argument."""
     schema = tool.get("inputSchema")
     root: Mapping[str, Any] = schema if isinstance(schema, Mapping) else {}
     properties = root.get("properties")
@@ -149,8 +149,8 @@ def arguments_of(tool: Mapping[str, Any]) -> Iterator[tuple[str, bool, str, str]
 
 def _show_tools(server: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> None:
     info = server.get("serverInfo") or {}
-    name = f"{info.get('name') or 'A server without a name'} {info.get('version') or ''}".strip()
-    facts = f" · {pluralize(len(tools), 'tool')} · speaks {server.get('protocolVersion')}"
+    name = f"{info.get('name') or 'Unnamed server'} {info.get('version') or ''}".strip()
+    facts = f" · {pluralize(len(tools), 'tool')} · protocol {server.get('protocolVersion')}"
     write_styled(_styled(visible(name), "1") + _styled(facts, "2"))
     for tool in tools:
         annotations = tool.get("annotations")
@@ -214,7 +214,7 @@ async def _complete(client: MCPClient, options: Namespace) -> int:
 
 
 def _texts(words: Sequence[str]) -> dict[str, str]:
-    """The arguments of a prompt, which are all texts."""
+    """Return the arguments of a prompt, which are all strings."""
     return {key: str(value) for key, value in parse(words, None).fit({}).items()}
 
 
@@ -225,7 +225,7 @@ def show_list(
     key: str,
     facts: Callable[[Mapping[str, Any]], Iterable[object]],
 ) -> int:
-    """One line for each item: its key, and what else there is to know."""
+    """Print one line for each item: its key and further facts."""
     if as_json(options, list(items)):
         return 0
     rows = [
@@ -239,14 +239,14 @@ def show_list(
 run_ping = partial(
     run_command,
     "ping",
-    "See whether a server answers, in which version of the protocol and how fast.",
+    "Check that a server responds, and show its protocol revision and latency.",
     _ping,
 )
 run_read = partial(
     run_command,
     "read",
-    "Read a resource of a server. Binary contents go to a file or pipe as they are; on a "
-    "terminal they are only described.",
+    "Read a resource of a server. Binary content is written unchanged to a file or pipe, and "
+    "only summarised on a terminal.",
     _read,
     words=[option("uri", help="the URI of the resource")],
     usage="URI",
@@ -263,13 +263,13 @@ run_resources = partial(
 run_prompts = partial(
     run_command,
     "prompts",
-    "List the prompts of a server, with the arguments that each takes (* required).",
+    "List the prompts of a server with their arguments (* required).",
     _prompts,
 )
 run_prompt = partial(
     run_command,
     "prompt",
-    "Fill in a prompt of a server and show the messages.",
+    "Get a prompt of a server and show its messages.",
     _prompt,
     words=[
         option("name", help="the name of the prompt"),
@@ -282,17 +282,17 @@ run_prompt = partial(
 run_complete = partial(
     run_command,
     "complete",
-    "Ask a server what it suggests for one argument of a prompt, or for one variable of a "
-    "resource template.",
+    "Get completions from a server for an argument of a prompt or a variable of a resource "
+    "template.",
     _complete,
     words=[
         option("of", metavar="PROMPT_OR_TEMPLATE", help="the name of a prompt, or a URI template"),
-        option("argument", metavar="ARGUMENT", help="which of its arguments"),
+        option("argument", metavar="ARGUMENT", help="the argument or variable to complete"),
         option(
             "rest",
             metavar="BEGINNING, key=value",
             nargs="*",
-            help="how it begins, and key=value for arguments that are known already",
+            help="the beginning of the value, and key=value for arguments that are already known",
         ),
     ],
     usage="PROMPT_OR_TEMPLATE ARGUMENT [BEGINNING] [key=value ...]",
@@ -303,7 +303,7 @@ run_complete = partial(
 run_tools = partial(
     run_command,
     "tools",
-    "List the tools of a server, with the arguments that each takes.",
+    "List the tools of a server with their arguments.",
     _tools,
     more=["--json -- uvx some-server | jq '.[].name'"],
 )

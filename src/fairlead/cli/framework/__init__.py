@@ -1,1 +1,1 @@
-"""What all commands share: options, output, errors, connections."""
+"""Code shared by all commands: options, output, errors and connections."""

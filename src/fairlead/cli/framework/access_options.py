@@ -1,4 +1,4 @@
-"""The options of commands that put something on the network: who may come in."""
+"""Options that control access to a server on the network."""
 
 from argparse import Namespace
 
@@ -11,35 +11,36 @@ ACCESS = (
     option(
         "--token",
         metavar="TOKEN",
-        help="let in only who knows it (Authorization: Bearer); better in the environment, as "
-        "FAIRLEAD_AUTH_TOKEN, where no list of processes shows it; `auto` makes one and shows it",
+        help="require this token from clients (Authorization: Bearer); prefer the environment "
+        "variable FAIRLEAD_AUTH_TOKEN, which process lists do not show; `auto` generates and "
+        "prints a token",
     ),
-    repeated("--allow-host", "NAME", "a name under which clients know this machine"),
-    repeated("--allow-origin", "ORIGIN", "let web pages from there in (https://example.com)"),
-    option("--tls-cert", metavar="FILE", help="serve https and wss with this chain"),
-    option("--tls-key", metavar="FILE", help="its key, if that is another file"),
+    repeated("--allow-host", "NAME", "accept this host name in requests"),
+    repeated("--allow-origin", "ORIGIN", "accept web pages of this origin (https://example.com)"),
+    option("--tls-cert", metavar="FILE", help="serve https and wss with this certificate chain"),
+    option("--tls-key", metavar="FILE", help="the private key, if it is in a separate file"),
     flag(
         "--insecure",
-        help="no token, although others can reach it: something in front checks who comes in",
+        help="allow other machines to connect without a token, because a proxy checks the clients",
     ),
     option(
         "--sessions",
         metavar="FILE",
-        help="keep sessions of clients with a handshake in this file (SQLite), so that they go on "
-        "after a restart",
+        help="store the sessions of handshake clients in this SQLite file, so that they survive a "
+        "restart",
     ),
     option(
         "--session-idle",
         metavar="SECONDS",
         type=seconds,
-        help="end a session of a handshake client that was not used for so long (default: 1800)",
+        help="end sessions of handshake clients after this time without use (default: 1800)",
     ),
 )
 
 
 def require_network(options: Namespace, who: str, hint: str, *more: str) -> None:
-    """Raise `CommandError` for an option that only makes sense on the network."""
+    """Raise `UsageError` for an option that only applies to servers on the network."""
     for name in (*(names[0] for names, _ in ACCESS), *more):
         value = getattr(options, name.removeprefix("--").replace("-", "_"))
         if value not in (None, []) and value is not False:
-            raise UsageError(f"{name} is for {who}", hint=hint)
+            raise UsageError(f"{name} only applies to {who}", hint=hint)

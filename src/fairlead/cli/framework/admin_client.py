@@ -1,4 +1,4 @@
-"""The admin API of a gateway, asked from a command."""
+"""Requests of commands to the admin API of a gateway."""
 
 import json
 import os
@@ -19,22 +19,22 @@ LIMIT = 30.0
 
 
 _USUAL = "http://127.0.0.1:8765"
-URL = option("--url", default=_USUAL, metavar="URL", help=f"of the gateway (default: {_USUAL})")
+URL = option("--url", default=_USUAL, metavar="URL", help=f"gateway URL (default: {_USUAL})")
 ADMIN_TOKEN = option(
     "--admin-token",
     metavar="TOKEN",
-    help=f"the gateway's admin_token; better in the environment, as {TOKEN}. Where the gateway "
-    f"itself wants a token, {AUTH} is sent, too",
+    help=f"the admin_token of the gateway; prefer the environment variable {TOKEN}. If the gateway "
+    f"requires a client token too, set {AUTH}",
 )
 
 
 def ask_admin(
     options: Namespace, method: str, path: str, body: Any = None, *, wait: float = 0.0
 ) -> Any:
-    """What the gateway says.
+    """Send a request to the admin API and return the decoded JSON response.
 
     Raises:
-        CommandError: it is not there, or does not want to.
+        CommandError: The gateway cannot be reached, or it rejected the request.
     """
     try:
         parts = urlsplit(options.url if "//" in options.url else f"http://{options.url}")
@@ -42,7 +42,9 @@ def ask_admin(
             raise ValueError
         port = parts.port
     except ValueError:
-        raise UsageError(f"{options.url!r} is no URL of a gateway") from None
+        raise UsageError(
+            f"Invalid gateway URL {options.url!r}: expected http://HOST:PORT"
+        ) from None
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname, port, timeout=LIMIT + wait)
     headers = {"x-admin-token": options.admin_token or os.environ.get(TOKEN, "")}
@@ -57,8 +59,8 @@ def ask_admin(
         said = answer.read()
     except (OSError, HTTPException, ValueError) as exc:
         raise CommandError(
-            f"The gateway at {visible(parts.netloc)} cannot be reached: {exc}",
-            hint="does it run, and is that its address? --url URL",
+            f"Cannot connect to the gateway at {visible(parts.netloc)}: {exc}",
+            hint="check that the gateway is running, or pass its address with --url",
             code=NO_CONNECTION,
         ) from exc
     finally:
@@ -68,18 +70,19 @@ def ask_admin(
             return json.loads(said)
         except ValueError:
             raise CommandError(
-                f"What answers at {visible(parts.netloc)} is no gateway of Fairlead",
-                hint="is that its address? --url URL",
+                f"The server at {visible(parts.netloc)} is not a Fairlead gateway",
+                hint="pass the address of the gateway with --url",
                 code=NO_CONNECTION,
             ) from None
     text = said.decode("utf-8", "replace").strip()
-    hint = f"--admin-token TOKEN, or {TOKEN} in the environment" if answer.status == 401 else ""
-    if answer.status == 404 and "no admin API" in text:
-        hint = f"start it with {TOKEN} in the environment of `fairlead up`, or with `admin_token` "
-        hint += "in the file of `fairlead gateway`"
-    if answer.status == 401 and text.startswith("{"):  # said at the door, before the admin API
-        text = "The gateway wants the token of a client, too"
-        hint = f"{AUTH} in the environment"
+    hint = f"pass --admin-token TOKEN, or set {TOKEN}" if answer.status == 401 else ""
+    if answer.status == 404 and answer.getheader("x-admin-api") == "off":
+        hint = f"set {TOKEN} when starting `fairlead up`, or `admin_token` in the file of "
+        hint += "`fairlead gateway`"
+    # The HTTP endpoint checks the client's token before the admin API sees the request.
+    if answer.status == 401 and answer.getheader("www-authenticate") is not None:
+        text = "The gateway requires a client token as well"
+        hint = f"set {AUTH} in the environment"
     raise CommandError(
-        safe(text[:500]) or f"The gateway answered with HTTP {answer.status}", hint=hint
+        safe(text[:500]) or f"The gateway responded with HTTP {answer.status}", hint=hint
     )

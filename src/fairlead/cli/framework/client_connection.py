@@ -1,4 +1,4 @@
-"""Talking to a server from a command."""
+"""Connections of commands to a server."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def run_async(main: Coroutine[Any, Any, int], *, loop_factory: LoopFactory | None = None) -> int:
-    """Run a command's coroutine. Ctrl-C cancels it, so that it ends its server before we go."""
+    """Run a command's coroutine. Ctrl-C cancels it, so that it stops its server before exiting."""
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(main)
 
@@ -41,10 +41,10 @@ async def connected(
     on_log: OnLog | None = None,
     on_elicit: OnElicit | None = None,
 ) -> AsyncIterator[MCPClient]:
-    """A client connected to a server; a server that we start ends with the block.
+    """Connect to a server and yield the client. A process started for it ends with the block.
 
     Raises:
-        CommandError: for everything that can go wrong with a server.
+        CommandError: Connecting or a request in the block failed.
     """
     silence_warnings()
     headers = target.headers(options) if target.url else {}
@@ -73,7 +73,8 @@ async def connected(
 
 
 async def _named(name: str, options: Namespace) -> "NamedServer":
-    """A server that is configured; those who name a command or a URL do not load all of this."""
+    """Look up a configured server."""
+    # Imported here, because a command with a URL or a `--` command needs none of these modules.
     from ...client.connection.era_cache import known_eras
     from ...upstream.memory.era_store import CachedEraStore
     from ...upstream.memory.tool_cache import FileStore, own_folder
@@ -109,7 +110,7 @@ def _connecting(
 
 
 def silence_warnings() -> None:
-    """Our own warnings are told once, by the command, in words for a person."""
+    """Disable the log output of warnings, which commands print themselves."""
     logging.getLogger("fairlead").addHandler(logging.NullHandler())
 
 
@@ -117,7 +118,7 @@ def _mention_garbage(client: MCPClient) -> None:
     count = client.transport.peer.malformed
     if count:
         lines = "a line" if count == 1 else f"{count} lines"
-        print_message("warning", f"the server wrote {lines} to its stdout that are no messages")
+        print_message("warning", f"the server wrote {lines} to stdout that are not messages")
 
 
 def _show_stderr(line: str) -> None:

@@ -1,11 +1,12 @@
-"""How a command fails: one clear sentence, a hint, and an exit code that scripts can tell apart."""
+"""Errors that end a command: a sentence, a hint and an exit code."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from ...observe.safe_display import safe, visible
+from ...suggestions import close_matches, did_you_mean
 
 __all__ = [
     "FAILED",
@@ -17,17 +18,18 @@ __all__ = [
     "UsageError",
     "print_message",
     "styled",
+    "unknown_name_error",
 ]
 
-FAILED = 1  # the server said no, or the tool failed
-USAGE = 2  # the command line is wrong
-NO_CONNECTION = 3  # the server could not be reached, or went away
-TIMEOUT = 4  # no answer in time
-INTERRUPTED = 130  # Ctrl-C, as shells count it
+FAILED = 1  # the server returned an error, or the tool failed
+USAGE = 2  # the command line is invalid
+NO_CONNECTION = 3  # the server could not be reached, or the connection was lost
+TIMEOUT = 4  # no response in time
+INTERRUPTED = 130  # Ctrl-C, by the convention of shells
 
 
 class CommandError(Exception):
-    """Ends a command. `details` are lines of somebody else: a traceback, a server's last words."""
+    """An error that ends a command. `details` are quoted lines, such as a traceback or stderr."""
 
     def __init__(
         self, sentence: str, *, hint: str = "", details: Sequence[str] = (), code: int = FAILED
@@ -39,7 +41,7 @@ class CommandError(Exception):
         self.code = code
 
     def without(self, secrets: Sequence[str]) -> "CommandError":
-        """The same, with what must not be seen replaced."""
+        """Return a copy in which the secrets are replaced."""
 
         def hidden(text: str) -> str:
             for secret in secrets:
@@ -52,7 +54,7 @@ class CommandError(Exception):
         )
 
     def show(self) -> None:
-        """Write it to stderr."""
+        """Write the error to stderr."""
         print_message("error", self.sentence)
         for line in self.details:
             sys.stderr.write(f"  {styled('|', '2', sys.stderr)} {visible(line.expandtabs(4))}\n")
@@ -61,17 +63,33 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """Ends a command whose command line is wrong."""
+    """An invalid command line."""
 
     def __init__(self, sentence: str, *, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(sentence, hint=hint, details=details, code=USAGE)
 
 
-_COLOURS = {"error": "31", "hint": "36", "left out": "33", "serving": "32", "warning": "33"}
+def unknown_name_error(
+    kind: str, name: str, known: Iterable[str], *, place: str = ""
+) -> UsageError:
+    """Return the error for a name that does not exist in `place`, with the closest names."""
+    names = list(known)
+    near = close_matches(name, names, most=3)
+    hint = did_you_mean(map(visible, near))
+    if not near and names:
+        hint = f"expected one of {visible(', '.join(names))}"
+    where = f" in {visible(place)}" if place else ""
+    return UsageError(f"Unknown {kind} {visible(name)!r}{where}", hint=hint)
+
+
+_COLOURS = {"error": "31", "hint": "36", "skipped": "33", "serving": "32", "warning": "33"}
 
 
 def print_message(label: str, text: str, colour: str = "") -> None:
-    """One labelled line on stderr; further lines of the text cannot pass for another label."""
+    """Write a labelled line to stderr.
+
+    Further lines of the text are indented, so that untrusted text cannot imitate a label.
+    """
     colour = colour or _COLOURS.get(label, "2")
     first, *more = safe(text).split("\n")
     sys.stderr.write(f"{styled(visible(label) + ':', colour, sys.stderr)} {first}\n")
@@ -80,9 +98,9 @@ def print_message(label: str, text: str, colour: str = "") -> None:
 
 
 def styled(text: str, code: str, stream: TextIO) -> str:
-    """The text in a colour, where the stream is a terminal that wants colours.
+    """Return the text in a colour if the stream is a terminal that supports colours.
 
-    Errors need no more than this, and it does not cost the import of a rendering library.
+    Importing a rendering library would delay every command.
     """
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if plain or not code or not stream.isatty():

@@ -1,4 +1,4 @@
-"""Where the server is that a command talks to: a name, a URL, or a command to start."""
+"""Servers named on a command line: a configured name, a URL, or a command to start."""
 
 import os
 import re
@@ -22,14 +22,14 @@ HOME_VARIABLE = "FAIRLEAD_HOME"
 
 _URL = re.compile(r"(?i)(?:https?|wss?)://|unix:/")
 _TAKE_A_VALUE = ("--args", "--header", "--input", "--timeout", "--token")
-_FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # the name of a header
+_FIELD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # name of an HTTP header
 _HARMLESS = ("accept", "host", "origin", "user-agent")
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 
 @dataclass(frozen=True)
 class ConnectTarget:
-    """A server: the command that starts it, its URL, or the name it is configured under."""
+    """A server: the command that starts it, its URL, or its configured name."""
 
     command: tuple[str, ...] = ()
     url: str = ""
@@ -41,15 +41,16 @@ class ConnectTarget:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command gets that servers do not inherit: where our files are.
+        """Return variables for the command that servers do not inherit.
 
-        It may be one of ours (`-- fairlead tap ...`), and whoever typed it means the same folder.
+        The command may be one of Fairlead's (`-- fairlead tap ...`), which should use the same
+        folders.
         """
         home = os.environ.get(HOME_VARIABLE)
         return {} if home is None else {HOME_VARIABLE: home}
 
     def entry(self, headers: dict[str, str], *, sse: bool) -> "MCPServerEntry":
-        """The entry of a configuration file that says the same; not for a name."""
+        """Return an equivalent entry of a configuration file; only for a command or a URL."""
         from ...client import server_entry as entries
 
         if self.command:
@@ -62,13 +63,17 @@ class ConnectTarget:
         return kind(url=self.url, headers=headers)
 
     def require(self, options: Namespace, example: str) -> None:
-        """Raises `CommandError` if there is no server, or an option that does not fit it."""
+        """Check the target and the options that depend on it.
+
+        Raises:
+            CommandError: No server is given, or an option does not apply to it.
+        """
         if not self.command and not self.url and not self.name:
             raise UsageError(
-                "There is no server to talk to: its command goes after `--`, or name its URL",
+                "Missing server: pass a configured name, a URL, or a command after `--`",
                 hint=f"for example `{example} -- python server.py` or "
-                f"`{example} http://127.0.0.1:8080`; one that is configured (`fairlead list`) "
-                "is named first",
+                f"`{example} http://127.0.0.1:8080`; `fairlead list` shows the configured names, "
+                "which come first",
             )
         given = {
             "--header": options.header,
@@ -78,45 +83,45 @@ class ConnectTarget:
         }
         wrong = [name for name, value in given.items() if value]
         if wrong and not self.url:
-            hint = "what it needs goes into its entry" if self.name else ""
-            raise UsageError(f"{wrong[0]} is for a server that has a URL", hint=hint)
+            hint = "configure this in the entry of the server" if self.name else ""
+            raise UsageError(f"{wrong[0]} only applies to a server with a URL", hint=hint)
         if options.input and not self.name:
-            raise UsageError("--input is for a server that is configured")
+            raise UsageError("--input only applies to a configured server")
         if self.is_websocket and options.sse:
-            raise UsageError("--sse is for HTTP, and this is a WebSocket")
+            raise UsageError("--sse only applies to HTTP URLs, not to WebSocket URLs")
 
     def require_no_extra_arguments(self, words: Sequence[str], name: str) -> None:
-        """Raises `CommandError` for words that are no arguments of a command that takes none."""
+        """Raise `UsageError` if extra words follow a command that takes no arguments."""
         if not words:
             return
         words = [self.name, *words] if self.name else words
         if self.url or _URL.match(words[0]):
             raise UsageError(
-                "There are two servers to talk to", hint="name one: a URL, or a command after `--`"
+                "More than one server is given", hint="pass one URL, or a command after `--`"
             )
         raise UsageError(
-            "The server's command goes after `--`", hint=suggest(*name.split(), "--", *words)
+            "The command of a server must follow `--`", hint=suggest(*name.split(), "--", *words)
         )
 
     def headers(self, options: Namespace) -> dict[str, str]:
-        """What is sent with every request.
+        """Return the headers that are sent with every request.
 
         Raises:
-            CommandError: for what is no header; values may be secret and are not shown.
+            CommandError: A header or the token is invalid. The message does not contain its value.
         """
         found = read_headers(options.header)
         has_one = any(name.lower() == "authorization" for name in found)
         if has_one and options.token is not None:
-            raise UsageError("--token and an Authorization header exclude each other")
+            raise UsageError("--token and an Authorization header cannot be combined")
         token = options.token or os.environ.get(TOKEN_VARIABLE)
         if token and not has_one:
             if not re.fullmatch(r"[!-~]+", token):
-                raise UsageError("A token has no blanks and only ASCII characters")
+                raise UsageError("Invalid token: expected ASCII characters without spaces")
             found["Authorization"] = f"Bearer {token}"
         return found
 
     def secrets(self, headers: dict[str, str]) -> list[str]:
-        """What must not be shown, the longest first."""
+        """Return the values that must not be shown, longest first."""
         sent = [value for name, value in headers.items() if name.lower() not in _HARMLESS]
         values = [*sent, *(value.partition(" ")[2] for value in sent)]
         try:
@@ -124,16 +129,17 @@ class ConnectTarget:
         except ValueError:
             password = ""
         values += [password, unquote(password)]
+        # Longest first, so that a secret that contains another one is replaced as a whole.
         return sorted({value for value in values if len(value) > 3}, key=len, reverse=True)
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Read the texts of `--header`. Raises `CommandError` for one that is no header."""
+    """Parse the values of `--header`. Raises `UsageError` for an invalid one."""
     found: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _FIELD.fullmatch(name.strip()) or _BAD_VALUE.search(value):
-            raise UsageError("--header is written 'Name: value'")
+            raise UsageError("Invalid --header: expected 'Name: value'")
         found[name.strip()] = value.strip()
     return found
 
@@ -141,10 +147,11 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
 def split_target(
     argv: Sequence[str], needs: int = 0, *, reads: bool = False
 ) -> tuple[list[str], ConnectTarget]:
-    """Our own arguments, and the server: a command after `--`, or the last URL, or the first word.
+    """Split arguments into the command's own and the server.
 
-    `needs` is how many words of its own the command has at least: without one word more, nothing
-    names a server. A command that `reads` takes a URL after a name for what is to be read.
+    The server is a command after `--`, the last URL, or the first word. `needs` is the minimum
+    number of words that the command itself takes: one more word is needed to name a server. With
+    `reads`, a URL after a name is the resource to read, not the server.
     """
     if "--" in argv:
         index = argv.index("--")
@@ -156,7 +163,7 @@ def split_target(
         is_value = index > 0 and own[index - 1] in _TAKE_A_VALUE
         if _URL.match(own[index]) and not is_value and not reads_url:
             return own[:index] + own[index + 1 :], ConnectTarget(url=_spelled(own[index]))
-    heads = 0  # words before the first `key=value`
+    heads = 0  # number of words before the first `key=value`
     while heads < len(words) and ("=" not in own[words[heads]] or reads):
         heads += 1
     if heads > needs:
@@ -167,41 +174,41 @@ def split_target(
 def parse_with_server(
     parser: Parser, argv: Sequence[str], command: str
 ) -> tuple[Namespace, ConnectTarget]:
-    """Parse options and `SERVER | URL | -- COMMAND`, of which the first two are `options.server`.
+    """Parse options and `SERVER | URL | -- COMMAND`; the first two are in `options.server`.
 
     Raises:
-        CommandError: there is no server, or more than one, or an option does not fit it.
+        CommandError: No server or more than one is given, or an option does not apply to it.
     """
     own, target = split_target(argv) if "--" in argv else (list(argv), ConnectTarget())
     options = parser.parse_intermixed_args(own)
     if options.server:
         if target.command:
-            raise UsageError("There are two servers to talk to", hint="name one")
+            raise UsageError("More than one server is given", hint="pass only one of them")
         if len(options.server) > 1:
             target.require_no_extra_arguments(options.server, command)
         _, target = split_target(options.server)
-    # A --token is for clients of ours.
+    # In these commands --token is for clients of the endpoint, not for the server.
     about = Namespace(**{**vars(options), "token": None, "insecure_tls": False})
     target.require(about, f"fairlead {command}")
     return options, target
 
 
 def _with_path(url: str) -> str:
-    """A WebSocket without a path is meant to be where `fairlead serve` has it."""
+    """Return a WebSocket URL with the default path of `fairlead serve` if it has none."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return url  # the library says what is wrong with it
+        return url  # connecting reports the invalid URL
     return url if parts.path not in ("", "/") else parts._replace(path="/ws").geturl()
 
 
 def _spelled(url: str) -> str:
-    """`unix:/path`, as one listens at it, is `unix:///path` for everybody else."""
+    """Return `unix:/path`, as written for listening, as the URL `unix:///path`."""
     return re.sub(r"(?i)^unix:/(?!/)", "unix:///", url)
 
 
 def words_in(argv: Sequence[str], take_a_value: Sequence[str]) -> list[int]:
-    """Where the words are that are neither options nor their values."""
+    """Return the positions of words that are neither options nor values of options."""
     found, skip = [], False
     for index, word in enumerate(argv):
         if skip:

@@ -1,4 +1,4 @@
-"""An entry as it stands in its file, for a person: what it runs or reaches, and what it needs."""
+"""Descriptions of entries: what they run or connect to, and what they need."""
 
 import os
 import shlex
@@ -12,14 +12,11 @@ from ...redaction.redact_text import REDACTED, redact
 
 __all__ = ["Need", "describe", "needs_of", "source_of"]
 
-Need = dict[str, Any]  # kind, name, set, and where it is used
+Need = dict[str, Any]  # kind, name, whether it is set, and the field that uses it
 
 
 def describe(found: FoundServer) -> dict[str, Any]:
-    """What an entry says, in the order in which a person wants to know it.
-
-    Values that are written down are hidden.
-    """
+    """Return the facts about an entry in display order. Literal values are hidden."""
     entry = found.entry
     facts: dict[str, Any]
     if isinstance(entry, MCPStdioServerConfig):
@@ -51,12 +48,12 @@ def describe(found: FoundServer) -> dict[str, Any]:
 
 
 def source_of(title: str, level: str) -> str:
-    """Whose file it is; ours say of what level they are in their title."""
+    """Return the host program and the level of an entry; titles of own files contain the level."""
     return title if title.endswith(f"({level})") else f"{title} ({level})"
 
 
 def needs_of(found: FoundServer, env: Mapping[str, str] | None = None) -> list[Need]:
-    """Variables, commands and answers of a person that the entry needs."""
+    """Return the variables, commands, files and inputs that an entry needs."""
     known = os.environ if env is None else env
     needs: dict[tuple[str, str], Need] = {}
     named = [
@@ -78,7 +75,7 @@ def needs_of(found: FoundServer, env: Mapping[str, str] | None = None) -> list[N
 def _named(
     found: FoundServer, place: str, text: str, env: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str | None]]:
-    """Kind, name and default of what a text refers to."""
+    """Yield kind, name and default of each reference in a text."""
     rules = DIALECTS[found.dialect]
     field = place.partition(".")[0]
     if rules.runs_commands and field in ("env", "headers"):
@@ -102,7 +99,7 @@ def _named(
 
 
 def _texts(found: FoundServer) -> Iterator[tuple[str, str]]:
-    """Every text of an entry that may hold variables, and where it stands."""
+    """Yield every string of an entry that may contain variables, with its field."""
     entry = found.entry
     if isinstance(entry, MCPStdioServerConfig):
         yield "command", entry.command
@@ -119,7 +116,7 @@ def _values(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _value(value: str) -> str:
-    """Variables and commands as they stand; what is written down may be a secret."""
+    """Return references unchanged and hide literal values, which may be secrets."""
     return redact(value) if value.startswith("!") or looks_like_variables(value) else REDACTED
 
 

@@ -1,4 +1,4 @@
-"""Expected failures of a server as a sentence, a hint and an exit code."""
+"""Expected failures as a sentence, a hint and an exit code."""
 
 import json
 
@@ -21,9 +21,9 @@ __all__ = ["describe_failure", "http_error"]
 def describe_failure(
     exc: FairleadError, target: ConnectTarget | None = None, *, has_token: bool = False
 ) -> CommandError:
-    """An expected failure as a sentence, a hint and an exit code.
+    """Return the command error for an expected failure.
 
-    `has_token` if we said who we are, so that it is the wrong one that was refused.
+    `has_token` is True if a token was sent, so that a 401 means that the token is wrong.
     """
     target = target or ConnectTarget()
     if (refusal := _refusal(exc, has_token=has_token)) is not None:
@@ -31,11 +31,12 @@ def describe_failure(
     if isinstance(exc, RequestTimeout) or isinstance(exc.__cause__, TimeoutError):
         return CommandError(
             _sentence(exc),
-            hint="give it more time with --timeout, or see with --verbose what it does",
+            hint="increase --timeout, or use --verbose to see the output of the server",
             code=TIMEOUT,
         )
+    # The server responded, so its error is more specific than the failed connection.
     if target.url and isinstance(exc.__cause__, RpcError):
-        exc = exc.__cause__  # somebody was there, and said no
+        exc = exc.__cause__
     if isinstance(exc, ConnectFailed | ChannelClosed):
         return CommandError(
             _sentence(exc),
@@ -47,48 +48,48 @@ def describe_failure(
         return UsageError(_sentence(exc))
     if isinstance(exc, RpcError):
         return CommandError(
-            f"The server refused: {safe(exc.message)} (code {exc.code})", code=FAILED
+            f"The server returned an error: {safe(exc.message)} (code {exc.code})", code=FAILED
         )
     return CommandError(_sentence(exc), code=FAILED)
 
 
 def _sentence(exc: FairleadError) -> str:
-    """The message without a server's last words, which are shown apart."""
+    """Return the message without the stderr of the server, which is shown separately."""
     text = exc.summary or str(exc)
     return safe(text[:1].upper() + text[1:])
 
 
 def _refusal(exc: FairleadError, *, has_token: bool) -> CommandError | None:
-    """If somebody who speaks HTTP did not let us in: that, and the way in."""
+    """Return the error for a rejected HTTP request, with a hint for its status."""
     cause = http_error(exc)
     if cause is None:
         return None
     hints = {
-        401: "say who you are: --token TOKEN, or FAIRLEAD_TOKEN in the environment",
-        403: "it may want another token (--token), or another host name in the URL",
-        404: "is that the path of its MCP endpoint? Mostly it is /mcp",
-        405: "is that the path of its MCP endpoint? Mostly it is /mcp",
+        401: "pass a token with --token, or set FAIRLEAD_TOKEN in the environment",
+        403: "the server may require another token (--token) or another host name in the URL",
+        404: "check the path of the MCP endpoint in the URL; it is usually /mcp",
+        405: "check the path of the MCP endpoint in the URL; it is usually /mcp",
     }
     text = safe(_words(cause.body)[:500])
     hint = hints.get(cause.status, "")
     if cause.status == 401 and has_token:
-        hint = "it does not know the token that was sent: look at --token and FAIRLEAD_TOKEN"
+        hint = "the server rejected the token: check --token and FAIRLEAD_TOKEN"
     return CommandError(
-        f"The server answered with HTTP {cause.status}",
+        f"The server responded with HTTP {cause.status}",
         hint=hint,
         details=text.splitlines()[:10],
     )
 
 
 def http_error(exc: BaseException | None) -> HttpError | None:
-    """The answer of an HTTP server that a failure comes from."""
+    """Return the HTTP error that caused a failure, if any."""
     while exc is not None and not isinstance(exc, HttpError):
         exc = exc.__cause__
     return exc
 
 
 def _words(body: str) -> str:
-    """What an error says; it may be one of JSON-RPC, or any text."""
+    """Return the message of a JSON-RPC error body, or the body itself."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
@@ -98,11 +99,11 @@ def _words(body: str) -> str:
 def _connection_hint(exc: ConnectFailed | ChannelClosed, target: ConnectTarget) -> str:
     command = target.command
     if target.url:
-        return "does the server run, and is that its address? `fairlead serve` says where it is"
+        return "check that the server is running at this address; `fairlead serve` prints it"
     if len(command) == 1 and " " in command[0]:
-        return "write the command without quotes around the whole: -- python server.py"
+        return "pass the command as separate words, without quotes: -- python server.py"
     if exc.exit_code == 0:
-        return "a server stays until its stdin ends; does the program call `server.run()`?"
+        return "a server must run until its stdin closes: check that it calls `server.run()`"
     if exc.exit_code is not None and not exc.stderr:
-        return "it said nothing on stderr; start it by hand to see more"
+        return "the server wrote nothing to stderr; run its command by hand to see more"
     return ""

@@ -1,5 +1,6 @@
-"""What a command puts on the network: where, for whom, and what it says about that."""
+"""Listening addresses of commands: options, access checks and start-up messages."""
 
+import errno
 import os
 import re
 import secrets
@@ -23,35 +24,44 @@ if TYPE_CHECKING:
     from ...server import MCPServer
     from ...transport.http.server.sessions.session_store import SessionStore
 
-__all__ = ["EVERYWHERE", "ListenAddress", "NetworkExposure", "run_http", "serve_at"]
+__all__ = [
+    "EVERYWHERE",
+    "ListenAddress",
+    "NetworkExposure",
+    "is_address_in_use",
+    "run_http",
+    "serve_at",
+]
 
 TOKEN_VARIABLE = "FAIRLEAD_AUTH_TOKEN"
-GENERATED = "auto"  # as a token: make one
-_NAMED = 3  # other users that a warning names
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # to connect to; our guard knows these names
+GENERATED = "auto"  # the value of --token that generates one
+_NAMED = 3  # how many other users a warning names
+# Addresses for all interfaces, and the addresses to connect to instead. The host check of
+# `HttpSettings` accepts the latter.
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @dataclass(frozen=True)
 class NetworkExposure:
-    """Others can use what is served: in what way, and what to do about it."""
+    """A warning that other users can use the server, and how to prevent it."""
 
     warning: str
     hint: str
 
     def show(self) -> None:
-        """Write it to stderr."""
+        """Write the warning and the hint to stderr."""
         print_message("warning", self.warning)
         print_message("hint", self.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListenAddress:
-    """One listening address and what is asked of those who come."""
+    """A listening address and the access rules for its clients."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     unix: str | None = None
-    websocket: bool = False  # that is what it is for, so its URL is told first
+    websocket: bool = False  # show the WebSocket URL first
     token: str | None = None
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -59,16 +69,16 @@ class ListenAddress:
     key: str | None = None
     insecure: bool = False
     workers: int = 1
-    sessions: str | None = None  # the file where they are kept
+    sessions: str | None = None  # SQLite file for sessions
     session_idle: float | None = None  # seconds
-    is_generated: bool = False  # the token, which is shown then
+    is_generated: bool = False  # whether Fairlead generated the token and must show it
 
     @classmethod
     def of(cls, options: Namespace, token: str | None = None) -> "ListenAddress":
-        """What the options of a command line mean.
+        """Return the listening address that the options describe.
 
         Raises:
-            CommandError: saying which is wrong.
+            CommandError: An option is invalid or contradicts another one.
         """
         host, port = _address(options)
         token = token or options.token
@@ -77,12 +87,12 @@ class ListenAddress:
         if is_generated := token == GENERATED:
             token = secrets.token_urlsafe(32)
         if token is not None and not re.fullmatch(r"[!-~]+", token):
-            raise UsageError("A token has no blanks and only ASCII characters")
+            raise UsageError("Invalid token: expected ASCII characters without spaces")
         if options.sessions is not None and options.workers > 1:
-            why = "With --workers there are no sessions to keep"
-            raise UsageError(why, hint="leave out --sessions, or --workers")
+            why = "--sessions and --workers cannot be combined: several workers keep no sessions"
+            raise UsageError(why, hint="omit --sessions or --workers")
         if options.tls_key is not None and options.tls_cert is None:
-            raise UsageError("--tls-key needs its certificate: --tls-cert FILE")
+            raise UsageError("--tls-key requires --tls-cert FILE")
         return cls(
             host=host,
             port=port,
@@ -101,10 +111,10 @@ class ListenAddress:
         )
 
     def settings(self, **more: Any) -> HttpSettings:
-        """For the application that is served; `auth_token` counts where the endpoint has none.
+        """Return the HTTP settings; an `auth_token` in `more` applies if the options have none.
 
         Raises:
-            CommandError: strangers could reach it, and nothing keeps them out.
+            CommandError: Other machines could connect without a token.
         """
         settings = HttpSettings(
             allowed_hosts=self.hosts,
@@ -115,17 +125,18 @@ class ListenAddress:
         settings.auth_token = self.token or settings.auth_token
         if self.session_idle is not None:
             settings.session_idle = self.session_idle
-        if self.workers > 1:  # nobody knows which of them gets the next request
+        # Requests of one session may reach different workers, which share no sessions.
+        if self.workers > 1:
             settings.sessions = False
             settings.sse_path = None
         self._require_guard(settings)
         return settings
 
     def _session_store(self) -> "SessionStore | None":
-        """Where sessions survive a restart, if anywhere.
+        """Return the store for sessions that survive a restart, if `--sessions` is set.
 
         Raises:
-            CommandError: not in that file.
+            CommandError: The file cannot be used.
         """
         if self.sessions is None:
             return None
@@ -137,31 +148,30 @@ class ListenAddress:
             raise UsageError(f"--sessions {self.sessions}: {exc}") from exc
 
     def _require_guard(self, settings: HttpSettings) -> None:
-        """Raises `CommandError` if strangers could reach it, and nothing keeps them out."""
+        """Raise `UsageError` if other machines could connect without a token."""
         from ...server.http_app.uvicorn_runner import is_exposed
 
         if self.unix is None and not self.insecure and is_exposed(self.host, settings):
             raise UsageError(
-                f"{self.host} can be reached from other machines, and no token keeps strangers out",
-                hint=f"give it one with --token or {TOKEN_VARIABLE}, or say --insecure if "
-                "something in front checks who may come in",
+                f"{self.host} can be reached from other machines, and no token is required",
+                hint=f"set a token with --token or {TOKEN_VARIABLE}, or pass --insecure if a "
+                "proxy checks the clients",
             )
 
     def listen(self) -> socket:
-        """The socket. Raises `CommandError` if it cannot be had."""
+        """Return the listening socket. Raises `CommandError` if the address cannot be used."""
         from ...server.http_app.uvicorn_runner import bind
 
         try:
             return bind(self.host, self.port, self.unix, HttpSettings(), insecure=True)
         except ConfigError as exc:
-            taken = "Address already in use" in str(exc)
-            other = "another path" if self.unix else "another port; 0 takes any that is free"
+            other = "another path" if self.unix else "another port; 0 selects a free one"
             raise CommandError(
-                str(exc), hint=f"choose {other}" if taken else "", code=FAILED
+                str(exc), hint=f"choose {other}" if is_address_in_use(exc) else "", code=FAILED
             ) from exc
 
     def tls(self) -> "SSLContext | None":
-        """The certificate, loaded. Raises `CommandError` if it cannot be used."""
+        """Return the TLS context; None without a certificate. Raises `UsageError` if invalid."""
         if self.certificate is None:
             return None
         import ssl
@@ -169,26 +179,28 @@ class ListenAddress:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
             context.load_cert_chain(self.certificate, self.key)
-        except OSError as exc:  # an SSLError is one too
+        except OSError as exc:  # includes SSLError
             why = exc.strerror or str(exc)
-            raise UsageError(f"The certificate cannot be used: {why}") from exc
+            raise UsageError(f"Cannot use the certificate {self.certificate}: {why}") from exc
         return context
 
     def clean_up(self, listening: socket) -> None:
-        """Afterwards: a unix socket leaves no file behind."""
+        """Close the socket and remove the file of a unix socket."""
         listening.close()
         if self.unix is None:
             return
+        # Another process may have replaced the socket meanwhile, so the file is removed only if
+        # connecting to it is refused.
         with socket(AF_UNIX) as probe, suppress(OSError):
             try:
                 probe.connect(self.unix)
-            except ConnectionRefusedError:  # so it is nobody else's by now
+            except ConnectionRefusedError:
                 os.unlink(self.unix)
 
     def announce(
         self, name: str, listening: socket, settings: HttpSettings, *, has_token: bool
     ) -> None:
-        """Tell the person at the terminal what is where, how to connect and how to stop."""
+        """Print the URLs, an example command to connect, and how to stop."""
         from ...server.http_app.uvicorn_runner import url_of
 
         tls = self.certificate is not None
@@ -200,34 +212,35 @@ class ListenAddress:
             places = f"{url} (HTTP on a unix socket)"
         elif self.websocket:
             pasted = self.reachable(socket_url)
-            places = f"{socket_url} (the same over HTTP: {url})"
+            places = f"{socket_url} (HTTP: {url})"
         else:
-            places = f"{url} (the same over WebSocket: {socket_url})"
+            places = f"{url} (WebSocket: {socket_url})"
         print_message("serving", f"{name} at {places}")
         token = f" --token {self.shown_token}" if has_token else ""
-        shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)  # a ? or # may follow
+        # Always in quotes, because users may append a query or fragment, which shells interpret.
+        shown = f"'{pasted}'" if quoted(pasted) == pasted else quoted(pasted)
         print_message("connect", f"fairlead tools {shown}{token}", "36")
-        print_message("stop", "Ctrl-C, or SIGTERM", "36")
+        print_message("stop", "Ctrl-C or SIGTERM", "36")
         if exposure := self.exposure(has_token=has_token, socket_option="--unix PATH"):
             exposure.show()
 
     @property
     def shown_token(self) -> str:
-        """The token for hints, if the user cannot know it otherwise."""
+        """Return a generated token, which the user cannot know otherwise, or a placeholder."""
         return self.token if self.is_generated and self.token else "TOKEN"
 
     def exposure(self, *, has_token: bool, socket_option: str) -> NetworkExposure | None:
-        """Return a warning if other users of this machine can use what is served.
+        """Return a warning if other users of this machine can use the server.
 
-        A loopback address keeps other machines out, but nobody on this one.
+        A loopback address excludes other machines, but not the users of this one.
         """
         if self.unix is not None:
             folder = os.path.dirname(self.unix)
             if not _is_open_to_all(folder):
                 return None
             return NetworkExposure(
-                f"every user of this machine can replace the socket: anyone may write to {folder}",
-                "put it into a folder of your own",
+                f"every user of this machine can replace the socket: {folder} is writable for all",
+                "use a folder that only you can write to",
             )
         if has_token or self.insecure:
             return None
@@ -238,22 +251,32 @@ class ListenAddress:
             return None
         shown = ", ".join(others[:_NAMED]) + (" and others" if len(others) > _NAMED else "")
         return NetworkExposure(
-            f"other users of this machine ({shown}) can connect, and use everything that is served "
+            f"other users of this machine ({shown}) can connect and use everything that is served "
             "here with your credentials",
-            f"let in only who knows a token (`--token {GENERATED}` makes one), or listen on a "
-            f"socket of your own (`{socket_option}`)",
+            f"require a token (`--token {GENERATED}` generates one), or listen on a unix socket "
+            f"(`{socket_option}`)",
         )
 
     def reachable(self, url: str) -> str:
-        """An address that means all of this machine's is none to connect to."""
+        """Return a URL to connect to: with loopback instead of an address for all interfaces."""
         if self.host not in EVERYWHERE:
             return url
         shown, other = (f"[{h}]" if ":" in h else h for h in (self.host, EVERYWHERE[self.host]))
         return url.replace(shown, other, 1)
 
 
+def is_address_in_use(error: BaseException) -> bool:
+    """Return True if listening failed because another socket has the address."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
+            return True
+        cause = cause.__cause__
+    return False
+
+
 def _is_open_to_all(folder: str) -> bool:
-    """Whether every user may rename and remove what is in a folder."""
+    """Return True if every user may rename and remove files in a folder."""
     try:
         mode = os.stat(folder).st_mode
     except OSError:
@@ -262,7 +285,7 @@ def _is_open_to_all(folder: str) -> bool:
 
 
 def serve_at(server: "MCPServer | Relay", endpoint: ListenAddress, settings: HttpSettings) -> None:
-    """Listen, tell so, and serve until a signal comes."""
+    """Listen, announce the address, and serve until a signal arrives."""
     listening = endpoint.listen()
 
     def started() -> None:
@@ -282,10 +305,10 @@ def run_http(
     settings: HttpSettings,
     started: Callable[[], None],
 ) -> None:
-    """Serve a socket until a signal comes.
+    """Serve a listening socket until a signal arrives.
 
     Raises:
-        CommandError: the server could not start.
+        CommandError: The server could not start.
     """
     from ...server.http_app.uvicorn_runner import serve_http
     from ...server.run_program import run_program
@@ -294,21 +317,25 @@ def run_http(
     tls = endpoint.tls()
     try:
         run_program(lambda: serve_http(app, listening, tls=tls, started=started))
-    except SystemExit as exc:  # what uvicorn does when a lifespan fails; the log says why
+    # uvicorn exits when a lifespan fails, after it has logged the reason.
+    except SystemExit as exc:
         raise CommandError(f"{server.name} could not start") from exc
 
 
 def _address(options: Namespace) -> tuple[str, int]:
-    """Host and port, however they were given."""
+    """Return host and port from `--http`, `--ws`, or `--host` and `--port`."""
     short = options.http if options.http is not None else options.ws
     if short is None:
         return options.host or "127.0.0.1", 8080 if options.port is None else options.port
     if options.host is not None or options.port is not None:
-        raise UsageError("--host and --port are part of --http and --ws: [HOST:]PORT")
+        raise UsageError(
+            "--host and --port cannot be combined with --http and --ws, which take [HOST:]PORT"
+        )
     host, _, port = short.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise UsageError(
-            f"{short!r} is no [HOST:]PORT", hint="for example 8080, localhost:8080 or [::1]:8080"
+            f"Invalid listen address {short!r}: expected [HOST:]PORT",
+            hint="for example 8080, localhost:8080 or [::1]:8080",
         )
     return host or "127.0.0.1", int(port)

@@ -1,4 +1,4 @@
-"""Other people on this machine, who can connect to every port on its loopback address."""
+"""Other users of this machine, who can connect to every port on its loopback address."""
 
 import os
 import sys
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 
 __all__ = ["other_users"]
 
-FIRST_PERSON = 1000  # user ids below it belong to the system
+FIRST_PERSON = 1000  # lower user ids belong to the system
 NOBODY = 65534
 _NO_LOGIN = ("nologin", "false", "sync", "shutdown", "halt")
 
 _PROC = "/proc"
-_LOGGED_IN = "/run/systemd/users"  # a file for each, named like its user id
+_LOGGED_IN = "/run/systemd/users"  # one file per user, named by user id
 
 
 def other_users() -> list[str]:
-    """Return the names of other people who are logged in or run something, sorted.
+    """Return the sorted names of other users who are logged in or run processes.
 
-    Never fails: what cannot be read counts for nothing, so an empty list proves nothing.
+    Sources that cannot be read are ignored, so an empty list is not a proof.
     """
     if sys.platform == "win32":
         return []
@@ -28,7 +28,7 @@ def other_users() -> list[str]:
         try:
             person = getpwuid(uid)
         except (KeyError, OSError):
-            continue  # a container's user, or one that is gone
+            continue  # a user of a container, or a deleted one
         shell = os.path.basename(person.pw_shell)
         if (
             person.pw_uid not in (os.getuid(), os.geteuid(), NOBODY)
@@ -40,7 +40,7 @@ def other_users() -> list[str]:
 
 
 def _process_owners() -> Iterator[int]:
-    """Yield the owners of processes, as far as the kernel shows them (Linux)."""
+    """Yield the user ids of processes, as far as the kernel shows them (Linux only)."""
     try:
         with os.scandir(_PROC) as entries:
             for entry in entries:
@@ -48,13 +48,13 @@ def _process_owners() -> Iterator[int]:
                     try:
                         yield entry.stat().st_uid
                     except OSError:
-                        continue  # it has just ended
+                        continue  # the process has just ended
     except OSError:
         return
 
 
 def _sessions() -> Iterator[int]:
-    """Yield the ids of users who are logged in, where systemd keeps count."""
+    """Yield the ids of users who are logged in, as recorded by systemd."""
     try:
         yield from (int(name) for name in os.listdir(_LOGGED_IN) if name.isdigit())
     except OSError:

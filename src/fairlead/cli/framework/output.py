@@ -1,4 +1,4 @@
-"""What strangers say, on its way to a person: safe for a terminal, and never a heap of bytes."""
+"""Output of untrusted text: escaped for terminals, with binary content summarised."""
 
 import sys
 from argparse import Namespace
@@ -27,40 +27,41 @@ __all__ = [
 ]
 
 _CLEAR = "\r\x1b[K"
-_SHORT = 75  # columns of a status line: a longer one could not be taken back
-_WIDEST = 40  # columns of a cell
+# A status line that wraps could not be erased.
+_SHORT = 75
+_WIDEST = 40  # widest column of a table
 
 
 def write(text: str) -> None:
-    """Write a text and a line end to stdout; to a terminal only what is safe there."""
+    """Write a text and a line end to stdout; control characters are escaped on a terminal."""
     shown = for_stream(text, sys.stdout)
     sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
 
 
 def for_stream(text: str, stream: TextIO) -> str:
-    """As it is for a file or a pipe, safe for a terminal."""
+    """Return the text unchanged for a file or pipe, and escaped for a terminal."""
     return prose(text) if stream.isatty() else text
 
 
 def pretty(value: Any) -> str:
-    """JSON that people can read too. Nothing in it acts on a terminal or hides."""
+    """Return a value as indented JSON without characters that affect or hide in a terminal."""
     return json_text(value, indent=2)
 
 
 def as_json(options: Namespace, value: Any) -> bool:
-    """Print a value as JSON if `--json` asks for it; return whether it does."""
+    """Print a value as JSON if `--json` is set; return True if it was printed."""
     if options.json:
         write(pretty(value))
     return bool(options.json)
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at the terminal."""
+    """Return True if a person can be prompted at the terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask(prompt: str) -> str:
-    """Ask the person at the terminal. Raises `EOFError` if nothing more comes."""
+    """Prompt at the terminal and return the line. Raises `EOFError` at the end of the input."""
     sys.stderr.write(visible(prompt))
     sys.stderr.flush()
     line = sys.stdin.readline()
@@ -70,7 +71,7 @@ def ask(prompt: str) -> str:
 
 
 class StatusLine:
-    """One line on stderr that is written over and over, and gone at the end."""
+    """A line on stderr that is overwritten on each update and erased at the end."""
 
     def __init__(self) -> None:
         self._dirty = False
@@ -88,15 +89,15 @@ class StatusLine:
 
 
 def write_styled(line: str) -> None:
-    """Write a line whose colours are ours; what strangers say in it was made safe before."""
+    """Write a line with colours; untrusted text in it must already be escaped."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
-    """Lines whose cells stand below each other; a cell may be a text and its colour.
+    """Return table rows as aligned lines. A cell is a text, or a text and its colour.
 
-    What is empty in all rows takes no room, and what is very long stands out.
+    Empty columns are omitted. Very long cells exceed the width of their column.
     """
     table = [[(cell, "") if isinstance(cell, str) else cell for cell in row] for row in rows]
     table = [[(visible(text), colour) for text, colour in row] for row in table]
@@ -113,11 +114,11 @@ def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
 
 
 def blocks(result: Mapping[str, Any]) -> Iterator[str]:
-    """The content of a tool's result, block by block: text as it is, the rest in a line each."""
+    """Yield the content blocks of a tool result: text unchanged, other blocks as one line each."""
     content = [b for b in result.get("content") or () if isinstance(b, Mapping)]
     structured = "structuredContent" in result
     if structured and not any(block.get("text") for block in content):
-        content = [block for block in content if block.get("type") != "text"]  # empty ones
+        content = [block for block in content if block.get("type") != "text"]  # drop empty texts
     for block in content:
         yield str(block.get("text", "")) if block.get("type") == "text" else _described(block)
     if structured and not any(block.get("text") for block in content):
@@ -125,17 +126,17 @@ def blocks(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pluralize(count: int, what: str) -> str:
-    """How many of something there are: 1 tool, 2 tools."""
+    """Return a count with its noun: `1 tool`, `2 tools`."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def first_line(error: str) -> str:
-    """Return the first line of an error; a server's last words follow it."""
+    """Return the first line of an error, without the heading of the stderr lines that follow."""
     return safe(error).strip().partition("\n")[0].removesuffix(". Last lines on stderr:")
 
 
 def format_size(count: int) -> str:
-    """A number of bytes, for people."""
+    """Return a number of bytes with a unit."""
     if count < 1000:
         return f"{count} byte{'' if count == 1 else 's'}"
     for unit, much in (("kB", 1e3), ("MB", 1e6)):
@@ -165,7 +166,7 @@ def _described(block: Mapping[str, Any]) -> str:
             facts = [block.get("uri"), block.get("name"), block.get("mimeType"), amount]
             kind = "link"
         case _:
-            facts = [f"of a kind that is not known here, {format_size(len(pretty(block)))} of JSON"]
+            facts = [f"unknown content type, {format_size(len(pretty(block)))} of JSON"]
     return f"[{kind}: {', '.join(str(fact) for fact in facts if fact)}]"
 
 

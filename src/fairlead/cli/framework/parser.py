@@ -1,7 +1,7 @@
-"""What a command line looks like.
+"""Command-line parser and the options that several commands share.
 
-It uses `argparse` and no framework: `fairlead serve` is what hosts have configured, so the time it
-takes to start is added to the start of every server.
+The parser uses `argparse` instead of a framework: hosts start servers with `fairlead serve`, so its
+start-up time is added to that of every server.
 """
 
 import argparse
@@ -36,14 +36,14 @@ __all__ = [
     "wait_option",
 ]
 
-_PROSE = 88  # as wide as descriptions that have their line breaks
-TARGET = "(URL | -- COMMAND...)"  # how a server is named, if not by a first word
+_PROSE = 88  # width of descriptions with their own line breaks
+TARGET = "(URL | -- COMMAND...)"  # how a server without a configured name is given
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 
 
 class Parser(argparse.ArgumentParser):
-    """An `ArgumentParser` that fails like everything else here, and leaves examples as written."""
+    """An `ArgumentParser` that raises `UsageError` and keeps the formatting of examples."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         usage: str | None = None,
         examples: str = "",
     ) -> None:
-        """`usage` is what follows the command; without one argparse writes it."""
+        """Create a parser; `usage` follows the command, and argparse generates a missing one."""
         super().__init__(
             prog=f"fairlead {command}",
             description=description,
@@ -69,30 +69,30 @@ class Parser(argparse.ArgumentParser):
             self.add_argument(*names, **facts)
 
     def add_group(self, title: str, description: str, *options: Option) -> None:
-        """Add options under a heading of their own."""
+        """Add options under a separate heading."""
         group = self.add_argument_group(title, description)
         for names, facts in options:
             group.add_argument(*names, **facts)
 
     def error(self, message: str) -> NoReturn:
         sentence = message[:1].upper() + message[1:]
-        raise UsageError(sentence, hint=f"`{self.prog} --help` shows how")
+        raise UsageError(sentence, hint=f"run `{self.prog} --help` for usage")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help of one width: to ask the terminal for its own, argparse imports five more modules."""
+    """Help with a fixed width: to query the terminal, argparse imports five more modules."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80, max_help_position=24)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Prose that was written without line breaks gets some; examples stay as they are."""
+        """Wrap prose without line breaks; keep examples unchanged."""
         if "\n" in text or len(text) <= _PROSE:
             return super()._fill_text(text, width, indent)
         return argparse.HelpFormatter._fill_text(self, text, _PROSE, indent)
 
 
-# Types of values
+# Types of option values
 
 
 def seconds(text: str) -> float:
@@ -105,7 +105,7 @@ def _above_zero(text: str, unit: str) -> float:
     except ValueError:
         value = -1
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of {unit} above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} greater than 0")
     return value
 
 
@@ -119,17 +119,17 @@ def port(text: str) -> int:
 
 
 def number(text: str, least: int, most: int) -> int:
-    """Read a whole number in a range. Raises `ArgumentTypeError`."""
+    """Parse a whole number in a range. Raises `ArgumentTypeError`."""
     if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
     return int(text)
 
 
-# Options that several commands have
+# Shared options
 
 
 def option(*names: str, **facts: Any) -> Option:
-    """An option or a word, with what `add_argument` wants to know about it."""
+    """Return an option or positional argument with the keyword arguments of `add_argument`."""
     return names, facts
 
 
@@ -146,91 +146,91 @@ def wait_option(what: str, default: int = 30) -> Option:
     return option("--timeout", type=seconds, metavar="SECONDS", help=f"{what} (default: {default})")
 
 
-JSON = flag("--json", help="print JSON, for programs")
+JSON = flag("--json", help="print JSON")
 NAME = option("name", metavar="NAME")
-TAPE = option("tape", metavar="TAPE", help="its name, or its path")
-INPUT = repeated("--input", "ID=VALUE", "answer what its entry asks of a person (`${input:ID}`)")
-PROJECT = option("--project", metavar="FOLDER", default=".", help="whose project files count, too")
-JOURNAL = flag("--journal", help="let `fairlead watch` show what passes")
-HEADER = repeated("--header", "'NAME: VALUE'", "send this with each request")
-SSE = flag("--sse", help="try HTTP+SSE of 2024-11-05 first, not last")
-IGNORE = repeated("--ignore", "PATH", "what may differ; `*` is any member, `**` any number of them")
+TAPE = option("tape", metavar="TAPE", help="name or path of a tape")
+INPUT = repeated("--input", "ID=VALUE", "value for an input of the entry (`${input:ID}`)")
+PROJECT = option("--project", metavar="FOLDER", default=".", help="read project files from here")
+JOURNAL = flag("--journal", help="show the messages in `fairlead watch`")
+HEADER = repeated("--header", "'NAME: VALUE'", "send this header with each request")
+SSE = flag("--sse", help="try HTTP+SSE of revision 2024-11-05 first, not last")
+IGNORE = repeated(
+    "--ignore", "PATH", "ignore this path; `*` is any member, `**` any number of them"
+)
 RULES = option(
     "--rules",
     metavar="FILE",
-    help="what happens to messages: TOML, YAML or JSON; it may change while this runs "
-    "(`fairlead rules check FILE`)",
+    help="apply the rules in this TOML, YAML or JSON file, and follow its changes "
+    "(`fairlead rules check FILE` validates it)",
 )
 
 
 def add_connection_options(parser: Parser) -> None:
-    """The options of every command that talks to a server."""
+    """Add the options of every command that connects to a server."""
     parser.add(
-        wait_option(
-            "how long to wait for the connection, and for each answer; progress gives a call more"
-        ),
+        wait_option("limit for connecting and for each response; progress notifications extend it"),
         JSON,
-        flag("-v", "--verbose", help="also show what the server writes to stderr"),
+        flag("-v", "--verbose", help="also show the stderr of the server"),
     )
     parser.add_group(
-        "a server that is configured",
-        "Its name comes first, before everything else; `fairlead list` shows which\nthere are.",
+        "a configured server",
+        "Its name comes first, before all other arguments; `fairlead list` shows the\nnames.",
         INPUT,
     )
     parser.add_group(
-        "a server elsewhere",
-        "Its URL begins with http, https, ws, wss or unix (unix:///path.sock#/mcp);\n"
-        "without a path it means /mcp, or /ws of a WebSocket.",
+        "a server with a URL",
+        "The scheme is http, https, ws, wss or unix (unix:///path.sock#/mcp). The default\n"
+        "path is /mcp, or /ws for a WebSocket.",
         option(
             "--token",
             metavar="TOKEN",
-            help="say who you are (Authorization: Bearer); better in the environment, as "
-            "FAIRLEAD_TOKEN, where no list of processes shows it",
+            help="send this token (Authorization: Bearer); prefer the environment variable "
+            "FAIRLEAD_TOKEN, which process lists do not show",
         ),
         HEADER,
         SSE,
-        flag("--insecure-tls", help="believe any certificate; only for tests"),
+        flag("--insecure-tls", help="accept any certificate; only for tests"),
     )
 
 
 def add_url_options(parser: Parser) -> None:
-    """The options of commands that carry or compare what others say."""
+    """Add the options of commands that forward or compare messages of a server with a URL."""
     parser.add_group(
-        "a server elsewhere",
-        "FAIRLEAD_TOKEN in the environment says to it who you are.",
+        "a server with a URL",
+        "The token in the environment variable FAIRLEAD_TOKEN is sent to it.",
         HEADER,
         SSE,
     )
 
 
 def add_record_options(parser: Parser, *, named: bool = True) -> None:
-    """`named`: whether a tape has to be given a name."""
-    text = "write all that passes to a tape of this name, or path"
-    more = "; without one, to a new tape, of which the last 20 are kept"
+    """Add the options for recording; `named` is True if the tape needs a name."""
+    text = "record all messages on a tape with this name or path"
+    more = "; without NAME, on a new tape, of which the last 20 are kept"
     facts = {"help": text} if named else {"help": text + more, "nargs": "?", "const": ""}
     parser.add_group(
-        "on a tape",
-        "`fairlead tape` lists and shows them, `fairlead replay` plays them.",
+        "recording",
+        "`fairlead tape` lists and shows tapes, `fairlead replay` replays them.",
         option("--record", metavar="NAME", **facts),
-        flag("--overwrite", help="even if there is one already"),
-        repeated("--tag", "TAG", "to find it by"),
-        flag("--keep-secrets", help="do not take out what looks like one"),
+        flag("--overwrite", help="replace an existing tape"),
+        repeated("--tag", "TAG", "a tag for the tape"),
+        flag("--keep-secrets", help="do not redact secrets in the recording"),
     )
 
 
 def server_command_usage(command: str, words: str) -> str:
-    """The usage of a command that talks to a server: its own words, and how a server is named."""
+    """Return the usage of a command that connects to a server."""
     first = " ".join(filter(None, ("SERVER", words, "[options]")))
     second = " ".join(filter(None, (words, "[options]", TARGET)))
     return f"{first}\n       fairlead {command} {second}"
 
 
 def read_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """The `NAME=VALUE` texts of an option. Raises: Failed: for one that is none."""
+    """Parse the `NAME=VALUE` values of an option. Raises `UsageError` for an invalid one."""
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"{option} is written NAME=VALUE")
+            raise UsageError(f"Invalid {option}: expected NAME=VALUE")
         pairs[name] = value
     return pairs

@@ -1,4 +1,4 @@
-"""What to do about a server that does not work: one sentence that somebody can act on."""
+"""Remedies for failures of configured servers, as hints that a user can act on."""
 
 import os
 import re
@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.found_server import FoundServer
 from ...config.trust import NotApproved
+from ...config.variables.variable_syntax import MissingInput
 from ...errors import ChannelClosed, ConfigError, ConnectFailed, FairleadError
 from ...transport.stdio.child_process import child_environment
+from ...transport.stdio.start_error import StartFailed, StartProblem
 from .command_errors import FAILED, CommandError
 from .connect_target import ConnectTarget
 from .describe_failure import describe_failure, http_error
@@ -19,7 +21,7 @@ from .suggested_commands import quoted, suggest, suggest_any
 
 __all__ = ["INSTALL", "diagnose", "find_program", "where_to_get"]
 
-# How programs are installed that servers are often started with.
+# Installation hints for programs that often start servers.
 _NODE = "install Node.js (https://nodejs.org), which brings node, npm and npx"
 _UV = "install uv (https://docs.astral.sh/uv), which brings uv and uvx"
 INSTALL = {
@@ -35,23 +37,23 @@ INSTALL = {
 
 
 def diagnose(exc: FairleadError, found: FoundServer, missing: Sequence[str] = ()) -> CommandError:
-    """An expected failure of a configured server: what it is, and what to do."""
+    """Return the command error for a failure of a configured server, with a remedy."""
     failed = describe_failure(exc, _target(found.entry))
     hint = _remedy(exc, found) or failed.hint or _otherwise(failed, found)
     if missing and not isinstance(exc, NotApproved):
-        unset = f"the entry uses what is not set in the environment: {', '.join(missing)}"
+        unset = f"the entry uses variables that are not set: {', '.join(missing)}"
         hint = f"{unset}; {hint}" if hint else unset
     code = FAILED if isinstance(exc, ConfigError) else failed.code
     return CommandError(failed.sentence, hint=safe(hint), details=failed.details, code=code)
 
 
 def _program_of(command: str) -> str:
-    """The bare name of a program."""
+    """Return the name of a program without its folder and extension."""
     return os.path.basename(command).removesuffix(".exe").removesuffix(".cmd")
 
 
 def find_program(entry: MCPStdioServerConfig) -> str | None:
-    """Where the program is that an entry starts; None if it is not there."""
+    """Return the path of the program that an entry starts; None if it does not exist."""
     if os.path.dirname(entry.command):
         place = os.path.join(entry.cwd or "", entry.command)
         return place if os.path.lexists(place) else None
@@ -60,20 +62,23 @@ def find_program(entry: MCPStdioServerConfig) -> str | None:
 
 
 def where_to_get(command: str) -> str:
-    """What to do about a program that is not there."""
+    """Return the hint for a missing program."""
     if command.startswith("~"):
-        return "write the whole path as `command`: nobody replaces the ~"
+        return "set `command` to the full path: ~ is not expanded"
     if os.path.dirname(command):
-        return f"nothing is at {command}; correct `command` of the entry"
+        return f"{command} does not exist; correct `command` of the entry"
     known = INSTALL.get(_program_of(command))
-    full = 'or write its full path as `command`, or set "PATH" in `env` of the entry'
+    full = 'or set `command` to its full path, or "PATH" in `env` of the entry'
     return f"{known}; {full}" if known else f"install {command}, {full}"
 
 
 def _remedy(exc: FairleadError, found: FoundServer) -> str:
     name, entry = found.name, found.entry
     if isinstance(exc, NotApproved):
-        return f"{suggest('mcp', 'approve', operands=[name])} shows what it would run, and asks you"
+        return (
+            f"{suggest('mcp', 'approve', operands=[name])} shows what the server would run and "
+            "asks for approval"
+        )
     if isinstance(exc, ConfigError):
         return _for_config(exc, found)
     if (answer := http_error(exc)) is not None:
@@ -85,22 +90,21 @@ def _remedy(exc: FairleadError, found: FoundServer) -> str:
     if isinstance(entry, MCPStdioServerConfig):
         return _for_process(exc, entry)
     host = urlsplit(entry.url).netloc if "${" not in entry.url else "the host"
-    return f"does the server run, and can {host or 'it'} be reached from here?"
+    return f"check that the server is running and that {host or 'it'} is reachable from here"
 
 
 def _otherwise(failed: CommandError, found: FoundServer) -> str:
-    """Nothing is known but where to look."""
+    """Return a general hint for a failure without a known remedy."""
     if failed.details:
-        return f"what it says is all there is to go by; its entry is {found.place}"
-    return "the trouble is in the server: its own log may say more"
+        return f"see the output of the server above; its entry is {found.place}"
+    return "the server failed: see its own log"
 
 
 def _for_config(exc: ConfigError, found: FoundServer) -> str:
-    if "has to be given first" in str(exc.args[0]):
-        one = next(iter(found.needs_input), None)
-        id = one.id if one is not None else "ID"
-        about = f" ({one.description})" if one is not None and one.description else ""
-        return f"give it with `--input {quoted(f'{id}=VALUE')}`{about}"
+    if isinstance(exc, MissingInput):
+        described = {one.id: one.description for one in found.needs_input}
+        about = f" ({text})" if (text := described.get(exc.input_id)) else ""
+        return f"pass it with `--input {quoted(f'{exc.input_id}=VALUE')}`{about}"
     return f"correct the entry: {found.place}"
 
 
@@ -111,50 +115,51 @@ def _for_status(status: int, found: FoundServer) -> str:
     used = re.findall(r"\$\{(?:env:)?(\w+)", " ".join(headers.values())) + named
     if status in (401, 403):
         if used:
-            return f"it does not accept the token: look at {', '.join(dict.fromkeys(used))}"
+            return f"the server rejected the token: check {', '.join(dict.fromkeys(used))}"
         if any(key.lower() == "authorization" for key in headers):
-            return f"it does not accept the token in `headers`: {found.place}"
+            return f"the server rejected the token in `headers`: {found.place}"
         return (
-            'it wants a token: add "headers": {"Authorization": "Bearer ${YOUR_TOKEN}"} to '
-            f"{found.place}"
+            'the server requires a token: add "headers": {"Authorization": "Bearer '
+            f'${{YOUR_TOKEN}}"}} to {found.place}'
         )
     if status in (404, 405):
-        return f"is that the path of its MCP endpoint? Mostly it is /mcp: {found.place}"
+        return f"check the path of the MCP endpoint, usually /mcp: {found.place}"
     if status >= 500:
-        return "the trouble is at the server; try again later"
+        return "the server has an internal problem; try again later"
     return ""
 
 
 def _for_timeout(entry: MCPServerEntry) -> str:
     slow = ""
     if isinstance(entry, MCPStdioServerConfig) and _program_of(entry.command) in INSTALL:
-        slow = ", which it may need the first time, to download what it runs"
-    return f'give it more time{slow}: --timeout, or "timeout" (milliseconds) in its entry'
+        slow = " (the first start may download packages)"
+    return f'increase the timeout{slow}: --timeout, or "timeout" (milliseconds) in the entry'
 
 
 def _for_process(exc: ConnectFailed | ChannelClosed, entry: MCPStdioServerConfig) -> str:
-    text = str(exc)
-    if "there is no program" in text:
-        return where_to_get(entry.command)
-    if "working directory" in text:
-        return "correct `cwd` of the entry"
-    if "may not be executed" in text:
-        return (
-            f"`{suggest_any('chmod', '+x', operands=[entry.command])}`, or name the program that "
-            "runs it"
-        )
+    match exc.problem if isinstance(exc, StartFailed) else None:
+        case StartProblem.MISSING_PROGRAM:
+            return where_to_get(entry.command)
+        case StartProblem.MISSING_FOLDER:
+            return "correct `cwd` of the entry"
+        case StartProblem.NOT_EXECUTABLE:
+            return (
+                f"run `{suggest_any('chmod', '+x', operands=[entry.command])}`, or set `command` "
+                "to the program that runs the file"
+            )
+    # Servers report these problems only as text on stderr.
     said = "\n".join(exc.stderr)
     module = re.search(r"No module named '?([\w.]+)", said) or re.search(
         r"Cannot find (?:module|package) '([^']+)'", said
     )
     if module:
-        return f"it lacks {module[1]}: install it where {entry.command} looks for it"
+        return f"missing module {module[1]}: install it for {entry.command}"
     if "can't open file" in said and entry.cwd is None:
-        return "it was started in this folder: write the whole path, or set `cwd` of the entry"
+        return "use an absolute path, or set `cwd` of the entry: it was started in this folder"
     if "docker daemon" in said.lower():
-        return "start Docker: its daemon does not answer"
+        return "start Docker: its daemon does not respond"
     if "EACCES" in said or "permission denied" in said.lower():
-        return "it may not read or write something; its last words say what"
+        return "the server lacks a permission: see its output above"
     return ""
 
 

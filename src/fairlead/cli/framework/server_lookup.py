@@ -1,4 +1,4 @@
-"""Servers by the name they are configured under: found, allowed, and filled in."""
+"""Configured servers by name: lookup, inputs and resolution."""
 
 import asyncio
 import os
@@ -6,16 +6,17 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from getpass import getpass
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
-from ...config.discovery import DiscoveredServers, load_all_mcp_configs
+from ...config.discovery import UNUSED, DiscoveredServers, load_all_mcp_configs
 from ...config.found_server import FoundServer, Input
 from ...config.trust import Trust
 from ...config.variables.resolve import Resolved, resolve_in_thread
 from ...config.variables.secret_commands import SecretCommands
+from ...config.variables.variable_syntax import MissingInput
 from ...errors import ConfigError, FairleadError
+from ...suggestions import close_matches, did_you_mean
 from .command_errors import CommandError, UsageError, print_message
 from .output import ask, can_ask, safe, visible
 from .parser import read_pairs
@@ -35,25 +36,25 @@ __all__ = [
     "values_to_hide",
 ]
 
-_SHORTEST = 6  # as in the manager: shorter values are no secrets
+_SHORTEST = 6  # shorter values are not treated as secrets, as in the manager
 
 
 def every_server(project: str = os.curdir) -> DiscoveredServers:
-    """What is configured on this machine. Nothing is left out: no server is built in here."""
+    """Return all servers configured on this machine, without filters for built-in features."""
     return load_all_mcp_configs(project, filter_exa=False)
 
 
 def require_project(options: Namespace) -> None:
-    """Raise `CommandError` if the folder of the project is none."""
+    """Raise `UsageError` if the project folder does not exist."""
     if not os.path.isdir(options.project):
-        raise UsageError(f"There is no folder {visible(options.project)}")
+        raise UsageError(f"Folder not found: {visible(options.project)}")
 
 
 def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = False) -> FoundServer:
-    """The entry that a name stands for; `or_command` if a command could have been meant.
+    """Return the entry of a name; with `or_command`, the hint for an unknown name mentions `--`.
 
     Raises:
-        CommandError: if there is none, or it is switched off.
+        CommandError: The name is unknown or the server is disabled.
     """
     name = loaded.duplicates.get(name, name)
     if name in loaded.found:
@@ -61,17 +62,17 @@ def find_server(name: str, loaded: DiscoveredServers, *, or_command: bool = Fals
     if name in loaded.disabled:
         [(_, why), *_] = loaded.places[name]
         raise CommandError(
-            f"{visible(name)} is switched off: {visible(why.removeprefix('not used: '))}",
-            hint=f"{suggest('mcp', 'enable', operands=[name])} switches it on",
+            f"{visible(name)} is disabled: {visible(why.removeprefix(UNUSED))}",
+            hint=f"{suggest('mcp', 'enable', operands=[name])} enables it",
         )
     raise unknown_server(name, loaded, or_command=or_command)
 
 
 def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, str]]:
-    """Return all entries with a name, used or not, and the state of each.
+    """Return all entries with a name, used or not, with the outcome of each.
 
     Raises:
-        CommandError: No entry has that name.
+        CommandError: No entry has this name.
     """
     if name not in loaded.places:
         raise unknown_server(name, loaded)
@@ -81,14 +82,14 @@ def places_of(name: str, loaded: DiscoveredServers) -> list[tuple[FoundServer, s
 def unknown_server(
     name: str, loaded: DiscoveredServers, *, or_command: bool = False
 ) -> CommandError:
-    """Nobody has configured that name: here are those that are near, and what could not be read."""
-    near = get_close_matches(name, list(loaded.places), 3, 0.5)
-    hint = f"did you mean {' or '.join(map(visible, near))}? " if near else ""
-    hint += "`fairlead list` shows those there are"
+    """Return the error for an unknown name, with similar names and the files that were not read."""
+    near = close_matches(name, loaded.places, most=3)
+    hint = f"{did_you_mean(map(visible, near))} " if near else ""
+    hint += "`fairlead list` shows the configured servers"
     if or_command:
-        hint += "; the command of one that is not configured goes after `--`"
+        hint += "; to start any other server, put its command after `--`"
     return UsageError(
-        f"There is no server {visible(name)!r} in any configuration",
+        f"Unknown server {visible(name)!r}: it is not in any configuration file",
         hint=hint,
         details=[visible(str(problem)) for problem in loaded.warnings if not problem.harmless],
     )
@@ -96,7 +97,7 @@ def unknown_server(
 
 @dataclass(frozen=True)
 class NamedServer:
-    """A configured server whose values are filled in, and what a person was asked for that."""
+    """A configured server with resolved values, and the inputs that were entered for it."""
 
     found: FoundServer
     given: dict[str, str]
@@ -115,10 +116,10 @@ class NamedServer:
 
 
 async def named_server(name: str, options: Namespace) -> NamedServer:
-    """The server of a name, ready to be connected.
+    """Look up and resolve a server.
 
     Raises:
-        CommandError: there is none, or something is missing or wrong in it.
+        CommandError: The name is unknown, or the entry is invalid or incomplete.
     """
     found = find_server(name, every_server(), or_command=True)
     try:
@@ -134,18 +135,18 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
 async def resolve_entry(
     found: FoundServer, given: Mapping[str, str] | None = None, *, trust: Trust | None = None
 ) -> Resolved:
-    """The entry with its values in place; commands that it names are run.
+    """Return the resolved entry; commands in the entry are run.
 
     Raises:
-        NotApproved: if it comes from a file of the project that nobody approved.
-        ConfigError: for what is missing or wrong in it.
+        NotApproved: The entry comes from a project file and is not approved.
+        ConfigError: The entry is invalid or incomplete.
     """
     commands = SecretCommands(trust or Trust())
     return await resolve_in_thread(found, commands=commands, inputs=given)
 
 
 async def ask_inputs(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:
-    """What the entry asks of a person: as given, by default, or as said at the terminal."""
+    """Return the inputs of an entry: given ones, defaults, or values entered at the terminal."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
     known = {**defaults, **given}
     missing = [one for one in found.needs_input if one.id not in given]
@@ -168,12 +169,13 @@ def _ask(one: Input) -> str:
     try:
         return ask(prompt)
     except EOFError:
-        raise ConfigError(f"the input {one.id!r} has to be given first") from None
+        raise MissingInput(one.id) from None
 
 
 def values_to_hide(entry: MCPServerEntry) -> list[str]:
-    """Values of an entry that was filled in, which no text may show."""
+    """Return the values of a resolved entry that no message may contain, longest first."""
     held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
-    sent = [value for name, value in held.items() if name != "PATH"]  # where programs are sought
+    # PATH is not a secret, and hiding it would remove the folders that an error is about.
+    sent = [value for name, value in held.items() if name != "PATH"]
     values = [*sent, *(value.partition(" ")[2] for value in sent)]
     return sorted({v for v in values if len(v) >= _SHORTEST}, key=len, reverse=True)

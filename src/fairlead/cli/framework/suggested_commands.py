@@ -1,4 +1,4 @@
-"""Commands that a hint suggests: quoted, so that pasting one runs exactly what it shows."""
+"""Command lines in hints, quoted so that pasting one runs exactly what is shown."""
 
 import shlex
 import sys
@@ -10,10 +10,10 @@ __all__ = ["our_program", "quoted", "suggest", "suggest_any"]
 
 
 def suggest(*words: str, operands: Iterable[str] = ()) -> str:
-    """Return a command line of ours, in backticks.
+    """Return a `fairlead` command line in backticks.
 
-    `operands` are names, paths and other words that come from elsewhere; one that looks like an
-    option is kept from being read as one.
+    `operands` are names, paths and other words from elsewhere; `--` precedes one that looks like an
+    option.
     """
     return f"`{suggest_any('fairlead', *words, operands=operands)}`"
 
@@ -26,7 +26,7 @@ def suggest_any(*words: str, operands: Iterable[str] = ()) -> str:
 
 
 def our_program() -> str:
-    """The whole path of `fairlead`: programs with windows do not know the PATH of a shell."""
+    """Return the absolute path of `fairlead`: desktop programs do not have the PATH of a shell."""
     import shutil
     from pathlib import Path
 
@@ -35,7 +35,7 @@ def our_program() -> str:
 
 
 def quoted(word: str) -> str:
-    """Return one word for a shell; what cannot be seen is spelled out as bash and zsh read it."""
+    """Quote one word for a shell; invisible characters are escaped for bash and zsh."""
     if visible(word) == word:
         return shlex.quote(word)
     return f"$'{''.join(map(_spelled, word))}'"
@@ -46,6 +46,6 @@ def _spelled(sign: str) -> str:
         return f"\\{sign}"
     if sign.isascii() and sign.isprintable():
         return sign
-    is_byte = "\udc80" <= sign <= "\udcff"  # of a path that is not UTF-8
+    is_byte = "\udc80" <= sign <= "\udcff"  # a byte of a path that is not UTF-8
     encoded = sign.encode("utf-8", "surrogateescape" if is_byte else "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in encoded)

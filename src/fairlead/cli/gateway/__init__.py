@@ -1,1 +1,1 @@
-"""`fairlead gateway`, `up`, `proxy`, `session` and `intercept`."""
+"""Commands that run or control a gateway: `gateway`, `up`, `proxy`, `session`, `intercept`."""

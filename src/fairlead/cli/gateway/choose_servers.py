@@ -1,4 +1,4 @@
-"""Which servers a gateway is to have: those of files, without itself and what nobody approved."""
+"""Selection of the servers of a gateway: without the gateway itself and unapproved entries."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ _DEMO = Source(provider="demo", provider_name="Fairlead's demo")
 
 
 class SkippedServer(Struct, frozen=True):
-    """A server that was found and is not used."""
+    """A configured server that the gateway does not use."""
 
     name: str
     reason: str
@@ -42,29 +42,29 @@ class SkippedServer(Struct, frozen=True):
 
 
 class ChosenServers(Struct, frozen=True, kw_only=True):
-    """What the files say now."""
+    """The servers of a gateway according to its files."""
 
     servers: Mapping[str, list[ServerSpec]]
     left_out: Sequence[SkippedServer] = ()
     problems: Sequence[str] = ()
-    files: Sequence[str] = ()  # to look at; those that do not exist may appear
-    broken: frozenset[str] = frozenset()  # those that could not be read as a whole
+    files: Sequence[str] = ()  # to watch; missing files may appear
+    broken: frozenset[str] = frozenset()  # files that could not be read
     demo: bool = False
-    file: GatewayFile | None = None  # of the gateway itself
+    file: GatewayFile | None = None  # the gateway file
 
 
 ReadServers = Callable[[], ChosenServers]
 
 
 class OwnAddress(Struct, frozen=True):
-    """Where the gateway itself is, which is not to be connected to itself."""
+    """The address of the gateway itself, which must not become one of its own servers."""
 
     host: str = ""
     port: int = 0
     unix: str | None = None
 
     def is_in(self, found: FoundServer) -> bool:
-        """Whether an entry leads here, by its URL or by one that its command is given."""
+        """Return True if the URL of an entry, or an argument of its command, is this address."""
         entry = found.entry
         texts = (
             [entry.command, *entry.args] if isinstance(entry, MCPStdioServerConfig) else [entry.url]
@@ -89,22 +89,23 @@ class OwnAddress(Struct, frozen=True):
 def discovered_servers(
     project: str, address: OwnAddress, inputs: Mapping[str, str], *, or_demo: bool = False
 ) -> ChosenServers:
-    """Everything that programs on this machine have configured."""
+    """Return the approved servers of all programs on this machine, or the demo servers."""
     found = load_all_mcp_configs(project, filter_exa=False)
     trust = Trust()
     usable: dict[str, FoundServer] = {}
     left_out: list[SkippedServer] = []
     for name, one in sorted(found.found.items()):
         if address.is_in(one):
-            left_out.append(SkippedServer(name, f"it is this gateway ({one.place})"))
+            left_out.append(SkippedServer(name, f"the entry is this gateway ({one.place})"))
+        # `#` separates the name of a server from the number of a replica.
         elif "#" in name:
-            left_out.append(SkippedServer(name, f"its name has a # in it ({one.place})"))
+            left_out.append(SkippedServer(name, f"the name contains # ({one.place})"))
         elif not trust.trusts(one):
             hint = suggest_any("fairlead", "mcp", "approve", operands=[name])
             left_out.append(SkippedServer(name, f"{one.place} {trust.rejection_reason(one)}", hint))
         else:
             usable[name] = one
-    # The defaults of inputs are each entry's own: one file must not answer for another.
+    # Defaults of inputs stay with their entry: one file must not provide values for another.
     ready = configured_servers(DiscoveredServers(found=usable), trust=trust, inputs=inputs)
     return ChosenServers(
         servers={name: [one] for name, one in ready.items()} or (demo_servers() if or_demo else {}),
@@ -119,7 +120,7 @@ def discovered_servers(
 def servers_of_file(
     path: str, project: str, address: OwnAddress, inputs: Mapping[str, str]
 ) -> ChosenServers:
-    """The servers of a gateway's file, and those it includes. Raises `ConfigError`."""
+    """Return the servers of a gateway file and of the files it includes. Raises `ConfigError`."""
     file = read_gateway_file(path)
     if not file.discovered:
         return ChosenServers(
@@ -137,7 +138,7 @@ def servers_of_file(
 
 
 def demo_servers() -> dict[str, list[ServerSpec]]:
-    """Two servers to play with, of one era each."""
+    """Return two demo servers, one for each protocol era."""
     commands = {
         "harbour": ["-m", "fairlead.demo.harbour"],
         "notebook": ["-m", "fairlead.demo", "stateless"],

@@ -56,17 +56,17 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_up(argv: Sequence[str]) -> int:
-    """`fairlead up`: everything that is configured on this machine, on one endpoint."""
+    """Run `fairlead up`: serve all configured servers on one endpoint."""
     parser = Parser(
         "up",
-        "Serve every server that programs on this machine have configured, as one, at\n"
-        "http://127.0.0.1:8765/mcp, and follow their files. Servers of project files are left\n"
-        "out until they are approved. With none there are two demo servers.",
+        "Serve all servers that are configured on this machine as one, at\n"
+        "http://127.0.0.1:8765/mcp, and follow changes of their files. Servers of project\n"
+        "files must be approved first. Without any server, two demo servers are used.",
         option(
             "--admin-token",
             metavar="TOKEN",
-            help="have an admin API, for those who know this (`fairlead mcp reload`, `fairlead "
-            f"session` and others); better in the environment, as {ADMIN_TOKEN}",
+            help="enable the admin API with this token (for `fairlead mcp reload`, `fairlead "
+            f"session` and others); prefer the environment variable {ADMIN_TOKEN}",
         ),
         JOURNAL,
         usage="[options]",
@@ -95,7 +95,7 @@ def _begin(options: Namespace) -> None:
 def _plan(
     options: Namespace, file: GatewayFile, read: Callable[[OwnAddress], ChosenServers], tape: str
 ) -> GatewayPlan:
-    """`tape` is what a new one is called."""
+    """Return the plan of a gateway; `tape` is the name of a new tape."""
     options.tls_cert = options.tls_cert or file.tls_cert
     options.tls_key = options.tls_key or file.tls_key
     options.allow_host = [*file.allowed_hosts, *options.allow_host]
@@ -124,7 +124,7 @@ def _plan(
 
 
 def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Observability:
-    """What is kept of the traffic; a desk costs nothing while nothing is held."""
+    """Return what observes the traffic. A hold desk costs nothing while no message is held."""
     admin = file.settings.admin_token
     named = [admin, token, file.token, *(client.token for client in file.clients)]
     secrets = [secret for secret in named if secret is not None]
@@ -145,14 +145,13 @@ def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Obse
 def _lock(path: str, file: str) -> LockFileWatcher:
     if not os.path.lexists(path):
         raise UsageError(
-            f"There is no lock file {visible(path)} yet",
-            hint=f"{suggest('lock', '--gateway', file)} writes it",
+            f"Lock file not found: {visible(path)}",
+            hint=f"{suggest('lock', '--gateway', file)} creates it",
         )
     return LockFileWatcher(path)
 
 
 def _rules(file: GatewayFile, observing: Observability) -> RuleSet | None:
-    """What happens to messages."""
     if file.rules is None:
         return None
     actions = gateway_actions(observing.desk, observing)
@@ -160,13 +159,13 @@ def _rules(file: GatewayFile, observing: Observability) -> RuleSet | None:
 
 
 def _usual() -> str:
-    """The user's own file."""
+    """Return the path of the user's gateway file."""
     machine = local_host_paths()
     path = machine.join(machine.own_config[0], _FILE)
     if not os.path.lexists(path):
         raise UsageError(
-            f"There is no {path}, and no FILE is named",
-            hint="`fairlead up` needs none: it serves everything that is configured here",
+            f"Missing FILE, and the default {path} does not exist",
+            hint="`fairlead up` needs no file: it serves all configured servers",
         )
     return path
 
@@ -174,13 +173,13 @@ def _usual() -> str:
 def _parser() -> Parser:
     parser = Parser(
         "gateway",
-        "Serve many servers as one, at http://127.0.0.1:8765/mcp. The file says which, who may\n"
-        "come in, and what each of them gets to see. Its servers follow its changes.",
+        "Serve many servers as one, at http://127.0.0.1:8765/mcp. The file configures the\n"
+        "servers, the clients and their views. Changes of its servers are applied at once.",
         option(
             "file",
             metavar="FILE",
             nargs="?",
-            help=f"TOML, JSON or YAML (default: your own {_FILE}; `fairlead paths` says where)",
+            help=f"a TOML, JSON or YAML file (default: your {_FILE}; see `fairlead paths`)",
         ),
         usage="[options] [FILE]",
         examples="  fairlead gateway gateway.toml\n"

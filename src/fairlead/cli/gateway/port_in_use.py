@@ -1,4 +1,4 @@
-"""A port that cannot be had: who holds it, and whether that is a gateway one could use instead."""
+"""Errors for a port in use: the process that holds it, and whether it is a Fairlead gateway."""
 
 import json
 import os
@@ -8,29 +8,29 @@ from socket import socket
 
 from ...wire.quote_text import shortened
 from ..framework.command_errors import CommandError
-from ..framework.listen_address import EVERYWHERE, ListenAddress
+from ..framework.listen_address import EVERYWHERE, ListenAddress, is_address_in_use
 from ..framework.output import pluralize, safe
 
 __all__ = ["listen"]
 
-_PROBE = 2.0  # seconds for whoever is there to say what it is
-_LISTENING = "0A"  # in the kernel's table
+_PROBE = 2.0  # seconds to wait for a response of the process on the port
+_LISTENING = "0A"  # state in the kernel's table
 
 
 def listen(endpoint: ListenAddress) -> socket:
-    """The socket. Raises `CommandError`, with who has the port if that can be known."""
+    """Return the listening socket. Raises `CommandError` that names the owner of a port in use."""
     try:
         return endpoint.listen()
     except CommandError as failed:
-        if endpoint.unix is not None or "Address already in use" not in failed.sentence:
+        if endpoint.unix is not None or not is_address_in_use(failed):
             raise
         raise _taken(endpoint, failed.code) from None
 
 
 def _taken(endpoint: ListenAddress, code: int) -> CommandError:
     holder = _holder(endpoint.port)
-    what = f"Port {endpoint.port} is taken" + (f" by {holder}" if holder else "")
-    other = "--port 0 takes any that is free"
+    what = f"Port {endpoint.port} is in use" + (f" by {holder}" if holder else "")
+    other = "--port 0 selects a free one"
     servers = _servers_of_gateway(endpoint)
     if servers is None:
         return CommandError(what, hint=f"choose another port; {other}", code=code)
@@ -38,15 +38,15 @@ def _taken(endpoint: ListenAddress, code: int) -> CommandError:
     there = endpoint.reachable(f"http://{host}:{endpoint.port}/mcp")
     return CommandError(
         f"{what}, a Fairlead gateway with {pluralize(servers, 'server')}",
-        hint=f"use that one, at {there}; or start another: {other}",
+        hint=f"use that gateway at {there}, or choose another port; {other}",
         code=code,
     )
 
 
 def _servers_of_gateway(endpoint: ListenAddress) -> int | None:
-    """How many servers the gateway there has; None if it is none, or does not say.
+    """Return the number of servers of the gateway on the port; None if it is not a gateway.
 
-    It is asked without our token: whoever holds the port may be anybody.
+    The request has no token, because the port may belong to any process.
     """
     host = EVERYWHERE.get(endpoint.host, endpoint.host)
     connection = HTTPConnection(host, endpoint.port, timeout=_PROBE)
@@ -63,7 +63,7 @@ def _servers_of_gateway(endpoint: ListenAddress) -> int | None:
 
 
 def _holder(port: int) -> str | None:
-    """The process that listens on a port, where the kernel shows it to us (Linux)."""
+    """Return the process that listens on a port, if the kernel shows it (Linux only)."""
     wanted = {f"socket:[{number}]" for number in _sockets(port)}
     if not wanted:
         return None
@@ -76,12 +76,12 @@ def _holder(port: int) -> str | None:
                     words = file.read(2000).replace(b"\0", b" ").decode("utf-8", "replace")
                 return safe(f"process {process} ({shortened(words.strip(), 80)})")
         except OSError:
-            continue  # somebody else's, or gone by now
+            continue  # owned by another user, or just ended
     return None
 
 
 def _sockets(port: int) -> Iterator[str]:
-    """The kernel's numbers of the sockets that listen on a port."""
+    """Yield the inode numbers of the sockets that listen on a port."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as file:

@@ -1,4 +1,4 @@
-"""`fairlead proxy`: one server for clients that speak something else, or come another way."""
+"""`fairlead proxy`: one server for clients of another transport or revision."""
 
 import asyncio
 import os
@@ -57,19 +57,17 @@ def run(argv: Sequence[str]) -> int:
 
         code = serve(options, make)
     if options.listen == "stdio" and not made[0].pool.opener.wanted:
-        print_message(
-            "note", f"stdin ended before a client asked for anything; {made[0].name} was not used"
-        )
+        print_message("note", f"stdin closed before any request; {made[0].name} was not used")
     return code
 
 
 def run_record(argv: Sequence[str]) -> int:
-    """`fairlead record NAME ...` is `fairlead proxy --record NAME ...`."""
+    """Run `fairlead record NAME ...` as `fairlead proxy --record NAME ...`."""
     if not argv or argv[0] in ("-h", "--help"):
         Parser(
             "record",
-            "Stand between clients and one server, and write all that passes to a tape. The\n"
-            "same as `fairlead proxy --record NAME`, with all of its options.",
+            "Run a proxy for one server and record all messages on a tape. Equivalent to\n"
+            "`fairlead proxy --record NAME`, with the same options.",
             usage="NAME [options] (SERVER | URL | -- COMMAND...)",
             examples="  fairlead record monday -- uvx some-server\n"
             "  fairlead record monday --listen http://127.0.0.1:8080 notes\n"
@@ -77,15 +75,15 @@ def run_record(argv: Sequence[str]) -> int:
         ).print_help()
         return 0
     if argv[0].startswith("-"):
-        raise UsageError("The name of the tape comes first", hint="`fairlead record NAME ...`")
+        raise UsageError("Missing tape name: it must come first", hint="`fairlead record NAME ...`")
     return run(["--record", *argv])
 
 
 def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
-    """Serve what `make` makes, where `--listen` says."""
+    """Serve the relay that `make` returns at the address of `--listen`."""
     listen = ListenTarget.of(options.listen)
     if listen.kind == "stdio":
-        who, hint = "clients that come over the network", "add --listen http://HOST:PORT"
+        who, hint = "a proxy on the network", "add --listen http://HOST:PORT"
         require_network(options, who, hint)
         return _on_stdio(make())
     return _on_network(listen, options, make)
@@ -93,20 +91,20 @@ def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
 
 @dataclass(frozen=True)
 class ListenTarget:
-    """Where clients come in; the default is the client that started us."""
+    """Where clients connect; the default is the process that started this command."""
 
-    kind: str = "stdio"  # or http, ws, unix; with an s at the end for TLS
+    kind: str = "stdio"  # or http, https, ws, wss, unix
     place: str = ""  # HOST:PORT, or the path of a socket
     path: str = ""  # of the endpoint
 
     @classmethod
     def of(cls, text: str) -> "ListenTarget":
-        """Raises `CommandError` for what is no place to listen at."""
+        """Parse the value of `--listen`. Raises `UsageError` if it is invalid."""
         if text == "stdio":
             return cls()
         if text.startswith("unix:") and text != "unix:":
             return cls("unix", text.removeprefix("unix:").removeprefix("//"))
-        if re.fullmatch(r"(?:[^/]*:)?\d+", text):  # [HOST:]PORT, as other commands have it
+        if re.fullmatch(r"(?:[^/]*:)?\d+", text):  # as in other commands
             text = f"http://{text}" if ":" in text else f"http://127.0.0.1:{text}"
         try:
             parts = urlsplit(text)
@@ -117,9 +115,9 @@ class ListenTarget:
         except ValueError:
             pass
         raise UsageError(
-            f"{text!r} is no place to listen at",
-            hint="it is stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
-            "unix:PATH; port 0 takes any that is free",
+            f"Invalid listen address {text!r}",
+            hint="expected stdio, [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
+            "unix:PATH; port 0 selects a free one",
         )
 
 
@@ -127,7 +125,7 @@ def _on_stdio(relay: "Relay") -> int:
     from ...server.run_program import run_program
 
     if sys.stdin is not None and sys.stdin.isatty():
-        print_message("serving", f"{relay.name} on stdin and stdout. Ctrl-C or Ctrl-D ends it.")
+        print_message("serving", f"{relay.name} on stdin and stdout. Stop with Ctrl-C or Ctrl-D.")
     run_program(relay.run_stdio)
     return 0
 
@@ -136,7 +134,7 @@ def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], "Re
     from ..framework.listen_address import ListenAddress, serve_at
 
     if listen.kind in ("https", "wss") and options.tls_cert is None:
-        raise UsageError(f"{listen.kind} needs a certificate: --tls-cert FILE")
+        raise UsageError(f"{listen.kind} requires a certificate: --tls-cert FILE")
     kind = {"https": "http", "wss": "ws"}.get(listen.kind, listen.kind)
     places: dict[str, str | None] = {"http": None, "ws": None, "unix": None, kind: listen.place}
     endpoint = ListenAddress.of(
@@ -148,7 +146,7 @@ def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], "Re
     return 0
 
 
-# The server behind us
+# The upstream server
 
 
 def _relay(
@@ -189,21 +187,20 @@ def _watched(way: "ServerTarget", entry: "MCPServerEntry", **options: Any) -> "R
 
 
 def require_program(entry: "MCPServerEntry") -> None:
-    """What cannot be found is told now; the first client may come much later."""
+    """Raise `CommandError` for a missing program now: the first client may connect much later."""
     from ...client.server_entry import MCPStdioServerConfig
     from ..framework.output import visible
     from ..framework.remedies import find_program
 
     if isinstance(entry, MCPStdioServerConfig) and find_program(entry) is None:
         raise CommandError(
-            f"There is no program {visible(entry.command)!r}",
+            f"Program not found: {visible(entry.command)!r}",
             hint="check the spelling and the PATH",
             code=NO_CONNECTION,
         )
 
 
 def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
-    """What happens to messages, if somebody says so."""
     if path is None:
         return []
     from ...policy.rules.gateway_actions import gateway_actions
@@ -218,9 +215,9 @@ def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
 def target_of_options(
     options: Namespace, target: ConnectTarget
 ) -> "tuple[ServerTarget, MCPServerEntry]":
-    """How to reach the server that a command line names, and what it is now.
+    """Return the target that a command line names, and its current entry.
 
-    Variables of a server that is configured are filled in for each connection anew.
+    The variables of a configured server are resolved again for each connection.
     """
     from ...upstream.server_target import target_for
 
@@ -238,7 +235,7 @@ def target_of_options(
     if target.url:
         _require_url(target)
         headers = target.headers(Namespace(header=options.header, token=None))
-        # Clients are told the name. A key may be anywhere else in the URL, also in its path.
+        # Clients see this name, and any other part of the URL, even its path, may contain a key.
         parts = urlsplit(target.url)
         name = parts.netloc.rpartition("@")[2] or os.path.basename(parts.path) or "server"
     else:
@@ -248,7 +245,7 @@ def target_of_options(
 
 
 def _require_url(target: ConnectTarget) -> None:
-    """What can be no server is told now; the first client may come much later."""
+    """Raise `UsageError` for an invalid URL now: the first client may connect much later."""
     from ...errors import ConfigError
     from ...transport.http.client.http1.url import EndpointUrl
 
@@ -256,13 +253,13 @@ def _require_url(target: ConnectTarget) -> None:
         EndpointUrl.parse(re.sub(r"(?i)^ws", "http", target.url))
     except ConfigError as exc:
         raise UsageError(
-            "The URL names no server",
-            hint="it is written http://HOST[:PORT][/path], ws://HOST[:PORT][/path] or unix:PATH",
+            "Invalid server URL",
+            hint="expected http://HOST[:PORT][/path], ws://HOST[:PORT][/path] or unix:PATH",
         ) from exc
 
 
 def _show(line: str) -> None:
-    """What the server writes to stderr, it would have shown without us too."""
+    """Forward a line of the server's stderr, as a client would see it without the proxy."""
     from ..framework.output import safe
 
     sys.stderr.write(f"{safe(line)}\n")
@@ -274,40 +271,39 @@ def _show(line: str) -> None:
 def _parser() -> Parser:
     parser = Parser(
         "proxy",
-        "Stand between clients and one server. Either side may be of any era and revision,\n"
-        "and come over stdio, HTTP, WebSocket or a unix socket.",
+        "Connect clients to one server. Both sides may use any protocol revision, over stdio,\n"
+        "HTTP, WebSocket or a unix socket.",
         option(
             "server",
             metavar="SERVER | URL",
             nargs="*",
-            help="one that is configured (`fairlead list`), or a URL",
+            help="a configured server (`fairlead list`), or a URL",
         ),
         option(
             "--share",
             choices=("all", "alike", "session"),
             default="alike",
-            help="which clients may use one process of the server: all of them, those that look "
-            "alike to it (default), or one session each",
+            help="which clients share a connection to the server: all, those with the same "
+            "principal and capabilities (alike, default), or none (session)",
         ),
         option("--upstream", choices=tuple(OLD_SHARE), help=SUPPRESS),
         option(
             "--era",
             choices=("auto", "handshake", "stateless"),
             default="auto",
-            help="what to speak to the server; by default what the client speaks, if the server "
-            "does",
+            help="the protocol era used with the server; by default that of the client, if the "
+            "server supports it",
         ),
         flag(
             "--strict",
-            help="drop notifications that only the other side may send; else they pass like all "
-            "others",
+            help="drop notifications that the specification allows only in the other direction",
         ),
         option(
             "--timeout",
             type=seconds,
             metavar="SECONDS",
-            help="how long the server may take to connect (default: 30), and be silent while it "
-            "works on a call (default: 3600)",
+            help="limit for connecting to the server (default: 30) and for its silence during a "
+            "call (default: 3600)",
         ),
         RULES,
         INPUT,
@@ -326,14 +322,16 @@ def _parser() -> Parser:
 
 
 def add_listen_options(parser: Parser) -> None:
-    """Where to serve, and who may come."""
+    """Add the options for the listening address and for access."""
     parser.add(
         option(
             "--listen",
             default="stdio",
             metavar="WHERE",
             help="stdio (default), [HOST:]PORT, http://HOST:PORT[/path], ws://HOST:PORT[/path] or "
-            "unix:PATH. An address serves HTTP and WebSocket; the first is what it says",
+            "unix:PATH. Every address serves both HTTP and WebSocket",
         )
     )
-    parser.add_group("on the network", "What other machines can reach needs a token.", *ACCESS)
+    parser.add_group(
+        "network access", "An address that other machines can reach requires a token.", *ACCESS
+    )

@@ -1,4 +1,4 @@
-"""A gateway that follows its files: what changes in them changes here, and nothing else."""
+"""Reloading of a gateway's servers when its files change."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -12,11 +12,11 @@ from .choose_servers import ChosenServers, ReadServers
 
 __all__ = ["GatewayReloader"]
 
-INTERVAL = 0.5  # seconds between looks
+INTERVAL = 0.5  # seconds between checks of the files
 
 
 class GatewayReloader:
-    """Gives a gateway the servers of files, and keeps it so."""
+    """Updates of a gateway from its files."""
 
     def __init__(
         self,
@@ -27,7 +27,11 @@ class GatewayReloader:
         failed: Callable[[str], None],
         admission: ClientAccess | None = None,
     ) -> None:
-        """`changed` hears what is wanted from now on, `failed` why files could not be read."""
+        """Create a reloader for a gateway.
+
+        `changed` is called with the new servers, `failed` with the reason why files could not be
+        read.
+        """
         self._admission = admission
         self._gateway = gateway
         self._read = read
@@ -38,12 +42,12 @@ class GatewayReloader:
         gateway.reload = self.reload
 
     async def apply(self, now: ChosenServers) -> bool:
-        """Connect what is new, end what is gone; returns whether there was anything.
+        """Connect new servers and disconnect removed ones; return True if anything changed.
 
-        A file that cannot be read, perhaps because it is just being written, changes nothing.
+        Servers of a file that cannot be read, perhaps because it is being written, are kept.
 
         Raises:
-            ConfigError: something cannot be changed while the gateway runs; nothing is.
+            ConfigError: A change needs a restart of the gateway; nothing is changed.
         """
         async with self._applying:
             return await self._apply(now)
@@ -57,6 +61,7 @@ class GatewayReloader:
     async def _apply(self, now: ChosenServers) -> bool:
         admitted = False
         if self._admission is not None and now.file is not None:
+            # Clients are updated first: a rejected file must leave the servers unchanged.
             admitted = await self._admission.follow(now.file, self._gateway)
         wanted, have = now.servers, self._have
         gone = [
@@ -80,7 +85,7 @@ class GatewayReloader:
         return bool(gone or new or admitted)
 
     async def follow(self, files: Sequence[str]) -> None:
-        """Look at the files for ever, and at those that they lead to."""
+        """Follow the files, and those that they refer to, until cancelled."""
         await follow_files(files, self._look, INTERVAL)
 
     async def _look(self, files: Sequence[str]) -> Sequence[str]:

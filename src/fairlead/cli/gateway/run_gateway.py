@@ -1,4 +1,4 @@
-"""Running a gateway as a program: its socket, its servers, its screen, and an end of them all."""
+"""Running a gateway as a program: socket, servers, output and shutdown."""
 
 import asyncio
 import logging
@@ -36,36 +36,36 @@ from .tape_options import record_while_running
 __all__ = ["GatewayPlan", "add_gateway_options", "endpoint_of", "log_to_stderr", "serve_plan"]
 
 PORT = 8765
-AGAIN = 30.0  # seconds after which the same warning is worth saying again
-# What is told without --verbose: files that changed and have mistakes, tools that are not what
-# they were, and what gets lost.
+AGAIN = 30.0  # seconds before the same warning is shown again
+# Topics of warnings that are shown without --verbose: invalid changes of files, changed tools, and
+# lost data.
 _ABOUT = ("rules", "lock", "audit", "tape", "interceptors")
-GRACE = 1.0  # seconds that calls may go on when the gateway ends
+GRACE = 1.0  # seconds for running calls when the gateway stops
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayPlan:
-    """A gateway that is to be run."""
+    """The parts and options of a gateway to run."""
 
     settings: GatewaySettings
     http: HttpSettings
     endpoint: ListenAddress
     options: Namespace
-    read: Callable[[OwnAddress], ChosenServers]  # the servers, anew each time
+    read: Callable[[OwnAddress], ChosenServers]  # reads the servers from the files
     views: Mapping[str, View] = field(default_factory=dict)
     admission: ClientAccess | None = None
     observing: Observability = field(default_factory=Observability)
     rules: RuleSet | None = None
-    tape: Path | None = None  # to record to from the start on
-    lazy: bool = False  # stop processes that are not used
+    tape: Path | None = None  # recorded from the start
+    lazy: bool = False  # stop unused processes
 
 
 def serve_plan(plan: GatewayPlan) -> int:
-    """Serve until a signal comes.
+    """Serve until a signal arrives.
 
     Raises:
-        CommandError: it cannot listen there, or should not.
-        ConfigError: its files are wrong.
+        CommandError: The address cannot be used, or requires a token.
+        ConfigError: A file is invalid.
     """
     listening = listen(plan.endpoint)
     try:
@@ -104,7 +104,8 @@ async def _serve(
             name = gateway.info["name"]
             await stack.enter_async_context(watchable(plan.observing.journal, name, "gateway"))
         token = plan.endpoint.shown_token if has_token else None
-        exposure = await asyncio.to_thread(  # accounts may be looked up over the network
+        # In a thread, because user accounts may be looked up over the network.
+        exposure = await asyncio.to_thread(
             plan.endpoint.exposure, has_token=has_token, socket_option="--listen unix:PATH"
         )
         screen = Screen(gateway, url, token=token, json=plan.options.json, exposure=exposure)
@@ -121,7 +122,9 @@ async def _serve(
             screen.opened(wanted)
             await following.apply(wanted)
             await screen.settle(wanted)
-            freeze_memory()  # modules and lists: a full collection took 14 ms, in which no call ran
+            # Modules and lists are excluded from garbage collection: a full collection blocked all
+            # calls for 14 ms.
+            freeze_memory()
             await following.follow(wanted.files)
 
         quiet = servers.upstreams.add_status_listener(screen.happened)
@@ -132,11 +135,12 @@ async def _serve(
         try:
             await asyncio.wait((serving, attending), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            quiet()  # that everything ends now is no news
+            quiet()  # the shutdown itself is not reported
             screen.close()
             serving.cancel()
             attending.cancel()
-            # Calls get a moment; then servers need what is left of the time, if they are stubborn.
+            # Running calls get a moment to finish; the rest of the time is for servers that stop
+            # slowly.
             await asyncio.wait((serving,), timeout=GRACE)
             await servers.close()
             await asyncio.wait((serving, attending))
@@ -149,39 +153,41 @@ async def _serve(
 
 
 def add_gateway_options(parser: Parser) -> None:
-    """The options of both commands that run a gateway."""
+    """Add the options of `gateway` and `up`."""
     parser.add(
-        option("--listen", metavar="WHERE", help="[HOST:]PORT, or the path of a socket"),
+        option("--listen", metavar="WHERE", help="[HOST:]PORT, or the path of a unix socket"),
         option("--host", help="the address to listen on (default: 127.0.0.1)"),
         option(
             "--port",
             type=port,
             metavar="PORT",
-            help=f"and the port (default: {PORT}); 0 takes any that is free",
+            help=f"the port to listen on (default: {PORT}); 0 selects a free one",
         ),
         flag(
             "--search",
-            help="offer a search for tools instead of all of them, for models that have too many",
+            help="list search tools instead of all tools, for models with too many tools",
         ),
         PROJECT,
         INPUT,
         flag(
             "--json",
-            help="print one JSON object when it is ready: the URL, and how the servers are",
+            help="print one JSON object when ready: the URL and the state of the servers",
         ),
-        flag("-v", "--verbose", help="log to stderr what happens"),
+        flag("-v", "--verbose", help="write a log to stderr"),
     )
     add_record_options(parser, named=False)
-    parser.add_group("who may come in", "What other machines can reach needs a token.", *ACCESS)
+    parser.add_group(
+        "network access", "An address that other machines can reach requires a token.", *ACCESS
+    )
 
 
 def endpoint_of(options: Namespace, listen: str | None = None) -> ListenAddress:
-    """Where to listen: what the options say, else what a file says, else the usual place."""
+    """Return the listening address from the options, else from a file, else the default."""
     place = options.listen
     if place is None and options.host is None and options.port is None:
         place = listen
     elif place is not None and (options.host is not None or options.port is not None):
-        raise UsageError("--listen and --host, --port say the same twice")
+        raise UsageError("--listen cannot be combined with --host and --port")
     unix, http = None, None
     if place is not None and (place.startswith("unix:") or "/" in place.removeprefix("http://")):
         unix = place.removeprefix("unix:").removeprefix("//")
@@ -204,7 +210,7 @@ def log_to_stderr(options: Namespace) -> None:
 
 
 class _Teller(logging.Handler):
-    """Says it in the words of the log, and the same thing not over and over."""
+    """A log handler that prints warnings on stderr, without repetitions."""
 
     def __init__(self, level: int) -> None:
         super().__init__(level)

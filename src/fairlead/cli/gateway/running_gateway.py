@@ -1,4 +1,4 @@
-"""Commands that ask a gateway that runs, over its admin API.
+"""Commands that use the admin API of a running gateway.
 
 `fairlead session` and `intercept`; `fairlead mcp reload`, `reconnect`, `resources`, `prompts` and
 `notifications`.
@@ -39,7 +39,7 @@ def _options(
     usage: str | None = None,
     examples: str = "",
 ) -> Namespace:
-    """Parse the options of such a command; without `examples` there are two of it as it is."""
+    """Parse the options of such a command; without `examples` two general ones are shown."""
     named = " notes" if words else ""
     plain = f"  fairlead {command}{named}"
     shown = examples or f"{plain}\n{plain} --url http://127.0.0.1:9000 --json"
@@ -51,14 +51,14 @@ def _options(
 
 
 def run_session(argv: Sequence[str]) -> int:
-    """`fairlead session`: who is connected to a gateway, and an end of it."""
+    """Run `fairlead session`: list the sessions of a gateway, or end some of them."""
     options = _options(
         "session",
-        "Show which clients are connected to a gateway, and end sessions. A client may come back,\n"
-        "with a new one.",
+        "List the clients that are connected to a gateway, or end their sessions. A client can\n"
+        "connect again with a new session.",
         argv,
-        option("action", choices=("list", "end"), metavar="ACTION", help="what to do"),
-        option("numbers", metavar="ID", nargs="*", type=int, help="as `list` shows them"),
+        option("action", choices=("list", "end"), metavar="ACTION", help="list or end"),
+        option("numbers", metavar="ID", nargs="*", type=int, help="session ids from `list`"),
         usage="(list | end ID ...) [options]",
         examples="  fairlead session list\n"
         "  fairlead session end 3\n"
@@ -66,7 +66,7 @@ def run_session(argv: Sequence[str]) -> int:
     )
     if options.action == "end":
         if not options.numbers:
-            raise _which("session", "end", "them")
+            raise _which("session", "end", "the sessions")
         ended = [ask_admin(options, "DELETE", f"/admin/sessions/{n}") for n in options.numbers]
         for one in () if as_json(options, ended) else ended:
             print_message("ended", str(one["ended"]), "32")
@@ -75,41 +75,41 @@ def run_session(argv: Sequence[str]) -> int:
     if as_json(options, found):
         return 0
     for one in found:
-        client = visible(one["client"] or "somebody")
+        client = visible(one["client"] or "unnamed client")
         whom = f" as {visible(one['principal'])}" if one.get("principal") else ""
         watched = len(one["subscriptions"])
-        watches = f", watches {pluralize(watched, 'resource')}" if watched else ""
+        watches = f", subscribed to {pluralize(watched, 'resource')}" if watched else ""
         write(
             f"#{one['id']} {client}{whom}: {one['protocol_version'] or 'no handshake'} over "
             f"{one['transport']}{watches}"
         )
     if not found:
-        print_message("note", "nobody is connected; requests that stand alone are no sessions")
+        print_message("note", "no sessions; stateless clients do not have any")
     return 0
 
 
 def _which(command: str, action: str, what: str) -> CommandError:
     return UsageError(
-        f"Which one? `fairlead {command} {action} ID`",
+        f"Missing ID: `fairlead {command} {action} ID`",
         hint=f"`fairlead {command} list` shows {what}",
     )
 
 
-# What is held
+# Held messages
 
 
 def run_intercept(argv: Sequence[str]) -> int:
-    """`fairlead intercept`: what a gateway holds, and what shall become of it."""
+    """Run `fairlead intercept`: list held messages, or decide about one."""
     options = _options(
         "intercept",
-        "Show what a gateway holds at a breakpoint, and decide about it: let it go as it is, let\n"
-        "it go with other params (or answer it yourself), or refuse it.",
+        "List the messages that a gateway holds at a breakpoint, and resume one unchanged, change\n"
+        "its params or set its result, or block it.",
         argv,
         option("action", choices=("list", "resume", "change", "block"), metavar="ACTION"),
-        option("number", metavar="ID", nargs="?", type=int, help="as `list` shows it"),
-        option("--params", metavar="JSON", help="all params of the request, anew"),
-        option("--result", metavar="JSON", help="what the asker gets instead"),
-        option("--reason", metavar="TEXT", help="what the asker is told"),
+        option("number", metavar="ID", nargs="?", type=int, help="message id from `list`"),
+        option("--params", metavar="JSON", help="new params of the request (- for stdin)"),
+        option("--result", metavar="JSON", help="the result to return instead (- for stdin)"),
+        option("--reason", metavar="TEXT", help="the error message for a blocked request"),
         usage="(list | resume ID | change ID | block ID) [options]",
         examples="  fairlead intercept list\n"
         "  fairlead intercept resume 3\n"
@@ -120,7 +120,7 @@ def run_intercept(argv: Sequence[str]) -> int:
     if options.action == "list":
         return _list_held(options)
     if options.number is None:
-        raise _which("intercept", options.action, "what is held")
+        raise _which("intercept", options.action, "the held messages")
     body = _body(options)
     answer = ask_admin(options, "POST", f"/admin/paused/{options.number}/{options.action}", body)
     if not as_json(options, answer):
@@ -137,14 +137,16 @@ def _body(options: Namespace) -> dict[str, Any] | None:
     given = {"params": options.params, "result": options.result}
     wanted = {key: text for key, text in given.items() if text is not None}
     if len(wanted) != 1:
-        raise UsageError("To change one, give --params or --result", hint="JSON, or - for stdin")
+        raise UsageError(
+            "`change` requires either --params or --result", hint="pass JSON, or - for stdin"
+        )
     [(key, text)] = wanted.items()
     try:
         value = json.loads(sys.stdin.read() if text == "-" else text)
     except ValueError as exc:
-        raise UsageError(f"--{key} is no JSON: {exc}") from exc
+        raise UsageError(f"Invalid JSON in --{key}: {exc}") from exc
     if not isinstance(value, dict):
-        raise UsageError(f"--{key} is a JSON object")
+        raise UsageError(f"--{key} must be a JSON object")
     return {key: value}
 
 
@@ -165,7 +167,7 @@ def _list_held(options: Namespace) -> int:
             if text:
                 print("".join(f"    {line}\n" for line in safe(text).splitlines()), end="")
     if not held:
-        print_message("note", "nothing is held")
+        print_message("note", "no messages are held")
     return 0
 
 
@@ -173,7 +175,7 @@ def _shown(one: dict[str, Any]) -> str:
     if "message" in one:
         return pretty(one["message"])
     size = one.get("size", 0)
-    return f"({size} bytes, too many to be shown)" if size else ""
+    return f"({size} bytes, too large to show)" if size else ""
 
 
 # Servers
@@ -182,8 +184,8 @@ def _shown(one: dict[str, Any]) -> str:
 def run_reload(argv: Sequence[str]) -> int:
     options = _options(
         "mcp reload",
-        "Have a running gateway read its files again, now, and list anew what its servers have.\n"
-        "It follows its files anyway; this says at once what is wrong with them.",
+        "Make a running gateway read its files and the lists of its servers again. A gateway\n"
+        "follows its files anyway; this command reports errors in them.",
         argv,
     )
     ask_admin(options, "POST", "/admin/reload")
@@ -193,12 +195,12 @@ def run_reload(argv: Sequence[str]) -> int:
 def run_reconnect(argv: Sequence[str]) -> int:
     options = _options(
         "mcp reconnect",
-        "Have a running gateway connect a server anew, also one that it has given up.",
+        "Make a running gateway reconnect a server, also one it no longer retries.",
         argv,
-        option("name", metavar="NAME", help="as `fairlead up` shows it"),
+        option("name", metavar="NAME", help="the name of the server in the gateway"),
     )
     if not options.name.strip("/"):
-        raise UsageError("Which server? A name is missing")
+        raise UsageError("Missing the name of the server")
     ask_admin(options, "POST", f"/admin/servers/{quote(options.name)}/reconnect", wait=30.0)
     found = ask_admin(options, "GET", "/admin/servers")
     return _servers(options, [one for one in found if one["name"] == options.name])
@@ -207,23 +209,23 @@ def run_reconnect(argv: Sequence[str]) -> int:
 def run_resources(argv: Sequence[str]) -> int:
     if not _is_live(argv):
         return simple_commands.run_resources(argv)
-    about = "List what the servers of a running gateway have to read; with SERVER, as\n"
-    options = _options("mcp resources", f"{about}`fairlead resources SERVER` does.", argv)
+    about = "List the resources of all servers of a running gateway; with SERVER, the\n"
+    options = _options("mcp resources", f"{about}same as `fairlead resources SERVER`.", argv)
     return _offers(options, "resource", ("uri", "uriTemplate"))
 
 
 def run_prompts(argv: Sequence[str]) -> int:
     if not _is_live(argv):
         return simple_commands.run_prompts(argv)
-    about = "List the prompts of all servers of a running gateway; with SERVER, as\n"
-    options = _options("mcp prompts", f"{about}`fairlead prompts SERVER` does.", argv)
+    about = "List the prompts of all servers of a running gateway; with SERVER, the\n"
+    options = _options("mcp prompts", f"{about}same as `fairlead prompts SERVER`.", argv)
     return _offers(options, "prompt", ("name",))
 
 
 def run_notifications(argv: Sequence[str]) -> int:
     options = _options(
         "mcp notifications",
-        "Show what the servers of a running gateway told of late, of their own accord.",
+        "Show the latest notifications from the servers of a running gateway.",
         argv,
     )
     heard = ask_admin(options, "GET", "/admin/notifications")
@@ -234,17 +236,17 @@ def run_notifications(argv: Sequence[str]) -> int:
         uri = f" {visible(one['uri'])}" if "uri" in one else ""
         write(f"{at}  {visible(one['server'])}: {visible(one['method'])}{uri}")
     if not heard:
-        print_message("note", "no server has told anything yet")
+        print_message("note", "no notifications yet")
     return 0
 
 
 def _is_live(argv: Sequence[str]) -> bool:
-    """Whether no server is named, so that it is about those of a gateway."""
+    """Return True if no server is named, so that the command concerns a gateway."""
     return set(argv) <= {"--json"} or any(word.partition("=")[0] in _LIVE for word in argv)
 
 
 def _servers(options: Namespace, found: Sequence[Mapping[str, Any]]) -> int:
-    """One line for each: how it is, and where it comes from."""
+    """Print the state and origin of each server."""
 
     def facts(one: Mapping[str, Any]) -> list[str | None]:
         return [one["status"], pluralize(one["tools"], "tool"), one["source"], one["path"]]

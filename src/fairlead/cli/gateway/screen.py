@@ -1,4 +1,4 @@
-"""What a person, or a program, gets to see of a gateway while it starts and runs."""
+"""Terminal and JSON output of a gateway while it starts and runs."""
 
 import asyncio
 import contextlib
@@ -23,16 +23,17 @@ from .choose_servers import ChosenServers, SkippedServer
 
 __all__ = ["Screen", "how_to_connect"]
 
-READY_LIMIT = 10.0  # seconds that slow servers may take before we say how things are
+# Seconds to wait for slow servers before the state of all servers is reported.
+READY_LIMIT = 10.0
 _NAME = "fairlead"
 _TOKEN = "${FAIRLEAD_TOKEN}"
-PLACEHOLDER = "TOKEN"  # for one that the user has chosen
+PLACEHOLDER = "TOKEN"  # shown instead of a token that the user chose
 
 Row = dict[str, Any]
 
 
 class Screen:
-    """Tells what there is, then what changes, in lines or as one JSON object."""
+    """Output of the initial state and of changes, as lines or as one JSON object."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Screen:
         json: bool,
         exposure: NetworkExposure | None = None,
     ) -> None:
-        """`token` is what hints show for it; None if there is none."""
+        """Create the output; `token` is shown in hints, None if no token is required."""
         self._gateway = gateway
         self._url = url
         self._token = token
@@ -53,7 +54,7 @@ class Screen:
         self._waiting: set[asyncio.Task[None]] = set()
 
     def opened(self, wanted: ChosenServers) -> None:
-        """The endpoint is there; servers may still be on their way."""
+        """Report that the endpoint is open; servers may still be connecting."""
         if self._json:
             return
         page = self._url.rpartition("/")[0] + "/" if self._url.startswith("http") else ""
@@ -61,12 +62,12 @@ class Screen:
         if page:
             _tell("status", page)
         if wanted.demo:
-            _tell("demo", "no server is configured here, so there are two to play with: notebook,")
-            _tell("", "which is stateless, and harbour, which speaks only the era before")
+            _tell("demo", "no server is configured, so two demo servers are used: notebook, which")
+            _tell("", "is stateless, and harbour, which supports only the handshake era.")
             _tell("", "`fairlead mcp add NAME -- COMMAND` adds your own, also while this runs")
         for program, text in how_to_connect(self._url, token=self._token):
             _tell("connect", f"{program}: {text}", "36")
-        _tell("stop", "Ctrl-C, or SIGTERM", "36")
+        _tell("stop", "Ctrl-C or SIGTERM", "36")
         if self._exposure is not None:
             self._exposure.show()
         for problem in wanted.problems:
@@ -74,14 +75,14 @@ class Screen:
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
-        """Until every server is there, or known not to be; not for ever."""
+        """Wait until every server is connected or has failed, up to a limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_LIMIT):
                 await self._everything_listed()
         if self._json:
             write(pretty(self._report(wanted)))
         elif wanted.file is None and any(row["error"] for row in self._rows()):
-            _tell("help", "`fairlead doctor` says what to do about those that failed")
+            _tell("help", "`fairlead doctor` suggests fixes for the servers that failed")
         sys.stdout.flush()
 
     async def _everything_listed(self) -> None:
@@ -89,7 +90,7 @@ class Screen:
             await member.listed.wait()
 
     def happened(self, event: StatusEvent) -> None:
-        """Report an event about servers."""
+        """Report a status event of servers."""
         if self._json or event.kind == "connecting":
             return
         for name in event.names:
@@ -104,7 +105,7 @@ class Screen:
                 self._say(name, event)
 
     async def _once(self, listed: asyncio.Event, name: str, event: StatusEvent) -> None:
-        """A server counts as connected when what it has can be seen here."""
+        """Report a server as connected once its lists are available."""
         await listed.wait()
         self._say(name, event)
 
@@ -116,18 +117,18 @@ class Screen:
             task.cancel()
 
     def changed(self, wanted: ChosenServers) -> None:
-        """Files say something else now."""
+        """Report changes in the files."""
         if not self._json:
             self._leave_out(wanted)
 
     def failed(self, reason: str) -> None:
-        print_message("warning", f"nothing is changed: {safe(reason)}")
+        print_message("warning", f"the change is ignored: {safe(reason)}")
 
     def _leave_out(self, wanted: ChosenServers) -> None:
         for one in wanted.left_out:
             if one not in self._told:
-                hint = f"; `{one.hint}` shows what it would run, and asks you" if one.hint else ""
-                print_message("left out", visible(f"{one.name}: {one.reason}{hint}"))
+                hint = f"; run `{one.hint}` to review and approve it" if one.hint else ""
+                print_message("skipped", visible(f"{one.name}: {one.reason}{hint}"))
         self._told = wanted.left_out
 
     def _news(self, name: str, event: StatusEvent) -> str:
@@ -172,11 +173,11 @@ def _tell(label: str, text: str, colour: str = "36") -> None:
     sys.stdout.flush()
 
 
-# How other programs are told of a gateway
+# Instructions for other programs
 
 
 def how_to_connect(url: str, *, token: str | None) -> list[tuple[str, str]]:
-    """Pairs of a program and what to type, or to put into its file. `token` is shown, if any."""
+    """Return pairs of a program and the command or configuration that connects it."""
     tools = suggest_any("fairlead", "tools", url)
     if token is not None:
         tools += f" --token {quoted(token)}"

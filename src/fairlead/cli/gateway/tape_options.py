@@ -1,4 +1,4 @@
-"""The tape of a gateway or a proxy that is run as a program."""
+"""Recording options of a gateway or proxy."""
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
@@ -21,9 +21,9 @@ __all__ = ["record_while_running", "recording", "require_tape", "tape_control_fo
 
 
 def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path | None:
-    """Where to record to, from the start on: as the options say, else as a file says.
+    """Return the path to record to from the start: from the options, else from the file.
 
-    A name in a file, and `name` where there is none, get the time behind them.
+    A name from a file, and the default `name`, are followed by the time.
     """
     if options.record:
         return tape_path(options.record)
@@ -33,21 +33,20 @@ def tape_place(options: Namespace, name: str, said: str | bool = False) -> Path 
 
 
 def require_tape(name: str | None) -> None:
-    """Check that a name is not the file of a gateway, which `--record` took for a name.
+    """Raise `UsageError` if the argument of `--record` is probably the gateway file.
 
-    Raises:
-        CommandError: It looks like such a file.
+    `--record` takes an optional value, so a FILE that follows it would be taken for the tape.
     """
     endings = (".toml", ".yaml", ".yml", ".json")
     if name and name.endswith(endings) and not name.endswith(".tape.json"):
         raise UsageError(
-            f"{name} is no name for a tape",
-            hint="FILE goes before --record, or give the tape a name",
+            f"Invalid tape name {name}",
+            hint="put FILE before --record, or pass a name for the tape",
         )
 
 
 def tape_control_for(about: dict[str, Any], secrets: Iterable[str]) -> TapeControl:
-    """What records, when it is started."""
+    """Return the control that starts and stops recordings."""
     return TapeControl(tapes_folder(), secrets=secrets, about=about)
 
 
@@ -55,7 +54,7 @@ def tape_control_for(about: dict[str, Any], secrets: Iterable[str]) -> TapeContr
 def record_while_running(
     tapes: TapeControl | None, place: Path | None, options: Namespace
 ) -> Iterator[None]:
-    """Record, if that is wanted, and say at the end what came of it."""
+    """Record if requested, and report the tape at the end."""
     if tapes is None:
         yield
         return
@@ -69,7 +68,7 @@ def record_while_running(
             )
         except ConfigError as exc:
             there = place.with_name(f"{place.name}{LINES}").exists()
-            hint = "take another name, or write it anew with --overwrite" if there else ""
+            hint = "choose another name, or replace the tape with --overwrite" if there else ""
             raise CommandError(safe(str(exc)), hint=hint) from exc
         print_message("recording", visible(str(started.path)))
     try:
@@ -84,7 +83,7 @@ def record_while_running(
 
 @contextmanager
 def recording(options: Namespace) -> Iterator[Callable[[MCPServerEntry], list[Interceptor]]]:
-    """What records, for the server that was found; the tape is closed at the end."""
+    """Yield a function that returns the recording interceptors for a server."""
     with ExitStack() as stack:
 
         def interceptors(entry: MCPServerEntry) -> list[Interceptor]:

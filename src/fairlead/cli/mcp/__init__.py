@@ -1,1 +1,1 @@
-"""`fairlead mcp`, `list`, `doctor` and `paths`: configured servers."""
+"""Commands for configured servers: `mcp`, `list`, `doctor` and `paths`."""

@@ -1,4 +1,4 @@
-"""`fairlead mcp approve` and `revoke`: whether a server of a project's file may run."""
+"""`fairlead mcp approve` and `revoke`: approvals of servers in project files."""
 
 import shlex
 import sys
@@ -21,19 +21,19 @@ __all__ = ["run_approve", "run_revoke"]
 def run_approve(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp approve",
-        "Let a server run that a file of the project configures. Shows what it would run or reach, "
-        "where each value comes from and what has changed since the last approval, and asks. When "
-        "the entry changes, or an input or a file that it refers to, it has to be approved again.",
+        "Approve a server of a project file. Shows what it would run or connect to, the origin of "
+        "each value and the changes since the last approval, and asks for confirmation. Any change "
+        "of the entry, its inputs or a file it refers to requires a new approval.",
         NAME,
-        flag("--yes", help="do not ask"),
-        flag("--json", help="print JSON, for programs; approves nothing without --yes"),
+        flag("--yes", help="approve without confirmation"),
+        flag("--json", help="print JSON; approves only with --yes"),
         examples="  fairlead mcp approve notes\n  fairlead mcp approve notes --json",
     ).parse_args(argv)
     found, trust = _find(options.name), Trust()
     about = _about(found, trust)
     if not options.json and about["approved"]:
-        where = "is approved" if found.level == "project" else "is not of a project's file"
-        write(f"{visible(found.name)} {where}: it may run")
+        where = "is already approved" if found.level == "project" else "needs no approval"
+        write(f"{visible(found.name)} {where}")
         return 0
     if not options.json:
         _show(about)
@@ -47,19 +47,19 @@ def run_approve(argv: Sequence[str]) -> int:
             raise _unwritable(trust, exc) from exc
     if not as_json(options, {**about, "approved": True, "approval": "approved"}):
         written = visible(str(trust.path))
-        write(f"{visible(found.name)} is approved, as it stands; written to {written}")
+        write(f"{visible(found.name)} is approved; written to {written}")
     return 0
 
 
 def run_revoke(argv: Sequence[str]) -> int:
-    about = "Take back that a server of a project's file may run."
+    about = "Revoke the approval of a server of a project file."
     parser = Parser("mcp revoke", about, NAME, examples="  fairlead mcp revoke notes")
     options = parser.parse_args(argv)
     found, trust = _find(options.name), Trust()
     if found.level != "project":
         raise CommandError(
-            f"{visible(found.name)} is not of a project's file: it needs no approval",
-            hint=f"{suggest('mcp', 'disable', operands=[options.name])} hides it",
+            f"{visible(found.name)} is not in a project file and needs no approval",
+            hint=f"{suggest('mcp', 'disable', operands=[options.name])} disables it",
         )
     try:
         gone = trust.revoke(found)
@@ -71,12 +71,12 @@ def run_revoke(argv: Sequence[str]) -> int:
 
 
 def _find(name: str) -> FoundServer:
-    """The place of that name that counts, whether it is switched on or not."""
+    """Return the entry of a name with the highest precedence, enabled or not."""
     return places_of(name, every_server())[0][0]
 
 
 def _about(found: FoundServer, trust: Trust) -> dict[str, Any]:
-    """Everything that a person has to know before approving an entry."""
+    """Return the facts to show before an approval."""
     approval = trust.approval(found)
     before = trust.last(found) if approval == "changed" else None
     about: dict[str, Any] = {
@@ -96,7 +96,10 @@ def _about(found: FoundServer, trust: Trust) -> dict[str, Any]:
 
 
 def _show(about: dict[str, Any]) -> None:
-    """Show it as lines in which nothing can hide; a value without `from` stands in the entry."""
+    """Print the facts as lines; a value without `from` is literal text in the entry.
+
+    Each line is escaped, so that a value cannot imitate further lines.
+    """
     lines = [f"{about['name']}, in {about['path']}:{about['line']}"]
     values = {value["field"]: value for value in about["values"]}
     words = [value["value"] for field, value in values.items() if _is_word(field)]
@@ -114,24 +117,24 @@ def _show(about: dict[str, Any]) -> None:
             kind = ""
         lines.append(f"  {kind.ljust(9)} {text}")
         lines += [f"      from: {origin}" for origin in origins]  # a line that no value can imitate
-    lines += [f"  asks you  {_asked(need)}" for need in about["needs"] if need["kind"] == "input"]
+    lines += [f"  input     {_asked(need)}" for need in about["needs"] if need["kind"] == "input"]
     if about["approval"] == "outdated":
-        lines.append(f"It {about['reason']}.")
+        lines.append(f"The entry {about['reason']}.")
     elif about["approval"] == "changed":
-        lines.append("It was approved before, and has changed since:")
+        lines.append("The entry has changed since its approval:")
         lines += [f"  changed   {name}" for name in about.get("changed", ())]
         before = about.get("before") or {}
-        lines += [f"  before    it {what} {text}" for what, text in before.items()]
+        lines += [f"  before    {what} {text}" for what, text in before.items()]
     for line in lines:
         write(visible(line))
     sys.stdout.flush()
 
 
-_KINDS = {"cwd": "in", "url": "reaches"}
+_KINDS = {"cwd": "in", "url": "connects"}
 
 
 def _is_word(field: str) -> bool:
-    """Whether a field is a word of the command line."""
+    """Return True if a field is a word of the command line."""
     return field == "command" or field.startswith("args[")
 
 
@@ -142,13 +145,14 @@ def _asked(need: dict[str, Any]) -> str:
 def _agrees() -> bool:
     if not can_ask():
         raise UsageError(
-            "Nobody is there to be asked", hint="read what it would run; then --yes approves it"
+            "Cannot ask for confirmation without a terminal",
+            hint="review the entry above, then approve it with --yes",
         )
     try:
-        return ask("let it run? [y/N] ").lower() in ("y", "yes")
+        return ask("approve? [y/N] ").lower() in ("y", "yes")
     except EOFError:
         return False
 
 
 def _unwritable(trust: Trust, exc: OSError) -> CommandError:
-    return CommandError(f"{visible(str(trust.path))} cannot be changed: {exc.strerror or exc}")
+    return CommandError(f"Cannot write {visible(str(trust.path))}: {exc.strerror or exc}")

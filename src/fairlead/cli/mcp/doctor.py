@@ -1,4 +1,4 @@
-"""`fairlead doctor` and `fairlead mcp test`: servers tried step by step, and what to do."""
+"""`fairlead doctor` and `fairlead mcp test`: step-by-step checks of servers, with remedies."""
 
 import asyncio
 import os
@@ -27,28 +27,28 @@ from .server_check import CheckStep, ServerCheck, check_server
 
 __all__ = ["run", "run_test"]
 
-AT_ONCE = 4  # servers that are tried at the same time
+AT_ONCE = 4  # servers that are checked concurrently
 
 
 @dataclass(frozen=True)
 class DoctorFinding:
-    """Something about the machine; `hint` is what to do."""
+    """A finding about the machine; `hint` is the remedy."""
 
     ok: bool
     text: str
     hint: str = ""
-    odd: bool = False  # but it works
+    odd: bool = False  # works, but is unusual
 
 
 def run(argv: Sequence[str]) -> int:
     options = Parser(
         "doctor",
-        "Look for what is wrong: files that cannot be read, programs that are missing, servers "
-        "that do not start or answer; and say what to do about each. Servers of project files "
-        "that nobody approved are not started. The exit code is 1 if anything is broken.",
-        option("names", metavar="NAME", nargs="*", help="which servers (default: all)"),
+        "Check configuration files, required programs and all servers, and suggest a fix for each "
+        "problem. Servers of project files are started only if they are approved. The exit code is "
+        "1 if there is a problem.",
+        option("names", metavar="NAME", nargs="*", help="servers to check (default: all)"),
         JSON,
-        wait_option("for each connection"),
+        wait_option("limit for each connection"),
         INPUT,
         examples="  fairlead doctor\n  fairlead doctor notes\n  fairlead doctor --json",
     ).parse_args(argv)
@@ -66,7 +66,7 @@ async def _examine(
     if not options.json:
         _show_machine(findings)
     checkups = await _check_all(options, servers)
-    # What nobody has approved is not broken, unless it was asked for.
+    # An unapproved server is not a problem, unless it was named on the command line.
     ill = [c for c in checkups if c.failed and (c.approved or options.names)]
     broken = len(ill) + sum(not finding.ok for finding in findings)
     if not as_json(options, _plain(findings, checkups, broken)):
@@ -75,7 +75,7 @@ async def _examine(
 
 
 async def _check_all(options: Namespace, servers: list[FoundServer]) -> list[ServerCheck]:
-    """All of them, a few at a time, shown in the order in which they were asked for."""
+    """Check the servers concurrently and show the results in the given order."""
     given = read_pairs(options.input, "--input")
     limit, trust = asyncio.Semaphore(AT_ONCE), Trust()
 
@@ -95,7 +95,8 @@ async def _check_all(options: Namespace, servers: list[FoundServer]) -> list[Ser
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # each ends its server
+        # each cancelled check stops its server
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[DoctorFinding]:
@@ -103,25 +104,25 @@ def _machine(loaded: DiscoveredServers, servers: list[FoundServer]) -> list[Doct
     findings = [DoctorFinding(True, f"Python {version} on {platform.system()}, {sys.executable}")]
     for problem in loaded.warnings:
         text, odd = visible(str(problem)), problem.harmless
-        hint = "another name would do everywhere" if odd else "correct the file there"
+        hint = "rename the server for full compatibility" if odd else "correct the file"
         findings.append(DoctorFinding(odd, text, hint, odd=odd))
     trust = Trust()
     for found in servers[:1]:
-        trust.trusts(found)  # which reads the file
+        trust.trusts(found)  # reads the file of approvals
     findings += [DoctorFinding(False, safe(warning)) for warning in trust.warnings]
     findings += _folders()
     return [*findings, *_programs(servers)]
 
 
 def _folders() -> list[DoctorFinding]:
-    """Ours have to be writable, where they are there."""
+    """Return findings for own folders that exist but are not writable."""
     machine = local_host_paths()
     folders = (machine.own_config[0], machine.own_cache, machine.own_data)
     return [
         DoctorFinding(
             False,
-            f"{visible(folder)} cannot be written to",
-            f"`{suggest_any('ls', '-ld', operands=[folder])}` says why",
+            f"{visible(folder)} is not writable",
+            f"`{suggest_any('ls', '-ld', operands=[folder])}` shows its permissions",
         )
         for folder in dict.fromkeys(folders)
         if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK)
@@ -129,7 +130,7 @@ def _folders() -> list[DoctorFinding]:
 
 
 def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
-    """Programs like npx and uvx that entries need: said once, not for each of them."""
+    """Return findings for programs like npx and uvx, once for all entries that need them."""
     needed: dict[str, list[str]] = {}
     for found in servers:
         entry = found.entry
@@ -143,7 +144,7 @@ def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
         if place is not None:
             findings.append(DoctorFinding(True, f"{program} is {visible(place)}"))
             continue
-        text = f"{program} is missing, and {visible(', '.join(names))} cannot start without it"
+        text = f"{program} is missing, but required by {visible(', '.join(names))}"
         findings.append(DoctorFinding(False, text, INSTALL[program]))
     return findings
 
@@ -179,7 +180,7 @@ def _sum_up(checkups: list[ServerCheck], broken: int) -> None:
     waiting = sum(not checkup.approved for checkup in checkups)
     parts = [f"{well} of {len(checkups)} servers work"]
     parts += [f"{waiting} not approved"] if waiting else []
-    parts += [f"{pluralize(broken, 'thing')} to mend"] if broken else []
+    parts += [f"{pluralize(broken, 'problem')} to fix"] if broken else []
     write_styled(f"\n{', '.join(parts)}")
 
 
@@ -199,11 +200,11 @@ def _plain(
 def run_test(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp test",
-        "Connect to a configured server and show each step: whether it may run, what it needs, "
-        "where its program is, what it answers, and how long each takes.",
+        "Connect to a configured server and show each step with its duration: approval, variables, "
+        "program, connection and tools.",
         NAME,
         JSON,
-        wait_option("for the connection"),
+        wait_option("limit for the connection"),
         INPUT,
         examples="  fairlead mcp test notes\n  fairlead mcp test notes --json",
     ).parse_args(argv)
@@ -225,7 +226,7 @@ async def _test(found: FoundServer, options: Namespace) -> int:
     for warning in checkup.warnings:
         print_message("warning", warning)
     if checkup.failed is None:
-        write("it works")
+        write("the server works")
         return 0
     sys.stdout.flush()
     checkup.failed.show()
@@ -233,7 +234,7 @@ async def _test(found: FoundServer, options: Namespace) -> int:
 
 
 def _show_step(step: CheckStep) -> None:
-    """One line for a step."""
+    """Print the result of a step."""
     line = f"  {_mark(step.ok)} {step.name.ljust(8)} {step.seconds * 1000:7.0f} ms  {step.text}"
     write_styled(line.rstrip())
 

@@ -1,4 +1,4 @@
-"""`fairlead mcp add`, `remove`, `enable` and `disable`: our own files, changed by a command."""
+"""`fairlead mcp add`, `remove`, `enable` and `disable`: changes to Fairlead's own files."""
 
 import os
 import re
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...config.discovery import UNUSED
 from ...config.edit.config_file import ConfigFile
 from ...errors import ConfigError
 from ..framework.command_errors import CommandError, UsageError, print_message
@@ -27,28 +28,28 @@ __all__ = [
     "run_remove",
 ]
 
-OURS = flag("--project", help="change .fairlead/mcp.json of the project, not your own file")
-_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # it may be a variable
+OURS = flag("--project", help="change .fairlead/mcp.json of the project instead of your own file")
+_URL = re.compile(r"(?i)(https?|wss?|unix)://|\$\{")  # may also be a variable
 
 
 def own_file(options: Namespace) -> ConfigFile:
-    """The user's file, or the project's."""
+    """Return the user's or the project's file."""
     return ConfigFile.of_nearest_project() if options.project else ConfigFile.of_user()
 
 
 @contextmanager
 def report_edit_errors(file: ConfigFile) -> Iterator[None]:
-    """Raises: Failed: if the file cannot be changed, saying why."""
+    """Convert errors of edits into `CommandError`."""
     try:
         yield
     except ConfigError as exc:
         raise CommandError(safe(str(exc))) from exc
     except OSError as exc:
         why = exc.strerror or str(exc)
-        raise CommandError(f"{file.path} cannot be changed: {why}") from exc
+        raise CommandError(f"Cannot write {file.path}: {why}") from exc
 
 
-# Adding
+# Adding servers
 
 
 def run_add(argv: Sequence[str]) -> int:
@@ -60,11 +61,11 @@ def run_add(argv: Sequence[str]) -> int:
         known = file.entries()
         if options.name in known and not options.force:
             raise CommandError(
-                f"{visible(options.name)} is in {file.path} already",
-                hint="--force puts the new one in its place",
+                f"{visible(options.name)} already exists in {file.path}",
+                hint="replace it with --force",
             )
         (file.update if options.name in known else file.add)(options.name, entry)
-    write(f"{options.name} is in {file.path}")
+    write(f"added {options.name} to {file.path}")
     _mention(options.name, str(file.path))
     if not options.project:
         _mention_folder(options, list(argv[index + 1 :]))
@@ -74,21 +75,21 @@ def run_add(argv: Sequence[str]) -> int:
 def _parser() -> Parser:
     return Parser(
         "mcp add",
-        "Add a server to your own file, or to the project's. Values may hold ${VARIABLE}, which is "
-        "filled in when it is connected; a value of --env or --header that begins with ! is a "
-        "command that prints it.",
+        "Add a server to your own file, or to that of the project. Values may contain ${VARIABLE}, "
+        "which is replaced when the server is connected. A value of --env or --header that begins "
+        "with ! is a command that prints the value.",
         option("name", metavar="NAME", help="letters, digits, _ - . :"),
-        option("url", metavar="URL", nargs="?", help="where it is, if it is elsewhere"),
+        option("url", metavar="URL", nargs="?", help="the URL of a remote server"),
         OURS,
-        flag("--force", help="replace an entry of that name"),
+        flag("--force", help="replace an existing entry"),
         repeated("--env", "NAME=VALUE"),
-        option("--cwd", metavar="FOLDER", help="where the command is run"),
+        option("--cwd", metavar="FOLDER", help="the working directory of the command"),
         repeated("--header", "'NAME: VALUE'"),
         option(
-            "--type", choices=("http", "sse", "ws"), help="how to talk to the URL (default: by it)"
+            "--type", choices=("http", "sse", "ws"), help="the transport (default: from the URL)"
         ),
-        option("--timeout", type=milliseconds, metavar="MS", help="milliseconds for an answer"),
-        flag("--lazy", help="start it when it is first used"),
+        option("--timeout", type=milliseconds, metavar="MS", help="milliseconds for a response"),
+        flag("--lazy", help="start the server on first use"),
         usage="NAME [options] (URL | -- COMMAND...)",
         examples="  fairlead mcp add time -- uvx mcp-server-time\n"
         "  fairlead mcp add files --env ROOT=/data -- python files.py\n"
@@ -100,8 +101,8 @@ def _parser() -> Parser:
 def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
     if bool(command) == bool(options.url):
         raise UsageError(
-            "A server has a URL, or a command after `--`"
-            + (": both are given" if command else ", and there is neither"),
+            "Expected a URL, or a command after `--`"
+            + (": both are given" if command else ": both are missing"),
             hint=f"for example {_example(options.name, 'python', 'server.py')}",
         )
     entry: dict[str, Any] = {}
@@ -114,10 +115,10 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
         _refuse(options, "a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):
             raise UsageError(
-                f"{visible(options.url)!r} is no URL",
-                hint="it begins like https://example.com/mcp"
+                f"Invalid URL {visible(options.url)!r}",
+                hint="expected a URL like https://example.com/mcp"
                 if _URL.match(options.url)
-                else f"a command goes after `--`: {_example(options.name, options.url)}",
+                else f"a command must follow `--`: {_example(options.name, options.url)}",
             )
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
         entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
@@ -129,13 +130,13 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
 def _refuse(options: Namespace, whose: str, **given: Any) -> None:
     for name, value in given.items():
         if value:
-            raise UsageError(f"--{name} is for {whose}")
+            raise UsageError(f"--{name} only applies to {whose}")
 
 
 def _is_url(text: str) -> bool:
     if not _URL.match(text):
         return False
-    if "${" in text:  # nobody knows what it will be
+    if "${" in text:  # a variable may have any value
         return True
     try:
         parts = urlsplit(text)
@@ -150,47 +151,50 @@ def _example(name: str, *command: str) -> str:
 
 
 def _mention_folder(options: Namespace, command: list[str]) -> None:
-    """Your own file counts everywhere, but a file named from here is found only from here."""
+    """Print a note if the command refers to a file in the current folder.
+
+    The user's own file applies in every folder, but a relative path is only found from here.
+    """
     here = [word for word in command if not os.path.isabs(word) and os.path.isfile(word)]
     if here and options.cwd is None:
         print_message(
             "note",
-            f"{visible(here[0])} will be looked for in the folder where somebody uses it; to have "
-            f"it found from everywhere, add `--cwd {quoted(os.getcwd())} --force`, or write its "
-            "whole path",
+            f"{visible(here[0])} is relative to the folder in which the server is used; to find it "
+            f"from every folder, add `--cwd {quoted(os.getcwd())} --force`, or use its absolute "
+            "path",
         )
 
 
 def _mention(name: str, path: str) -> None:
-    """What else there is to know about that name now."""
+    """Print notes about other entries of the same name, and the next command to run."""
     places = every_server().places.get(name, [])
     others = [found for found, _ in places if found.path != path]
     if places and places[0][0].path != path:
         print_message(
-            "note", f"{visible(places[0][0].place)} has that name too, and comes first", "33"
+            "note", f"{visible(places[0][0].place)} has the same name and takes precedence", "33"
         )
     elif others:
-        print_message("note", f"it is used instead of the one in {visible(others[0].place)}")
+        print_message("note", f"takes precedence over the entry in {visible(others[0].place)}")
     mine = next((found for found, _ in places if found.path == path), None)
     if mine is not None and mine.level == "project":
         approve = suggest("mcp", "approve", operands=[name])
-        print_message("next", f"{approve}, as everybody who uses the project has to")
+        print_message("next", f"{approve} (every user of the project must approve the server)")
     else:
         print_message("next", suggest("mcp", "test", operands=[name]))
 
 
-# Hiding and removing
+# Disabling and removing servers
 
 
 def run_enable(argv: Sequence[str]) -> int:
-    about = "Use a server again that was switched off, by its own entry or by a list of ours."
+    about = "Enable a server that is disabled in its entry or in `disabledServers`."
     return _switch(_options("enable", about, argv), on=True)
 
 
 def run_disable(argv: Sequence[str]) -> int:
     about = (
-        "Hide a server, wherever it is configured. Files of other programs are not changed: the "
-        "name is put on a list in ours."
+        "Disable a server, whichever file configures it. Files of other programs are not changed: "
+        "the name is added to `disabledServers` in your own file."
     )
     return _switch(_options("disable", about, argv), on=False)
 
@@ -208,28 +212,28 @@ def _switch(options: Namespace, *, on: bool) -> int:
         ours = name in file.entries()
         if on and options.project and not ours:
             raise UsageError(
-                f"{visible(name)} is not in {file.path}, and a project cannot switch on "
-                "what others have configured",
-                hint=f"{suggest('mcp', 'enable', operands=[name])} does, for you",
+                f"{visible(name)} is not in {file.path}, and a project file cannot enable "
+                "servers of other files",
+                hint=f"{suggest('mcp', 'enable', operands=[name])} enables it in your own file",
             )
         (file.enable if on else file.disable)(name)
-    write(f"{name} is {'used' if on else 'hidden'}; written to {file.path}")
+    write(f"{name} is {'enabled' if on else 'disabled'}; written to {file.path}")
     now = every_server()
     found, what = now.places[name][0]
     if not ours:
         key = "enabledServers" if on else "disabledServers"
-        text = f"it comes from {found.host_title}, {found.place}, which is not changed"
-        print_message("note", safe(f"{text}; `{key}` in our file says so"))
+        text = f"the entry in {found.place} ({found.host_title}) is not changed"
+        print_message("note", safe(f"{text}; the name is in `{key}` of {file.path}"))
     if name in (now.disabled if on else now.found):
-        why = f"{found.place}: {what.removeprefix('not used: ')}"
-        print_message("warning", safe(f"it is still {'off' if on else 'used'}: {why}"))
+        why = f"{found.place}: {what.removeprefix(UNUSED)}"
+        print_message("warning", safe(f"still {'disabled' if on else 'used'}: {why}"))
     return 0
 
 
 def run_remove(argv: Sequence[str]) -> int:
     about = (
-        "Remove a server from your own file, or from the project's. Files of other programs are "
-        "never changed; `fairlead mcp disable` hides what they have."
+        "Remove a server from your own file, or from that of the project. Files of other programs "
+        "are never changed; `fairlead mcp disable` disables their servers."
     )
     options = _options("remove", about, argv)
     file = own_file(options)
@@ -237,7 +241,7 @@ def run_remove(argv: Sequence[str]) -> int:
         if options.name not in file.entries():
             raise _elsewhere(options.name, str(file.path))
         file.remove(options.name)
-    write(f"{options.name} is no longer in {file.path}")
+    write(f"removed {options.name} from {file.path}")
     return 0
 
 
@@ -248,12 +252,12 @@ def _elsewhere(name: str, path: str) -> CommandError:
         hint = (
             suggest("mcp", "remove", *option, operands=[name])
             if found.path.endswith("mcp.json")
-            else f"remove it there by hand: {found.place}"
+            else f"edit the file by hand: {found.place}"
         )
     else:
-        hint = f"we never change their files; {suggest('mcp', 'disable', operands=[name])} hides it"
+        hint = f"{suggest('mcp', 'disable', operands=[name])} disables it without changing the file"
     return CommandError(
-        f"{visible(name)} is not in {path}: it comes from {visible(found.host_title)}, "
-        f"{visible(found.place)}",
+        f"{visible(name)} is not in {path}, but in {visible(found.place)} "
+        f"({visible(found.host_title)})",
         hint=safe(hint),
     )

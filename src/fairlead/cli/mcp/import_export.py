@@ -1,4 +1,4 @@
-"""`fairlead mcp import` and `export`: servers of other programs for ours, and the other way."""
+"""`fairlead mcp import` and `export`: conversion from and to the files of other programs."""
 
 import sys
 from argparse import Namespace
@@ -13,7 +13,7 @@ from ...config.found_server import FoundServer
 from ...config.hosts import HOSTS
 from ...config.trust import NotApproved, Trust
 from ...errors import ConfigError
-from ..framework.command_errors import CommandError, UsageError, print_message
+from ..framework.command_errors import CommandError, print_message, unknown_name_error
 from ..framework.output import for_stream, visible, write
 from ..framework.parser import Parser, flag, option
 from ..framework.server_lookup import every_server, find_server, unknown_server
@@ -22,17 +22,17 @@ from .edit_commands import OURS, own_file, report_edit_errors
 
 __all__ = ["run_export", "run_import"]
 
-_NAMES = option("names", metavar="NAME", nargs="*", help="which ones (default: all)")
+_NAMES = option("names", metavar="NAME", nargs="*", help="names of servers (default: all)")
 
 
 def run_import(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp import",
-        "Copy servers that another program has configured into your own file, or the project's. "
-        "Variables stay variables, spelled our way; the program's file is not changed.",
+        "Copy servers of another program into your own file, or into that of the project. "
+        "Variables are converted, not resolved. The file of the program is not changed.",
         option("host", metavar="PROGRAM", help="cursor, claude-code, vscode, codex, ..."),
         _NAMES,
-        flag("--force", help="replace entries of the same names"),
+        flag("--force", help="replace existing entries"),
         OURS,
         examples="  fairlead mcp import cursor\n  fairlead mcp import claude-code notes",
     ).parse_args(argv)
@@ -48,10 +48,7 @@ def run_import(argv: Sequence[str]) -> int:
 def _servers_of(host: str) -> DiscoveredServers:
     known = {one.id: one for one in HOSTS if one.dialect != "fairlead"}
     if host not in known:
-        raise UsageError(
-            f"There is no program {visible(host)!r} whose files we read",
-            hint=f"there are {', '.join(known)}",
-        )
+        raise unknown_name_error("program", host, known)
     return load_all_mcp_configs(filter_exa=False, hosts=[known[host]])
 
 
@@ -61,30 +58,30 @@ def _wanted(options: Namespace, loaded: DiscoveredServers) -> dict[str, FoundSer
         if name not in every:
             raise unknown_server(name, loaded)
     if not every:
-        raise CommandError(f"{visible(options.host)} has no servers configured")
+        raise CommandError(f"No servers are configured in {visible(options.host)}")
     return {name: every[name] for name in options.names or every}
 
 
 def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace) -> bool:
-    """Whether it was copied; why not is said."""
+    """Copy an entry; print the reason and return False if it cannot be copied."""
     there = name in file.entries()
     if there and not options.force:
         print_message(
-            "left out", f"{visible(name)}: {file.path} has one already (--force replaces it)"
+            "skipped", f"{visible(name)}: already exists in {file.path} (--force replaces it)"
         )
         return False
     try:
         if not options.project:
-            # What a stranger wrote would be believed in a file of the user's.
+            # An entry of an unapproved project file would become trusted in the user's own file.
             Trust().require(found)
         adopted = import_entry(found, anchored=not options.project)
         (file.update if there else file.add)(name, adopted.fields)
     except NotApproved:
-        text = f"it is a file of the project's; first {suggest('mcp', 'approve', operands=[name])}"
-        print_message("left out", visible(f"{name}: {text}"))
+        text = f"not approved; first run {suggest('mcp', 'approve', operands=[name])}"
+        print_message("skipped", visible(f"{name}: {text}"))
         return False
     except ConfigError as exc:
-        print_message("left out", visible(f"{name}: {exc.args[0]}"))
+        print_message("skipped", visible(f"{name}: {exc.args[0]}"))
         return False
     write(visible(f"{name}, from {found.place}"))
     for note in adopted.notes:
@@ -95,36 +92,34 @@ def _import(file: ConfigFile, name: str, found: FoundServer, options: Namespace)
 def run_export(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp export",
-        "Print configured servers as another program writes them into its file. Variables stay "
-        "variables; values that are written down are printed as they are.",
+        "Print configured servers in the format of another program. Variables are converted, not "
+        "resolved; literal values are printed unchanged.",
         option("host", metavar="PROGRAM", help=", ".join(sorted(EXPORTS))),
         _NAMES,
         examples="  fairlead mcp export cursor notes\n"
         "  fairlead mcp export codex notes >> ~/.codex/config.toml",
     ).parse_args(argv)
     if options.host not in EXPORTS:
-        raise UsageError(
-            f"There is no program {visible(options.host)!r} whose files we can write",
-            hint=f"there are {', '.join(sorted(EXPORTS))}",
-        )
+        raise unknown_name_error("program", options.host, sorted(EXPORTS))
     loaded = every_server()
     entries: dict[str, MCPServerEntry] = {}
     for name in options.names or sorted(loaded.found):
         found = find_server(name, loaded)
         try:
             entry = import_entry(found).entry
-            export(entry, options.host, name=name)  # not every program has a word for everything
+            # Checked one by one: programs do not support every kind of server.
+            export(entry, options.host, name=name)
         except ConfigError as exc:
             if options.names:
                 raise CommandError(visible(f"{name}: {exc.args[0]}")) from exc
-            print_message("left out", visible(f"{name}: {exc.args[0]}"))
+            print_message("skipped", visible(f"{name}: {exc.args[0]}"))
             continue
         entries[name] = entry
         held = entry.env if isinstance(entry, MCPStdioServerConfig) else entry.headers
         for key in (key for key, value in held.items() if value.startswith("!")):
-            text = f"{name}: {key} is a command, which other programs do not run"
+            text = f"{name}: {key} is a command, which other programs do not support"
             print_message("note", visible(text), "33")
     if not entries:
-        raise CommandError("There is nothing to export", hint="`fairlead list` shows what there is")
+        raise CommandError("No servers to export", hint="`fairlead list` shows all servers")
     sys.stdout.write(for_stream(export_all(entries, options.host), sys.stdout))
     return 0

@@ -1,4 +1,4 @@
-"""`fairlead list`: every server that some program on this machine has configured, and how it is."""
+"""`fairlead list`: all servers configured on this machine, and their state."""
 
 import shutil
 import sys
@@ -30,8 +30,8 @@ Row = dict[str, Any]
 def run(argv: Sequence[str]) -> int:
     options = Parser(
         "list",
-        "List the MCP servers that programs on this machine have configured, connect to each, and "
-        "say how it is. Servers of project files are not started before they are approved.",
+        "List the MCP servers that are configured on this machine, connect to each, and show its "
+        "state. Servers of project files are started only if they are approved.",
         flag("--no-connect", help="only read the files"),
         JSON,
         PROJECT,
@@ -62,7 +62,7 @@ async def _list(options: Namespace) -> int:
 
 
 def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) -> list[Row]:
-    """Every name, also those that are switched off or mean the server of another name."""
+    """Return a row for every name, including disabled servers and duplicates."""
     servers = {} if manager is None else manager.describe()
     rows = []
     for name in sorted({*found.found, *found.disabled, *found.duplicates}):
@@ -86,7 +86,7 @@ def _rows(found: DiscoveredServers, manager: MCPManager | None, trust: Trust) ->
 
 
 def _add_state(row: Row, server: Upstream | None, before: Sequence[Any] | None) -> None:
-    """What is known about a server that is being connected, or was; `before` are its old tools."""
+    """Add the state of a connecting or connected server; `before` are its cached tools."""
     if server is None:
         return
     if server.state == "connected" and server.client is not None:
@@ -107,7 +107,7 @@ def _add_state(row: Row, server: Upstream | None, before: Sequence[Any] | None) 
 
 @contextmanager
 def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
-    """The table as it fills, for a person who waits; gone when everything is known."""
+    """Show the table while it fills, and erase it at the end; only on a terminal."""
     if not (sys.stderr.isatty() and sys.stdout.isatty()):
         yield lambda: None
         return
@@ -117,7 +117,7 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
         nonlocal drawn
         width = shutil.get_terminal_size().columns
         fresh = "".join(f"{line[:width]}\n" for line in lines)
-        sys.stderr.write("\x1b[1A\x1b[2K" * drawn + fresh)  # over those that are there
+        sys.stderr.write("\x1b[1A\x1b[2K" * drawn + fresh)  # move up over the lines drawn before
         sys.stderr.flush()
         drawn = len(lines)
 
@@ -129,7 +129,7 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
 
 def _show(rows: list[Row], found: DiscoveredServers) -> None:
     if not rows:
-        write_styled("No servers are configured. `fairlead mcp add` adds one.")
+        write_styled("No servers are configured; add one with `fairlead mcp add`.")
     for line in columns(_table(rows)):
         write_styled(line)
     for row in rows:
@@ -140,15 +140,15 @@ def _show(rows: list[Row], found: DiscoveredServers) -> None:
         write_styled(styled(visible(str(problem)), "33", sys.stdout))
     well = ("connected", "configured", "idle", "disabled", "duplicate")
     if any(row["status"] not in well for row in rows):
-        write_styled(styled("`fairlead doctor` says what to do about it.", "2", sys.stdout))
+        write_styled(styled("Run `fairlead doctor` for suggested fixes.", "2", sys.stdout))
 
 
 def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:
-    """A text and its colour for each cell."""
+    """Return the text and colour of each cell."""
     return [
         [
             (row["name"], "1"),
-            (f"is {row['sameServerAs']}", "2")
+            (f"same as {row['sameServerAs']}", "2")
             if "sameServerAs" in row
             else (row["status"], _COLOURS.get(row["status"], "31")),
             (row["transport"], "2"),

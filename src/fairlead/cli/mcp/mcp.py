@@ -1,4 +1,4 @@
-"""`fairlead mcp ...`: the servers that are configured, and our own files that say so."""
+"""`fairlead mcp`: management of configured servers."""
 
 from collections.abc import Sequence
 
@@ -6,33 +6,33 @@ from ..command_group import run_one
 
 __all__ = ["COMMANDS", "run"]
 
-# What it does, and the module whose `run_...` does it.
+# Description, and the module with the function `run_NAME`.
 COMMANDS = {
-    "list": ("list them all, and how they are", "mcp.list"),
-    "add": ("add one to your file, or to the project's", "mcp.edit_commands"),
-    "remove": ("remove one from it", "mcp.edit_commands"),
-    "enable": ("use one again, wherever it is configured", "mcp.edit_commands"),
-    "disable": ("hide one, wherever it is configured", "mcp.edit_commands"),
-    "test": ("connect to one, step by step", "mcp.doctor"),
-    "why": ("say where one comes from, and what it needs", "mcp.why"),
+    "list": ("list all servers and their state", "mcp.list"),
+    "add": ("add a server to your file, or to that of the project", "mcp.edit_commands"),
+    "remove": ("remove a server from the file", "mcp.edit_commands"),
+    "enable": ("enable a server, whichever file configures it", "mcp.edit_commands"),
+    "disable": ("disable a server, whichever file configures it", "mcp.edit_commands"),
+    "test": ("connect to a server step by step", "mcp.doctor"),
+    "why": ("show where a server is configured and what it needs", "mcp.why"),
     "import": ("copy servers of another program into your file", "mcp.import_export"),
-    "export": ("print servers as another program wants them", "mcp.import_export"),
-    "approve": ("let a server of a project's file run", "mcp.approve"),
-    "revoke": ("take that back", "mcp.approve"),
+    "export": ("print servers in the format of another program", "mcp.import_export"),
+    "approve": ("approve a server of a project file", "mcp.approve"),
+    "revoke": ("revoke the approval of a server", "mcp.approve"),
     "resources": (
-        "list what one has to read, or all of a running gateway",
+        "list the resources of a server or of a running gateway",
         "gateway.running_gateway",
     ),
-    "prompts": ("list the prompts of one, or of all", "gateway.running_gateway"),
-    "reload": ("have a running gateway look at everything again", "gateway.running_gateway"),
-    "reconnect": ("have it connect one anew", "gateway.running_gateway"),
-    "notifications": ("show what its servers told of late", "gateway.running_gateway"),
+    "prompts": ("list the prompts of a server or of a running gateway", "gateway.running_gateway"),
+    "reload": ("make a running gateway read its files again", "gateway.running_gateway"),
+    "reconnect": ("make a running gateway reconnect a server", "gateway.running_gateway"),
+    "notifications": ("show recent notifications of a running gateway", "gateway.running_gateway"),
 }
 
 
 _ABOUT = """\
-Manage the MCP servers that are configured on this machine. Only our own files are
-changed, never those of other programs."""
+Manage the MCP servers that are configured on this machine. Only Fairlead's own files
+are changed, never those of other programs."""
 
 
 def run(argv: Sequence[str]) -> int:

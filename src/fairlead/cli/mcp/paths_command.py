@@ -1,4 +1,4 @@
-"""`fairlead paths`: where our files are on this machine."""
+"""`fairlead paths`: paths of Fairlead's files on this machine."""
 
 import os
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ __all__ = ["run"]
 def run(argv: Sequence[str]) -> int:
     options = Parser(
         "paths",
-        "Print where our files are: your settings, those of the project, what can be had again, "
-        "and what only you may read. FAIRLEAD_HOME moves all but the project's.",
+        "Show the paths of Fairlead's files: your settings, those of the project, caches and "
+        "private data. FAIRLEAD_HOME moves all of them except those of the project.",
         JSON,
         examples="  fairlead paths\n  FAIRLEAD_HOME=/tmp/try fairlead paths",
     ).parse_args(argv)
@@ -36,6 +36,6 @@ def run(argv: Sequence[str]) -> int:
     if as_json(options, {**places, "FAIRLEAD_HOME": machine.variable("FAIRLEAD_HOME") or None}):
         return 0
     for name, path in places.items():
-        there = "" if os.path.lexists(path) else "  (not there yet)"
+        there = "" if os.path.lexists(path) else "  (does not exist)"
         write(f"{name.ljust(9)}  {visible(path)}{there}")
     return 0

@@ -1,4 +1,4 @@
-"""One configured server, tried step by step: what was done, how long it took, where it stopped."""
+"""A step-by-step check of one configured server."""
 
 import os
 import time
@@ -21,13 +21,13 @@ from ..framework.server_lookup import resolve_entry, values_to_hide
 
 __all__ = ["CheckStep", "ServerCheck", "check_server"]
 
-LIMIT = 30.0  # seconds for the connection, unless the entry or the caller says otherwise
-_LAST_WORDS = 10  # lines
+LIMIT = 30.0  # seconds, unless the entry or the caller sets a limit
+_LAST_WORDS = 10  # lines of stderr
 
 
 @dataclass(frozen=True)
 class CheckStep:
-    """Something that was tried."""
+    """The result of one step of a check."""
 
     name: str
     ok: bool
@@ -37,7 +37,7 @@ class CheckStep:
 
 @dataclass
 class ServerCheck:
-    """How it went; `failed` is why it stopped, `warnings` what is odd but did not stop it."""
+    """The result of a check; `failed` is the reason why it stopped early."""
 
     found: FoundServer
     steps: list[CheckStep] = field(default_factory=list)
@@ -45,11 +45,11 @@ class ServerCheck:
     failed: CommandError | None = None
     approved: bool = True
     facts: dict[str, Any] = field(default_factory=dict)
-    tell: Callable[[CheckStep], None] = lambda step: None  # hears of each step when it is over
+    tell: Callable[[CheckStep], None] = lambda step: None  # called after each step
 
     @contextmanager
     def step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Note a step with its time, also the one that failed."""
+        """Record a step and its duration, also if it fails."""
         began = time.monotonic()
         said: list[str] = []
         ok = False
@@ -62,7 +62,7 @@ class ServerCheck:
             self.tell(step)
 
     def plain(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the result as JSON types."""
         found, failed = self.found, self.failed
         status = "ok" if failed is None else "failed" if self.approved else "not approved"
         about: dict[str, Any] = {
@@ -93,9 +93,9 @@ async def check_server(
     trust: Trust | None = None,
     tell: Callable[[CheckStep], None] = lambda step: None,
 ) -> ServerCheck:
-    """Approve, resolve, find the program, connect, list the tools; stops at the first failure.
+    """Check approval, variables and program, connect, and list the tools, up to the first failure.
 
-    Nothing is left running. `tell` hears of each step when it is over.
+    The server is stopped at the end. `tell` is called after each step.
     """
     checkup = ServerCheck(found, tell=tell)
     words: deque[str] = deque(maxlen=_LAST_WORDS)
@@ -104,14 +104,14 @@ async def check_server(
     try:
         with checkup.step("approve") as say:
             (trust or Trust()).require(found)
-            say("a file of yours" if found.level != "project" else "approved")
+            say("not needed" if found.level != "project" else "approved")
         with checkup.step("resolve") as say:
             resolved = await resolve_entry(found, inputs, trust=trust)
             missing, entry = resolved.missing, resolved.entry
             secrets = values_to_hide(entry)
             checkup.warnings += map(safe, resolved.warnings)
             checkup.warnings += [f"{name} is not set in the environment" for name in missing]
-            say("everything has its value" if not missing else f"not set: {', '.join(missing)}")
+            say("all values are set" if not missing else f"not set: {', '.join(missing)}")
         if isinstance(entry, MCPStdioServerConfig):
             with checkup.step("program") as say:
                 say(_program(entry))
@@ -142,10 +142,10 @@ async def _connect(
     with checkup.step("connect") as say:
         client = await MCPClient.connect_entry(entry, config, on_stderr=words.append)
         info = client.server.get("serverInfo") or {}
-        name = f"{info.get('name') or 'a server without a name'} {info.get('version') or ''}"
+        name = f"{info.get('name') or 'unnamed server'} {info.get('version') or ''}"
         facts["protocolVersion"] = client.protocol_version
         facts["server"] = visible(name.strip())
-        say(f"{facts['server']} speaks {client.protocol_version}")
+        say(f"{facts['server']}, protocol {client.protocol_version}")
     try:
         if "tools" not in (client.server.get("capabilities") or {}):
             return
@@ -158,7 +158,7 @@ async def _connect(
 
 
 def _showable(failed: CommandError, words: deque[str], secrets: list[str]) -> CommandError:
-    """With the last words of the server, without what must not be seen."""
+    """Add the last lines of stderr, and remove secrets."""
     details = failed.details or tuple(map(safe, words))
     return CommandError(
         redact(failed.sentence),
@@ -169,14 +169,14 @@ def _showable(failed: CommandError, words: deque[str], secrets: list[str]) -> Co
 
 
 def _program(entry: MCPStdioServerConfig) -> str:
-    """Where the program is that would be started."""
+    """Return the path of the program that the entry starts."""
     place = find_program(entry)
     if place is not None:
         return visible(place)
     path = entry.env.get("PATH") or os.environ.get("PATH") or ""
     by_name = not os.path.dirname(entry.command)
     raise CommandError(
-        f"There is no program {visible(entry.command)!r}{' in the PATH' if by_name else ''}",
+        f"Program not found{' in the PATH' if by_name else ''}: {visible(entry.command)!r}",
         hint=safe(where_to_get(entry.command)),
         details=[f"PATH={visible(path)}"] if by_name else [],
         code=NO_CONNECTION,

@@ -1,9 +1,9 @@
-"""`fairlead mcp why`: where a server comes from, what became of it, and what it needs."""
+"""`fairlead mcp why`: the origin of a server, its outcome, and what it needs."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from ...config.discovery import DiscoveredServers
+from ...config.discovery import USED, DiscoveredServers
 from ...config.trust import Trust
 from ..framework.describe_entry import describe, needs_of, source_of
 from ..framework.output import as_json, visible, write
@@ -17,8 +17,8 @@ __all__ = ["run_why"]
 def run_why(argv: Sequence[str]) -> int:
     options = Parser(
         "mcp why",
-        "Say where a server is configured, which other places have that name, whether it is used, "
-        "and what it needs. Nothing is run; values that are written down are not shown.",
+        "Show where a server is configured, other entries with the same name, whether it is used, "
+        "and what it needs. Nothing is run, and literal values are not shown.",
         NAME,
         JSON,
         examples="  fairlead mcp why notes",
@@ -62,7 +62,7 @@ def _facts(name: str, loaded: DiscoveredServers) -> dict[str, Any]:
 
 def _show(facts: dict[str, Any]) -> None:
     lines = [
-        f"{facts['name']} comes from {source_of(facts['source'], facts['level'])}",
+        f"{facts['name']}, configured in {source_of(facts['source'], facts['level'])}",
         f"  file      {facts['path']}:{facts['line']}",
         f"  status    {_status(facts)}",
     ]
@@ -73,9 +73,9 @@ def _show(facts: dict[str, Any]) -> None:
             lines.append(f"  {key.ljust(9)} {value}")
     lines += [f"  needs     {_need(need)}" for need in facts.get("needs", ())]
     lines += [f"  note      {note}" for note in facts.get("notes", ())]
-    lines += [f"  also      {name}, the same server" for name in facts.get("alsoKnownAs", ())]
+    lines += [f"  also      {name} (the same server)" for name in facts.get("alsoKnownAs", ())]
     if others := facts.get("otherPlaces"):
-        lines.append("other places that have this name")
+        lines.append("other entries with this name")
         lines += [
             f"  {source_of(one['source'], one['level'])}, {one['path']}: {one['outcome']}"
             for one in others
@@ -86,23 +86,23 @@ def _show(facts: dict[str, Any]) -> None:
 
 def _status(facts: dict[str, Any]) -> str:
     name = facts["name"]
-    if not facts["outcome"].startswith("used"):
+    if facts["outcome"] != USED:
         return str(facts["outcome"])
     if facts.get("approved") is False:
-        why = facts["notApproved"].replace("is not approved", "not approved yet")
-        return f"{why}: see {suggest('mcp', 'approve', operands=[name])}"
-    return "used, and approved" if facts.get("approved") else "used"
+        approve = suggest("mcp", "approve", operands=[name])
+        return f"{facts['notApproved']}; run {approve}"
+    return "used (approved)" if facts.get("approved") else "used"
 
 
 def _need(need: dict[str, Any]) -> str:
     match need["kind"]:
         case "variable":
-            default = f", or else {need['default']!r}" if "default" in need else ""
-            state = "which is set" if need["set"] else f"which is not set{default}"
-            return f"the variable {need['name']}, {state} ({need['in']})"
+            default = f", default {need['default']!r}" if "default" in need else ""
+            state = "set" if need["set"] else f"not set{default}"
+            return f"the variable {need['name']} for {need['in']} ({state})"
         case "input":
             about = f" ({need['about']})" if need.get("about") else ""
-            return f"an answer: --input {need['name']}=...{about}"
+            return f"an input: --input {need['name']}=...{about}"
         case "command":
-            return f"what `{need['name']}` prints ({need['in']})"
-    return f"the {need['kind']} {need['name']} ({need['in']})"
+            return f"the output of `{need['name']}` for {need['in']}"
+    return f"the {need['kind']} {need['name']} for {need['in']}"

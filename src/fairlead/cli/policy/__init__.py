@@ -1,1 +1,1 @@
-"""`fairlead rules` and `lock`."""
+"""Commands for policies: `rules` and `lock`."""

@@ -1,4 +1,4 @@
-"""`fairlead lock`: what tools are, written down; and whether they are that still."""
+"""`fairlead lock`: records the definitions of tools and detects changes."""
 
 import asyncio
 import os
@@ -30,6 +30,7 @@ from ..framework.command_errors import (
     UsageError,
     print_message,
     styled,
+    unknown_name_error,
 )
 from ..framework.connect_target import ConnectTarget, split_target
 from ..framework.output import as_json, pluralize, safe, visible, write
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-AT_ONCE = 4  # servers that are asked at the same time
+AT_ONCE = 4  # servers that are queried concurrently
 
 Tools = list[dict[str, Any]]
 
@@ -52,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(own)
     if options.gateway is not None:
         if target.command or options.name:
-            raise UsageError("--gateway names its servers itself")
+            raise UsageError("--gateway cannot be combined with --name or a command")
         if options.output is None and (file := _gateway(options.gateway).file) is not None:
             options.output = file.lock
         names = {name: ConnectTarget(name=name) for name in options.names}
@@ -68,19 +69,20 @@ def _write(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     tools, failed = _collect(targets, options)
     if not tools:
         details = [f"{visible(name)}: {why}" for name, why in failed.items()]
-        raise CommandError("No server answered", details=details, code=NO_CONNECTION)
+        raise CommandError("No server responded", details=details, code=NO_CONNECTION)
     known: dict[str, Any] = {}
     if options.names or failed or targets.keys() != tools.keys() or _is_alone(targets):
         try:
-            known = dict(read_lock(options.output).servers)  # the others stay as they are
+            known = dict(read_lock(options.output).servers)  # keep all other servers
         except ConfigError as exc:
-            if "cannot be read" not in str(exc):
+            # A missing file is created; any other error means that it is not a valid lock file.
+            if not isinstance(exc.__cause__, OSError):
                 raise UsageError(safe(str(exc))) from exc
     servers = {**known, **{name: lock_tools(listed) for name, listed in tools.items()}}
     try:
         write_lock(options.output, ToolLockData(servers=servers))
     except OSError as exc:
-        raise CommandError(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
+        raise CommandError(f"Cannot write {options.output}: {exc.strerror or exc}") from exc
     odd = _odd(tools)
     counts = {name: len(listed) for name, listed in tools.items()}
     about = {"file": options.output, "tools": counts, "odd": odd, "failed": failed}
@@ -97,7 +99,7 @@ def _check(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     try:
         lock = read_lock(options.output)
     except ConfigError as exc:
-        raise UsageError(safe(str(exc)), hint="`fairlead lock` without --check writes it") from exc
+        raise UsageError(safe(str(exc)), hint="run `fairlead lock` without --check first") from exc
     if not options.names and not _is_alone(targets) and options.gateway is None:
         targets = {name: ConnectTarget(name=name) for name in lock.servers}
     tools, failed = _collect(targets, options)
@@ -116,27 +118,27 @@ def _check(options: Namespace, targets: Mapping[str, ConnectTarget]) -> int:
     return NO_CONNECTION if failed else 0
 
 
-# What there is
+# Servers and their tools
 
 
 def _is_alone(targets: Mapping[str, ConnectTarget]) -> bool:
-    """Whether it is one that was named by its URL or command."""
+    """Return True for a single server that is given by URL or command."""
     return any(not target.name for target in targets.values())
 
 
 def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget]:
     if target.command:
         if options.names:
-            raise UsageError("There are two servers to talk to", hint="name one")
+            raise UsageError("More than one server is given", hint="pass only one of them")
         return {options.name or "server": target}
     urls = [name for name in options.names if re.match(r"(?i)(https?|wss?|unix)://", name)]
     if urls:
         if len(options.names) > 1:
-            raise UsageError("A URL is locked by itself")
+            raise UsageError("A URL cannot be combined with other servers")
         options.names = []
         return {options.name or "server": ConnectTarget(url=urls[0])}
     if options.name:
-        raise UsageError("--name is for a server that has none: a URL or a command")
+        raise UsageError("--name only applies to a URL or a command")
     if options.names or options.check:
         return {name: ConnectTarget(name=name) for name in options.names}
     from ..framework.server_lookup import every_server
@@ -144,8 +146,8 @@ def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget
     found = every_server().found
     if not found:
         raise UsageError(
-            "No server is configured here",
-            hint="name a URL, or a command after `--`; `fairlead mcp add` configures one",
+            "No servers are configured",
+            hint="pass a URL, or a command after `--`; `fairlead mcp add` configures a server",
         )
     return {name: ConnectTarget(name=name) for name in found}
 
@@ -153,7 +155,7 @@ def _named(options: Namespace, target: ConnectTarget) -> dict[str, ConnectTarget
 def _collect(
     targets: Mapping[str, ConnectTarget], options: Namespace
 ) -> tuple[dict[str, Tools], dict[str, str]]:
-    """The tools of each server that answers, and why the others did not."""
+    """Return the tools of each server that responded, and the error of each other one."""
     tools: dict[str, Tools] = {}
     failed: dict[str, str] = {}
 
@@ -187,17 +189,14 @@ def _gateway(path: str) -> "ChosenServers":
 
 
 async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict[str, str]) -> None:
-    """The tools of a gateway's servers, as the servers themselves list them."""
+    """Collect the tools of a gateway's servers, as the servers themselves list them."""
     from ...manager.manager import MCPManager
 
     silence_warnings()
     names, servers = options.names, _gateway(options.gateway).servers
     if unknown := [name for name in names if name not in servers]:
-        there = ", ".join(sorted(servers)) or "none"
-        raise UsageError(
-            f"There is no server {unknown[0]!r} in {options.gateway}; there are {there}"
-        )
-    # Equal servers share a name; what one of them says is what all of them are.
+        raise unknown_name_error("server", unknown[0], sorted(servers), place=options.gateway)
+    # Replicas share a name and have the same tools, so one of them is enough.
     wanted = {name: several[0] for name, several in servers.items() if not names or name in names}
     async with MCPManager(os.curdir, on_roots=None) as manager:
         await manager.connect_servers(wanted, startup="wait")
@@ -206,7 +205,7 @@ async def _ask_gateway(options: Namespace, tools: dict[str, Tools], failed: dict
             if connection is None:
                 supervisor = manager.describe().get(name)
                 error = None if supervisor is None else supervisor.error
-                failed[name] = safe("no answer" if error is None else owner_reason(error))
+                failed[name] = safe("no response" if error is None else owner_reason(error))
                 continue
             try:
                 tools[name] = [dict(tool) for tool in await connection.client.list_tools()]
@@ -223,13 +222,13 @@ def _odd(tools: Mapping[str, Tools]) -> list[dict[str, str]]:
     ]
 
 
-# What is shown
+# Output
 
 
 def _show_changed(changed: Mapping[str, list[ToolDifference]]) -> None:
     for name, found in changed.items():
         if not found:
-            write(f"{visible(name)}: as it was approved")
+            write(f"{visible(name)}: unchanged")
         for one in found:
             write(styled(f"{visible(name)}: {visible(one.name)} {_IS[one.kind]}", "1", sys.stdout))
             for line in one.lines:
@@ -237,43 +236,43 @@ def _show_changed(changed: Mapping[str, list[ToolDifference]]) -> None:
                 write("  " + styled(visible(line), colour, sys.stdout))
 
 
-_IS = {"changed": "has changed", "new": "is new", "gone": "is gone"}
+_IS = {"changed": "has changed", "new": "is new", "gone": "was removed"}
 
 
 def _show_odd(odd: Sequence[Mapping[str, str]]) -> None:
     for one in odd:
         where = f"{visible(one['server'])}/{visible(one['tool'])}"
-        print_message("look", f"{where}: {visible(one['what'])}", "33")
+        print_message("suspicious", f"{where}: {visible(one['what'])}", "33")
     if odd:
         print_message(
-            "note", "these are hints: what looks harmless may not be, and the other way round"
+            "note", "this check is heuristic: it has false alarms and misses some attacks"
         )
 
 
 def _tell_failed(failed: Mapping[str, str]) -> None:
     for name, why in failed.items():
-        print_message("warning", f"{visible(name)} was left out: {why}")
+        print_message("warning", f"{visible(name)} was skipped: {why}")
 
 
 def _parser() -> Parser:
     parser = Parser(
         "lock",
-        "Write down the definition of every tool, with its digest. Later, `--check` shows what\n"
-        "has changed under a name that you approved, and a gateway can refuse it. Descriptions\n"
-        "with hidden characters, or with instructions to the model, are pointed out.",
+        "Record the definition of every tool with its digest in a lock file. Later, `--check`\n"
+        "shows tools that have changed, and a gateway can reject them. Descriptions with hidden\n"
+        "characters or with instructions to the model are reported.",
         option("names", metavar="NAME", nargs="*", help="configured servers (default: all)"),
         option(
             "-o",
             "--output",
             metavar="FILE",
-            help=f"the lock file (default: what the gateway's file says, or {FILE})",
+            help=f"the lock file (default: `lock` of the gateway file, or {FILE})",
         ),
-        option("--gateway", metavar="FILE", help="the servers of this gateway's file instead"),
+        option("--gateway", metavar="FILE", help="use the servers of this gateway file"),
         flag(
             "--check",
-            help="compare with the file, show what differs, and end with 1 if something does",
+            help="compare with the lock file, show differences, and exit with 1 if there are any",
         ),
-        option("--name", help="what to call a server that is a URL or a command"),
+        option("--name", help="a name for a server that is given by URL or command"),
         usage="[options] [NAME... | URL | -- COMMAND...]",
         examples="  fairlead lock\n"
         "  fairlead lock notes search -o fairlead.lock.json\n"

@@ -1,4 +1,4 @@
-"""`fairlead rules ...`: see whether a file of rules is right, and what it would have done."""
+"""`fairlead rules`: checks rules files, and tests them with a tape."""
 
 import sys
 from argparse import Namespace
@@ -22,20 +22,20 @@ __all__ = ["run", "run_check", "run_test"]
 _FILE = option("file", metavar="FILE")
 
 _COMMANDS = {
-    "check": ("say what a file of rules means, or what is wrong with it", "policy.rules"),
-    "test": ("show what it would have done to the messages on a tape", "policy.rules"),
+    "check": ("show the rules in a file, or all errors in it", "policy.rules"),
+    "test": ("show the effect of rules on the messages of a tape", "policy.rules"),
 }
 
 _ABOUT = """\
-Rules say what happens to messages that pass: `fairlead proxy --rules FILE`,
-`fairlead tap --rules FILE`, or `rules = "FILE"` in the file of a gateway."""
+Rules block, change, delay or log messages. They are used by `fairlead proxy --rules FILE`,
+`fairlead tap --rules FILE`, or `rules = "FILE"` in a gateway file."""
 
 
 def run(argv: Sequence[str]) -> int:
     return run_one("rules", _COMMANDS, _ABOUT, argv)
 
 
-# Whether it is right
+# `rules check`
 
 
 def run_check(argv: Sequence[str]) -> int:
@@ -45,14 +45,14 @@ def run_check(argv: Sequence[str]) -> int:
 
     options = Parser(
         "rules check",
-        "Read a file of rules, and say what it means, or everything that is wrong with it. Code "
-        "that it names is imported, files that it names are looked for; nothing is written.",
+        "Read a rules file, and show its rules or all errors in it. Code that it refers to is "
+        "imported, and files that it refers to must exist; nothing is written.",
         _FILE,
         JSON,
         examples="  fairlead rules check rules.toml",
     ).parse_args(argv)
     try:
-        # All actions, but for files that they would write.
+        # All actions, except that files they would write are not opened.
         making = ActionContext(actions={**ACTIONS, **_actions()}, unmade=WRITING)
         rules = read_rules(options.file, making)
     except RulesError as exc:
@@ -72,7 +72,7 @@ def run_check(argv: Sequence[str]) -> int:
         return 0
     for rule in rules:
         write(visible(f"{rule.name}  {', '.join(map(str, rule.actions))}"))
-    write(f"{pluralize(len(facts), 'rule')}, no mistakes")
+    write(f"{pluralize(len(facts), 'rule')}, no errors")
     return 0
 
 
@@ -81,12 +81,12 @@ def _wrong(exc: "RulesError", options: Namespace) -> int:
         return FAILED
     count = len(exc.mistakes)
     raise CommandError(
-        f"There {'is 1 mistake' if count == 1 else f'are {count} mistakes'}",
+        f"{'1 error' if count == 1 else f'{count} errors'} in {options.file}",
         details=[safe(str(one)) for one in exc.mistakes],
     )
 
 
-# What it would have done
+# `rules test`
 
 
 def run_test(argv: Sequence[str]) -> int:
@@ -95,12 +95,12 @@ def run_test(argv: Sequence[str]) -> int:
 
     options = Parser(
         "rules test",
-        "Show what a file of rules would have done to the messages on a tape. Nothing is sent, "
-        "waited for or written; what would do so is only named.",
+        "Show the effect of a rules file on the messages of a tape. Actions that would send, wait "
+        "or write are only listed.",
         _FILE,
         TAPE,
-        flag("--all", help="also messages that no rule concerns"),
-        flag("--json", help="print one JSON object for each message, for programs"),
+        flag("--all", help="also show messages that match no rule"),
+        flag("--json", help="print one JSON object for each message"),
         examples="  fairlead rules test rules.toml monday\n"
         "  fairlead rules test rules.yaml monday.tape.jsonl --json",
     ).parse_args(argv)
@@ -116,7 +116,7 @@ def run_test(argv: Sequence[str]) -> int:
     if not options.json:
         acted = counts.pop("acted", 0)
         parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-        write(f"{sum(counts.values())} messages, rules for {acted} of them: {parts or 'none'}")
+        write(f"{sum(counts.values())} messages, {acted} matched by rules: {parts or 'none'}")
     return 0
 
 
@@ -134,7 +134,7 @@ def _show(one: "DryRunResult", *, as_json: bool) -> None:
 
 
 class _Nobody:
-    """Has no tools: which are there, the gateway will know that uses the rules."""
+    """A stand-in for the tools of a gateway, which are unknown here."""
 
     def find_tool(self, exchange: object, name: str) -> None:
         return None

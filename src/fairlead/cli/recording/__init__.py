@@ -1,1 +1,1 @@
-"""`fairlead tape`, `record` and `replay`."""
+"""Commands for tapes: `tape`, `record` and `replay`."""

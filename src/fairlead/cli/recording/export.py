@@ -1,4 +1,4 @@
-"""`fairlead tape export`: a tape for other programs."""
+"""`fairlead tape export`: conversion of a tape to HAR or a pytest test."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,8 +23,8 @@ __all__ = ["run_export"]
 def run_export(argv: Sequence[str]) -> int:
     parser = Parser(
         "tape export",
-        "Make something else of a tape: an HTTP archive (HAR 1.2), or a test for pytest that\n"
-        "plays it to the server it was recorded from and compares the answers.",
+        "Convert a tape to an HTTP archive (HAR 1.2), or to a pytest test that replays it to the\n"
+        "recorded server and compares the responses.",
         TAPE,
         FORCE,
         usage="TAPE (--har | --pytest) [-o FILE [--force]]",
@@ -32,9 +32,9 @@ def run_export(argv: Sequence[str]) -> int:
         "  fairlead tape export monday --pytest -o tests/test_monday.py",
     )
     kind = parser.add_mutually_exclusive_group(required=True)
-    kind.add_argument("--har", action="store_true", help="an HTTP archive")
-    kind.add_argument("--pytest", action="store_true", help="a test")
-    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default: stdout)")
+    kind.add_argument("--har", action="store_true", help="write an HTTP archive")
+    kind.add_argument("--pytest", action="store_true", help="write a pytest test")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the output file (default: stdout)")
     options = parser.parse_args(argv)
     reader = open_tape(options.tape)
     pieces = har_text(reader.info, reader) if options.har else _test(reader, options.output)
@@ -49,15 +49,16 @@ def run_export(argv: Sequence[str]) -> int:
     except FileExistsError as exc:
         raise already_exists(exc) from exc
     except OSError as exc:
-        raise CommandError(f"{options.output} cannot be written: {exc.strerror or exc}") from exc
+        raise CommandError(f"Cannot write {options.output}: {exc.strerror or exc}") from exc
     print_integrity_warnings(reader)
     print_message("written", options.output)
     return 0
 
 
 def _opened(place: Path, *, force: bool) -> AbstractContextManager[BinaryIO]:
+    # A pipe or a device is written directly: replacing it would not deliver the output.
     if place.exists() and not place.is_file() and not place.is_dir():
-        return place.open("wb")  # a pipe, or a device: nothing of it is lost
+        return place.open("wb")
     return open_output(place, overwrite=force)
 
 
@@ -69,10 +70,10 @@ def _write(pieces: Iterable[bytes]) -> None:
 def _test(reader: TapeReader, output: str | None) -> Iterator[bytes]:
     url = reader.info.about.get("url")
     if not command_of(reader.info) and not (url and isinstance(url, str)):
-        raise CommandError("The tape does not say from which server it was recorded")
+        raise CommandError("The tape does not contain the command or URL of its server")
     if any(REDACTED in word for word in (*command_of(reader.info), str(url))):
         print_message(
-            "note", f"a secret of the server is not on the tape: mend {REDACTED} in SERVER", "33"
+            "note", f"a secret was redacted on the tape: replace {REDACTED} in SERVER", "33"
         )
     place = reader.parts[0].resolve()
     folder = None if output is None else Path(output).resolve().parent

@@ -1,4 +1,4 @@
-"""Tapes on disk: where they are, how they are opened, read, and written over."""
+"""Tapes on disk: paths, opening, reading and replacement."""
 
 import contextlib
 import os
@@ -30,37 +30,37 @@ __all__ = [
     "tapes_folder",
 ]
 
-KEPT = 20  # tapes of one name that nobody asked to keep elsewhere
-LOOKED_AT = 1 << 20  # bytes of a file that may be a tape
+KEPT = 20  # automatically named tapes that are kept per name
+LOOKED_AT = 1 << 20  # bytes of a file that are checked for tape entries
 NAMED = 5  # tapes that a hint names
-QUIET: Final = 1.0  # seconds in which nobody wonders how far a tape has been read
+QUIET: Final = 1.0  # seconds of reading before progress is shown
 AGAIN: Final = 0.2
-# `--overwrite` is the word of the commands that record.
-FORCE = flag("--force", "--overwrite", help="even if there is one already")
+# The commands that record call this option `--overwrite`.
+FORCE = flag("--force", "--overwrite", help="replace an existing file")
 _ENDINGS = (".tape.jsonl", ".tape.json")
-_WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # what a name ends with that nobody chose
+_WHEN = re.compile(r"-(\d{8}-\d{6})(?:-\d+)?$")  # suffix of automatic names
 
 
 def tapes_folder() -> Path:
-    """Where tapes without a path are."""
+    """Return the folder for tapes that are given by name."""
     return Path(local_host_paths().own_data) / "tapes"
 
 
 def tape_path(name: str) -> Path:
-    """The path of a tape without its ending; a name without a folder is one of ours."""
+    """Return the path of a tape without its extension; a bare name is in the tapes folder."""
     bare = name
     for ending in _ENDINGS:
         bare = bare.removesuffix(ending)
     is_path = os.sep in name or (os.altsep is not None and os.altsep in name) or bare != name
     if not bare or Path(bare).name in ("", ".", ".."):
-        raise CommandError(f"{name!r} is no name for a tape")
+        raise CommandError(f"Invalid tape name {name!r}")
     return Path(bare) if is_path else tapes_folder() / bare
 
 
 def new_tape_path(name: str, pid: int | None = None) -> Path:
-    """The path of a new tape in our folder, named after somebody; the oldest of these are deleted.
+    """Return the path of a new automatically named tape, and delete the oldest ones of that name.
 
-    Whatever is started every day must not fill the disk.
+    Commands that run every day must not fill the disk.
     """
     folder = tapes_folder()
     bare = _in_names(name)
@@ -69,7 +69,7 @@ def new_tape_path(name: str, pid: int | None = None) -> Path:
 
 
 def _in_names(name: str) -> str:
-    """What somebody is called, as it stands in the name of a tape."""
+    """Return a name with only the characters that names of tapes may have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:50]
 
 
@@ -85,7 +85,7 @@ def _drop_old(folder: Path, name: str) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Raise `CommandError` for what is wrong with a tape."""
+    """Convert errors of reading a tape into `CommandError`."""
     from ...errors import ConfigError, FairleadError
 
     try:
@@ -95,40 +95,42 @@ def reading() -> Iterator[None]:
     except (BrokenPipeError, FairleadError):
         raise
     except OSError as exc:
-        raise CommandError(f"{exc.filename or 'It'} cannot be read: {exc.strerror}") from exc
+        raise CommandError(f"Cannot read {exc.filename or 'the tape'}: {exc.strerror}") from exc
 
 
 def open_tape(name: str, *, exactly: bool = False) -> "TapeReader":
-    """A tape; or, unless it is to be `exactly` that, the newest one whose name begins so.
+    """Open a tape, or, unless `exactly`, the newest tape whose name begins with `name`.
 
     Raises:
-        CommandError: there is none, or it cannot be read.
+        CommandError: The tape does not exist or cannot be read.
     """
     from ...recording.tape import TapeReader
 
     place, others = tape_path(name), []
-    bytes(16 << 20)  # from then on glibc keeps the memory of a long line for the next one
+    # After one large allocation, glibc reuses the memory of a long line for the next one.
+    bytes(16 << 20)
     with reading():
         if place.with_name(f"{place.name}.tape.jsonl").is_file():
             return TapeReader(place)
         if Path(name).is_file() and _looks_like_one(name):
             return TapeReader(name)
-        if place == tapes_folder() / name:  # a name; a program of that name may lie here too
+        # a bare name, which a file in the current folder may have too
+        if place == tapes_folder() / name:
             others = _meant_by(name)
         if len({_WHEN.sub("", other) for other in others}) == 1 and not exactly:
             print_message("tape", visible(others[0]))
             return TapeReader(tapes_folder() / others[0])
-    hint = "`fairlead tape list` shows which there are"
+    hint = "`fairlead tape list` shows all tapes"
     if others:
         more = " and more" if len(others) > NAMED else ""
-        hint = f"there are {visible(', '.join(others[:NAMED]))}{more}; name one"
+        hint = f"did you mean one of {visible(', '.join(others[:NAMED]))}{more}?"
     elif Path(name).is_file():
-        raise CommandError(f"{name} is no tape: nothing at its beginning is a message of one")
-    raise CommandError(f"There is no tape {place}", hint=hint)
+        raise CommandError(f"{name} is not a tape: it does not begin with recorded messages")
+    raise CommandError(f"Tape not found: {place}", hint=hint)
 
 
 def _meant_by(name: str) -> list[str]:
-    """The tapes that somebody may mean, the newest first: of that name, or else a longer one."""
+    """Return tapes with that name, or else with a longer one, newest first."""
     from ...recording.tape.tape_files import tapes_in
 
     dated = []
@@ -136,17 +138,17 @@ def _meant_by(name: str) -> list[str]:
         bare = lines.name.removesuffix(_ENDINGS[0])
         if bare.startswith(_in_names(name)):
             when = _WHEN.search(bare)
-            with contextlib.suppress(OSError):  # it has just been deleted
+            with contextlib.suppress(OSError):  # deleted meanwhile
                 dated.append((when[1] if when else "", lines.stat().st_mtime, bare))
     found = [bare for _, _, bare in sorted(dated, reverse=True)]
     return [bare for bare in found if _WHEN.sub("", bare) == _in_names(name)] or found
 
 
 def _looks_like_one(path: str) -> bool:
-    """Whether any file may be read as a tape: one of its first lines is an entry, or it has none.
+    """Return True if one of the first lines of a file is a tape entry, or the file is empty.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: The file cannot be read.
     """
     import msgspec
 
@@ -158,14 +160,14 @@ def _looks_like_one(path: str) -> bool:
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             msgspec.json.decode(line, type=TapeEntry)
             return True
-    return not whole and (not rest or len(rest) == LOOKED_AT)  # a first line that is very long
+    return not whole and (not rest or len(rest) == LOOKED_AT)  # a very long first line
 
 
 def already_exists(exc: FileExistsError) -> CommandError:
-    """Why nothing was written, and the ways out."""
+    """Return the error for an output file that already exists."""
     return CommandError(
-        f"There is a file {visible(str(exc.filename))} already",
-        hint="take another name, or write it anew with --force",
+        f"File exists: {visible(str(exc.filename))}",
+        hint="choose another name, or replace the file with --force",
     )
 
 
@@ -173,7 +175,7 @@ def already_exists(exc: FileExistsError) -> CommandError:
 
 
 def print_integrity_warnings(*readers: "TapeReader") -> None:
-    """On stderr, once it was read."""
+    """Print warnings about damaged or incomplete tapes to stderr, after they were read."""
     from ...recording.tape.integrity import integrity_warnings
 
     for reader in {one.base: one for one in readers}.values():
@@ -184,7 +186,7 @@ def print_integrity_warnings(*readers: "TapeReader") -> None:
 
 @contextmanager
 def progress(*readers: "TapeReader") -> Iterator[None]:
-    """Show it while these are read; nowhere but on a terminal, and on no line of its own."""
+    """Show the progress of reading tapes on a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -208,7 +210,8 @@ class _Shown(StatusLine):
 
     def add(self, count: int) -> None:
         self._done += count
-        if self._done >= self._total:  # what comes now has the line for itself
+        # Cleared before the last entries are printed, which need the line for themselves.
+        if self._done >= self._total:
             self.clear()
         elif (now := time.monotonic()) >= self._next:
             self._next = now + AGAIN

@@ -1,4 +1,4 @@
-"""`fairlead replay`: a tape as a server, or to one."""
+"""`fairlead replay`: serves a tape, or replays it to a server and compares."""
 
 import asyncio
 import sys
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     keyed = options.timing == "stepped"
     if keyed and proxy.ListenTarget.of(options.listen).kind == "stdio":
         raise UsageError(
-            "Steps are taken with the keyboard, and the client has it",
+            "--timing stepped reads keys from stdin, which belongs to the client here",
             hint="add --listen http://HOST:PORT",
         )
     reader = open_tape(options.tape)
@@ -90,14 +90,14 @@ def _pace(timing: str) -> "Pace":
         return Pace(1.0 if timing == "original" else float(timing.removesuffix("x")))
     except ValueError:
         raise UsageError(
-            f"{timing!r} is no timing",
-            hint="it is original, immediate, stepped, or a number: 2 is twice as fast",
+            f"Invalid timing {timing!r}",
+            hint="expected original, immediate, stepped, or a speed: 2 is twice as fast",
         ) from None
 
 
 def _listen_to_keys(player: "TapeServer") -> None:
-    """Enter is a step, a number so many; p pauses, r resumes, s N seeks."""
-    keys = "Enter: a step, N: so many, p: pause, r: resume, s N: go to message N"
+    """Control the replay by keys: Enter steps, p pauses, r resumes, s N seeks."""
+    keys = "Enter: one step, N: N steps, p: pause, r: resume, s N: go to message N"
     print_message("keys", keys, "36")
 
     def listen() -> None:
@@ -118,25 +118,23 @@ def _listen_to_keys(player: "TapeServer") -> None:
 def _serving_parser() -> Parser:
     parser = Parser(
         "replay",
-        "Serve what is on a tape, to clients of either era; or, with --against, play it to a\n"
-        "server and compare the answers (`fairlead replay TAPE --against --help`).",
+        "Serve a tape to clients of both protocol eras; or, with --against, replay it to a server\n"
+        "and compare the responses (`fairlead replay TAPE --against --help`).",
         TAPE,
         option(
             "--match",
             choices=("tolerant", "strict"),
             default="tolerant",
-            help="by method, target and arguments in any order (default), or in the order of the "
-            "tape",
+            help="match requests by method, target and arguments in any order (default), or only "
+            "in the order of the tape",
         ),
         option(
             "--timing",
             default="immediate",
             metavar="WHEN",
-            help="immediate (default), original, stepped, or a number: 2 is twice as fast",
+            help="immediate (default), original, stepped, or a speed: 2 is twice as fast",
         ),
-        option(
-            "--seek", type=int, default=0, metavar="N", help="what is before message N was played"
-        ),
+        option("--seek", type=int, default=0, metavar="N", help="start at message N"),
         usage="TAPE [options]\n"
         "       fairlead replay TAPE --against [options] (SERVER | URL | -- COMMAND...)",
         examples="  fairlead replay monday\n"
@@ -147,7 +145,7 @@ def _serving_parser() -> Parser:
     return parser
 
 
-# To a server
+# Replaying to a server
 
 
 def _against(argv: Sequence[str]) -> int:
@@ -181,7 +179,7 @@ def _against(argv: Sequence[str]) -> int:
 
 
 def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarget) -> CommandError:
-    """Why there was nothing to compare with. What a server wrote to stderr was shown already."""
+    """Return the error for a server that cannot be reached. Its stderr was already shown."""
     from ...errors import ChannelClosed, ConnectFailed, HttpError
     from ..framework.describe_failure import describe_failure
 
@@ -190,11 +188,11 @@ def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarge
     if isinstance(exc, ChannelClosed) and exc.reason:
         sentence = safe(exc.reason[:1].upper() + exc.reason[1:])
     if isinstance(exc, HttpError) and exc.status in (401, 403):
-        hint = "say who you are: FAIRLEAD_TOKEN in the environment, or --header"
+        hint = "set FAIRLEAD_TOKEN in the environment, or pass --header"
     elif target.name:
-        hint = f"{suggest('doctor', operands=[target.name])} looks for the reason"
+        hint = f"{suggest('doctor', operands=[target.name])} finds the reason"
     elif not hint and isinstance(exc, ChannelClosed | ConnectFailed) and exc.stderr:
-        hint = "its last words are above; mend it, or start it by hand to see more"
+        hint = "see its output above, or run its command by hand to see more"
     headers = target.headers(Namespace(header=options.header, token=None)) if target.url else {}
     return CommandError(
         sentence,
@@ -207,7 +205,7 @@ def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarge
 def _show(each: "ComparedCall") -> None:
     if each.same:
         return
-    write(visible(f"{each.seq} {each.what}: {each.error or 'another answer'}"))
+    write(visible(f"{each.seq} {each.what}: {each.error or 'different response'}"))
     for one in each.differences:
         write(visible(f"    {one.path}: {format_value(one.recorded)} -> {format_value(one.given)}"))
 
@@ -215,14 +213,14 @@ def _show(each: "ComparedCall") -> None:
 def _against_parser() -> Parser:
     parser = Parser(
         "replay",
-        "Ask a server what was asked on a tape, and compare its answers with those on it. The\n"
-        "exit code is 1 if they differ, and 3 if the server cannot be reached.",
+        "Send the requests of a tape to a server, and compare its responses with the recorded\n"
+        "ones. The exit code is 1 if they differ, and 3 if the server cannot be reached.",
         TAPE,
-        option("server", nargs="*", help="one that is configured, or a URL"),
-        flag("--against", help="play it to a server"),
+        option("server", nargs="*", help="a configured server, or a URL"),
+        flag("--against", help="replay the tape to a server"),
         IGNORE,
-        flag("--notifications", help="compare what the server tells too"),
-        wait_option("for each answer"),
+        flag("--notifications", help="also compare the notifications of the server"),
+        wait_option("limit for each response"),
         JSON,
         INPUT,
         usage="TAPE --against [options] (SERVER | URL | -- COMMAND...)",

@@ -1,4 +1,4 @@
-"""`fairlead tape ...`: conversations that were recorded; listed, shown, cut and deleted here."""
+"""`fairlead tape`: lists, shows, trims and deletes recorded conversations."""
 
 import json
 import sys
@@ -37,20 +37,20 @@ from .places import (
 
 __all__ = ["run", "run_delete", "run_list", "run_show", "run_trim"]
 
-# What it does, and the module whose `run_...` does it.
+# Description, and the module with the function `run_NAME`.
 _COMMANDS = {
-    "list": ("list them", "recording.tape"),
-    "show": ("show what is on one, a line for each message", "recording.tape"),
-    "export": ("make an HTTP archive (HAR) or a test for pytest of one", "recording.export"),
-    "diff": ("show where two of them differ, but for time and ids", "recording.tape_diff"),
-    "trim": ("keep a part of one", "recording.tape"),
-    "delete": ("delete them", "recording.tape"),
+    "list": ("list tapes", "recording.tape"),
+    "show": ("show the messages on a tape, one line each", "recording.tape"),
+    "export": ("convert a tape to an HTTP archive (HAR) or a pytest test", "recording.export"),
+    "diff": ("show differences between two tapes, except for times and ids", "recording.tape_diff"),
+    "trim": ("keep a part of a tape", "recording.tape"),
+    "delete": ("delete tapes", "recording.tape"),
 }
 
 
 _ABOUT = """\
-Look at conversations that were recorded, with `fairlead record` or a gateway. A tape
-is named, or given by its path."""
+Manage conversations that were recorded with `fairlead record` or a gateway. A tape is
+given by its name or path."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -58,34 +58,34 @@ def run(argv: Sequence[str]) -> int:
         return run_one("tape", _COMMANDS, _ABOUT, argv)
 
 
-# Which messages are meant.
+# Options that select messages.
 _CHOOSING = (
-    option("--from", dest="first", type=int, default=0, metavar="N", help="from this number on"),
-    option("--to", dest="last", type=int, metavar="N", help="up to this number"),
-    option("--session", metavar="NAME", help="only of this session (s1, s2, ...)"),
-    option("--method", metavar="PATTERN", help="only these (`tools/*`), with their answers"),
+    option("--from", dest="first", type=int, default=0, metavar="N", help="start at message N"),
+    option("--to", dest="last", type=int, metavar="N", help="end at message N"),
+    option("--session", metavar="NAME", help="only this session (s1, s2, ...)"),
+    option("--method", metavar="PATTERN", help="only these methods (`tools/*`) and responses"),
 )
 
 
 def run_list(argv: Sequence[str]) -> int:
     options = Parser(
         "tape list",
-        "List the tapes in our own folder, or in another one.",
-        option("folder", metavar="FOLDER", nargs="?", help="where to look"),
-        option("--tag", metavar="TAG", help="only those that have it"),
+        "List the tapes in the default folder, or in another one.",
+        option("folder", metavar="FOLDER", nargs="?", help="the folder to list"),
+        option("--tag", metavar="TAG", help="only tapes with this tag"),
         JSON,
         examples="  fairlead tape list\n  fairlead tape list tests/tapes --json",
     ).parse_args(argv)
     folder = Path(options.folder) if options.folder else tapes_folder()
     if options.folder and not folder.is_dir():
-        raise CommandError(f"There is no folder {visible(str(folder))}")
+        raise CommandError(f"Folder not found: {visible(str(folder))}")
     found = []
     for place in tapes_in(folder):
         try:
             reader = TapeReader(place)
             found.append(_about(reader))
         except (ConfigError, OSError) as exc:
-            print_message("left out", visible(str(exc)))
+            print_message("skipped", visible(str(exc)))
         else:
             for trouble in reader.troubles:
                 print_message("note", visible(f"{found[-1]['name']}: {trouble}"), "33")
@@ -94,7 +94,7 @@ def run_list(argv: Sequence[str]) -> int:
     if as_json(options, found):
         return 0
     if not found:
-        write(f"There are no tapes in {visible(str(folder))}")
+        write(f"no tapes in {visible(str(folder))}")
     rows = []
     for tape in found:
         began = datetime.fromtimestamp(tape["began"]).strftime("%Y-%m-%d %H:%M")
@@ -133,12 +133,12 @@ def _about(reader: TapeReader) -> dict[str, Any]:
 def run_show(argv: Sequence[str]) -> int:
     options = Parser(
         "tape show",
-        "Show what is on a tape: a line for each message, or all of it.",
+        "Show the messages on a tape, one line each or in full.",
         TAPE,
         *_CHOOSING,
-        option("--limit", type=_count, metavar="N", help="at most so many; the rest is not read"),
-        flag("--full", help="show the messages themselves too"),
-        flag("--json", help="print each entry as a line of JSON, for programs"),
+        option("--limit", type=_count, metavar="N", help="show at most N messages"),
+        flag("--full", help="also show the content of the messages"),
+        flag("--json", help="print each entry as a line of JSON"),
         examples="  fairlead tape show monday\n"
         "  fairlead tape show monday --method 'tools/*' --full\n"
         "  fairlead tape show monday --from 5000 --limit 20\n"
@@ -158,7 +158,7 @@ def run_show(argv: Sequence[str]) -> int:
 
 
 def _selected(options: Any, *, opening: bool = False) -> EntrySelection:
-    """The same for the tape; with `opening`, the first words of sessions as well."""
+    """Return the selection of the options; `opening` adds the first messages of sessions."""
     pattern = options.method
     return EntrySelection(
         first=options.first,
@@ -171,7 +171,7 @@ def _selected(options: Any, *, opening: bool = False) -> EntrySelection:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise ArgumentTypeError(f"{text!r} is no number of messages")
+        raise ArgumentTypeError(f"{text!r} is not a number of messages")
     return int(text)
 
 
@@ -187,7 +187,7 @@ def _line(entry: TapeEntry) -> str:
     arrow = "→" if entry.dir is Direction.CLIENT_TO_SERVER else "←"
     number = "" if message.id is msgspec.UNSET else f" #{json.dumps(message.id)}"
     did = "" if not entry.did else f"  [{', '.join(entry.did)}]"
-    stopped = "  [not passed on]" if entry.stopped else ""
+    stopped = "  [not forwarded]" if entry.stopped else ""
     label = (entry.session or "").ljust(3)
     head = f"{entry.seq:>5} {entry.at:>10.3f} {label} {arrow}"
     return f"{head} {summary_of(message)}{number}{did}{stopped}"
@@ -196,11 +196,11 @@ def _line(entry: TapeEntry) -> str:
 def run_trim(argv: Sequence[str]) -> int:
     options = Parser(
         "tape trim",
-        "Keep a part of a tape: some of its messages, with their answers. The first words of a\n"
-        "session stay, so that it can be played.",
+        "Keep the selected messages of a tape and their responses. The first messages of each\n"
+        "session are kept, so that the tape can be replayed.",
         TAPE,
         *_CHOOSING,
-        option("-o", "--output", metavar="TAPE", help="another one (default: itself)"),
+        option("-o", "--output", metavar="TAPE", help="the new tape (default: TAPE itself)"),
         FORCE,
         JSON,
         usage="TAPE [options] [-o TAPE [--force]]",
@@ -219,15 +219,15 @@ def run_trim(argv: Sequence[str]) -> int:
         raise CommandError(safe(str(exc))) from exc
     print_integrity_warnings(reader)
     if not as_json(options, {"path": f"{target}.tape.jsonl", "entries": count}):
-        write(safe(f"{count} messages are left on {target}.tape.jsonl"))
+        write(safe(f"{count} messages on {target}.tape.jsonl"))
     return 0
 
 
 def run_delete(argv: Sequence[str]) -> int:
     options = Parser(
         "tape delete",
-        "Delete tapes, with everything that belongs to them.",
-        option("tapes", metavar="TAPE", nargs="+", help="their names, or paths"),
+        "Delete tapes with all their files.",
+        option("tapes", metavar="TAPE", nargs="+", help="names or paths of tapes"),
         JSON,
         examples="  fairlead tape delete monday tuesday",
     ).parse_args(argv)
@@ -235,12 +235,12 @@ def run_delete(argv: Sequence[str]) -> int:
     for name in options.tapes:
         reader = open_tape(name, exactly=True)
         if reader.info.status == "recording":
-            raise CommandError(f"{name} is being recorded")
+            raise CommandError(f"Cannot delete {name}: it is being recorded")
         for file in files_of(reader.base) or reader.parts:
             try:
                 file.unlink()
             except OSError as exc:
-                raise CommandError(f"{file} cannot be deleted: {exc.strerror}") from exc
+                raise CommandError(f"Cannot delete {file}: {exc.strerror}") from exc
             deleted.append(str(file))
     for path in () if as_json(options, deleted) else deleted:
         write(safe(f"deleted {path}"))

@@ -1,4 +1,4 @@
-"""`fairlead tape diff`: where two conversations differ."""
+"""`fairlead tape diff`: differences between two tapes."""
 
 import sys
 import textwrap
@@ -21,8 +21,8 @@ __all__ = ["format_value", "run_diff"]
 def run_diff(argv: Sequence[str]) -> int:
     options = Parser(
         "tape diff",
-        "Show where two tapes differ. Times, ids and tokens do not count. The exit code is 1 if\n"
-        "they do.",
+        "Show the differences between two tapes, except for times, ids and tokens. The exit code\n"
+        "is 1 if there are any.",
         option("first", metavar="TAPE"),
         option("second", metavar="TAPE"),
         IGNORE,
@@ -41,12 +41,12 @@ def run_diff(argv: Sequence[str]) -> int:
     count = _show_json(rest) if options.json else sum(map(_show, rest))
     print_integrity_warnings(first, second)
     if not count and not options.json:
-        write("They are the same, but for time and ids")
+        write("no differences, except for times and ids")
     return FAILED if count else 0
 
 
 def _show_json(found: Iterable[TapeDifference]) -> int:
-    """A list, piece by piece: what differs may be long."""
+    """Print a JSON list item by item, because it may be long."""
     count = 0
     for count, change in enumerate(found, 1):
         text = textwrap.indent(pretty(_plain(change)), "  ")
@@ -68,7 +68,7 @@ def _show(change: TapeDifference) -> int:
 
 
 def format_value(value: Any) -> str:
-    """A value in a few words."""
+    """Return a value as text, shortened to 120 characters."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= 120 else f"{text[:119]}…"
 

@@ -1,4 +1,4 @@
-"""Whether the code of a server has changed: looks at the times of its files, now and then."""
+"""Detection of code changes by polling the modification times of Python files."""
 
 import asyncio
 import os
@@ -9,23 +9,25 @@ from pathlib import Path
 
 __all__ = ["CodeFiles", "folders_of"]
 
-EVERY = 0.4  # seconds between two looks
-SETTLE = 0.1  # editors write a file in several steps
-MOST = 5_000  # files that are looked at; who serves from their home folder has many
+EVERY = 0.4  # seconds between two checks
+# Editors write a file in several steps, so the files must be stable for this time.
+SETTLE = 0.1
+# Limit of watched files, for a server that runs in a large folder such as the home folder.
+MOST = 5_000
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 Times = dict[str, tuple[int, int]]
 
 
 class CodeFiles:
-    """The Python files in some folders."""
+    """The Python files in some folders, and their modification times."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self.folders = tuple(dict.fromkeys(folders))
         self._known = self._look()
 
     async def changed(self) -> str:
-        """Wait until a file is changed, added or removed; its name."""
+        """Wait until a file is changed, added or removed, and return its path."""
         while True:
             await asyncio.sleep(EVERY)
             now = await asyncio.to_thread(self._look)
@@ -55,10 +57,11 @@ class CodeFiles:
 
 
 def _python_files(top: str) -> Iterator[str]:
-    """Those at the top come first."""
+    """Yield the Python files below a folder, top level first."""
     seen = 0
     for folder, folders, names in os.walk(top):
         seen += 1
+        # A folder with `pyvenv.cfg` is a virtual environment.
         if seen > MOST or (folder != top and "pyvenv.cfg" in names):
             folders.clear()
             continue
@@ -67,7 +70,7 @@ def _python_files(top: str) -> Iterator[str]:
 
 
 def folders_of(target: str | None, modules: Sequence[str]) -> list[str]:
-    """Where the code of a target and of modules is; nothing is imported to find out."""
+    """Return the folders with the code of a target and of modules, without importing them."""
     found = [_folder_of_module(name) for name in modules]
     if target is not None:
         place = target if os.path.exists(target) else target.rpartition(":")[0] or target

@@ -1,4 +1,4 @@
-"""Finding a server: import the file or module that has it, without a word on stdout."""
+"""Import of the file or module that contains a server, without output to stdout."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ...server import MCPServer
-from ..framework.command_errors import CommandError, UsageError
+from ..framework.command_errors import CommandError, UsageError, unknown_name_error
 from ..framework.suggested_commands import suggest
 
 if TYPE_CHECKING:
@@ -26,30 +26,30 @@ _USUAL_NAMES = ("server", "mcp", "app")
 
 
 def load(target: str, serve: Serve = MCPServer.run) -> MCPServer | None:
-    """The server that a target names; None if importing it ran a server until its end.
+    """Import a target and return its server; None if the import itself ran a server.
 
-    `serve` is how it is run then.
+    `serve` runs a server that the imported file starts itself.
 
     Raises:
-        CommandError: if there is no such file, module or object, or if its code fails.
+        CommandError: The file, module or object does not exist, or its code fails.
     """
     place, name = _split(target)
     is_file = _is_file(place)
     if is_file and not os.path.isfile(place):
-        raise UsageError(f"There is no file {place}")
+        raise UsageError(f"File not found: {place}")
     with _stdout_to_stderr() as stdout, _run_allowed(stdout, serve) as ran:
         module = _guarded_import(place, is_file=is_file)
     return None if ran else _find(module, place, name)
 
 
 def _split(target: str) -> tuple[str, str]:
-    """`weather.py:server` is a place and a name; a file that is called like that comes first."""
+    """Split `weather.py:server` into file and object; an existing file of that name wins."""
     place, colon, name = target.rpartition(":")
     if not colon or os.path.exists(target):
         return target, ""
     if not place or not _is_dotted_name(name):
         raise UsageError(
-            f"{target!r} names no server", hint="write FILE_OR_MODULE or FILE_OR_MODULE:OBJ"
+            f"Invalid server {target!r}", hint="expected FILE_OR_MODULE or FILE_OR_MODULE:OBJ"
         )
     return place, name
 
@@ -67,9 +67,9 @@ def _is_dotted_name(text: str) -> bool:
 
 @contextmanager
 def _stdout_to_stderr() -> Iterator[int]:
-    """While a module is imported, fd 1 is stderr: stdout belongs to the protocol.
+    """Redirect file descriptor 1 to stderr during the import: stdout belongs to the protocol.
 
-    Yields a descriptor of the real one.
+    Yields a descriptor of the real stdout.
     """
     stdout = os.dup(1)
     os.dup2(2, 1)
@@ -83,9 +83,9 @@ def _stdout_to_stderr() -> Iterator[int]:
 
 @contextmanager
 def _run_allowed(stdout: int, serve: Serve) -> Iterator[list[MCPServer]]:
-    """A file may end in a bare `server.run()`: then it serves there and then, as a script would.
+    """Let a file run its server with a bare `server.run()`, as a script would.
 
-    Yields the servers that have been run so.
+    Yields the list of servers that were run.
     """
     ran: list[MCPServer] = []
     run = MCPServer.run
@@ -113,19 +113,20 @@ def _guarded_import(place: str, *, is_file: bool) -> ModuleType:
         raise
     except SystemExit as exc:
         code = "" if exc.code is None else f" ({exc.code})"
-        raise CommandError(f"{place} ended the program while it was imported{code}") from exc
+        raise CommandError(f"{place} called sys.exit() during import{code}") from exc
     except Exception as exc:
-        raise CommandError(f"{place} could not be imported", details=_traceback(exc)) from exc
+        raise CommandError(f"Cannot import {place}", details=_traceback(exc)) from exc
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a file the way `python FILE` runs it, but not as `__main__`."""
+    """Import a file like `python FILE` runs it, but not as `__main__`."""
     sys.path.insert(0, str(path.resolve().parent))
     sys.argv = [str(path)]
+    # A file must not replace an imported module of the same name, such as `json.py`.
     name = path.stem if path.stem not in sys.modules else f"{path.stem} (served)"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file: its name does not end in .py")
+        raise UsageError(f"{path} is not a Python file: its name must end in .py")
     module = module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
@@ -141,15 +142,15 @@ def _import_module(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as exc:
         if exc.name is None or not f"{name}.".startswith(f"{exc.name}."):
-            raise  # the module is there, and misses another one
+            raise  # the module exists, and one of its own imports is missing
         raise UsageError(
-            f"There is no module {exc.name!r}",
-            hint=f"a file is named with its ending: {suggest('serve', operands=[f'{name}.py'])}",
+            f"Module not found: {exc.name!r}",
+            hint=f"a file needs its extension: {suggest('serve', operands=[f'{name}.py'])}",
         ) from exc
 
 
 def _traceback(error: Exception) -> list[str]:
-    """The traceback as the author of the file wants it: without our frames and the importer's."""
+    """Return the traceback without the frames of Fairlead and of the import system."""
     from traceback import TracebackException
 
     shown = TracebackException.from_exception(error)
@@ -158,7 +159,7 @@ def _traceback(error: Exception) -> list[str]:
 
 
 def _without_our_frames(shown: "TracebackException") -> None:
-    """Leave out how we got there, and what happened inside of us after we were called."""
+    """Remove the frames before the imported code, and those inside Fairlead after it."""
     cli = str(Path(__file__).parents[1]) + os.sep
     fairlead = str(Path(__file__).parents[2]) + os.sep
     frames = [f for f in shown.stack if not f.filename.startswith((cli, "<frozen importlib"))]
@@ -168,11 +169,12 @@ def _without_our_frames(shown: "TracebackException") -> None:
         if earlier is None:
             continue
         _without_our_frames(earlier)
-        if not earlier.stack:  # it happened inside of us; the later one says what it means
+        # An exception inside Fairlead only; the later one explains it.
+        if not earlier.stack:
             setattr(shown, chained, None)
 
 
-# Finding
+# Finding the server
 
 
 def _find(module: ModuleType, place: str, name: str) -> MCPServer:
@@ -182,16 +184,16 @@ def _find(module: ModuleType, place: str, name: str) -> MCPServer:
         found = getattr(module, usual, None)
         if isinstance(found, MCPServer):
             return found
-    servers = {key: value for key, value in vars(module).items() if isinstance(value, MCPServer)}
+    servers = _servers_in(module)
     if not servers:
         raise CommandError(
-            f"{place} has no MCPServer in it",
-            hint="make one at the top level: `server = MCPServer('name')`",
+            f"No MCPServer in {place}",
+            hint="create one at the top level: `server = MCPServer('name')`",
         )
     if len({id(server) for server in servers.values()}) > 1:
         raise UsageError(
-            f"{place} has several servers: {', '.join(servers)}",
-            hint=f"name one: {suggest('serve', operands=[f'{place}:{next(iter(servers))}'])}",
+            f"Several servers in {place}: {', '.join(servers)}",
+            hint=f"select one: {suggest('serve', operands=[f'{place}:{next(iter(servers))}'])}",
         )
     return next(iter(servers.values()))
 
@@ -202,13 +204,12 @@ def _named(module: ModuleType, place: str, name: str) -> MCPServer:
         try:
             found = getattr(found, part)
         except AttributeError:
-            raise UsageError(f"{place} has no {name!r}", hint=_near(module, name)) from None
+            raise unknown_name_error("object", name, _servers_in(module), place=place) from None
     if not isinstance(found, MCPServer):
         kind = type(found).__name__
-        raise UsageError(f"{place}:{name} is no MCPServer but of type {kind}")
+        raise UsageError(f"{place}:{name} is not an MCPServer, but of type {kind}")
     return found
 
 
-def _near(module: ModuleType, name: str) -> str:
-    servers = [key for key, value in vars(module).items() if isinstance(value, MCPServer)]
-    return f"there is {', '.join(servers)}" if servers else ""
+def _servers_in(module: ModuleType) -> dict[str, MCPServer]:
+    return {key: value for key, value in vars(module).items() if isinstance(value, MCPServer)}

@@ -1,4 +1,4 @@
-"""`fairlead serve`: run a server that stands in a file or a module, or the tools of modules."""
+"""`fairlead serve`: runs a server from a file or module, or the tools of modules."""
 
 import os
 import sys
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
 def _serve(options: Namespace, serve: Serve) -> int:
     server = _server(options, serve)
     if server is None:
-        return 0  # the file ran it by itself
+        return 0  # the file ran its server itself
     if options.list_tools:
         for name, description in server.describe_tools():
             print(f"{name}  {description}".rstrip())
@@ -56,7 +56,7 @@ def _serve(options: Namespace, serve: Serve) -> int:
 
 
 def _run_configured(server: MCPServer, options: Namespace) -> None:
-    """On stdin and stdout, or as the server itself says."""
+    """Serve on stdin and stdout, or on the transport that the server configures."""
     from ...server.run_program import run_server
 
     if options.transport is not None:
@@ -64,7 +64,7 @@ def _run_configured(server: MCPServer, options: Namespace) -> None:
     try:
         run_server(server)
     except (ConfigError, NotImplementedError) as exc:
-        raise CommandError(f"{options.target or server.name} cannot be served: {exc}") from exc
+        raise CommandError(f"Cannot serve {options.target or server.name}: {exc}") from exc
 
 
 def _serve_here(server: MCPServer, endpoint: "ListenAddress") -> None:
@@ -84,19 +84,23 @@ def _serve_for_parent(
 
 
 def _is_on_network(options: Namespace) -> bool:
-    """Whether an option says so. Raises `CommandError` for options that only make sense then."""
+    """Return True if the options select the network.
+
+    Raises:
+        CommandError: Options contradict each other, or apply only to servers on the network.
+    """
     places = (options.http, options.ws, options.unix)
     named = any(place is not None for place in places)
     if options.transport == "stdio" and named:
-        raise UsageError("--transport stdio and an address exclude each other")
+        raise UsageError("--transport stdio cannot be combined with an address")
     if named or options.transport == "http":
         if options.reload and options.workers > 1:
-            raise UsageError("--reload and --workers exclude each other")
+            raise UsageError("--reload and --workers cannot be combined")
         return True
     if options.reload:
         raise UsageError(
-            "A server on stdin and stdout cannot be reloaded: its client holds the other end",
-            hint="add --http PORT, or let the client start it again",
+            "--reload only applies to servers on the network: a stdio server belongs to its client",
+            hint="add --http PORT, or restart the server from the client",
         )
     more = ["--host", "--port", *(["--workers"] if options.workers > 1 else [])]
     require_network(options, "servers on the network", "add --http PORT", *more)
@@ -106,27 +110,26 @@ def _is_on_network(options: Namespace) -> bool:
 def _parser() -> Parser:
     parser = Parser(
         "serve",
-        "Run a server on stdin and stdout, where a client that started this command talks\n"
-        "to it, or on the network.",
+        "Run a server on stdin and stdout, for a client that starts this command, or on the\n"
+        "network.",
         option(
             "target",
             metavar="FILE_OR_MODULE[:OBJ]",
             nargs="?",
-            help="a Python file or a dotted module name; OBJ names the MCPServer in it (default: "
-            "`server`, `mcp` or `app`, or the only one there is)",
+            help="a Python file or a dotted module name; OBJ is the MCPServer in it (default: "
+            "`server`, `mcp` or `app`, or the only MCPServer)",
         ),
         repeated(
             "--module",
             "MODULE",
-            "also serve the functions of this module that are marked with `mcp_tool`; without a "
-            "server, a plain one of just these. One that cannot be imported is reported and "
-            "skipped",
+            "also serve the `mcp_tool` functions of this module; without FILE_OR_MODULE, serve "
+            "only these. A module that cannot be imported is reported and skipped",
         ),
         flag(
             "--entry-points",
-            help="also serve the modules that installed packages name as `fairlead.tools`",
+            help="also serve the modules in the `fairlead.tools` entry points of packages",
         ),
-        flag("--list-tools", help="say what it offers, instead of serving it"),
+        flag("--list-tools", help="list the tools instead of serving them"),
         usage="[options] [FILE_OR_MODULE[:OBJ]]",
         examples="  fairlead serve server.py\n"
         "  fairlead serve server.py:weather\n"
@@ -137,34 +140,34 @@ def _parser() -> Parser:
         "  fairlead serve server.py --unix /tmp/server.sock",
     )
     network = parser.add_argument_group(
-        "on the network",
-        "HTTP at /mcp and WebSocket at /ws of one address. What other machines can reach\n"
-        "needs a token.",
+        "network",
+        "HTTP at /mcp and WebSocket at /ws of one address. An address that other machines\n"
+        "can reach requires a token.",
     )
     places = network.add_mutually_exclusive_group()
     places.add_argument(
-        "--http", metavar="[HOST:]PORT", help="listen there; port 0 takes any that is free"
+        "--http", metavar="[HOST:]PORT", help="listen on this address; port 0 selects a free one"
     )
     places.add_argument(
-        "--ws", metavar="[HOST:]PORT", help="the same, for clients that use the WebSocket"
+        "--ws", metavar="[HOST:]PORT", help="the same as --http, but show the WebSocket URL first"
     )
-    places.add_argument("--unix", metavar="PATH", help="HTTP on a unix socket, for this user only")
+    places.add_argument("--unix", metavar="PATH", help="serve HTTP on a unix socket for this user")
     for names, facts in (*_NETWORK, *ACCESS):
         network.add_argument(*names, **facts)
     return parser
 
 
 _NETWORK = (
-    option("--transport", choices=("stdio", "http"), help="the long form of --http, with"),
+    option("--transport", choices=("stdio", "http"), help="`http` uses --host and --port"),
     option("--host", help="the address to listen on (default: 127.0.0.1)"),
-    option("--port", type=port, metavar="PORT", help="and the port (default: 8080)"),
-    flag("--reload", help="serve the new code when its files change"),
+    option("--port", type=port, metavar="PORT", help="the port to listen on (default: 8080)"),
+    flag("--reload", help="reload the code when its files change"),
     option(
         "--workers",
         type=lambda text: number(text, 1, 256),
         default=1,
         metavar="N",
-        help="serve with so many processes, without sessions; one that dies is replaced",
+        help="the number of processes, without sessions; a process that exits is replaced",
     ),
 )
 
@@ -172,13 +175,13 @@ _NETWORK = (
 def _require_something(options: Namespace) -> None:
     if options.target is None and not options.module and not options.entry_points:
         raise UsageError(
-            "There is nothing to serve: FILE_OR_MODULE or --module is required",
-            hint="`fairlead serve --help` shows how",
+            "Missing server: FILE_OR_MODULE or --module is required",
+            hint="run `fairlead serve --help` for usage",
         )
 
 
 def _server(options: Namespace, serve: Serve) -> MCPServer | None:
-    """What is to be served; modules are imported when it starts. None if it ran already."""
+    """Return the server; modules are imported when it starts. None if it already ran."""
     _require_something(options)
     target, modules, entry_points = options.target, options.module, options.entry_points
     server = MCPServer() if target is None else load(target, serve)
@@ -186,7 +189,7 @@ def _server(options: Namespace, serve: Serve) -> MCPServer | None:
         return server
     if server is None:
         raise CommandError(
-            f"{target} runs its server by itself, so its tools were served and no others",
+            f"{target} ran its server itself, without the tools of --module and --entry-points",
             hint="put `server.run()` under `if __name__ == '__main__':`",
         )
     sys.path.insert(0, os.getcwd())

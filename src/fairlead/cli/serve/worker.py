@@ -1,7 +1,7 @@
-"""A process that serves for a supervisor: it is handed the socket, and ends with its parent.
+"""A worker process of a supervisor, which inherits the socket and ends with its parent.
 
-Over a line between the two it says what it has once its code is loaded, waits until it may
-begin, and says when it serves. The parent's end of the line closes whatever ends the parent.
+Over a socket pair the worker reports that its code is loaded, waits for permission to begin, and
+reports that it serves. When the parent exits for any reason, its end of the pair closes.
 """
 
 import json
@@ -20,29 +20,29 @@ BEGIN, READY = b"b", b"ready\n"
 
 @dataclass(frozen=True)
 class WorkerHandoff:
-    """What a worker was handed."""
+    """The socket, token and connection that a worker gets from its parent."""
 
     listening: socket.socket
     token: str | None
     _line: socket.socket
 
     def loaded(self, name: str, *, has_token: bool) -> None:
-        """Report, and wait for our turn: the one before us may still be serving."""
+        """Report that the code is loaded, and wait: the previous worker may still be serving."""
         try:
             self._line.sendall(json.dumps([name, has_token]).encode() + b"\n")
             told = self._line.recv(1)
         except OSError:
             told = b""
         if told != BEGIN:
-            sys.exit(0)  # the parent has gone, or does not want us any more
+            sys.exit(0)  # the parent exited, or dismissed this worker
         threading.Thread(target=self._follow, name="fairlead-follow", daemon=True).start()
 
     def ready(self) -> None:
-        """Report that we serve."""
+        """Report that the worker serves."""
         try:
             self._line.sendall(READY)
         except OSError:
-            pass  # `_follow` sees it too
+            pass  # `_follow` notices it too
 
     def _follow(self) -> None:
         try:
@@ -55,7 +55,7 @@ class WorkerHandoff:
 def worker_variable(
     listening: socket.socket, line: socket.socket, token: str | None, *, changing: bool
 ) -> str:
-    """The value of `VARIABLE` for a worker; `changing` code leaves no bytecode behind."""
+    """Return the value of `VARIABLE` for a worker; `changing` code writes no bytecode files."""
     return json.dumps(
         {
             "listening": listening.fileno(),
@@ -67,9 +67,10 @@ def worker_variable(
 
 
 def read_worker_variable() -> WorkerHandoff:
-    """What the parent has for us; nobody whom we start finds it."""
+    """Read what the parent passed, and remove it from the environment of further processes."""
     facts = json.loads(os.environ.pop(VARIABLE))
-    # A change in the same second that leaves the size would not be seen through the bytecode.
+    # Bytecode is keyed by seconds and size: a change within a second that keeps the size would not
+    # be noticed.
     sys.dont_write_bytecode |= facts["changing"]
     listening, line = (socket.socket(fileno=facts[key]) for key in ("listening", "line"))
     listening.set_inheritable(False)

@@ -1,11 +1,12 @@
-"""The parent of processes that serve one socket: several at once, or one whose code changes.
+"""Supervisor of worker processes that serve one socket: several at once, or one that reloads.
 
-It holds the listening socket, so that no connection is refused while a process is replaced: new
-ones wait in the queue of the socket. It never imports the code that is served. Each worker is a
-fresh process that gets the socket and one end of a socket pair. On the pair it reports that its
-code is loaded, is told to begin, and sees when the parent is gone. So a new version takes over only
-once it could be imported, two lifespans never overlap, and no worker outlives a parent that was
-killed. The keys that seal the state between rounds are made once here and shared.
+The supervisor holds the listening socket, so that no connection is refused while a process is
+replaced: new connections wait in the queue of the socket. The supervisor never imports the served
+code. Each worker is a new process that gets the socket and one end of a socket pair. Over the pair
+it reports that its code is loaded, waits until it may begin, and notices when the parent exits. A
+new version therefore takes over only after a successful import, two lifespans never overlap, and no
+worker outlives a killed parent. The keys that seal the state between rounds are created once here
+and shared by all workers.
 """
 
 import asyncio
@@ -29,22 +30,24 @@ from .worker import BEGIN, READY, VARIABLE, worker_variable
 
 __all__ = ["supervise"]
 
-STOP_LIMIT = 4.7  # seconds until what has not ended is killed; workers leave after 4.5
-BACKOFF = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a worker is started again
-STEADY = 10.0  # seconds after which one that died counts as having worked
+# Seconds before remaining workers are killed; workers exit by themselves after 4.5.
+STOP_LIMIT = 4.7
+BACKOFF = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a worker is restarted
+STEADY = 10.0  # seconds after which a worker counts as having worked
 
 
 def supervise(argv: Sequence[str], endpoint: ListenAddress, code: CodeFiles | None = None) -> int:
-    """Serve until a signal comes; `code` is watched, and what is served follows it.
+    """Serve until a signal arrives; with `code`, reload the server when its files change.
 
     Raises:
-        CommandError: it cannot listen there.
+        CommandError: The address cannot be used.
     """
     if sys.platform == "win32":
         raise CommandError(
-            "--workers and --reload need a system that hands sockets down to children"
+            "--workers and --reload are not supported on Windows: child processes cannot inherit "
+            "sockets"
         )
-    endpoint.tls()  # whether it can be used is said once, not by each worker
+    endpoint.tls()  # check the certificate once, not in each worker
     listening = endpoint.listen()
     try:
         with asyncio.Runner() as runner:
@@ -60,7 +63,7 @@ async def _until_signal(supervisor: "_Supervisor") -> int:
 
     def stop() -> None:
         nonlocal stopped
-        if not stopped:  # once: a second one must not disturb the end
+        if not stopped:  # a second signal must not interrupt the shutdown
             stopped = True
             work.cancel()
 
@@ -77,7 +80,7 @@ async def _until_signal(supervisor: "_Supervisor") -> int:
 
 
 class _Process:
-    """One worker, seen from its parent."""
+    """A worker process, as seen by its parent."""
 
     def __init__(
         self,
@@ -86,21 +89,21 @@ class _Process:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.process = process
-        self.name = ""  # of the server, once it is loaded
+        self.name = ""  # of the server, once loaded
         self.has_token = False
         self.began = time.monotonic()
         self._reader = reader
         self._writer = writer
 
     async def load(self) -> bool:
-        """Wait for its code. False if it ended instead; then it has said why."""
+        """Wait until the code is loaded; return False if the worker exited (it printed why)."""
         line = await self._hear()
         if line:
             self.name, self.has_token = json.loads(line)
         return bool(line)
 
     async def begin(self) -> bool:
-        """Let it serve. False if it ended instead."""
+        """Let the worker serve; return False if it exited instead."""
         self._writer.write(BEGIN)
         return await self._hear() == READY
 
@@ -134,8 +137,8 @@ class _Supervisor:
         self._endpoint = endpoint
         self._listening = listening
         self._code = code
-        # One ring for all, also for the next version of the code: a call that was asked back by
-        # one process goes on in another.
+        # One key ring for all workers, also for the next version of the code: a call that waits for
+        # input can continue in another process.
         key = base64.b64encode(secrets.token_bytes(32)).decode()
         self._environment = {KEYS_VARIABLE: f"run:{key}", **os.environ}
         self._processes: set[_Process] = set()
@@ -143,23 +146,23 @@ class _Supervisor:
         self._announced = False
 
     async def run(self) -> int:
-        """Serve; returns only if it cannot."""
+        """Serve; return an exit code only if that is impossible."""
         if self._code is None:
             return await self._serve_many()
         return await self._serve_changing(self._code)
 
     async def end(self) -> None:
-        """Nobody is left behind after this."""
+        """Stop all workers."""
         for keeper in self._keepers:
             keeper.cancel()
         await self._dismiss(set(self._processes))
 
-    # Several at once
+    # Several workers
 
     async def _serve_many(self) -> int:
         first = await self._start()
         if not (await first.load() and await first.begin()):
-            return max(await first.wait(), FAILED)  # the others would fail as well
+            return max(await first.wait(), FAILED)  # the other workers would fail as well
         self._announce(first)
         self._keep(first)
         for _ in range(self._endpoint.workers - 1):
@@ -174,14 +177,14 @@ class _Supervisor:
         return keeper
 
     async def _keep_one(self, process: _Process | None) -> None:
-        """See to it that one process serves; ever later, if it keeps dying."""
+        """Keep one worker running, with a longer delay after each failure."""
         failures = 0
         while True:
             if process is None:
                 try:
                     process = await self._start()
-                except OSError as exc:  # no memory, no descriptors: that may pass
-                    print_message("worker", f"none could be started: {exc.strerror}", "31")
+                except OSError as exc:  # out of memory or descriptors: may be temporary
+                    print_message("worker", f"cannot start a process: {exc.strerror}", "31")
                     await asyncio.sleep(BACKOFF[-1])
                     continue
                 _ = await process.load() and await process.begin()
@@ -192,13 +195,13 @@ class _Supervisor:
             delay = BACKOFF[min(failures, len(BACKOFF) - 1)]
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
             print_message(
-                "worker", f"{process.process.pid} ended {how}; another one in {delay:g} s", "33"
+                "worker", f"{process.process.pid} ended {how}; restarting in {delay:g} s", "33"
             )
             failures += 1
             process = None
             await asyncio.sleep(delay)
 
-    # One whose code changes
+    # One worker that reloads
 
     async def _serve_changing(self, code: CodeFiles) -> int:
         keeper: asyncio.Task[None] | None = None
@@ -206,7 +209,7 @@ class _Supervisor:
         while True:
             fresh = await self._start()
             if await fresh.load():
-                # Only now: until here the last version went on.
+                # The previous version keeps serving until the new one is loaded.
                 if keeper is not None:
                     keeper.cancel()
                 await self._dismiss(self._processes - {fresh})
@@ -219,12 +222,12 @@ class _Supervisor:
                 self._forget(fresh)
                 if exit_code == USAGE and not self._announced:
                     return exit_code
-                still = "the last version goes on meanwhile" if current else "connections wait"
-                print_message("reload", f"it waits for the next change; {still}", "33")
+                still = "the previous version keeps serving" if current else "connections wait"
+                print_message("reload", f"waiting for the next change; {still}", "33")
             name = await code.changed()
             print_message("reload", f"{_shown(name)} has changed", "36")
 
-    # Processes
+    # Worker processes
 
     async def _start(self) -> _Process:
         ours, theirs = socket.socketpair()
@@ -239,10 +242,10 @@ class _Supervisor:
                     stdin=asyncio.subprocess.DEVNULL,
                     env={**self._environment, VARIABLE: handed},
                     pass_fds=(self._listening.fileno(), theirs.fileno()),
-                    process_group=0,  # Ctrl-C is for us alone; we end them in order
+                    process_group=0,  # Ctrl-C reaches only the supervisor, which stops the workers
                 )
             except BaseException:
-                writer.close()  # which also ends a child that was just being started
+                writer.close()  # also ends a child that is just starting
                 raise
         process = _Process(child, reader, writer)
         self._processes.add(process)
@@ -268,20 +271,20 @@ class _Supervisor:
 
     def _announce(self, process: _Process) -> None:
         if self._announced:
-            print_message("reload", f"{process.name} is served as it is now", "32")
+            print_message("reload", f"serving the new version of {process.name}", "32")
             return
         self._announced = True
         has_token = process.has_token
         self._endpoint.announce(process.name, self._listening, HttpSettings(), has_token=has_token)
         if self._code is not None:
             folders = ", ".join(map(_shown, self._code.folders))
-            print_message("reload", f"it follows the Python files in {folders}", "36")
+            print_message("reload", f"watching the Python files in {folders}", "36")
         if (count := self._endpoint.workers) > 1:
             print_message(
                 "workers",
-                f"{count} processes share the address. Clients of the handshake era get no session "
-                "and cannot be asked back, HTTP+SSE is not served, and each process counts and "
-                "remembers for itself (rate limits, state)",
+                f"{count} processes share the address. Clients of the handshake era have no "
+                "session and cannot receive input requests, HTTP+SSE is not served, and rate "
+                "limits and state are per process",
                 "36",
             )
 
@@ -291,7 +294,7 @@ def _shown(path: str) -> str:
 
 
 def _without_token(argv: Sequence[str]) -> list[str]:
-    """Everybody sees the arguments of a process; the token goes down another way."""
+    """Remove the token, which is passed in the environment: all users can see arguments."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:

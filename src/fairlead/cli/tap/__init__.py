@@ -1,1 +1,1 @@
-"""`fairlead tap` and `watch`: observing traffic."""
+"""Commands that observe traffic: `tap` and `watch`."""

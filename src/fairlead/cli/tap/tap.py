@@ -1,4 +1,4 @@
-"""`fairlead tap -- COMMAND`: a server as it was, and somebody who listens."""
+"""`fairlead tap -- COMMAND`: runs a server unchanged and observes its messages."""
 
 import os
 import re
@@ -19,20 +19,21 @@ def run(argv: Sequence[str]) -> int:
     if "--" in own:
         index = own.index("--")
         own, command = own[:index], own[index + 1 :]
-    first = next(iter(words_in(own, _TAKE_A_VALUE)), None)  # we have none of our own
+    first = next(iter(words_in(own, _TAKE_A_VALUE)), None)  # `tap` itself takes no words
     options = _parser().parse_args(own[:first])
     if first is not None:
         meant = shlex.join(["fairlead", "tap", *own[:first]])
         raise UsageError(
-            "The server's command goes after `--`", hint=f"`{meant} -- {shlex.join(argv[first:])}`"
+            "The command of a server must follow `--`",
+            hint=f"`{meant} -- {shlex.join(argv[first:])}`",
         )
     if not command:
         raise UsageError(
-            "There is no command to run: it goes after `--`",
+            "Missing command: it must follow `--`",
             hint="for example `fairlead tap -- python server.py`",
         )
     if os.name != "posix":
-        raise UsageError("`fairlead tap` needs POSIX pipes and signals")
+        raise UsageError("`fairlead tap` requires POSIX pipes and signals")
     name = options.name or _name_of(command)
     tape = None if options.tape is None else os.path.abspath(options.tape)
     about = {
@@ -54,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _name_of(command: Sequence[str]) -> str:
-    """What to call it: the last word that says something."""
+    """Return a name for the server: the script or package, or else the program."""
     program = os.path.basename(command[0])
     words = [word for word in command[1:] if not word.startswith("-")]
     if words and re.fullmatch(r"(python|node|uv|uvx|npx|bunx?|deno|sh|bash)[\d.]*", program):
@@ -67,17 +68,17 @@ def _name_of(command: Sequence[str]) -> str:
 def _parser() -> Parser:
     parser = Parser(
         "tap",
-        "Run a server that speaks over stdin and stdout, and listen to what is said. Put it\n"
-        "before the command in any program's configuration: every byte passes as it came, stderr,\n"
-        "signals and the exit code too. `fairlead watch` shows the conversation in another\n"
-        "terminal while it goes on; a tape of it is written, without secrets. With --rules,\n"
-        "messages pass through a relay that does what the rules say.",
-        option("--name", help="what `fairlead watch` shall call it"),
+        "Run a stdio server and observe its messages. Put `fairlead tap --` before the command in\n"
+        "the configuration of any program: all bytes, stderr, signals and the exit code are\n"
+        "forwarded unchanged. `fairlead watch` shows the messages live in another terminal, and\n"
+        "a tape is recorded without secrets. With --rules, messages pass through a relay that\n"
+        "applies the rules.",
+        option("--name", help="the name in `fairlead watch`"),
         option(
             "--hangs-after",
             type=seconds,
             metavar="SECONDS",
-            help="flag a request that has no answer by then (default: 30)",
+            help="flag a request without a response after this time (default: 30)",
         ),
         RULES,
         usage="[options] -- COMMAND ARGS...",
@@ -90,8 +91,8 @@ def _parser() -> Parser:
     where.add_argument(
         "--tape",
         metavar="PATH",
-        help="where to record, over what is there (default: a new tape in our data folder; the "
-        "last 20 are kept)",
+        help="record on this tape and replace an existing one (default: a new tape in the data "
+        "folder; the last 20 are kept)",
     )
     where.add_argument("--no-tape", action="store_true", help="do not record")
     return parser

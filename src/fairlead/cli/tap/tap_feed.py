@@ -1,4 +1,4 @@
-"""The way from a tap to the process that listens for it: a pipe that never blocks who copies."""
+"""The pipe from a tap to its listener process, which never blocks the forwarding threads."""
 
 import contextlib
 import json
@@ -16,19 +16,20 @@ from ..framework.command_errors import print_message
 
 __all__ = ["HEAD", "TapFeed"]
 
-# Before each chunk: which way it went, how long it is, and when it passed, by `time.monotonic()`
-# and `time.time()`. Who listens may be late, and must not think that those were who talk.
+# Header of each chunk: direction, length, and the times of `time.monotonic()` and `time.time()`.
+# The listener may read late, and must not take its delay for that of the peers.
 HEAD: Final = struct.Struct(">cIdd")
-MAX_WAITING: Final = 64 << 20  # bytes that were not taken yet; more than that goes unheard
+MAX_WAITING: Final = 64 << 20  # bytes queued for the listener; further ones are dropped
 PIPE: Final = 1 << 20
-FLUSH_LIMIT: Final = 2.0  # seconds for what is not told yet when the command ends
-STOP_LIMIT: Final = 1.0  # and for the listener to finish; it goes on by itself after that
+FLUSH_LIMIT: Final = 2.0  # seconds to flush the queue when the command ends
+# Seconds to wait for the listener, which continues in the background after that.
+STOP_LIMIT: Final = 1.0
 
 _MAIN: Final = "from fairlead.cli.tap.tap_listener import main; main()"
 
 
 class TapFeed:
-    """Starts the listener, and tells it what passes."""
+    """Sender of forwarded bytes to a listener process that it starts."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         theirs, ours = os.pipe()
@@ -37,7 +38,7 @@ class TapFeed:
 
             fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, PIPE)
         os.set_blocking(ours, False)
-        self.unheard = 0  # bytes that were let go
+        self.unheard = 0  # number of dropped bytes
         self._pipe: int | None = ours
         self._waiting: deque[bytes | memoryview] = deque()
         self._size = 0
@@ -47,26 +48,26 @@ class TapFeed:
         self._flushing = self._stopping = False
         self._process: subprocess.Popen[bytes] | None = None
         try:
+            # With `-P`, because modules in the current folder must not replace those of Fairlead.
             self._process = subprocess.Popen(
-                # What lies in the folder of the command is none of our modules.
                 [sys.executable, "-P", "-c", _MAIN],
                 stdin=theirs,
                 stdout=subprocess.DEVNULL,
-                start_new_session=True,  # who ends us wants it to write down what was said
+                start_new_session=True,  # survives a signal to the tap, to finish the tape
             )
         except OSError as exc:
-            print_message("warning", f"nobody listens: {exc}")
+            print_message("warning", f"cannot start the listener: {exc}")
             self._close()
         finally:
             os.close(theirs)
         self._send(b"i", json.dumps(about).encode())
 
     def receive_bytes(self, way: bytes, chunk: bytes) -> None:
-        with self._guard:  # which also keeps the moments in order
+        with self._guard:  # also keeps the timestamps in order
             self._send(way, chunk)
 
     def stop(self) -> None:
-        """Nothing more comes; what waits is still told, for a moment."""
+        """Flush the queue for a limited time, and close the pipe."""
         with self._guard:
             self._stopping = True
             flushing = self._flushing
@@ -78,10 +79,11 @@ class TapFeed:
             self._flushed.wait(FLUSH_LIMIT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_LIMIT)
-        self._process.returncode = 0  # it ends by itself; nobody need wait for it
+        # Marked as collected, so that the interpreter does not warn about a running child.
+        self._process.returncode = 0
         self.unheard += self._size
         if self.unheard:
-            print_message("warning", f"{self.unheard} bytes passed too fast to be recorded")
+            print_message("warning", f"{self.unheard} bytes were too fast to be recorded")
 
     def _send(self, way: bytes, chunk: bytes) -> None:
         if self._pipe is None:
@@ -90,7 +92,8 @@ class TapFeed:
             self.unheard += len(chunk)
             self._torn.add(way)
             return
-        if way in self._torn:  # say that something is missing here
+        # Mark the gap, so that the listener does not join the halves of two messages.
+        if way in self._torn:
             self._torn.discard(way)
             self._put(_head(way.upper(), 0))
         self._put(_head(way, len(chunk)) + chunk)
@@ -103,7 +106,7 @@ class TapFeed:
                 done = os.write(self._pipe, frame)
             except BlockingIOError:
                 pass
-            except OSError:  # it has gone; the conversation goes on
+            except OSError:  # the listener exited; forwarding continues
                 self._close()
                 return
         if done < len(frame):
@@ -114,7 +117,7 @@ class TapFeed:
                 threading.Thread(target=self._flush, daemon=True).start()
 
     def _flush(self) -> None:
-        """Tell what did not fit into the pipe at once."""
+        """Send the queued frames when the pipe becomes writable."""
         while True:
             pipe = self._pipe
             if pipe is None:

@@ -1,4 +1,4 @@
-"""The process that listens for a tap: what is said goes to a journal, a tape, and who watches."""
+"""The listener process of a tap: writes messages to a journal, a tape, and `fairlead watch`."""
 
 import asyncio
 import contextlib
@@ -32,9 +32,11 @@ _WAYS = {b"u": Direction.CLIENT_TO_SERVER, b"d": Direction.SERVER_TO_CLIENT}
 
 
 def main() -> None:
-    """Listen until the tap has gone, in whatever way."""
+    """Listen until the tap exits for any reason."""
+    # The listener ends when its pipe closes: a signal to the process group must not cut off the
+    # tape.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the end of the pipe is the end
+        signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(5)
     asyncio.run(_main())
@@ -49,7 +51,7 @@ async def _main() -> None:
 
 
 class _About(msgspec.Struct):
-    """What the tap says first."""
+    """The first frame from the tap."""
 
     name: str
     pid: int
@@ -60,21 +62,21 @@ class _About(msgspec.Struct):
 
 
 class TapListener:
-    """Hears the chunks of both sides."""
+    """Receiver of the bytes of both directions."""
 
     def __init__(self, about: _About, began: Timestamp) -> None:
         self._about = about
-        self._began = self._now = began  # `now` is when those talked whom we hear
+        self._began = self._now = began  # `_now` is the time of the current chunk at the tap
         self._redactor = Redactor(values=secrets_in(about.command, os.environ))
         self._command = self._redactor.text(shlex.join(about.command))
         self._journal = Journal(hangs_after=about.hangs_after, redactor=self._redactor)
         self._overheard = LineObserver(self._journal)
         self._ears = {direction: LineSplitter() for direction in _WAYS.values()}
-        self._torn: set[Direction] = set()  # where something was not heard
+        self._torn: set[Direction] = set()  # directions with a gap
         self._tape = self._open_tape() if about.record else None
 
     async def run(self, frames: "_Frames") -> None:
-        """Until nothing more comes."""
+        """Process frames until the pipe closes."""
         about = self._about
         try:
             async with watchable(self._journal, about.name, "tap", self._command, pid=about.pid):
@@ -86,7 +88,7 @@ class TapListener:
                 self._tape.close()
                 if lost := self._tape.info.lost:
                     print_message(
-                        "warning", f"{lost} of {self._tape.info.entries} messages are lost"
+                        "warning", f"{lost} of {self._tape.info.entries} messages were not recorded"
                     )
 
     def _take(self, frame: "_Frame") -> None:
@@ -95,7 +97,8 @@ class TapListener:
         if frame.way.isupper():
             self._torn.add(direction)
             return
-        if direction in self._torn:  # what comes now is the middle of something
+        # After a gap, bytes up to the next line break belong to an incomplete message.
+        if direction in self._torn:
             found, chunk = chunk.partition(b"\n")[1:]
             self._ears[direction] = LineSplitter()
             if found:
@@ -107,7 +110,7 @@ class TapListener:
         for direction, ear in self._ears.items():
             for line in ear.finish():
                 self._line(direction, line)
-        self._overheard.when = None  # that, we hear at once
+        self._overheard.when = None  # the end is observed in real time
         self._overheard.ended()
 
     def _line(self, direction: Direction, line: bytes | TooLong) -> None:
@@ -118,7 +121,7 @@ class TapListener:
             if line[:1] != b"[":
                 self._write(line, direction)
                 return
-            for one in _each(line):  # a batch of 2025-03-26: an entry is one message
+            for one in _each(line):  # a batch (2025-03-26): one entry per message
                 self._write(bytes(one), direction, "in a batch")
         else:
             text = self._redactor.text(line.decode("utf-8", "replace"))
@@ -135,12 +138,12 @@ class TapListener:
             about: dict[str, Any] = {"command": self._command}
             return TapeWriter(place, redactor=self._redactor, about=about, began=self._began)
         except (OSError, FairleadError) as exc:
-            print_message("warning", f"nothing is recorded: {exc}")
+            print_message("warning", f"cannot record: {exc}")
             return None
 
 
 class _Frame(NamedTuple):
-    """A chunk, with the way it went, and when."""
+    """A chunk with its direction and time."""
 
     way: bytes
     chunk: bytes
@@ -148,7 +151,7 @@ class _Frame(NamedTuple):
 
 
 class _Frames:
-    """What the tap tells."""
+    """Reader of frames from the tap."""
 
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
@@ -157,7 +160,7 @@ class _Frames:
         self._ended = False
 
     async def next(self) -> _Frame | None:
-        """The next one; None if the tap has gone. What it had begun to tell is not lost."""
+        """Return the next frame, also an incomplete last one; None at the end of the pipe."""
         await self._until(HEAD.size)
         if len(self._held) < HEAD.size:
             return None
@@ -169,13 +172,14 @@ class _Frames:
         return _Frame(way, chunk, Timestamp(steady, wall))
 
     async def _until(self, size: int) -> None:
-        """Wait until so much is there, or the end."""
+        """Wait until enough bytes have arrived, or the end of the pipe."""
         while len(self._held) < size and not self._ended:
             try:
                 some = os.read(self._pipe, MUCH)
             except BlockingIOError:
                 await self._readable()
-                # Not at once: on a small machine, they would wait for us who talk.
+                # Not read at once: on a small machine that would take processor time from the
+                # peers.
                 await asyncio.sleep(PAUSE)
                 continue
             self._held += some

@@ -1,7 +1,7 @@
-"""A command with somebody between it and its pipes: bytes, signals and the exit code pass.
+"""Forwarding between a command and the standard streams: bytes, signals and the exit code.
 
-Two threads copy what comes, as it comes. Whoever listens is another process, and gets copies
-through a pipe: what it does, and how it fails, never holds the conversation up.
+Two threads forward bytes as they arrive. The listener is another process that gets copies through a
+pipe, so its speed and its failures never delay the conversation.
 """
 
 import contextlib
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["DOWN", "UP", "run_command"]
 
-UP, DOWN = b"u", b"d"  # to the server, and to the client
+UP, DOWN = b"u", b"d"  # direction: to the server, to the client
 CHUNK = 256 << 10
-DRAIN = 1.0  # seconds for the last words of a command that has ended
+DRAIN = 1.0  # seconds for remaining output after the command exited
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGWINCH", "SIGCONT")
 
 
 def run_command(command: Sequence[str], start: Callable[[], "TapFeed"]) -> int:
-    """Run it until it ends; its exit code. If a signal ended it, the same one ends us.
+    """Run a command until it ends and return its exit code.
+
+    If a signal ended the command, the same signal ends this process.
 
     Raises:
-        CommandError: it cannot be started.
+        CommandError: The command cannot be started.
     """
     try:
-        # A group of its own, so that whatever it starts can be ended if we are killed.
+        # A process group of its own, so that all its processes can be killed if the tap is killed.
         process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0, bufsize=0
         )
     except (OSError, ValueError) as exc:
         why = getattr(exc, "strerror", None) or str(exc)
-        raise CommandError(f"{command[0]} cannot be started: {why}", code=NO_CONNECTION) from exc
+        raise CommandError(f"Cannot start {command[0]}: {why}", code=NO_CONNECTION) from exc
     _pass_signals_on(process)
     from ...transport.stdio import orphan_reaper as reaper
 
@@ -60,9 +62,10 @@ def _run(process: "subprocess.Popen[bytes]", listens: "TapFeed") -> int:
     sink, source = process.stdin, process.stdout
     for ours in (0, 1):
         with contextlib.suppress(OSError):
-            os.set_blocking(ours, True)  # whoever had it before us may have wanted otherwise
-    # Nobody waits for this one: it may sit in a read of our stdin for ever.
+            # The parent may have left the shared descriptor non-blocking.
+            os.set_blocking(ours, True)
     drop_stdin, drop_stdout = partial(_replace, 0, os.O_RDONLY), partial(_replace, 1, os.O_WRONLY)
+    # Daemon threads, because this one may be blocked in a read of stdin when the command ends.
     there = threading.Thread(
         target=_copy,
         args=(0, sink.fileno(), UP, listens.receive_bytes, drop_stdin, sink.close),
@@ -76,21 +79,24 @@ def _run(process: "subprocess.Popen[bytes]", listens: "TapFeed") -> int:
     there.start()
     back.start()
     code = _wait(process)
-    back.join(DRAIN)  # a grandchild may hold the pipe open for ever
+    # With a timeout, because a grandchild may keep the pipe open.
+    back.join(DRAIN)
     return code
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int:
-    """Until it ends. A signal that comes just before a wait begins is not left for its end.
+    """Wait until the process ends, without missing a signal.
 
-    Python looks whether one has come, and then waits; what comes in between would lie there. So
-    each of them also leaves a byte in a pipe, and that is what is waited for.
+    Python checks for signals before it blocks in a wait, so a signal in between would only be
+    handled at the end. Each signal therefore also writes a byte to a pipe, and the pipe is waited
+    for.
     """
     news, put = os.pipe()
     os.set_blocking(put, False)
     before = signal.set_wakeup_fd(put, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # without a function, no byte
-    # Whoever started us may hold it back for its own ends, and we would have that from there.
+    # Without a handler, Python writes no byte to the wakeup descriptor.
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    # The parent may have blocked SIGCHLD, and the mask is inherited.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     try:
         while (code := process.poll()) is None:
@@ -110,22 +116,22 @@ def _copy(
     close_source: Callable[[], None],
     close_sink: Callable[[], None],
 ) -> None:
-    """Copy until either side ends, then end the other, as if there were only one pipe."""
+    """Copy until either side ends, then close the other, as a single pipe would."""
     try:
         while chunk := os.read(source, CHUNK):
-            hear(way, chunk)  # before anybody can answer it
+            hear(way, chunk)  # before the peer can respond to it
             written = os.write(sink, chunk)
             while written < len(chunk):
                 written += os.write(sink, memoryview(chunk)[written:])
     except OSError:
         with contextlib.suppress(OSError):
-            close_source()  # nobody reads it any more: whoever writes hears so
+            close_source()  # the sink is closed: the writer must notice
     with contextlib.suppress(OSError):
         close_sink()
 
 
 def _replace(descriptor: int, flags: int) -> None:
-    """Close it; its number must not be given to something else."""
+    """Replace a descriptor by the null device, so that its number is not reused."""
     null = os.open(os.devnull, flags)
     os.dup2(null, descriptor)
     os.close(null)
@@ -137,7 +143,7 @@ def _pass_signals_on(process: "subprocess.Popen[bytes]") -> None:
             process.send_signal(number)
 
     def interrupted(number: int, frame: object) -> None:
-        # Ctrl-C goes to all of a terminal's foreground, which they would have been part of.
+        # Ctrl-C signals the foreground group of the terminal, which the command would be part of.
         with contextlib.suppress(OSError):
             os.killpg(process.pid, number)
 
@@ -149,10 +155,10 @@ def _pass_signals_on(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _end_like(number: int) -> int:
-    """End by the signal that ended the command, so that nobody can tell us apart."""
+    """End this process by the signal that ended the command, so that the parent sees the same."""
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
-        # Who keeps the remains of crashes wants those of the command, not ours.
+        # A core dump of this process would replace or hide that of the command.
         with contextlib.suppress(ImportError, ValueError, OSError):
             import resource
 

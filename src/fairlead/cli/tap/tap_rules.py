@@ -1,4 +1,4 @@
-"""A tap with rules: no longer every byte as it came, but a relay that does what the rules say."""
+"""A tap with rules: a relay that applies them, instead of forwarding bytes unchanged."""
 
 import asyncio
 import os
@@ -34,11 +34,11 @@ __all__ = ["run_with_rules"]
 
 
 def run_with_rules(command: Sequence[str], rules: str, about: dict[str, Any]) -> int:
-    """Stand between the client on our stdin and stdout and a command, until one of them ends.
+    """Relay between the client on stdin and stdout and a command, until one of them ends.
 
     Raises:
-        CommandError: there is no such command.
-        ConfigError: the rules have mistakes.
+        CommandError: The command does not exist.
+        ConfigError: The rules file has errors.
     """
     server = _Server(command)
     require_program(server.entry)
@@ -64,13 +64,14 @@ def run_with_rules(command: Sequence[str], rules: str, about: dict[str, Any]) ->
 
 
 class _Server:
-    """The command, whose end is ours too: whoever started us must be able to tell no difference."""
+    """The command. The tap ends with it, so that the parent sees no difference."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        # The parent of the tap set the whole environment for the server.
         self.entry = MCPStdioServerConfig(
             command=command[0],
             args=list(command[1:]),
-            env=dict(os.environ),  # all of it is meant for the server: it was given for it to us
+            env=dict(os.environ),
         )
         self._running: ProcessChannel | None = None
 
@@ -81,7 +82,7 @@ class _Server:
         return channel
 
     async def while_it_runs(self, relay: Relay) -> None:
-        """Serve stdin and stdout until they end, or the server ends by itself."""
+        """Serve stdin and stdout until they close, or until the server exits by itself."""
         gone = asyncio.Event()
         before = relay.pool.on_lost
 
@@ -111,7 +112,7 @@ class _Server:
 
     @property
     def exit_code(self) -> int:
-        """The server's; one that had to be ended, because it did not end with its input, has 0."""
+        """Return the exit code of the server; 0 if it had to be stopped after its input closed."""
         code = None if self._running is None else self._running.exit_code
         if code is None or -code in (signal.SIGTERM, signal.SIGKILL):
             return 0
@@ -123,10 +124,10 @@ def _tape(about: dict[str, Any], redactor: Redactor) -> TapeWriter | None:
     try:
         return TapeWriter(place, redactor=redactor, about={"command": about["command"]})
     except OSError as exc:
-        print_message("warning", f"nothing is recorded: {exc}")
+        print_message("warning", f"cannot record: {exc}")
         return None
 
 
 def _show(line: str) -> None:
-    """What the server writes to stderr, it would have shown without us too."""
+    """Forward a line of the server's stderr, as a client would see it without the tap."""
     os.write(2, f"{line}\n".encode())

@@ -1,4 +1,4 @@
-"""`fairlead watch`: the conversation as it goes on, one line for each exchange."""
+"""`fairlead watch`: live messages of a tap or a gateway, one line for each exchange."""
 
 import sys
 import time
@@ -26,12 +26,12 @@ from .watch_lines import RecordPrinter
 
 __all__ = ["run"]
 
-LOOK_EVERY = 0.25  # seconds between looks for somebody to watch
-POLL = 20.0  # seconds that a gateway may keep us waiting
+LOOK_EVERY = 0.25  # seconds between searches for a journal
+POLL = 20.0  # seconds of a long poll to a gateway
 
 _HOW = (
-    "start a server with `fairlead tap -- COMMAND`, `fairlead up --journal`, or a gateway whose "
-    "file has `journal = true`"
+    "start `fairlead tap -- COMMAND`, `fairlead up --journal`, or a gateway with `journal = true` "
+    "in its file"
 )
 
 
@@ -46,9 +46,9 @@ def run(argv: Sequence[str]) -> int:
     except FairleadError as exc:
         raise CommandError(safe(str(exc))) from exc
     except BrokenPipeError:
-        raise  # nobody reads what we write
+        raise  # the reader of the output exited
     except OSError as exc:
-        raise CommandError(f"Nothing can be watched: {exc}") from exc
+        raise CommandError(f"Cannot watch: {exc}") from exc
 
 
 def _list(options: Namespace) -> int:
@@ -58,7 +58,7 @@ def _list(options: Namespace) -> int:
     for hello in found:
         print(f"{visible(hello.hello)}  {hello.kind} {hello.pid}  {visible(hello.about)}")
     if not found:
-        print_message("note", f"there is nothing to watch: {_HOW}")
+        print_message("note", f"no tap or gateway found; {_HOW}")
     return 0
 
 
@@ -77,19 +77,19 @@ def _show(
             if options.id is not None:
                 return 0
         elif isinstance(event, RecordsLost):
-            print_message("warning", f"{event.lost} exchanges came too fast to be shown")
+            print_message("warning", f"{event.lost} exchanges were too fast to be shown")
         elif isinstance(event, WatchHello) and not options.json:
             print_message("watching", f"{visible(event.hello)} ({event.kind} {event.pid})", "32")
         elif event is None:
             if options.id is not None:
-                raise CommandError(f"There is no exchange {options.id} any more, or not yet")
+                raise CommandError(f"Exchange {options.id} is not in the journal")
             if options.once:
                 return 0
         sys.stdout.flush()
     return 0
 
 
-# Where it comes from
+# Sources of records
 
 
 def _of_socket(options: Namespace) -> Iterator[JournalRecord | RecordsLost | WatchHello | None]:
@@ -97,9 +97,9 @@ def _of_socket(options: Namespace) -> Iterator[JournalRecord | RecordsLost | Wat
     try:
         yield from receive_records(path)
     except OSError as exc:
-        raise CommandError(f"{path.name} cannot be watched: {exc.strerror or exc}") from exc
+        raise CommandError(f"Cannot watch {path.name}: {exc.strerror or exc}") from exc
     if not options.json:
-        print_message("ended", f"{visible(options.name or path.stem)} is not there any more")
+        print_message("ended", f"{visible(options.name or path.stem)} has exited")
 
 
 def _path(options: Namespace) -> Path:
@@ -113,11 +113,11 @@ def _path(options: Namespace) -> Path:
         if found:
             if len(found) > 1:
                 others = len(found) - 1
-                print_message("note", f"{others} more like it; `fairlead watch --list` shows them")
+                print_message("note", f"{others} more match; `fairlead watch --list` shows them")
             return found[0][0]
         whom = "a tap or a gateway" if options.name is None else f"{options.name!r}"
         if options.once or options.id is not None:
-            raise CommandError(f"Nobody is there to watch: {whom}", hint=_HOW)
+            raise CommandError(f"No journal found for {whom}", hint=_HOW)
         if not waits:
             print_message("waiting", f"for {whom}, in {watch_folder(make=False)}; {_HOW}")
             waits = True
@@ -125,13 +125,13 @@ def _path(options: Namespace) -> Path:
 
 
 def _of_gateway(options: Namespace) -> Iterator[JournalRecord | None]:
-    """Asks again and again. What is pending is asked for until it has its outcome."""
+    """Poll the journal of a gateway; pending exchanges are requested until they are complete."""
     options.url = options.name
     shown: dict[int, object] = {}
     after, wait = 0, 0.0
     while True:
         answer = ask_admin(options, "GET", f"/admin/journal?after={after}&wait={wait:g}", wait=wait)
-        # Raw parts went through a decoder on the way, and are encoded again.
+        # The records contain raw JSON, which `ask_admin` has decoded.
         records = msgspec.json.decode(
             msgspec.json.encode(answer["records"]), type=list[JournalRecord]
         )
@@ -153,22 +153,20 @@ def _of_gateway(options: Namespace) -> Iterator[JournalRecord | None]:
 def _parser() -> Parser:
     return Parser(
         "watch",
-        "Show what a server and its client say, while they do: one line for each exchange. Waits\n"
-        "for somebody to watch, if nobody is there. Secrets are not shown.",
+        "Show the messages of a tap or a gateway live, one line for each exchange. Waits until a\n"
+        "tap or a gateway starts. Secrets are not shown.",
         option(
             "name",
             metavar="NAME",
             nargs="?",
-            help="of a tap or a gateway on this machine (default: the newest), its process id, or "
-            "the URL of a gateway that has an admin_token",
+            help="name or process id of a tap or gateway on this machine (default: the newest), or "
+            "the URL of a gateway with an admin_token",
         ),
-        flag("--details", help="show whole messages, too"),
-        option(
-            "--id", type=int, metavar="N", help="show all of one exchange: the number in its line"
-        ),
-        flag("--once", help="show what is remembered, and do not wait for more"),
-        flag("--list", help="show who could be watched"),
-        flag("--json", help="print JSON, one object a line"),
+        flag("--details", help="also show complete messages"),
+        option("--id", type=int, metavar="N", help="show one exchange completely, by its number"),
+        flag("--once", help="show past exchanges and exit"),
+        flag("--list", help="list the taps and gateways"),
+        flag("--json", help="print JSON, one object per line"),
         ADMIN_TOKEN,
         usage="[options] [NAME | URL]",
         examples="  fairlead watch\n"

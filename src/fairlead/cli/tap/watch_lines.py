@@ -1,4 +1,4 @@
-"""Exchanges as lines for a person: when, which way, what, how long, and how it ended."""
+"""Exchanges as lines: time, direction, method, duration and outcome."""
 
 import re
 import shutil
@@ -24,12 +24,12 @@ _COLOURS = {
     "cancelled": "33",
     "pending": "33",
 }
-TEXT = 200  # characters of an error, or of what is no message, that are shown
-SHORTEST = 12  # and so many also on a narrow terminal
+TEXT = 200  # shown characters of an error or of stray text
+SHORTEST = 12  # the minimum on a narrow terminal
 
 
 class RecordPrinter:
-    """Writes records to a stream, in colour where it is a terminal."""
+    """Printer of journal records, with colours on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -41,7 +41,7 @@ class RecordPrinter:
                 self._stream.write("".join(f"    {line}\n" for line in part.splitlines()))
 
     def _fitted(self, record: JournalRecord) -> str:
-        """A line that a terminal does not have to break: how it ended must be seen at once."""
+        """Return a line that fits the terminal, so that the outcome at its end stays visible."""
         error = len(visible(record.error or "")[:TEXT])
         what = len(visible(record.target or "") or visible(record.text or "")[:TEXT])
         line, width = self._line(record, what, error), self._width()
@@ -53,7 +53,7 @@ class RecordPrinter:
         return line
 
     def _width(self) -> int:
-        """Of the terminal; 0 for what is none, where no more is cut."""
+        """Return the width of the terminal; 0 if the stream is not a terminal."""
         return shutil.get_terminal_size((0, 0)).columns if self._stream.isatty() else 0
 
     def _line(self, record: JournalRecord, what: int, error: int) -> str:
@@ -102,13 +102,13 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _length(line: str) -> int:
-    """Of what is seen of it: styles are the only escapes that are left."""
+    """Return the visible length of a line; styles are the only escape sequences in it."""
     return len(re.sub(r"\x1b\[[0-9;]*m", "", line))
 
 
 def format_duration(seconds: float) -> str:
-    """A duration, for people."""
-    if seconds < 0.9995:  # more would be rounded to 1000
+    """Return a duration with a unit."""
+    if seconds < 0.9995:  # larger values would round to 1000 ms
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 

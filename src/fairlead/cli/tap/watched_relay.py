@@ -1,4 +1,4 @@
-"""A relay that `fairlead watch` finds, with what passes through it."""
+"""A relay whose journal `fairlead watch` can find."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,17 +17,17 @@ __all__ = ["WatchedRelay", "watchable"]
 
 @asynccontextmanager
 async def watchable(journal: Journal, *about: str, pid: int | None = None) -> AsyncIterator[None]:
-    """Let `fairlead watch` find a journal; what cannot be watched still serves."""
+    """Announce a journal to `fairlead watch`; a failure is only a warning."""
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(announce_journal(journal, *about, pid=pid))
         except (OSError, FairleadError) as exc:
-            print_message("warning", f"nobody can watch: {exc}")
+            print_message("warning", f"`fairlead watch` is not available: {exc}")
         yield
 
 
 class WatchedRelay(Relay):
-    """Announces its journal while it serves."""
+    """A relay that announces its journal while it serves."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class WatchedRelay(Relay):
         interceptors: Sequence[Interceptor] = (),
         **options: Any,
     ) -> None:
-        """`kind` is what `fairlead watch` calls it."""
+        """Create a relay; `kind` is shown by `fairlead watch`."""
         self._kind = kind
-        self._journal = Journal() if journal is None else journal  # an empty one is false
+        self._journal = Journal() if journal is None else journal  # an empty journal is falsy
         super().__init__(target, interceptors=[Journaling(self._journal), *interceptors], **options)
 
     async def run_stdio(self) -> None:
