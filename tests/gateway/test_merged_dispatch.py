@@ -289,7 +289,7 @@ async def test_a_request_is_forwarded_with_its_client(
 
 
 async def test_a_server_that_is_removed_meanwhile_has_gone() -> None:
-    with pytest.raises(RpcError, match="The server 'gone' has gone") as refused:
+    with pytest.raises(RpcError, match="Server 'gone' was removed") as refused:
         await Parts().ask("prompts/get", {})
     assert refused.value.code == -32602
 

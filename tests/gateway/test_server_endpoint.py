@@ -35,7 +35,7 @@ async def test_a_restricted_client_reaches_only_what_its_view_has(version: str) 
             (client.call_tool("secret", {}), -32602, "Unknown tool: secret"),
             (client.get_prompt("hello", {"city": "x"}), -32602, "Unknown prompt: hello"),
             (client.read_resource("red://item/7"), missing, "Resource not found: red://item/7"),
-            (client.complete("prompt", "hello", "city", ""), -32602, "There is nothing of"),
+            (client.complete("prompt", "hello", "city", ""), -32602, "Unknown completion ref"),
             (client.request("no/such/method"), -32601, "Method not found: no/such/method"),
         ]
         for request, code, message in refused:
@@ -55,6 +55,6 @@ async def test_other_clients_get_the_answers_of_the_server_itself(version: str) 
 
 @pytest.mark.parametrize("version", BOTH)
 async def test_a_server_outside_the_view_does_not_exist(version: str) -> None:
-    with pytest.raises(ConnectFailed, match="There is no server 'red' here"):
+    with pytest.raises(ConnectFailed, match="Unknown server: red"):
         async with at_red(version, View(servers=("blue",))):
             pass

@@ -142,13 +142,13 @@ class Place:
         (
             "completion/complete",
             {"ref": {"name": "hidden"}},
-            (-32602, "There is nothing of that name to complete"),
+            (-32602, "Unknown completion reference: hidden"),
         ),
         ("completion/complete", {"ref": {"uri": "a:{x}"}}, None),
         (
             "completion/complete",
             {"ref": {"uri": "b:{x}"}},
-            (-32602, "There is nothing of that name to complete"),
+            (-32602, "Unknown completion reference: b:{x}"),
         ),
         ("vendor/x", {}, (-32601, "Method not found: vendor/x")),
         ("server/discover", {}, None),
@@ -191,7 +191,7 @@ async def test_a_filter_of_the_entry_restricts_everybody() -> None:
 async def test_a_server_outside_of_the_view_is_not_there() -> None:
     place = Place(ada=View(servers=("blue",)))
     assert (place.endpoint.hides(ADA), place.endpoint.hides(BOB)) == (True, False)
-    with pytest.raises(RpcError, match="There is no server 'red' here") as refused:
+    with pytest.raises(RpcError, match="Unknown server: red") as refused:
         await place.ask("ping")
     assert refused.value.code == -32602
     assert place.endpoint.tool_param_headers("log", ADA) == ()
@@ -210,7 +210,7 @@ async def test_a_view_that_changes_while_a_server_starts_is_the_one_that_counts(
         place.member.introduced.set()
 
     place.member.introduction = changes
-    with pytest.raises(RpcError, match="There is no server 'red' here"):
+    with pytest.raises(RpcError, match="Unknown server: red"):
         await place.ask("tools/call", {"name": "log"})
 
 

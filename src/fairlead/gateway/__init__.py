@@ -1,5 +1,4 @@
-"""The gateway: many servers behind one endpoint, for clients and servers of any protocol revision.
-"""
+"""Gateway between clients and servers of all protocol revisions."""
 
 from ..relay.relay import Relay
 from ..relay.relay_settings import RelaySettings

@@ -1,4 +1,4 @@
-"""The table from method to handler of the merged endpoint, and dispatch of requests through it."""
+"""Dispatch of requests at the merged endpoint, through a table of handlers by method."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +22,8 @@ from .clients.log_levels import LogLevels
 from .handshake_results import HandshakeResults
 
 if TYPE_CHECKING:
-    from .search.search_tools import SearchTools  # most gateways have none
+    # Imported on demand, because most gateways do not use the search.
+    from .search.search_tools import SearchTools
 
 __all__ = ["MergedDispatcher"]
 
@@ -30,7 +31,7 @@ _Handle: TypeAlias = Callable[[Exchange, ConnectedClient | None], Awaitable[Answ
 
 
 class MergedDispatcher:
-    """Answers requests that name items of any server."""
+    """Dispatcher of requests whose names may belong to any server."""
 
     def __init__(
         self,
@@ -49,10 +50,11 @@ class MergedDispatcher:
         search: "SearchTools | None",
         until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
     ) -> None:
-        """`clients` are those of the merged endpoint, by their edges. `until_disconnected` waits
-        for the answer to a call outside of any connection."""
+        """`clients` are those of the merged endpoint, by their peers. `until_disconnected` waits
+        for the result of a call that arrived without a connection.
+        """
         self.handler: Handler = chain(interceptors, self._handle)
-        # With interceptors, every request has to pass them.
+        # With interceptors, no method is inline: interceptors must see every request.
         self.inline_methods: set[str] = set() if interceptors else {"ping", "tools/list"}
         self._handle_found_call: Handler = chain(interceptors, self._call_found)
         self._clients = clients
@@ -81,7 +83,7 @@ class MergedDispatcher:
         self._handlers = by_era(handlers)
 
     def answer_inline(self, exchange: Exchange) -> Answer:
-        """Answer a request that needs no waiting; return None for all others."""
+        """Answer a request that can be answered without waiting; return None for all others."""
         if exchange.method == "ping" and not exchange.caller.stateless:
             return b"{}"
         if exchange.method == "tools/list" and self._registry.is_ready:
@@ -98,6 +100,8 @@ class MergedDispatcher:
         return self._handle_in_order(exchange, client)
 
     async def _handle_in_order(self, exchange: Exchange, client: ConnectedClient) -> Answer:
+        # Notifications that arrived before the request are still queued for the interceptors. They
+        # must take effect first.
         await client.incoming.passed()
         return await self._find(exchange)(exchange, client)
 
@@ -133,7 +137,8 @@ class MergedDispatcher:
     ) -> Awaitable[Answer]:
         member = self._registry.members.get(target.server or "")
         if member is None:
-            raise own_error(INVALID_PARAMS, f"The server {target.server!r} has gone")
+            raise own_error(INVALID_PARAMS, f"Server {target.server!r} was removed")
+        # The server knows the item by its own name only.
         exchange.alias = target.own
         return member.replicas.answer(exchange, client)
 
@@ -145,11 +150,13 @@ class MergedDispatcher:
         if found is None:
             return await self._call_tool(exchange, client)
         if isinstance(found, Exchange):
+            # The call passes the interceptors again under the name of the tool, so that policies
+            # apply to it.
             return await self._handle_found_call(found)
         return self._envelope.called(found, exchange.caller)
 
     async def _call_found(self, exchange: Exchange) -> Answer:
-        """Answer the call inside of a `call_tool`, which interceptors have seen by now."""
+        """Forward the call inside a `call_tool`, which has passed the interceptors."""
         target = self._catalog.tool(exchange.target or "", self._views.view_of(exchange.caller))
         if target is None:
             raise own_error(INVALID_PARAMS, f"Unknown tool: {exchange.target}")

@@ -1,4 +1,4 @@
-"""The merged endpoint, `/mcp`: all servers of a gateway, under merged names."""
+"""The merged endpoint `/mcp`: all servers of a gateway under merged names."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ __all__ = ["MergedEndpoint"]
 
 
 class MergedEndpoint(EndpointHooks):
-    """Serves the clients of all servers together."""
+    """Endpoint that serves the clients of all servers."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class MergedEndpoint(EndpointHooks):
         self._input_timeout = input_timeout
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
-        """Serve one client in the background; the returned peer can be closed."""
+        """Serve one client in the background. Close the returned peer to disconnect it."""
         client = ConnectedClient(principal, self._input_timeout, self._interceptors, self._quota)
         client.on_attached = partial(self._subscriptions.session_attached, client)
         client.on_lost = partial(self._subscriptions.session_lost, client)
@@ -95,7 +95,7 @@ class MergedEndpoint(EndpointHooks):
         return peer
 
     async def serve(self, channel: Channel, principal: Principal) -> None:
-        """Serve one client on a channel until it ends."""
+        """Serve one client on a channel until the channel is closed."""
         peer = self.attach(channel, principal)
         try:
             await peer.wait_closed()
@@ -108,6 +108,7 @@ class MergedEndpoint(EndpointHooks):
         client.close()
         for member in self._registry.members.values():
             member.replicas.leave(client)
+        # A copy, because `unwatch` removes URIs from the client.
         for uri in list(client.uris):
             self._subscriptions.unwatch(client, uri)
         self._changes.forget(client.peer)
@@ -115,7 +116,7 @@ class MergedEndpoint(EndpointHooks):
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """Drop a notification outside of any connection: it names no server."""
+        """Drop a notification of a stateless client, because it does not name a server."""
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that clients also send as headers."""
@@ -123,7 +124,7 @@ class MergedEndpoint(EndpointHooks):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Do nothing: it is open as long as the gateway is."""
+        """Do nothing: the endpoint is open as long as the gateway is."""
         yield None
 
     async def end_streams(self) -> None:
@@ -134,10 +135,11 @@ class MergedEndpoint(EndpointHooks):
 
 
 def _forward_notification(client: ConnectedClient, note: Notification) -> None:
+    # Belongs to the handshake with the gateway, which servers do not take part in.
     if note.method == "notifications/initialized":
         return
     for session in list(client.sessions.values()):
         connection = session.connection
-        # The capabilities of this client were not declared on the default connection.
+        # The default connection is shared and was opened without the capabilities of this client.
         if connection is not None and not connection.stateless and not connection.borrowed:
             connection.outbox.put(note)

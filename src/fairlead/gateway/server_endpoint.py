@@ -1,9 +1,9 @@
-"""The endpoint of one server, `/mcp/NAME`, under the names that the server itself uses.
+"""The endpoint `/mcp/NAME` of one server, under the names that the server itself uses.
 
-A client that may see everything talks to the server as through a relay, and gets all its features.
-A client whose view is restricted gets no more here than at the merged endpoint: lists come from the
-gateway's catalog, and items outside the view are unknown. Interceptors see the merged names, so a
-policy for a tool holds here too. Names that a view changes apply to the merged endpoint only.
+Requests of a client with an unrestricted view are forwarded as by a relay, so that all features of
+the server work. For a client with a restricted view, lists come from the gateway's catalog, and
+items outside the view are unknown, as at the merged endpoint. Interceptors see merged names, so
+policies for a tool apply here too. Names that a view assigns apply to the merged endpoint only.
 """
 
 import asyncio
@@ -47,9 +47,10 @@ __all__ = ["SingleServerEndpoint"]
 
 log = logging.getLogger("fairlead.gateway")
 
-GRACE: Final = 1.0  # seconds for the last answers of a server that was removed
+GRACE: Final = 1.0  # seconds for the last responses of a server that was removed
 
 _NAMED: Final = {"tools/call": ListKind.TOOLS, "prompts/get": ListKind.PROMPTS}
+# Methods that name no item, or cannot disclose one.
 _UNCHECKED: Final = (
     "initialize",
     "logging/setLevel",
@@ -63,7 +64,7 @@ _Check: TypeAlias = Callable[[Exchange, View], None]
 
 
 class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
-    """Serves the clients of one server of a gateway."""
+    """Endpoint that serves the clients of one server."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         until_disconnected: Callable[[Exchange, Awaitable[Answer]], Awaitable[Answer]],
         input_timeout: float,
     ) -> None:
-        """`until_disconnected` waits for the answer to a call outside of any connection."""
+        """`until_disconnected` waits for the result of a call that arrived without a connection."""
         self._member = member
         self._info = info
         self._catalog = catalog
@@ -95,13 +96,14 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
             interceptors, Direction.CLIENT_TO_SERVER
         )
         self._intercepted: Handler = chain(interceptors, self._answer)
-        # By method; all others are forwarded as they are.
+        # By method; requests with any other method are forwarded unchanged.
         self._handlers: dict[str, Handler] = {
             "initialize": self._initialize,
             "logging/setLevel": self._set_level,
             "subscriptions/listen": self._listen,
         }
-        # By method, for clients with a restricted view; for them there are no others.
+        # By method, for clients with a restricted view. Other methods are refused, because they
+        # might disclose items outside the view.
         self._restricted: dict[str, _Restricted] = {
             **{kind.method: partial(self._list, kind) for kind in ListKind},
             **dict.fromkeys(_UNCHECKED, self._answer_unchecked),
@@ -112,16 +114,17 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
             "resources/subscribe": partial(self._answer_checked, self._check_uri),
             "completion/complete": partial(self._answer_checked, self._check_reference),
         }
-        self.clients: dict[object, SingleServerClient] = {}  # by their peers
-        self.listeners: dict[object, tuple[object, Principal]] = {}  # stateless: edge, principal
+        self.clients: dict[object, SingleServerClient] = {}  # by peer
+        # Stateless clients: the connection and the principal of each.
+        self.listeners: dict[object, tuple[object, Principal]] = {}
         self._restricted_views: dict[View, View] = {}
         self._pending = 0
-        self._idle = asyncio.Event()  # no request waits for an answer
+        self._idle = asyncio.Event()  # set while no request is pending
 
-    # The interface of an endpoint
+    # Interface of an endpoint
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
-        """Serve one client in the background; the returned peer can be closed."""
+        """Serve one client in the background. Close the returned peer to disconnect it."""
         client = SingleServerClient(
             principal,
             self._input_timeout,
@@ -146,7 +149,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         return peer
 
     def hides(self, principal: Principal) -> bool:
-        """Return True if the client's view does not have this server."""
+        """Return True if the client's view does not include this server."""
         return not self._views.view_for(principal).includes(self._member.name)
 
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
@@ -165,7 +168,10 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
     def on_stateless_notification(
         self, note: Notification, caller: Caller, context: TransportContext
     ) -> None:
-        """Forward a notification of a stateless client over HTTP."""
+        """Forward a notification of a stateless client.
+
+        Notifications of clients with a restricted view are dropped, because they may name any item.
+        """
         view = self._views.view_of(caller)
         if view.includes(self._member.name) and not self._restricts(view):
             relay = self._member.replicas[0]
@@ -178,7 +184,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Do nothing: it is open as long as the gateway is."""
+        """Do nothing: the endpoint is open as long as the gateway is."""
         yield None
 
     async def end_streams(self) -> None:
@@ -189,7 +195,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
     # Clients
 
     def end_listen_streams(self, principals: Container[Principal]) -> None:
-        """End the listen streams of these principals; they may open others."""
+        """End the listen streams of these principals, which may open new ones."""
         for edge, name in self.listeners.values():
             if name in principals:
                 for relay in self._member.replicas:
@@ -199,6 +205,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         """Apply the changed views of these principals."""
         self._restricted_views.clear()
         self.end_listen_streams(principals)
+        # A copy, because clients may disconnect meanwhile.
         for client in list(self.clients.values()):
             if client.principal in principals:
                 _notify_of_lists(client)
@@ -242,6 +249,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
             exchange.server = self._member.name
             client = self.clients.get(exchange.edge)
             if client is not None:
+                # Notifications that arrived before the request must take effect first.
                 await client.incoming.passed()
             kind = _NAMED.get(exchange.method) if self._interceptors else None
             if kind is not None and exchange.target is not None:
@@ -256,17 +264,18 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
                 self._idle.set()
 
     async def wait_until_idle(self) -> None:
-        """Wait until all requests are answered; not for long, because the server is gone."""
+        """Wait at most `GRACE` seconds until all requests to the removed server are answered."""
         try:
             async with asyncio.timeout(GRACE):
                 while self._pending:
                     await self._idle.wait()
         except TimeoutError:
             pass
-        await asyncio.sleep(0)  # and the answers are sent
+        # Let the tasks of the last requests send their responses.
+        await asyncio.sleep(0)
 
     def _as_merged(self, kind: ListKind, exchange: Exchange, own: str) -> Exchange:
-        """Return a request under the merged name, which interceptors know."""
+        """Return the request under the merged name, which policies use, and keep the own name."""
         server = self._member.name
         merged = self._catalog.merged_name(kind, server, own) or full_name(server, own)
         exchange = with_members(exchange, name=merged)
@@ -274,10 +283,10 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         return exchange
 
     async def _introduced(self) -> None:
-        """Wait until the server has listed what it has; merged names are unknown before.
+        """Wait until the server has listed its items, because merged names are unknown before.
 
         Raises:
-            RpcError: It is still starting.
+            RpcError: The server is still starting.
         """
         if not self._member.introduced.is_set():
             refused = await self._member.introduction()
@@ -298,6 +307,7 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
     async def _initialize(self, exchange: Exchange) -> Answer:
         client, params = self.clients.get(exchange.edge), exchange.message.params
         if client is not None:
+            # A copy, because `params` refers to the buffer of a message and the client outlives it.
             client.introduction = params.copy() if isinstance(params, Raw) else Raw(b"{}")
         return await self._member.replicas.answer(exchange, client)
 
@@ -305,12 +315,15 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         client = self.clients.get(exchange.edge)
         answer = await self._member.replicas.answer(exchange, client)
         if client is not None:
+            # Set after the server has accepted the level: a refused level must not change the
+            # session.
             level = level_of(exchange)
             client.level = level if level in LEVELS else client.level
         return answer
 
     async def _listen(self, exchange: Exchange) -> Answer:
-        listener = object()  # there may be several of one connection
+        # A key of its own, because one connection may have several listen streams.
+        listener = object()
         self.listeners[listener] = exchange.edge, exchange.caller.principal
         try:
             return await self._forward(exchange)
@@ -325,7 +338,8 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
     async def _answer_checked(self, check: _Check, exchange: Exchange, view: View) -> Answer:
         client = self.clients.get(exchange.edge)
         await self._introduced()
-        view = self._views.view_of(exchange.caller)  # it may be another by now
+        # Read again, because the view may have changed during the wait.
+        view = self._views.view_of(exchange.caller)
         self._check_included(view)
         check(exchange, self._for_this_server(view))
         return await self._member.replicas.answer(exchange, client)
@@ -344,24 +358,25 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         uris = [uri for uri in uris_of(exchange) if view.permits_uri(uri)]
         exchange = listen_request_for(exchange, uris)
         principal = exchange.caller.principal
+        # Looked up for each notification, because the view may change while the stream is open.
         exchange.permits = lambda uri: self._permits(principal, uri)
         return self._listen(exchange)
 
     def _check_name(self, exchange: Exchange, view: View) -> None:
-        """Raises `RpcError` for a tool or prompt that the view does not have."""
+        """Raise `RpcError` for a tool or prompt outside the view."""
         kind, own = _NAMED[exchange.method], exchange.alias or exchange.target or ""
         if not self._catalog.has(kind, self._member.name, own, view):
             raise own_error(INVALID_PARAMS, f"Unknown {kind.target_kind}: {own}")
 
     def _check_uri(self, exchange: Exchange, view: View) -> None:
-        """Raises `RpcError` for a resource that the view does not have."""
+        """Raise `RpcError` for a resource outside the view."""
         uri = exchange.head.uri
         if isinstance(uri, UnsetType) or not view.permits_uri(uri):
             code = INVALID_PARAMS if exchange.caller.stateless else RESOURCE_NOT_FOUND
             raise own_error(code, f"Resource not found: {exchange.target}", uri=exchange.target)
 
     def _check_reference(self, exchange: Exchange, view: View) -> None:
-        """Raises `RpcError` for a completion of an item that the view does not have."""
+        """Raise `RpcError` for a completion that refers to an item outside the view."""
         reference = reference_of(exchange)
         known = (
             view.permits_uri(reference.uri)
@@ -369,12 +384,14 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
             else self._catalog.has(ListKind.PROMPTS, self._member.name, reference.name or "", view)
         )
         if not known:
-            raise own_error(INVALID_PARAMS, "There is nothing of that name to complete")
+            raise own_error(
+                INVALID_PARAMS, f"Unknown completion reference: {reference.uri or reference.name}"
+            )
 
     def _check_included(self, view: View) -> None:
-        """Raises `RpcError` if the view does not have this server."""
+        """Raise `RpcError` if the view does not include this server."""
         if not view.includes(self._member.name):
-            raise own_error(INVALID_PARAMS, f"There is no server {self._member.name!r} here")
+            raise own_error(INVALID_PARAMS, f"Unknown server: {self._member.name}")
 
     def _restricts(self, view: View) -> bool:
         everything = View.everything()
@@ -385,12 +402,12 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
         )
 
     def _permits(self, principal: Principal, uri: str) -> bool:
-        """Return True if a client may be notified of a resource, as its view is now."""
+        """Return True if the current view of a client permits notifications of a resource."""
         view = self._views.view_for(principal)
         return view.includes(self._member.name) and view.permits_uri(uri)
 
     def _for_this_server(self, view: View) -> View:
-        """Return the same view of this server alone, where other servers own nothing."""
+        """Return the view with this server only, so that no other server owns a URI."""
         alone = self._restricted_views.get(view)
         if alone is None:
             alone = msgspec.structs.replace(view, servers=(self._member.name,))
@@ -403,7 +420,7 @@ def _reject_method(exchange: Exchange, view: View) -> None:
 
 
 def _notify_of_lists(client: SingleServerClient) -> None:
-    """Notify a client that every list may have changed, if it has completed the handshake."""
+    """Notify a client that has completed the handshake that all its lists may have changed."""
     session = next(iter(client.sessions.values()), None)
     if session is not None and client.peer.conversation.state is SessionState.ACTIVE:
         for kind in ("tools", "resources", "prompts"):

@@ -1,5 +1,5 @@
-"""The servers of a gateway: `backend.py` has one server name with its lists.
+"""The servers of a gateway. `backend.py` contains a server name and its lists.
 
-`connector.py` adds and removes them, `upstream_events.py` applies what their upstreams report, and
-`gateway_servers.py` owns the servers of a gateway without a manager.
+`connector.py` adds and removes servers, `upstream_events.py` applies the events of their upstreams,
+and `gateway_servers.py` owns the servers of a gateway without a manager.
 """

@@ -1,4 +1,4 @@
-"""One server name of a gateway: its lists in the catalog, and the relays that answer for it."""
+"""One server name of a gateway: its lists in the catalog, and its replicas."""
 
 import asyncio
 import logging
@@ -24,9 +24,9 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class Member:
-    """One server name of a gateway; several equal servers may share it.
+    """A server name of a gateway, which one or more replicas share.
 
-    `replicas` answers requests; everything here is about lists.
+    `replicas` answers requests; the other members concern the lists.
     """
 
     def __init__(
@@ -36,18 +36,18 @@ class Member:
         catalog: MergedCatalog,
         changed: Callable[[ListKind], None],
     ) -> None:
-        """`replicas` answer its requests. `changed` is called for every list that has changed."""
+        """`changed` is called with the kind of each list that has changed."""
         self.name = name
         self.replicas = replicas
-        self.listed = asyncio.Event()  # its lists are known, or why they are not
-        self.introduced = asyncio.Event()  # and it said so itself; they are not from last time
+        self.listed = asyncio.Event()  # lists are known, or the listing failed
+        self.introduced = asyncio.Event()  # as `listed`, but not for lists from the last run
         self.began = time.monotonic()
         self.error: BaseException | None = None  # of the last listing
         self._catalog = catalog
         self._changed = changed
-        self._known = False  # its lists were received at least once
+        self._known = False  # lists were received at least once
         self._applied: dict[ListKind, list[Raw]] = {}
-        self._refused: dict[ListKind, ListTooLarge] = {}  # lists that are too large
+        self._refused: dict[ListKind, ListTooLarge] = {}  # lists that exceed a limit
         self._retired = False
 
     @property
@@ -56,7 +56,7 @@ class Member:
         return [relay.name for relay in self.replicas]
 
     def has_tool(self, name: str) -> bool:
-        """Whether the configuration lets a tool through."""
+        """Return True if the filters of the configuration permit a tool."""
         return self._spec.has_tool(name)
 
     @property
@@ -69,11 +69,11 @@ class Member:
 
     @property
     def upstreams(self) -> list[Upstream]:
-        """The equal servers of this name."""
+        """The upstreams of its replicas."""
         return [relay.upstream for relay in self.replicas if relay.upstream is not None]
 
     def remember(self, tools: list[dict[str, Any]]) -> None:
-        """List tools from last time, until the server has listed its tools."""
+        """List tools from the last run until the server has listed its tools."""
         shown = [Raw(to_json(tool)) for tool in tools if self.has_tool(str(tool.get("name")))]
         try:
             if self._catalog.put(self.name, ListKind.TOOLS, shown):
@@ -83,12 +83,14 @@ class Member:
         self.listed.set()
 
     def begins(self) -> None:
-        """Take note that a server starts; if none is connected, it may be about to list."""
+        """Handle the start of a server. Calls wait for its lists unless a replica is connected."""
         if not self._known and self.replicas.none_connected:
             self.introduced.clear()
 
     async def introduction(self) -> RpcError | None:
-        """Wait until its lists are known or failed; return an error if it is still starting."""
+        """Wait until the lists are known or failed; return an error if the server is still
+        starting.
+        """
         waits = [upstream.startup_wait for upstream in self.upstreams]
         longest = max(waits, key=lambda one: one.limit)
         try:
@@ -103,10 +105,12 @@ class Member:
         if self._retired:
             return
         source = self.replicas.best.upstream
+        # Replicas list the same items, so only the lists of one of them are used.
         if source is not upstream or source is None:
             return
         failure = source.lists.error
         for kind, items in source.lists.items.items():
+            # An identity check is enough here: `put` compares the items.
             if self._applied.get(kind) is not items:
                 self._applied[kind] = items
                 self._put(kind, items)
@@ -127,25 +131,25 @@ class Member:
             self._refused[kind] = exc
 
     def refresh(self) -> None:
-        """List everything again, in the background; what is known stays until then."""
+        """Fetch all lists again in the background. The current ones are used until then."""
         for upstream in self.upstreams:
             upstream.refresh_lists()
 
     def refresh_if_older(self, seconds: float) -> None:
-        """Do the same, if it is connected and its lists are that old."""
+        """Fetch the lists of connected servers again if they are at least this old."""
         for upstream in self.upstreams:
             age = time.monotonic() - upstream.lists.listed_at
             if upstream.state == "connected" and age >= seconds:
                 upstream.refresh_lists()
 
     def failed(self) -> None:
-        """Take note that a server could not be connected; if none can, nothing waits for it."""
+        """Handle a failed connection attempt. If no replica is available, requests stop waiting."""
         if self.replicas.all_unavailable:
             self.listed.set()
             self.introduced.set()
 
     def retire(self) -> None:
-        """Remove it from the gateway: it lists nothing, and nothing waits for it."""
+        """Stop updating lists, and release all waiting requests, because the server is removed."""
         self._retired = True
         self.replicas.retire()
         self.listed.set()

@@ -1,4 +1,4 @@
-"""How servers are added to a gateway, and removed from it while clients use them."""
+"""Adding servers to a gateway, and removing them while clients use them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -26,11 +26,11 @@ __all__ = ["BackendConnector", "ServerEntry"]
 
 ServerEntry: TypeAlias = ServerSpec | MCPServerEntry | dict[str, Any]
 
-_SEPARATOR: Final = "#"  # between a name and the number of its replica
+_SEPARATOR: Final = "#"  # between the name of a server and the number of a replica
 
 
 class BackendConnector:
-    """Adds members to the registry, connects their servers, and removes them again."""
+    """Connector that adds members to the registry, connects their servers, and removes them."""
 
     def __init__(
         self,
@@ -48,8 +48,9 @@ class BackendConnector:
         clients: ClientRegistry,
         tasks: BackgroundTasks,
     ) -> None:
-        """`added` and `removed` are called with the name of a member whose endpoint is to be served
-        from now on, or no longer."""
+        """`added` is called with the name of a new member, whose endpoint must be served from then
+        on. `removed` is called once an endpoint must no longer be served.
+        """
         self._servers = servers
         self._catalog = catalog
         self._registry = registry
@@ -66,13 +67,14 @@ class BackendConnector:
         self._leaving: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self, servers: Mapping[str, ServerEntry | list[ServerEntry]]) -> None:
-        """Add servers; several entries under one name are its replicas.
+        """Add servers. Several entries under one name are its replicas.
 
         Raises:
-            ConfigError: An entry is invalid; then nothing has changed.
+            ConfigError: An entry is invalid. Nothing has changed.
         """
         while leaving := [self._leaving[name] for name in servers if name in self._leaving]:
-            await asyncio.wait(leaving)  # or the end of the old one would remove the new one
+            # Otherwise the removal of a server of the same name would remove the new one.
+            await asyncio.wait(leaving)
         specs = self._read(servers)
         self._servers.add_servers({own: one for of in specs.values() for own, one in of.items()})
         for name, replicas in specs.items():
@@ -81,29 +83,31 @@ class BackendConnector:
     def _read(
         self, servers: Mapping[str, ServerEntry | list[ServerEntry]]
     ) -> dict[str, dict[str, ServerSpec]]:
-        """Return the replicas of each name."""
+        """Return the replicas of each name, by the names of their upstreams."""
         found: dict[str, dict[str, ServerSpec]] = {}
         known: set[str] = set()
         for name, given in servers.items():
             if not name.strip("/"):
-                raise ConfigError("A server needs a name")
+                raise ConfigError(
+                    f"invalid server name {name!r}: expected at least one character besides `/`"
+                )
             if name in self._registry.members:
-                raise ConfigError(f"There is a server {name!r} already; disconnect it first")
+                raise ConfigError(f"server {name!r} already exists: disconnect it first")
             replicas = found[name] = {}
             for number, entry in enumerate(given if isinstance(given, list) else [given]):
                 own = name if number == 0 else f"{name}{_SEPARATOR}{number + 1}"
                 if own in known or self._registry.owner(own) is not None:
-                    raise ConfigError(f"There are two servers {own!r}")
+                    raise ConfigError(f"duplicate server name {own!r}")
                 known.add(own)
                 replicas[own] = (
                     entry if isinstance(entry, ServerSpec) else ServerSpec(entry=read_entry(entry))
                 )
             if not replicas:
-                raise ConfigError(f"There is no entry for {name!r}")
+                raise ConfigError(f"server {name!r} has no entry: expected at least one")
         return found
 
     def _add(self, name: str, servers: list[str]) -> None:
-        """Add a member whose servers have just been added, and what is known of them."""
+        """Add a member for servers that were just added, with the state that is already known."""
         upstreams = [self._servers.upstreams[own] for own in servers]
         changed = partial(self._events.list_changed, server=name)
         relays = [self._relays.create(upstream) for upstream in upstreams]
@@ -111,9 +115,11 @@ class BackendConnector:
             upstream.pool.on_connection = partial(self._events.connection_opened, upstream)
             relay.sees_default = partial(self._events.sees_default, upstream)
         member = Member(name, Replicas(name, relays, self._states), self._catalog, changed)
+        # Before the lists arrive, so that the order of the servers is the order of their entries.
         self._catalog.expect(name)
         self._registry.add(member, self._new_endpoint(member))
         self._added(name)
+        # The upstream of a manager may have failed or listed its items before it was added here.
         member.failed()
         if (remembered := self._servers.remembered(name)) is not None:
             member.remember(remembered)
@@ -122,14 +128,14 @@ class BackendConnector:
         self._log_levels.apply_to(member.names)
 
     def arrange(self, names: Iterable[str]) -> None:
-        """Set the order of the servers: the first one owns what several of them list."""
+        """Set the order of the servers. If several list the same URI, the first of them owns it."""
         names = list(names)
         self._registry.arrange(names)
         for kind in self._catalog.arrange(names):
             self._events.list_changed(kind)
 
     async def disconnect(self, name: str) -> None:
-        """Remove a server. The removal goes on if the caller is cancelled."""
+        """Remove a server. The removal continues if the caller is cancelled."""
         if (removed := self._registry.remove(name)) is not None:
             leaving = self._tasks.start(self._remove(*removed))
             self._leaving[name] = leaving
@@ -139,13 +145,14 @@ class BackendConnector:
 
     async def _remove(self, member: Member, endpoint: SingleServerEndpoint) -> None:
         name = member.name
-        member.retire()  # a list that it adds from here on would stay for ever
+        # Before the lists are dropped: a list that arrives later would never be removed.
+        member.retire()
         for kind in self._catalog.drop(name):
             self._events.list_changed(kind, name)
         self._subscriptions.forget(member)
         for client in list(self._clients.merged.values()):
             member.replicas.leave(client)
-        # Pending requests are answered first; only then do the connections of clients end.
+        # Pending requests are answered before the connections of clients are closed.
         await endpoint.end_streams()
         await member.close()
         ends = [self._servers.disconnect_server(own) for own in member.names]
@@ -155,6 +162,6 @@ class BackendConnector:
         await endpoint.close()
 
     async def wait_until_removed(self) -> None:
-        """Wait until all servers that were disconnected are gone."""
+        """Wait until all removals are complete."""
         if self._leaving:
             await asyncio.wait(self._leaving.values())

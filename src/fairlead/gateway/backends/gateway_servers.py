@@ -23,30 +23,30 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class ServerSource(Protocol):
-    """What owns the servers of a gateway: `GatewayServers`, or an `MCPManager`."""
+    """The owner of a gateway's servers: `GatewayServers`, or an `MCPManager`."""
 
     upstreams: UpstreamRegistry
 
     def add_servers(self, specs: Mapping[str, ServerSpec], /) -> None:
-        """Add servers and begin to connect them; those that are known already stay."""
+        """Add servers and start connecting them. Servers that exist already are not changed."""
 
     async def disconnect_server(self, name: str) -> None:
-        """End a server and forget it."""
+        """Stop a server and remove it."""
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:
-        """Return the tools that a server had last time, where that is known."""
+        """Return the tools that a server listed in the last run; None if they are unknown."""
 
     async def close(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
 
 
 class GatewayServers:
-    """Owns the servers of one gateway."""
+    """The servers of a gateway without a manager."""
 
     def __init__(
         self, settings: GatewaySettings, *, cache: MCPToolCache | None = None, lazy: bool = False
     ) -> None:
-        """With `cache`, tools and eras are remembered. `lazy` servers stop when they are idle."""
+        """`cache` keeps tools and eras between runs. `lazy` stops local servers that are idle."""
         if cache is not None:
             known_eras.keep(CachedEraStore(cache.others))
         self._memory = ToolMemory(cache)
@@ -56,13 +56,14 @@ class GatewayServers:
             config=MCPClientConfig(
                 max_list_bytes=settings.max_list_bytes, max_list_items=settings.max_list_items
             ),
+            # No roots: the folders of this process are not those of the clients.
             callbacks={"on_roots": None},
             memory=ServerMemory(None if cache is None else cache.others),
         )
         self.upstreams.add_change_listener(self._memory.update)
 
     def add_servers(self, specs: Mapping[str, ServerSpec], /) -> None:
-        """Add servers and begin to connect them; those that are known already stay."""
+        """Add servers and start connecting them. Servers that exist already are not changed."""
         started = []
         for name, spec in specs.items():
             if name in self.upstreams:
@@ -70,23 +71,25 @@ class GatewayServers:
             recalled = self._memory.recall(name, spec.entry)
             lazy = self._lazy and isinstance(spec.entry, MCPStdioServerConfig)
             upstream = self.upstreams.add(name, spec, lazy=lazy)
+            # A lazy server whose tools are known need not start before it is called.
             upstream.start(now=not (spec.entry.lazy and recalled))
             if upstream.state != "idle":
                 started.append(name)
         self.upstreams.events.report_connecting(started)
 
     async def disconnect_server(self, name: str) -> None:
-        """End a server and forget it."""
+        """Stop a server and remove it."""
         self._memory.forget([name])
         ends = self.upstreams.remove([name])
         if ends:
+            # A process that does not exit must not block the removal for longer.
             await asyncio.wait(ends, timeout=END_LIMIT)
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:
-        """Return the tools that a server had last time, where that is known."""
+        """Return the tools that a server listed in the last run; None if they are unknown."""
         return self._memory.get(name)
 
     async def close(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
         await self.upstreams.close()
         await self._memory.flush()

@@ -1,4 +1,4 @@
-"""The servers of a gateway by name, each with the endpoint that serves it alone."""
+"""The servers of a gateway by name, each with its own endpoint."""
 
 from collections.abc import Iterable
 
@@ -10,25 +10,25 @@ __all__ = ["BackendRegistry"]
 
 
 class BackendRegistry:
-    """The members of a gateway; `BackendConnector` adds and removes them."""
+    """Members of a gateway and their endpoints. `BackendConnector` adds and removes them."""
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}  # the first that lists a URI owns it
+        self.members: dict[str, Member] = {}  # in order: the first that lists a URI owns it
         self.endpoints: dict[str, SingleServerEndpoint] = {}
-        self._owners: dict[str, Member] = {}  # by the names that the manager has for replicas
+        self._owners: dict[str, Member] = {}  # by the names of their upstreams
 
     @property
     def is_ready(self) -> bool:
-        """True once every server has listed what it offers, or is known to be unavailable."""
+        """True once every server has listed its items or is known to be unavailable."""
         return all(member.listed.is_set() for member in self.members.values())
 
     @property
     def servers(self) -> list[str]:
-        """The names that the manager has for all servers, replicas included."""
+        """The names of all upstreams, replicas included."""
         return list(self._owners)
 
     def owner(self, server: str) -> Member | None:
-        """Return the member to which a server of the manager belongs."""
+        """Return the member to which an upstream belongs."""
         return self._owners.get(server)
 
     def within(self, view: View) -> list[Member]:
@@ -42,7 +42,7 @@ class BackendRegistry:
         self._owners.update((name, member) for name in member.names)
 
     def remove(self, name: str) -> tuple[Member, SingleServerEndpoint] | None:
-        """Remove a member and its endpoint, and return them; None if there is no such member."""
+        """Remove a member and its endpoint, and return both; None if the name is unknown."""
         member = self.members.pop(name, None)
         if member is None:
             return None
@@ -51,9 +51,10 @@ class BackendRegistry:
         return member, self.endpoints.pop(name)
 
     def arrange(self, names: Iterable[str]) -> None:
-        """Sort the members by these names; others follow."""
+        """Sort the members by these names. Members that are not named follow."""
         place = {name: number for number, name in enumerate(names)}
         in_order = sorted(self.members.items(), key=lambda one: place.get(one[0], len(place)))
+        # Changed in place, because other objects hold references to this dictionary.
         self.members.clear()
         self.members.update(in_order)
 

@@ -1,4 +1,4 @@
-"""Relays to the servers of a gateway, as its settings describe them."""
+"""Relays to the servers of a gateway."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ __all__ = ["RelayFactory"]
 
 
 class RelayFactory:
-    """Creates the relays of a gateway."""
+    """Factory of the relays of a gateway."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RelayFactory:
         self._interceptors = interceptors
 
     def create(self, upstream: Upstream) -> Relay:
-        """Return the relay to a server."""
+        """Create the relay to a server."""
         health = CallHealth(
             upstream.name,
             is_process=upstream.is_process,
@@ -43,5 +43,6 @@ class RelayFactory:
         relay = self._settings.relay
         upstream.serve_clients(self._interceptors, relay.call_timeout, health)
         upstream.keep_lists(ListKind)
+        # Settings of the server's entry take precedence over those of the gateway.
         settings = structs.replace(relay, **upstream.spec.settings)
         return Relay(upstream, settings=settings, parked=self._parked, quota=self._quota)

@@ -1,7 +1,7 @@
-"""Lookups of names that a server which is still starting may have.
+"""Lookup of names that a starting server may have.
 
-A list shows what is known after a moment, because the rest can be announced as a change. A call
-cannot be completed later, so it waits as long as a start may take.
+A list request waits only briefly, because later items can be announced as a change. A call cannot
+be completed later, so it waits as long as a start may take.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 class StartingServer(Protocol):
-    """A server of a gateway, as far as waiting for its start is concerned."""
+    """The part of a server that is needed to wait for its start."""
 
-    introduced: asyncio.Event  # it has listed what it offers
+    introduced: asyncio.Event  # set once the server has listed its items
 
     async def introduction(self) -> RpcError | None:
-        """Wait until it has; return an error if that takes too long."""
+        """Wait until `introduced` is set; return an error if that takes too long."""
 
 
 async def wait_until_found(
     look: Callable[[], T | None], members: Iterable[StartingServer]
 ) -> T | None:
-    """Return what `look` finds; if that is None, look again as each of the members has listed.
+    """Return the result of `look`. While that is None, call it again whenever a member has listed.
 
     Raises:
-        RpcError: It was not found, and some of the members are still starting.
+        RpcError: `look` found nothing, and some members are still starting.
     """
     if (found := look()) is not None:
         return found
@@ -44,6 +44,7 @@ async def wait_until_found(
                 return found
             late += [refused for one in done if (refused := one.result()) is not None]
     finally:
+        # The remaining members are not needed once the name is found.
         for task in waiting:
             task.cancel()
     if late:

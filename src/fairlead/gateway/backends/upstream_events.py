@@ -1,4 +1,4 @@
-"""Events of the servers behind a gateway: status changes, notifications, changed lists."""
+"""Events of a gateway's servers: status changes, notifications, and changed lists."""
 
 from collections.abc import Callable, Container
 from functools import partial
@@ -23,12 +23,13 @@ LIST_CHANGED: Final = {
     ListKind.TOOLS: "notifications/tools/list_changed",
     ListKind.PROMPTS: "notifications/prompts/list_changed",
     ListKind.RESOURCES: "notifications/resources/list_changed",
+    # The specification has one notification for both lists of resources.
     ListKind.TEMPLATES: "notifications/resources/list_changed",
 }
 
 
 class UpstreamEvents:
-    """Applies events of servers to their members, and notifies the clients concerned."""
+    """Receiver of the events of upstreams, which updates members and notifies clients."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class UpstreamEvents:
         comparison: ListComparison,
         audience_of: Callable[[str], Container[object] | None],
     ) -> None:
-        """`audience_of` returns the connections that may see a server; None if all may."""
+        """`audience_of` returns the connections that may see a server; None means all."""
         self._comparison = comparison
         self._registry = registry
         self._subscriptions = subscriptions
@@ -50,7 +51,7 @@ class UpstreamEvents:
         self._audience_of = audience_of
 
     def status_changed(self, event: StatusEvent) -> None:
-        """Apply a status event of the manager."""
+        """Apply a status event of an upstream."""
         for name in event.names:
             member = self._registry.owner(name)
             if member is None:
@@ -63,7 +64,8 @@ class UpstreamEvents:
             elif event.kind == "connected":
                 member.replicas.connected()
                 self._subscriptions.connected(member, name)
-                for uri in self._subscriptions.uris(member):  # it may have changed meanwhile
+                # Changes during the interruption were not announced.
+                for uri in self._subscriptions.uris(member):
                     self._changes.changed(UPDATED, uri)
             elif event.kind == "failed":
                 member.failed()
@@ -75,7 +77,7 @@ class UpstreamEvents:
             member.update(upstream)
 
     def notification_received(self, server: str, method: str, params: dict[str, Any]) -> None:
-        """Log a notification of a server, and forward what it says about lists and resources."""
+        """Log a notification of a server, and notify clients that watch the resource it names."""
         member = self._registry.owner(server)
         if member is None:
             return
@@ -86,12 +88,12 @@ class UpstreamEvents:
                 self._changes.changed(UPDATED, watched)
 
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Listen to a connection of clients that do not use the default one."""
+        """Listen to a connection that was opened for clients which do not use the default one."""
         connection.listeners.append(partial(self._connection_notified, connection))
         self._comparison.connection_opened(upstream, connection)
 
     def sees_default(self, upstream: Upstream, caller: Caller) -> bool:
-        """Return True if it is known that a client sees the default lists of a server."""
+        """Return True if a client is known to see the default lists of a server."""
         return self._comparison.sees_default(upstream, caller)
 
     def _connection_notified(self, connection: UpstreamConnection, note: Notification) -> None:
@@ -101,16 +103,18 @@ class UpstreamEvents:
                 self._resource_updated(connection, uri)
 
     def _resource_updated(self, connection: UpstreamConnection, uri: str) -> None:
-        """Notify the sessions that use a connection and are subscribed to the resource.
+        """Notify the sessions on a connection that are subscribed to the resource.
 
-        A server may notify of a part of a resource; that is a change of the whole.
+        The specification allows notifications about a part of a resource, which count as changes of
+        the whole resource.
         """
+        # A copy, because sessions may leave the connection meanwhile.
         for session in list(connection.sessions):
             for watched in [one for one in session.uris if uri.startswith(one)]:
                 self._changes.changed_for((session.peer,), UPDATED, watched)
 
     def list_changed(self, kind: ListKind, server: str | None = None) -> None:
-        """Notify clients of a changed list; if one server changed it, only those who may see it."""
+        """Notify clients of a changed list; with `server`, only those that may see it."""
         audience = None if server is None else self._audience_of(server)
         if audience is None:
             self._changes.changed(LIST_CHANGED[kind])
