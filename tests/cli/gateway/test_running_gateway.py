@@ -1,4 +1,4 @@
-"""`fairlead mcp reload`, `reconnect` and the others that ask a gateway which runs."""
+"""Tests of commands that use the admin API of a running gateway."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def write(person: Person, **servers: Any) -> str:
     return str(file)
 
 
-def test_what_the_servers_of_a_gateway_have_and_how_they_are(person: Person) -> None:
+def test_servers_resources_and_prompts_of_a_gateway_are_listed(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)
@@ -75,7 +75,7 @@ def test_what_the_servers_of_a_gateway_have_and_how_they_are(person: Person) -> 
         assert person.runs("mcp", "reload", "--url", scene.url.removesuffix("/mcp")).code == 1
 
 
-def test_who_lacks_a_token_hears_which_one(person: Person) -> None:
+def test_a_missing_token_is_named(person: Person) -> None:
     file = person.folder / "gateway.json"
     file.write_text(json.dumps({"admin_token": "open-sesame", "token": "for-all", "servers": {}}))
     with running(person, "gateway", str(file), "--port", "0", "--json") as gateway:
@@ -91,7 +91,7 @@ def test_who_lacks_a_token_hears_which_one(person: Person) -> None:
         assert person.runs("mcp", "reload", *url, env={**ENV, **token}).code == 0
 
 
-def test_something_else_at_that_address_is_told(person: Person) -> None:
+def test_a_server_that_is_not_a_gateway_is_an_error(person: Person) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(200)
@@ -109,7 +109,7 @@ def test_something_else_at_that_address_is_told(person: Person) -> None:
     assert "is not a Fairlead gateway" in done.err
 
 
-async def test_a_server_is_connected_anew(person: Person) -> None:
+async def test_a_server_is_reconnected(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS), dead={"command": "/nowhere/at-all"})
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)
@@ -127,10 +127,10 @@ async def test_a_server_is_connected_anew(person: Person) -> None:
         assert "/nowhere/at-all" in refused.err
         unknown = await asyncio.to_thread(scene.runs, "reconnect", "nobody")
         assert unknown.code == 1
-        assert "There is no server 'nobody'" in unknown.err
+        assert "unknown server 'nobody'" in unknown.err
 
 
-def test_files_are_read_again_at_once(person: Person) -> None:
+def test_reload_reads_files_at_once(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)
@@ -144,7 +144,7 @@ def test_files_are_read_again_at_once(person: Person) -> None:
         assert [one["server"] for one in scene.asks("prompts")].count("notes") == 1
 
 
-async def test_what_servers_told_of_late(person: Person) -> None:
+async def test_recent_notifications_are_listed(person: Person) -> None:
     file = write(person, notes=person.server(OFFERS))
     with running(person, "gateway", file, "--port", "0", "--json") as gateway:
         scene = Scene(person, gateway)

@@ -1,4 +1,4 @@
-"""`fairlead gateway --record`, `fairlead up --record`, and `fairlead session`."""
+"""Tests of `--record` of gateways, and of `fairlead session`."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def gateway_file(person: Person, **settings: Any) -> str:
 
 
 async def visit(url: str) -> None:
-    """Two clients, of one era each; a server tells what it should not."""
+    """Call tools as two clients, one of each era; a server prints a secret."""
     async with connected(url) as one, connected(url, HANDSHAKE) as two:
         assert (await one.call("notes_add", {"a": 1, "b": 2})).text == "3"
         assert (await two.call("more_add", {"a": 2, "b": 2})).text == "4"
@@ -54,7 +54,7 @@ def check(tape: Path) -> list[TapeEntry]:
 
 
 def ready(it: Running) -> str:
-    """Its URL, once all servers have said what they have."""
+    """Return the URL once all servers are listed."""
     limit = time.monotonic() + LIMIT
     while get(it.url, "/ready")[0] != 200:
         assert time.monotonic() < limit, it.said
@@ -81,7 +81,7 @@ def test_a_gateway_records_all_of_its_clients(person: Person) -> None:
     assert TapeReader(tapes / "monday").info.tags == ["week"]
     refused = person.runs("gateway", file, "--record", "monday", env={"THE_TOKEN": SECRET})
     assert refused.code == 1
-    assert "There is a tape monday already" in refused.err
+    assert "tape 'monday' already exists" in refused.err
     assert "--overwrite" in refused.err
     wrong = person.runs("gateway", "--record", file)
     assert wrong.code == 2
@@ -89,10 +89,10 @@ def test_a_gateway_records_all_of_its_clients(person: Person) -> None:
 
 
 @pytest.mark.covers("GTW-10")
-def test_the_file_of_a_gateway_says_that_it_records(person: Person) -> None:
+def test_a_gateway_file_enables_recording(person: Person) -> None:
     file = gateway_file(person, record="harbour")
     record(person, "gateway", file)
-    record(person, "gateway", file)  # each time on a new one
+    record(person, "gateway", file)  # a new tape each time
     tapes = sorted((person.ours / "data" / "tapes").glob("harbour-*.tape.jsonl"))
     assert len(tapes) == 2
     for tape in tapes:
@@ -122,7 +122,7 @@ CHANGED = "notifications/tools/list_changed"
 
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("version", ["auto", HANDSHAKE])
-def test_what_a_gateway_tells_itself_is_on_its_tape(person: Person, version: str) -> None:
+def test_notifications_of_the_gateway_itself_are_recorded(person: Person, version: str) -> None:
     file = person.project / "gateway.json"
     servers = {"notes": person.server(GROWS), "more": person.server(name="more.py")}
     file.write_text(json.dumps({"listen": "127.0.0.1:0", "servers": servers}))
@@ -144,7 +144,7 @@ def test_what_a_gateway_tells_itself_is_on_its_tape(person: Person, version: str
             file.write_text(
                 json.dumps({"listen": "127.0.0.1:0", "servers": {"notes": servers["notes"]}})
             )
-            await hear()  # a server has gone
+            await hear()  # a server was disconnected
 
     with running(person, "gateway", str(file), "--record", "news") as it:
         asyncio.run(scene(ready(it)))
@@ -186,7 +186,7 @@ def test_sessions_are_listed_and_ended_by_command(person: Person) -> None:
             assert [line.split()[0] for line in said.splitlines()] == [f"#{second['id']}"]
             assert (await two.call("notes_add", {"a": 1, "b": 3})).text == "4"
             code, _, err = await session("end", str(first["id"]))
-            assert (code, f"there is no session {first['id']}" in err) == (1, True)
+            assert (code, f"unknown session {first['id']}" in err) == (1, True)
             assert (await session("end"))[0] == 2
             code, _, err = await session("list", token="guess")
             assert (code, "--admin-token" in err) == (1, True)

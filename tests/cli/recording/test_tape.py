@@ -1,4 +1,4 @@
-"""`fairlead record` and `fairlead tape`: recorded by one process, looked at by others."""
+"""Tests of `fairlead record` and `fairlead tape`."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 def record(
     name: str, file: Path, home: dict[str, str], *texts: str, options: tuple[str, ...] = ()
 ) -> None:
-    """Have a client call a tool through `fairlead record`."""
+    """Call a tool through `fairlead record`."""
     command = ("record", name, *options, *run_by(file))
     assert visit(*command, texts=texts, env=home) == [text.upper() for text in texts]
 
@@ -73,7 +73,7 @@ def test_a_tape_is_not_overwritten_by_accident(home: dict[str, str], file: Path)
     record("monday", file, home)
     done = fairlead("record", "monday", *run_by(file), input="", env=home)
     assert done.returncode == 1
-    assert "There is a tape monday already" in done.stderr
+    assert "tape 'monday' already exists" in done.stderr
     record("monday", file, home, "x", options=("--overwrite",))
     assert len(run(home, "tape", "show", "monday").splitlines()) == 7
 
@@ -121,7 +121,7 @@ def test_a_tape_is_trimmed_and_deleted(tmp_path: Path, home: dict[str, str], fil
     assert "did you mean `fairlead tape trim`?" in run(home, "tape", "trin", code=2)
 
 
-def test_a_tape_that_is_recorded_is_not_trimmed_over(
+def test_a_tape_that_is_being_recorded_is_not_replaced(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
     record("one", file, home, "a")
@@ -132,7 +132,7 @@ def test_a_tape_that_is_recorded_is_not_trimmed_over(
     assert len(read_tape(tmp_path / "live")) == 1
 
 
-def test_a_tape_becomes_an_http_archive(tmp_path: Path, home: dict[str, str], file: Path) -> None:
+def test_a_tape_is_exported_as_har(tmp_path: Path, home: dict[str, str], file: Path) -> None:
     record("one", file, home, "a")
     archive = json.loads(run(home, "tape", "export", "one", "--har"))
     log = archive["log"]
@@ -146,7 +146,7 @@ def test_a_tape_becomes_an_http_archive(tmp_path: Path, home: dict[str, str], fi
     last = log["entries"][-1]
     assert json.loads(last["request"]["postData"]["text"])["params"]["name"] == "shout"
     assert json.loads(last["response"]["content"]["text"])["result"]["content"][0]["text"] == "A"
-    # What HAR 1.2 requires of every entry.
+    # The members that HAR 1.2 requires in every entry.
     for entry in log["entries"]:
         assert {"startedDateTime", "time", "request", "response", "cache", "timings"} <= set(entry)
         assert {"method", "url", "httpVersion", "cookies", "headers", "queryString"} <= set(
@@ -156,7 +156,7 @@ def test_a_tape_becomes_an_http_archive(tmp_path: Path, home: dict[str, str], fi
 
 
 @pytest.mark.slow
-def test_a_tape_becomes_a_test(tmp_path: Path, home: dict[str, str], file: Path) -> None:
+def test_a_tape_is_exported_as_a_test(tmp_path: Path, home: dict[str, str], file: Path) -> None:
     record("one", file, home, "a")
     made = tmp_path / "tests" / "test_one.py"
     made.parent.mkdir()
@@ -184,7 +184,7 @@ def test_a_tape_becomes_a_test(tmp_path: Path, home: dict[str, str], file: Path)
 def test_a_full_disk_does_not_stop_the_conversation(
     tmp_path: Path, home: dict[str, str], file: Path
 ) -> None:
-    """No file may grow over 8 kB: the tape is full soon, the client does not notice."""
+    """No file may exceed 8 kB, so the tape is soon full; the client must not notice."""
     command = [sys.executable, "-m", "fairlead", "record", "full", *run_by(file)]
     texts = [f"hello {n}" for n in range(60)]
     limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *command]
@@ -202,7 +202,7 @@ def test_a_full_disk_does_not_stop_the_conversation(
 
 
 @pytest.mark.parametrize("command", [("tape", "show"), ("tape", "export", "--har"), ("replay",)])
-def test_a_file_that_is_no_tape_is_told_so(
+def test_a_file_that_is_not_a_tape_is_an_error(
     tmp_path: Path, home: dict[str, str], command: tuple[str, ...]
 ) -> None:
     other = tmp_path / "letter.txt"

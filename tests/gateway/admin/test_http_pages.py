@@ -148,7 +148,7 @@ async def test_the_admin_api_wants_its_token() -> None:
                 path = admin + "/servers/nobody" + act
                 status, said = await get(web, path, headers=ADMIN, method=method)
                 assert status == 404
-                assert "There is no server 'nobody'; there are: " in said
+                assert "unknown server 'nobody': expected one of " in said
 
             ears.drain()
             path = admin + "/servers/red"
@@ -257,21 +257,33 @@ TOKEN = {"x_admin_token": "open sesame"}
     [
         ("GET", "/health", {}, 200, '"status":"ok"'),
         ("GET", "/health/", {}, 200, '"status":"ok"'),
-        ("PUT", "/health", {}, 405, "there is GET"),
-        ("GET", "/healthy", {}, 404, "MCP is at /mcp; / shows the servers"),
-        ("GET", "/administrator", {}, 404, "MCP is at /mcp"),
-        ("GET", "/metrics", {}, 404, "there are no metrics"),
+        ("PUT", "/health", {}, 405, "method not allowed: expected GET"),
+        ("GET", "/healthy", {}, 404, "unknown path: MCP is served at /mcp, the status page at /"),
+        ("GET", "/administrator", {}, 404, "unknown path: MCP is served at /mcp"),
+        ("GET", "/metrics", {}, 404, "metrics are disabled"),
         ("GET", "/ready", {}, 200, '{"ready":true}'),
         ("GET", "/status", {}, 200, '"servers":[]'),
-        ("GET", "/admin", {}, 401, "X-Admin-Token: the gateway's admin_token"),
-        ("GET", "/admin", TOKEN, 404, "there are, where they are on: GET /admin/servers, POST"),
+        (
+            "GET",
+            "/admin",
+            {},
+            401,
+            "the header X-Admin-Token must be the admin_token of the gateway",
+        ),
+        (
+            "GET",
+            "/admin",
+            TOKEN,
+            404,
+            "unknown path; the admin API has, if enabled: GET /admin/servers, POST",
+        ),
         ("GET", "/admin/servers", TOKEN, 200, "[]"),
-        ("GET", "/admin/journal", TOKEN, 404, "there are, where they are on: "),
-        ("POST", "/admin/reload", {**TOKEN, **OTHER}, 415, "the body is application/json"),
+        ("GET", "/admin/journal", TOKEN, 404, "unknown path; the admin API has, if enabled: "),
+        ("POST", "/admin/reload", {**TOKEN, **OTHER}, 415, "Content-Type must be application/json"),
         ("POST", "/admin/reload", {**TOKEN, **JSON}, 200, '{"reloaded":[]}'),
         ("POST", "/admin/reload", TOKEN, 200, '{"reloaded":[]}'),
-        ("DELETE", "/admin/sessions/x", TOKEN, 400, "'x' is no number"),
-        ("DELETE", "/admin/sessions/5", TOKEN, 404, "there is no session 5"),
+        ("DELETE", "/admin/sessions/x", TOKEN, 400, "'x' is not a number"),
+        ("DELETE", "/admin/sessions/5", TOKEN, 404, "unknown session 5"),
     ],
 )
 async def test_paths_methods_and_headers(
@@ -304,7 +316,7 @@ async def test_metrics_are_for_those_who_see_everything() -> None:
     part = View(servers=())
     answers = Answers(Gateway(observing=observing, view=part, admin_token="open sesame"))
     status, said = await answers("GET", "/metrics")
-    assert (status, "needs X-Admin-Token" in said) == (403, True)
+    assert (status, "need X-Admin-Token" in said) == (403, True)
     assert (await answers("GET", "/metrics", x_admin_token="wrong"))[0] == 403
     assert (await answers("GET", "/metrics", **TOKEN))[0] == 200
     unlocked = Answers(Gateway(observing=observing, view=part))
@@ -359,7 +371,7 @@ def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) 
 @pytest.mark.parametrize(
     ("clients", "counts", "words"),
     [
-        (0, {}, "0 clients · nothing offered yet"),
+        (0, {}, "0 clients · nothing listed yet"),
         (1, {"tools": 1, "prompts": 0}, "1 client · 1 tool<"),
         (2, {"tools": 2, "resources": 1}, "2 clients · 2 tools, 1 resource<"),
     ],

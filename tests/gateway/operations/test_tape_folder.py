@@ -38,14 +38,14 @@ def test_names_of_tapes(tmp_path: Path, name: str, good: bool) -> None:
     if good:
         assert tapes.place_of(name) == tmp_path / name
     else:
-        with pytest.raises(ConfigError, match="is no name for a tape: up to 100 letters"):
+        with pytest.raises(ConfigError, match="^invalid tape name .*: expected up to 100 letters"):
             tapes.place_of(name)
 
 
 def test_a_long_name_is_cut_where_it_is_repeated(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         TapeControl(tmp_path).place_of("x" * 121)
-    assert str(refused.value).startswith(f"'{'x' * 120}' is no name for a tape")
+    assert str(refused.value).startswith(f"invalid tape name '{'x' * 120}': expected")
 
 
 def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
@@ -54,14 +54,16 @@ def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
     tape = tapes.start("one", tags=["t"])
     assert (tapes.recording, tapes.last) == (tape, tape)
     assert (tape.info.tags, tape.info.about, tape.info.redacted) == (["t"], {"command": "x"}, True)
-    with pytest.raises(ConfigError, match="one is being recorded: stop that first"):
+    with pytest.raises(ConfigError, match="tape 'one' is being recorded: stop the recording first"):
         tapes.start("two")
-    with pytest.raises(ConfigError, match="one is being recorded"):
+    with pytest.raises(
+        ConfigError, match="^tape 'one' is being recorded: stop the recording first$"
+    ):
         tapes.delete("one")
     info = tapes.stop()
     assert info is not None
     assert (info.status, tapes.recording, tapes.last) == ("complete", None, tape)
-    with pytest.raises(ConfigError, match="There is a tape one already"):
+    with pytest.raises(ConfigError, match="tape 'one' already exists"):
         tapes.start("one")
     assert tapes.start("one", overwrite=True, redact=False).info.redacted is False
     tapes.stop()
@@ -83,7 +85,9 @@ def test_a_tape_without_a_name_has_one_of_its_time(tmp_path: Path) -> None:
 def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     tapes = TapeControl(tmp_path / "file")
-    with pytest.raises(ConfigError, match=r"file/one cannot be recorded: (Not a dir|File exists)"):
+    with pytest.raises(
+        ConfigError, match=r"cannot record tape .*file/one: (Not a dir|File exists)"
+    ):
         tapes.start("one")
     assert tapes.recording is None
 
@@ -100,10 +104,10 @@ def test_a_tape_that_cannot_be_read_or_deleted_is_told(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
-        with pytest.raises(ConfigError, match="^one cannot be deleted: Permission denied$"):
+        with pytest.raises(ConfigError, match="^cannot delete tape 'one': Permission denied$"):
             tapes.delete("one")
     monkeypatch.setattr(tape_control, "TapeReader", refuse)
-    with pytest.raises(ConfigError, match="^one cannot be read: Permission denied$"):
+    with pytest.raises(ConfigError, match="^cannot read tape 'one': Permission denied$"):
         tapes.open("one")
 
 

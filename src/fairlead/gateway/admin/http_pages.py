@@ -1,4 +1,4 @@
-"""Pages of a gateway beside the MCP endpoints: status, health, metrics and the admin API."""
+"""HTTP pages besides the MCP endpoints: status, health, metrics and the admin API."""
 
 import hmac
 import json
@@ -24,6 +24,7 @@ __all__ = ["GatewayPages"]
 
 _METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _HTML: Final = b"text/html; charset=utf-8"
+# The page shows names from servers and files, so nothing in it may run or load anything.
 _LOCKED: Final = (
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'"),
     (b"x-content-type-options", b"nosniff"),
@@ -47,7 +48,7 @@ th { color: var(--dim); font-weight: 500; border-top: 0; } td.n { text-align: ri
 
 
 class _Page(Struct, frozen=True):
-    """A response that is not 200 with JSON."""
+    """A response that is not JSON with status 200."""
 
     body: bytes
     kind: bytes = JSON
@@ -56,14 +57,15 @@ class _Page(Struct, frozen=True):
 
 
 class _Forbidden(ConfigError):
-    """A page that this caller does not get."""
+    """Access to a page is refused."""
 
 
+# In this order, because the first two are subclasses of `ConfigError`.
 _STATUS: Final = ((BadRequest, 400), (_Forbidden, 403), (ConfigError, 404), (FairleadError, 502))
 
 
 class GatewayPages:
-    """Serves the paths beside the MCP endpoints; the HTTP app has admitted the caller before."""
+    """Handler of the paths besides the MCP endpoints. The HTTP app admits callers before."""
 
     def __init__(
         self,
@@ -75,7 +77,7 @@ class GatewayPages:
         views: ClientViews,
         observing: Observability,
     ) -> None:
-        """`path` is that of the merged endpoint. Without `admin_token` there is no admin API."""
+        """`path` is the path of the merged endpoint. `admin_token` None disables the admin API."""
         self._path = path
         self._admin_token = admin_token
         self._admin_routes = tuple(admin_routes)
@@ -104,18 +106,23 @@ class GatewayPages:
             for one in routes
             if one.handler is not None and (values := one.values(path)) is not None
         }
+        # A response to HEAD is that to GET without its body.
         route = found.get("GET" if call.method == "HEAD" else call.method)
         if route is not None:
             handler, values = route
             await self._answer(handler, PageRequest(call, principal, values))
         elif routes is self._admin_routes:
             listed = ", ".join(map(str, routes))
-            await call.send_text(404, f"there are, where they are on: {listed}")
+            await call.send_text(404, f"unknown path; the admin API has, if enabled: {listed}")
         elif found:
             allowed = ", ".join(found)
-            await call.send_text(405, f"there is {allowed}", [(b"allow", allowed.encode())])
+            await call.send_text(
+                405, f"method not allowed: expected {allowed}", [(b"allow", allowed.encode())]
+            )
         else:
-            await call.send_text(404, f"MCP is at {self._path}; / shows the servers")
+            await call.send_text(
+                404, f"unknown path: MCP is served at {self._path}, the status page at /"
+            )
 
     async def _answer(self, handler: Callable[[PageRequest], object], request: PageRequest) -> None:
         call = request.call
@@ -132,11 +139,11 @@ class GatewayPages:
 
     def _not_admitted(self, call: AsgiCall) -> tuple[int, str, Headers] | None:
         if not self._admin_token:
-            return 404, "there is no admin API: the gateway has no admin_token", _ADMIN_OFF
+            return 404, "the admin API is disabled: the gateway has no admin_token", _ADMIN_OFF
         if not self._is_admin(call):
-            return 401, "X-Admin-Token: the gateway's admin_token", CLOSE
+            return 401, "the header X-Admin-Token must be the admin_token of the gateway", CLOSE
         if has_body(call.headers) and not has_json(call.headers):
-            return 415, "the body is application/json", ()
+            return 415, "Content-Type must be application/json", ()
         return None
 
     def _is_admin(self, call: AsgiCall) -> bool:
@@ -151,7 +158,8 @@ class GatewayPages:
 
     def _home(self, request: PageRequest) -> _Page:
         call = request.call
-        needs_token = b"authorization" in call.headers  # a caller that sent one had to have it
+        # A caller that sent a token was admitted with it.
+        needs_token = b"authorization" in call.headers
         now = self._status.public(request.principal)
         page = render(now, self._url(call), needs_token=needs_token)
         return _Page(page.encode(), _HTML, headers=_LOCKED)
@@ -163,20 +171,22 @@ class GatewayPages:
     def _metrics(self, request: PageRequest) -> _Page:
         metrics = self._observing.collect()
         if metrics is None:
-            raise ConfigError("there are no metrics: the gateway's file has no `metrics = true`")
+            raise ConfigError("metrics are disabled: set `metrics = true` in the gateway's file")
         sees_all = self._views.view_for(request.principal) == View.everything()
         if not sees_all and not self._is_admin(request.call):
-            raise _Forbidden("who sees only a part needs X-Admin-Token: they are about all")
+            raise _Forbidden(
+                "metrics cover all servers: clients with a restricted view need X-Admin-Token"
+            )
         return _Page(metrics.prometheus().encode(), _METRICS)
 
 
 def _escape(text: str) -> str:
-    """Return text of servers and files for the page; nothing in it turns its direction or hides."""
+    """Escape text of servers and files, and remove characters that hide or reorder text."""
     return escape_html(safe(text))
 
 
 def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
-    """The status page. Everything that came from elsewhere is escaped."""
+    """Return the status page. All text from servers and files is escaped."""
     title = _escape(now["name"])
     rows = "".join(_row(server) for server in now["servers"])
     entry: dict[str, Any] = {"type": "http", "url": url}
@@ -196,9 +206,9 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
         f'<h1>{title}</h1><p class="dim">{_escape(now["version"])} · {clients} · '
-        f"{_escape(counts) or 'nothing offered yet'}</p>"
+        f"{_escape(counts) or 'nothing listed yet'}</p>"
         f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
-        f"<h2>Connect</h2><p>All of them are at <code>{_escape(url)}</code>, each one at "
+        f"<h2>Connect</h2><p>All servers are at <code>{_escape(url)}</code>, each server at "
         f"<code>{_escape(url)}/NAME</code>.</p><pre>{_escape(shown)}</pre>"
         '<p class="dim">As JSON: <a href="/status">status</a> · <a href="/health">health</a> · '
         '<a href="/ready">ready</a></p></body></html>\n'

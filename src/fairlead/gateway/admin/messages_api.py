@@ -1,4 +1,4 @@
-"""The part of the admin API that is about messages: journal, metrics, held messages, and tapes.
+"""Routes of the admin API for messages: journal, metrics, held messages, and tapes.
 
 Entries of tapes are redacted, as they are on disk.
 """
@@ -43,15 +43,16 @@ class _Start(Struct, forbid_unknown_fields=True):
 
 
 async def read_journal(journal: Journal, request: PageRequest) -> Any:
-    """Return the records `?after=ID`; `&wait=SECONDS` waits for new ones."""
+    """Return the records after `?after=ID`. `&wait=SECONDS` waits until there are some."""
     query = request.query
     after = number_of(query.get("after", "0"))
     try:
         wait = min(float(query.get("wait", "0")), MAX_WAIT)
     except ValueError:
         wait = nan
+    # Written so that NaN is refused too.
     if not wait >= 0:
-        raise BadRequest("`wait` is a number of seconds")
+        raise BadRequest("`wait` must be a number of seconds, 0 or more")
     found = journal.records(after)
     if wait and not found:
         try:
@@ -63,6 +64,7 @@ async def read_journal(journal: Journal, request: PageRequest) -> Any:
         finally:
             reader.close()
     else:
+        # The wait above does this itself.
         journal.flag_hanging()
     return {"records": found, "dropped": journal.dropped}
 
@@ -71,18 +73,18 @@ def read_exchange(journal: Journal, request: PageRequest) -> Any:
     """Return one exchange of the journal."""
     record = journal.get(request.number)
     if record is None:
-        raise ConfigError(f"there is no exchange {request.value} in the journal")
+        raise ConfigError(f"unknown exchange {request.value}: not in the journal")
     return record
 
 
 def resume(desk: HoldDesk, request: PageRequest) -> Any:
-    """Forward a message as it is."""
+    """Forward a held message unchanged."""
     desk.resume(request.number)
     return {"resumed": request.number}
 
 
 async def change(desk: HoldDesk, request: PageRequest) -> Any:
-    """Forward a message with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
+    """Forward a held message with `{"params": {...}}`, or answer it with `{"result": {...}}`."""
     wanted = await request.body(_Change)
     with mistakes(NotHeld):
         desk.change(request.number, params=_own(wanted.params), result=_own(wanted.result))
@@ -90,13 +92,13 @@ async def change(desk: HoldDesk, request: PageRequest) -> Any:
 
 
 async def block(desk: HoldDesk, request: PageRequest) -> Any:
-    """Refuse a message, with a `{"reason": "..."}` or without."""
+    """Refuse a held message, with an optional `{"reason": "..."}`."""
     desk.block(request.number, (await request.body(_Reason)).reason)
     return {"blocked": request.number}
 
 
 async def record(tapes: TapeControl, request: PageRequest) -> Any:
-    """Record from now on: `{"name": "...", "tags": [...]}`, or `{}`."""
+    """Start recording. The body is `{"name": "...", "tags": [...]}`; both are optional."""
     wanted = await request.body(_Start)
     with mistakes():
         tape = tapes.start(wanted.name, tags=wanted.tags)
@@ -104,11 +106,12 @@ async def record(tapes: TapeControl, request: PageRequest) -> Any:
 
 
 async def read_entries(tapes: TapeControl, request: PageRequest) -> Any:
-    """Return the entries of a tape, in pages: `?from=PLACE&limit=N`."""
+    """Return one page of the entries of a tape: `?from=PLACE&limit=N`."""
     query = request.query
     limit = min(max(number_of(query.get("limit", str(PAGE))), 1), MOST)
     reader = tapes.open(request.value)
     try:
+        # In a thread, because tapes may be large.
         return await asyncio.to_thread(read_page, reader, query.get("from", ""), limit)
     except ValueError as exc:
         raise BadRequest(str(exc)) from exc
@@ -118,7 +121,7 @@ def stop(tapes: TapeControl, request: PageRequest) -> Any:
     """Stop recording."""
     name, recording = request.value, tapes.recording
     if recording is None or recording.info.name != name:
-        raise BadRequest(f"{name} is not being recorded here")
+        raise BadRequest(f"tape {name!r} is not being recorded")
     tapes.stop()
     return {"stopped": name, "entries": recording.info.entries}
 
@@ -129,7 +132,7 @@ async def delete(tapes: TapeControl, request: PageRequest) -> Any:
 
     def work() -> None:
         if tapes.open(name).info.status == "recording":
-            raise BadRequest(f"{name} is being recorded: stop that first")
+            raise BadRequest(f"tape {name!r} is being recorded: stop the recording first")
         tapes.delete(name)
 
     await asyncio.to_thread(work)
@@ -143,12 +146,12 @@ def _own(raw: Raw | UnsetType) -> Raw | None:
 def _with(
     part: T | None, handler: Callable[[T, PageRequest], object]
 ) -> Callable[[PageRequest], object] | None:
-    """Return a handler that gets this part of the gateway first; None if the part is off."""
+    """Return a handler bound to a part of the gateway; None if that part is disabled."""
     return None if part is None else partial(handler, part)
 
 
 def message_routes(observing: Observability) -> tuple[Route, ...]:
-    """Return the routes; those of parts that are off have no handler."""
+    """Return the routes. Those of disabled parts have no handler."""
     journal, desk, tapes = observing.journal, observing.desk, observing.tapes
     return (
         Route("GET", "/admin/journal", _with(journal, read_journal)),

@@ -1,4 +1,4 @@
-"""What a route of the gateway's pages is: `http_pages.py` and `*_api.py` list the routes."""
+"""Routes of the gateway's pages, which `http_pages.py` and the `*_api.py` modules define."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ class BadRequest(ConfigError):
 
 @contextmanager
 def mistakes(*others: type[ConfigError]) -> Iterator[None]:
-    """Raise `BadRequest` instead of a `ConfigError`, except for the types given."""
+    """Raise `BadRequest` instead of `ConfigError`, except for the given subclasses."""
     try:
         yield
     except others:
@@ -36,7 +36,7 @@ def mistakes(*others: type[ConfigError]) -> Iterator[None]:
 
 
 class PageRequest(Struct, frozen=True):
-    """A request: the call, the caller, and the values in its path."""
+    """A request for a page: the call, the principal, and the values in the path."""
 
     call: AsgiCall
     principal: Principal
@@ -44,25 +44,25 @@ class PageRequest(Struct, frozen=True):
 
     @property
     def value(self) -> str:
-        """The only value in the path."""
+        """The single value in the path."""
         return self.values[0]
 
     @property
     def number(self) -> int:
-        """The only value in the path, as a number. Raises `BadRequest` if it is not one."""
+        """The single value in the path as a number. Raises `BadRequest` if it is not a number."""
         return number_of(self.value)
 
     @property
     def query(self) -> dict[str, str]:
-        """The parameters of the query; the last one of a name counts."""
+        """The parameters of the query. If a name occurs more than once, the last value counts."""
         query = parse_qs(self.call.scope.get("query_string", b"").decode("latin-1"))
         return {name: values[-1] for name, values in query.items()}
 
     async def body(self, kind: Any) -> Any:
-        """Return the body as a value of this type; no body is an empty object.
+        """Return the decoded body. A missing body is read as an empty object.
 
         Raises:
-            BadRequest: It is something else.
+            BadRequest: The body is too large, or is not a value of this type.
             ConfigError: The client has disconnected.
         """
         try:
@@ -70,18 +70,19 @@ class PageRequest(Struct, frozen=True):
             return msgspec.json.decode(raw or b"{}", type=kind)
         except BodyTooLarge:
             ADMIN_BODY_BYTES.hit()
-            raise BadRequest(f"that is more than {MAX_BODY} bytes") from None
+            raise BadRequest(f"the body is larger than {MAX_BODY} bytes") from None
         except ChannelClosed:
-            raise ConfigError("nobody is there any more") from None
+            raise ConfigError("the client has disconnected") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise BadRequest(f"the body cannot be read: {exc}") from None
+            raise BadRequest(f"invalid body: {exc}") from None
 
 
 class Route:
-    """A method and a path, and the function that answers it.
+    """A method and a path with the function that handles them.
 
-    `{name}` in the path stands for one segment, `{name:path}` for any number of them. The handler
-    returns what is sent as JSON, or an awaitable of it; None means that the route is switched off.
+    `{name}` in the path stands for one segment, `{name:path}` for any number of segments. The
+    handler returns the value to send as JSON, or an awaitable of it. Without a handler the route is
+    disabled.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Route:
         self._match = re.compile(pattern).fullmatch
 
     def values(self, path: str) -> tuple[str, ...] | None:
-        """Return the values in a path; None if it is not of this route."""
+        """Return the values in a path; None if the path does not match."""
         found = self._match(path)
         return None if found is None else found.groups()
 
@@ -101,7 +102,8 @@ class Route:
 
 
 def number_of(text: str) -> int:
-    """Return a number. Raises `BadRequest` for other text."""
+    """Parse a number. Raises `BadRequest` for any other text."""
+    # `isdigit` alone accepts characters such as '²', which `int` refuses.
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise BadRequest(f"{text[:50]!r} is no number")
+        raise BadRequest(f"{text[:50]!r} is not a number")
     return int(text)

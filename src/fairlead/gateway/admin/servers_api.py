@@ -1,4 +1,4 @@
-"""The part of the admin API that is about servers and clients: their state, and what they have."""
+"""Routes of the admin API for servers and clients."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from ...errors import ConfigError
 from ...peer import Peer
 from ...protocol.targets.list_kind import ListKind
+from ...suggestions import unknown_name
 from ...upstream.upstream_registry import UpstreamRegistry
 from ..backends.registry import BackendRegistry
 from ..catalog.merged_catalog import MergedCatalog
@@ -20,15 +21,16 @@ __all__ = ["ClientSessions", "ServersApi"]
 
 
 class ClientSessions:
-    """The clients of a gateway under numbers, because the ids of their sessions are secret."""
+    """Clients of a gateway by number, because the ids of their sessions are secret."""
 
     def __init__(self, clients: ClientRegistry) -> None:
         self._clients = clients
+        # Weak, so that a closed connection is not kept in memory by its number.
         self._numbers: WeakKeyDictionary[Peer, int] = WeakKeyDictionary()
         self._next = itertools.count(1)
 
     def list(self) -> list[dict[str, Any]]:
-        """Return all of them as plain data."""
+        """Return all clients as plain data."""
         facts = self._clients.describe()
         peers = [client.peer for client in self._clients]
         return [{"id": self._number(p), **one} for p, one in zip(peers, facts, strict=True)]
@@ -37,13 +39,13 @@ class ClientSessions:
         """Close the connection of one client, and cancel its requests.
 
         Raises:
-            ConfigError: There is none of this number.
+            ConfigError: The number is unknown.
         """
         for client in self._clients:
             if self._number(client.peer) == number:
                 await client.peer.close("the session was ended by an administrator")
                 return
-        raise ConfigError(f"there is no session {number}")
+        raise ConfigError(f"unknown session {number}")
 
     def _number(self, peer: Peer) -> int:
         number = self._numbers.get(peer)
@@ -53,7 +55,7 @@ class ClientSessions:
 
 
 class ServersApi:
-    """Answers requests about servers and clients."""
+    """Handlers of requests about servers and clients."""
 
     def __init__(
         self,
@@ -93,26 +95,25 @@ class ServersApi:
         )
 
     async def reconnect(self, request: PageRequest) -> dict[str, str]:
-        """Connect a server anew, also one that has failed for good."""
+        """Connect a server again, even if its reconnection was given up."""
         upstream = self._upstreams.get(request.value)
         if upstream is None:
-            known = ", ".join(sorted(self._upstreams)) or "none"
-            raise ConfigError(f"There is no server {request.value!r}; there are: {known}")
+            raise ConfigError(unknown_name("server", request.value, self._upstreams))
         await upstream.reconnect()
         return {"reconnected": request.value}
 
     def refresh(self, request: PageRequest) -> dict[str, str]:
-        """List what a server has again."""
+        """Fetch the lists of a server again."""
         self._registry.members[self._known(request)].refresh()
         return {"refreshing": request.value}
 
     async def disconnect(self, request: PageRequest) -> dict[str, str]:
-        """Remove a server until the gateway starts again."""
+        """Remove a server until the gateway is restarted."""
         await self._disconnect(self._known(request))
         return {"disconnected": request.value}
 
     async def reload(self, request: PageRequest) -> dict[str, list[str]]:
-        """Read the files again, and list everything anew."""
+        """Read the gateway's files again, and fetch all lists again."""
         with mistakes():
             await self._reload()
         for member in self._registry.members.values():
@@ -131,12 +132,11 @@ class ServersApi:
     def _known(self, request: PageRequest) -> str:
         server, members = request.value, self._registry.members
         if server not in members:
-            there = ", ".join(members) or "none"
-            raise ConfigError(f"There is no server {server!r}; there are: {there}")
+            raise ConfigError(unknown_name("server", server, members))
         return server
 
     def _listed(self, kind: ListKind) -> list[dict[str, Any]]:
-        """Return what each server lists, under the merged names."""
+        """Return the items that each server lists, under their merged names."""
         servers = {one["server"]: one for one in self._status.full()["servers"]}
         return [
             {

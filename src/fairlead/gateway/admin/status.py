@@ -1,4 +1,4 @@
-"""The state of a gateway and its servers, as plain data."""
+"""The state of a gateway and its servers as plain data."""
 
 import time
 from typing import Any, Final
@@ -20,11 +20,12 @@ from ..clients.client_views import ClientViews
 
 __all__ = ["GatewayStatus"]
 
-SHORTAGE_GRACE: Final = 5.0  # seconds that a gateway short of descriptors or memory counts as ready
+# seconds for which a shortage of descriptors or memory does not affect readiness
+SHORTAGE_GRACE: Final = 5.0
 
 
 class GatewayStatus:
-    """Describes a gateway: everything to its owner, to clients what their view has."""
+    """Status of a gateway: complete for its operator, limited to the view for clients."""
 
     def __init__(
         self,
@@ -47,14 +48,15 @@ class GatewayStatus:
         self._since = time.time()
 
     def full(self) -> dict[str, Any]:
-        """Return everything, for the owner of the gateway."""
+        """Return the complete status, for the operator of the gateway."""
         return self._status(View.everything(), len(self._clients), public=False)
 
     def public(self, principal: Principal) -> dict[str, Any]:
-        """Return what a status page shows to a client.
+        """Return the status that a client may see.
 
-        It has nothing that only the owner of a server may know, such as why exactly it failed. A
-        client that sees a part gets its own connections only, and nothing about calls of others.
+        Details that concern only the owner of a server, such as the exact reason of a failure, are
+        left out. A client with a restricted view sees only its own connections, and no statistics
+        about calls of other clients.
         """
         view = self._views.view_for(principal)
         if view == View.everything():
@@ -68,7 +70,9 @@ class GatewayStatus:
         return found
 
     def health(self, principal: Principal) -> dict[str, Any]:
-        """Return how many servers a client sees; the gateway is well without them, too."""
+        """Return the number of servers in a client's view. The gateway is healthy without servers,
+        too.
+        """
         members = self._registry.within(self._views.view_for(principal))
         servers = [name for member in members for name in member.names]
         connected = set(self._upstreams.connected())
@@ -79,11 +83,10 @@ class GatewayStatus:
         }
 
     def readiness(self) -> dict[str, Any]:
-        """Return whether requests can be served, and what this machine lacks for serving all.
+        """Return whether requests can be served, and which resources of this machine are exhausted.
 
-        Ready is a gateway whose servers have listed what they offer, or are known to be
-        unavailable. A shortage of the machine may pass in a moment; one that lasts does not let
-        it serve.
+        A gateway is ready once each server has listed its items or is known to be unavailable. A
+        shortage of the machine counts only after `SHORTAGE_GRACE` seconds, because it may end soon.
         """
         shortage = self._upstreams.starts.shortage
         if shortage.error is None:
@@ -113,13 +116,13 @@ class GatewayStatus:
 
     def _server(self, member: Member, upstream: Upstream, public: bool) -> dict[str, Any]:
         health = upstream.health
-        assert health is not None  # a gateway gives one to each of its upstreams
+        assert health is not None  # each upstream of a gateway has one
         source = upstream.spec.source
         current = upstream.client
         revision = None if current is None else current.protocol_version
         error = None if upstream.status == "connected" else upstream.error
         if error is None and current is not None:
-            error = member.error  # it is connected, but could not be listed
+            error = member.error  # Connected, but its lists failed.
         return {
             "name": upstream.name,
             "server": member.name,

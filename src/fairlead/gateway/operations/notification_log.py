@@ -1,4 +1,4 @@
-"""The latest notifications of the servers behind a gateway."""
+"""Log of the latest notifications of a gateway's servers."""
 
 from collections import deque
 from time import time
@@ -7,11 +7,12 @@ from typing import Any, Final
 __all__ = ["NotificationLog"]
 
 MAX_ENTRIES: Final = 200
+# Sent with every subscription and call, so they would displace all other entries.
 _IGNORED: Final = ("notifications/subscriptions/acknowledged", "notifications/progress")
 
 
 class NotificationLog:
-    """Keeps the method of each notification, and its URI; not what else was in it."""
+    """The method and URI of each notification; other params are not kept."""
 
     def __init__(self) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=MAX_ENTRIES)

@@ -24,7 +24,7 @@ __all__ = ["Observability"]
 
 
 class Observability:
-    """The parts that are on; one that is None is off and costs nothing."""
+    """The enabled parts. A part that is None is disabled and costs nothing."""
 
     def __init__(
         self,
@@ -37,8 +37,9 @@ class Observability:
         lock_policy: ToolLockPolicy = "refuse",
         redactor: Redactor | None = None,
     ) -> None:
-        """`lock` is what tools of the servers were approved as; to `ask`, a desk is needed. The
-        `redactor` of the journal and the desk learns the secrets of servers that are connected.
+        """`lock` contains the approved definitions of tools; the policy `ask` needs a `desk`.
+        `redactor` is that of the journal and the desk, and learns the secrets of connected
+        servers.
         """
         self.journal = journal
         self.metrics = metrics
@@ -52,14 +53,15 @@ class Observability:
             self._lock = ToolLock(
                 lock, lock_policy, find=self.find_tool, wait=self.until_found, desk=desk
             )
-        self._known_servers: set[str] = set()  # those that were connected before
+        self._known_servers: set[str] = set()  # servers that were connected before
 
     @property
     def interceptors(self) -> Sequence[Interceptor]:
-        """The interceptors that go before all others."""
+        """The interceptors that run before all others."""
         found: list[Interceptor] = []
         if self.tapes is not None:
-            found.append(self.tapes)  # first, where it sees all messages
+            # The tape is first, so that it records all messages as clients sent and received them.
+            found.append(self.tapes)
         if self.journal is not None:
             found.append(Journaling(self.journal))
         if self.metrics is not None:
@@ -68,7 +70,9 @@ class Observability:
 
     @property
     def innermost(self) -> Sequence[Interceptor]:
-        """The interceptors that go after all others: a lock knows tools by unchanged names."""
+        """The interceptors that run after all others."""
+        # The lock compares names and definitions as the server has them, after all changes by
+        # others.
         return () if self._lock is None else (self._lock,)
 
     def observe_gateway(
@@ -80,7 +84,7 @@ class Observability:
         server_of: ServerOf,
         tools: ToolOriginLookup,
     ) -> list[Callable[[], None]]:
-        """Observe a gateway by its parts; the returned functions end that."""
+        """Observe the parts of a gateway, and return functions that stop the observation."""
         self._registry, self._tools = registry, tools
         ends = [] if self.tapes is None else [self.tapes.observe_gateway(upstreams, server_of)]
         if self.redactor is not None:
@@ -122,7 +126,9 @@ class Observability:
         return metrics
 
     def _peers(self) -> list[tuple[str, Peer]]:
-        """Return the connections to servers, each under a name that stays after a reconnect."""
+        """Return the connections to servers, each under a name that stays the same after a
+        reconnect.
+        """
         found: list[tuple[str, Peer]] = []
         for member in () if self._registry is None else self._registry.members.values():
             for upstream in member.upstreams:

@@ -1,4 +1,4 @@
-"""Tapes of a gateway: one at a time is recorded, with all clients on it; the others are kept."""
+"""Tapes of a gateway. One tape at a time is recorded, with the messages of all clients."""
 
 import re
 import time
@@ -21,14 +21,12 @@ from ...upstream.upstream_registry import UpstreamRegistry
 
 __all__ = ["TapeControl", "about_tape", "learn_secrets"]
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # never a way out of the folder
+# The first character excludes `.` and `..`, so a name never leaves the folder.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 class TapeControl(InterceptorBase):
-    """The interceptor that records while it is asked to, and the folder of the tapes.
-
-    While it does not, a message costs a look at one attribute.
-    """
+    """Interceptor that records while a tape is started, and the folder of the tapes."""
 
     waits: ClassVar = False
 
@@ -40,15 +38,16 @@ class TapeControl(InterceptorBase):
         about: Mapping[str, Any] | None = None,
         **bounds: int,
     ) -> None:
-        """`secrets` never get onto a tape; those of servers are found when they are connected.
-        `bounds` are those of `TapeWriter`."""
+        """`secrets` are redacted on tapes; those of servers are added when they are connected.
+        `bounds` are the limits of `TapeWriter`.
+        """
         self.folder = folder
         self._redactor = Redactor(values=secrets)
         self._about = dict(about or {})
         self._bounds: Any = bounds
         self._recorder: Recorder | None = None
         self._server_of: ServerOf | None = None
-        self.last: TapeWriter | None = None  # the tape that is or was recorded last
+        self.last: TapeWriter | None = None  # the current tape, or the latest one
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         recorder = self._recorder
@@ -57,7 +56,7 @@ class TapeControl(InterceptorBase):
     def observe_gateway(
         self, upstreams: UpstreamRegistry, server_of: ServerOf
     ) -> Callable[[], None]:
-        """Record the gateway of these servers; the returned function ends that."""
+        """Record the gateway of these servers, and return a function that stops the recording."""
         self._server_of = server_of
         stop_learning = learn_secrets(upstreams, self._redactor)
 
@@ -83,16 +82,18 @@ class TapeControl(InterceptorBase):
         overwrite: bool = False,
         redact: bool = True,
     ) -> TapeWriter:
-        """Record from now on, under a name in our folder or at another place.
+        """Start a recording, under a name in the folder or at another place.
 
         Raises:
-            ConfigError: something is being recorded, there is such a tape, or the disk is not ours.
+            ConfigError: A tape is being recorded, the tape already exists, or it cannot be written.
         """
         if self.recording is not None:
-            raise ConfigError(f"{self.recording.info.name} is being recorded: stop that first")
+            raise ConfigError(
+                f"tape {self.recording.info.name!r} is being recorded: stop the recording first"
+            )
         place = place or self.place_of(name or f"gateway-{time.strftime('%Y%m%d-%H%M%S')}")
         if place.with_name(f"{place.name}{LINES}").exists() and not overwrite:
-            raise ConfigError(f"There is a tape {place.name} already")
+            raise ConfigError(f"tape {place.name!r} already exists")
         try:
             tape = TapeWriter(
                 place,
@@ -103,13 +104,13 @@ class TapeControl(InterceptorBase):
                 **self._bounds,
             )
         except OSError as exc:
-            raise ConfigError(f"{place} cannot be recorded: {exc.strerror or exc}") from exc
+            raise ConfigError(f"cannot record tape {place}: {exc.strerror or exc}") from exc
         self._recorder = Recorder(tape, server_of=self._server)
         self.last = tape
         return tape
 
     def stop(self) -> TapeInfo | None:
-        """Stop recording; return what is known of the tape, if there was one."""
+        """Stop the recording, if there is one, and return the facts about its tape."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return None
@@ -129,12 +130,14 @@ class TapeControl(InterceptorBase):
         """
         if not _NAME.fullmatch(name) or name.endswith((".tape.json", ".tape.jsonl")):
             raise ConfigError(
-                f"{name[:120]!r} is no name for a tape: up to 100 letters, digits, `_`, `-` and `.`"
+                # Shortened, because the name comes from a request and may be long.
+                f"invalid tape name {name[:120]!r}: expected up to 100 letters, digits, `_`, `-` "
+                "and `.`"
             )
         return self.folder / name
 
     def list(self) -> list[dict[str, Any]]:
-        """Return all tapes in the folder as plain data. Reads their companion files."""
+        """Return all tapes in the folder as plain data, from the companion file of each."""
         found = []
         for place in tapes_in(self.folder):
             try:
@@ -148,32 +151,32 @@ class TapeControl(InterceptorBase):
         try:
             return TapeReader(self.place_of(name))
         except OSError as exc:
-            raise ConfigError(f"{name} cannot be read: {exc.strerror or exc}") from exc
+            raise ConfigError(f"cannot read tape {name!r}: {exc.strerror or exc}") from exc
 
     def delete(self, name: str) -> None:
-        """Delete a tape with everything that belongs to it.
+        """Delete all files of a tape.
 
         Raises:
-            ConfigError: It does not exist, or is being recorded.
+            ConfigError: The tape does not exist, or is being recorded.
         """
         reader = self.open(name)
         if reader.info.status == "recording":
-            raise ConfigError(f"{name} is being recorded")
+            raise ConfigError(f"tape {name!r} is being recorded: stop the recording first")
         try:
             for file in files_of(reader.base):
                 file.unlink()
         except OSError as exc:
-            raise ConfigError(f"{name} cannot be deleted: {exc.strerror or exc}") from exc
+            raise ConfigError(f"cannot delete tape {name!r}: {exc.strerror or exc}") from exc
 
 
 def learn_secrets(upstreams: UpstreamRegistry, redactor: Redactor) -> Callable[[], None]:
-    """Redact the secrets of each server that gets connected; the returned function ends that."""
+    """Redact the secrets of each server that gets connected. Return a function that stops this."""
 
     return upstreams.on_resolved(lambda entry: redactor.learn(secrets_of(entry)))
 
 
 def about_tape(reader: TapeReader) -> dict[str, Any]:
-    """Return what is known about a tape without reading its entries."""
+    """Return the facts about a tape without reading its entries."""
     info = reader.info
     return {
         **msgspec.to_builtins(info),

@@ -1,4 +1,4 @@
-"""The server and definition of a tool, as the server listed it, for a tool lock to compare."""
+"""Lookup of the server and definition of a tool, which a tool lock compares."""
 
 from msgspec import UnsetType
 
@@ -17,7 +17,7 @@ __all__ = ["ToolOriginLookup"]
 
 
 class ToolOriginLookup:
-    """Looks up tools by the names that clients use, also inside a call of the search tools."""
+    """Lookup of tools by the names that clients use, including calls inside the search tools."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ToolOriginLookup:
         *,
         search: bool,
     ) -> None:
-        """`search` is True if the merged list has the search tools."""
+        """`search` is True if the merged list contains the search tools."""
         self._catalog = catalog
         self._registry = registry
         self._router = router
@@ -36,7 +36,7 @@ class ToolOriginLookup:
         self._search = search
 
     def find(self, exchange: Exchange, name: str) -> ToolOrigin | None:
-        """Return where a tool comes from; None if no server has it."""
+        """Return the origin of a tool; None if no server has it."""
         if exchange.server is not None:
             return self._find_at(exchange.server, exchange, name)
         view = self._views.view_of(exchange.caller)
@@ -50,10 +50,10 @@ class ToolOriginLookup:
         return ToolOrigin(target.server, target.own, definition, described)
 
     async def wait(self, exchange: Exchange, name: str) -> None:
-        """Wait for the server that may have a tool, if it is just starting.
+        """Wait for the server that may have a tool, if it is starting.
 
         Raises:
-            RpcError: It takes too long.
+            RpcError: The server takes too long to start.
         """
         if exchange.server is not None:
             server, own = exchange.server, exchange.alias or name
@@ -68,13 +68,17 @@ class ToolOriginLookup:
         await self._router.expect_tool(name, exchange.caller)
 
     def _find_at(self, server: str, exchange: Exchange, name: str) -> ToolOrigin:
-        """At the endpoint of one server, lists have its own names, and calls the merged ones."""
+        """Return the origin of a tool at the endpoint of one server.
+
+        Lists have the server's own names there, and calls the merged names.
+        """
         if exchange.method != "tools/call":
             return ToolOrigin(server, name)
         own, catalog = exchange.alias or name, self._catalog
         merged = catalog.merged_name(ListKind.TOOLS, server, own)
         if merged is None and (alike := catalog.listed_as(ListKind.TOOLS, server, own)):
-            own = alike[0]  # another spelling of it, which the server may accept
+            # The server may accept another spelling of the name, so that must not bypass the lock.
+            own = alike[0]
             merged = catalog.merged_name(ListKind.TOOLS, server, own)
         if merged is None:
             return ToolOrigin(server, own)
@@ -82,7 +86,8 @@ class ToolOriginLookup:
 
 
 def _searched(exchange: Exchange, name: str) -> tuple[str, bool]:
-    """Return the tool that a call is about, and True if the call only describes it."""
+    """Return the tool that a call concerns, and True if the call only describes it."""
+    # Imported on demand, because most gateways do not use the search.
     from ..search.search_index import CallToolArguments, DescribeToolArguments, read_arguments
 
     arguments = exchange.head.arguments
