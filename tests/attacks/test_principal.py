@@ -121,7 +121,7 @@ async def test_parked_state_of_an_anonymous_call_is_rejected_from_named_clients(
     members = {"name": Raw(b'"t"')}
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
         state = parked.retry_state(exchange(owner, {"name": "t"}), members)
-        with pytest.raises(RpcError, match="belongs to somebody else"):
+        with pytest.raises(RpcError, match="requestState was issued to another client"):
             await parked.resume(exchange(thief, {"name": "t"}), members, state)
         assert await parked.resume(exchange(owner, {"name": "t"}), members, state) is None
 

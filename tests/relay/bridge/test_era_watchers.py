@@ -263,7 +263,7 @@ async def test_a_server_that_refuses_to_tell_is_as_before() -> None:
     (one,) = place.sessions
     await place.ask("resources/subscribe", {"uri": "a:1"})
     place.listening.error = RpcError(-32601, "no")
-    with pytest.raises(RpcError, match="The server does not tell of changes of a:2") as refused:
+    with pytest.raises(RpcError, match="The server refused the subscription to a:2") as refused:
         await place.ask("resources/subscribe", {"uri": "a:2"})
     assert refused.value.code == -32603
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
@@ -283,7 +283,7 @@ async def test_a_resource_that_the_server_left_out_is_refused() -> None:
     place = Sessions()
     place.bridge._granted = {"a:1"}
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
-    with pytest.raises(RpcError, match="does not tell of changes of a:2"):
+    with pytest.raises(RpcError, match="refused the subscription to a:2"):
         await place.ask("resources/subscribe", {"uri": "a:2"})
     assert set(place.sessions[0].uris) == {"a:1"}
 
@@ -346,7 +346,7 @@ async def test_a_level_is_kept_for_each_request(level: str) -> None:
     assert await place.ask("logging/setLevel", {"level": level}) == {}
     assert place.sessions[0].level == level
     for wrong in ({"level": "loud"}, {}, [1]):
-        with pytest.raises(RpcError, match="There is no such log level; there are debug, ") as why:
+        with pytest.raises(RpcError, match="Unknown log level .*: expected one of debug, ") as why:
             await place.ask("logging/setLevel", wrong)
         assert why.value.code == -32602
     assert place.sessions[0].level == level

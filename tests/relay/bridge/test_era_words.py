@@ -223,5 +223,5 @@ def test_a_capability_that_is_missing_is_named_as_it_is_declared() -> None:
         "source": "proxy",
         "requiredCapabilities": {"elicitation": {"url": {}}},
     }
-    assert "tools/call needs an answer to elicitation/create" in error.message
+    assert "tools/call requires a response to elicitation/create" in error.message
     assert "'elicitation.url'" in error.message

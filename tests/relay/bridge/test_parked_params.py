@@ -104,7 +104,7 @@ def test_a_page_that_was_not_visited(responses: Any, action: str | None) -> None
         parking._check_visited(given)
     assert (refused.value.code, refused.value.message) == (
         -32603,
-        f"The server needs a page to be visited; the user: {action}",
+        f"The server requires a visit to a page, but the user chose {action!r}",
     )
 
 
@@ -220,7 +220,10 @@ async def test_a_server_may_ask_what_the_client_has_declared(
         with pytest.raises(RpcError) as refused:
             await asked
         assert refused.value.code == METHOD_NOT_FOUND
-        assert refused.value.message == f"{method}: the client did not declare {missing or None!r}"
+        assert (
+            refused.value.message
+            == f"{method}: the client did not declare the capability {missing or None!r}"
+        )
         assert not begun.done()
     call.lot.close()
     await asyncio.wait({begun, asked, call.work})
@@ -305,14 +308,16 @@ async def test_a_call_ends_when_the_client_does_not_come_back(virtual_time: Virt
     result = await call.park()
     parked = virtual_time.now
     assert parked - begun == pytest.approx(0.02)
-    with pytest.raises(RpcError, match="No answer: nobody came back with an answer") as refused:
+    with pytest.raises(
+        RpcError, match="No response: the client did not continue the call"
+    ) as refused:
         await call.asked
     assert refused.value.code == METHOD_NOT_FOUND
     assert virtual_time.now - parked == pytest.approx(30.0)
-    with pytest.raises(asyncio.CancelledError, match="nobody came back with an answer"):
+    with pytest.raises(asyncio.CancelledError, match="the client did not continue the call"):
         await call.work
     assert len(call.lot) == 0
-    with pytest.raises(RpcError, match="requestState was used, or nobody waits for it any more"):
+    with pytest.raises(RpcError, match="requestState has already been used, or its call has ended"):
         await call.resume(result["requestState"], {"q1": {}})
 
 
@@ -329,7 +334,9 @@ async def test_the_clock_of_a_call_stands_while_the_client_waits(
     assert bytes(await last or b"") == b"{}"
 
 
-@pytest.mark.parametrize(("reason", "told"), [((), "the client has gone"), (("enough",), "enough")])
+@pytest.mark.parametrize(
+    ("reason", "told"), [((), "the client disconnected"), (("enough",), "enough")]
+)
 async def test_a_client_that_does_not_wait_ends_the_call(
     virtual_time: VirtualTime, reason: tuple[str, ...], told: str
 ) -> None:
@@ -353,7 +360,7 @@ async def test_closing_ends_all_calls(virtual_time: VirtualTime) -> None:
     several.close()
     assert len(several) == 0
     for call in calls:
-        with pytest.raises(RpcError, match="No answer: the gateway ends"):
+        with pytest.raises(RpcError, match="No response: the gateway is closing"):
             await call.asked
         assert await asyncio.wait({call.work})
         assert call.work.cancelled()
@@ -369,7 +376,7 @@ async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: Virtua
     first = third.begin()
     await asyncio.sleep(0)
     assert PARKED_CALLS.hits == hits
-    with pytest.raises(RpcError, match="roots/list: too many calls wait for answers already"):
+    with pytest.raises(RpcError, match="roots/list: too many calls of this client wait for input"):
         await third.ask()
     assert PARKED_CALLS.hits == hits + 1
     # One whose client has come back does not count.
@@ -390,10 +397,10 @@ async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: Virtua
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("nonsense", "requestState cannot be used: the state was not created by this server"),
-        ("other ring", "requestState cannot be used: the state was modified"),
-        ("other content", "requestState cannot be used: "),
-        ("other principal", "requestState belongs to somebody else"),
+        ("nonsense", "requestState is not valid: the state was not created by this server"),
+        ("other ring", "requestState is not valid: the state was modified"),
+        ("other content", "requestState is not valid: "),
+        ("other principal", "requestState was issued to another client"),
         ("other request", "requestState belongs to another request"),
     ],
 )
@@ -425,7 +432,7 @@ async def test_a_state_that_only_says_to_ask_again(virtual_time: VirtualTime) ->
     state = call.lot.retry_state(call.exchange, members({"name": "x"}))
     assert await call.resume(state, {"u1": {"action": "accept"}}) is None
     assert await call.resume(state) is None
-    with pytest.raises(RpcError, match="needs a page to be visited; the user: decline"):
+    with pytest.raises(RpcError, match="requires a visit to a page, but the user chose .decline."):
         await call.resume(state, {"u1": {"action": "decline"}})
     with pytest.raises(RpcError, match="belongs to another request"):
         await call.resume(state, arguments={})
@@ -447,7 +454,7 @@ async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> Non
     await asyncio.sleep(59.9)
     assert round_of(await call.resume(state, {"q1": {}})) == {"n": 1}
     await asyncio.sleep(0.1)
-    with pytest.raises(RpcError, match="requestState was used"):
+    with pytest.raises(RpcError, match="requestState has already been used"):
         await call.resume(state, {"q1": {}})
 
 
@@ -460,7 +467,7 @@ async def test_a_round_that_is_over_cannot_be_answered_again(virtual_time: Virtu
     second = round_of(await resumed)
     assert round_of(await call.resume(first, {"q1": {}})) == second  # the same questions again
     await asyncio.sleep(61)
-    with pytest.raises(RpcError, match="requestState was used"):
+    with pytest.raises(RpcError, match="requestState has already been used"):
         await call.resume(first, {"q1": {}})
     last = call.resume(second["requestState"], {"q2": {}})
     assert bytes(await asked) == b"{}"
@@ -586,7 +593,7 @@ async def test_a_call_that_is_given_up_has_no_timer(virtual_time: VirtualTime) -
     await begun
     call.lot.close()
     await asyncio.sleep(100)
-    assert reasons == ["the gateway ends"]
+    assert reasons == ["the gateway is closing"]
     await asyncio.wait({asked, call.work})
     asked.exception()
 

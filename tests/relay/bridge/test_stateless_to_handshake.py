@@ -495,7 +495,9 @@ async def test_a_connection_without_turns_is_used_as_it_is() -> None:
 async def test_when_all_connections_are_taken_a_call_is_refused() -> None:
     bridged = Bridged()
     bridged.busy = True
-    with pytest.raises(RpcError, match="raw is busy: calls that may ask back are") as refused:
+    with pytest.raises(
+        RpcError, match="raw is busy: calls that may request input occupy all connections"
+    ) as refused:
         await bridged.ask(capabilities=ASKABLE)
     assert refused.value.code == -32603
     assert (await bridged.ask(capabilities=b"{}"))["content"] == []
@@ -515,7 +517,9 @@ async def test_what_belongs_to_the_other_era_is_left_out(params: Any, passed: An
 
 
 async def test_a_state_that_is_no_text_is_refused() -> None:
-    with pytest.raises(RpcError, match="requestState is a string, as it was given") as refused:
+    with pytest.raises(
+        RpcError, match="requestState must be a string, as returned by the server"
+    ) as refused:
         await Bridged().ask(params={"name": "x", "requestState": 7})
     assert refused.value.code == -32602
 

@@ -1,6 +1,7 @@
-"""A stateless server asks back inside its result; a client with a handshake is asked for real.
+"""Input rounds of a stateless server, for a client of the handshake era.
 
-The client's own request stays open all the while, and `requestState` never reaches it.
+The server's input requests arrive in its result, and the relay sends them to the client as
+requests. Meanwhile the client's own request stays open. The client never receives `requestState`.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ __all__ = ["RESULT_TYPE", "BridgedInputRounds", "kind_of"]
 
 RESULT_TYPE: Final = b'"resultType"'
 MAX_ROUNDS: Final = 20
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry that the server asked for
-PATIENCE: Final = 600.0  # seconds for somebody who visits a page
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry without input
+PATIENCE: Final = 600.0  # seconds of retries, for a user who visits a page
 
 _NEEDS: Final = {
     "elicitation/create": "elicitation",
@@ -50,31 +51,33 @@ class _Wanted(Struct, rename="camel"):
 
 
 def kind_of(result: Raw) -> str:
-    """`complete`, `input_required`, or whatever else a result says it is."""
+    """Return the `resultType` of a result: `complete`, `input_required` or an unknown one."""
+    # Most results have no type, and a search is cheaper than decoding.
     if RESULT_TYPE not in bytes(result):
         return "complete"
     try:
         return msgspec.json.decode(result, type=_Kind).result_type
     except msgspec.ValidationError:
         return "malformed"
+    # JSON that cannot be decoded here is forwarded to the client unchanged.
     except (msgspec.DecodeError, RecursionError):
         return "complete"
 
 
 class BridgedInputRounds:
-    """Goes on with one request until the server knows everything."""
+    """The input rounds of one request, until the server returns a complete result."""
 
     def __init__(self, call: RelayedCall, connection: "UpstreamConnection") -> None:
         self._call = call
         self._connection = connection
-        self._visited: set[str] = set()  # addresses that the user has been sent to
-        self._visits: list[str] = []  # and the ids of those visits
+        self._visited: set[str] = set()  # URLs of pages that the user has agreed to visit
+        self._visits: list[str] = []  # the ids of visits
 
     async def finish(self, result: Raw, again: Callable[[RawMembers], Awaitable[Raw]]) -> Raw:
-        """The final result. `again` sends the request with more members in its params.
+        """Return the complete result. `again` sends the request with additional params.
 
         Raises:
-            RpcError: the client said no, or the server asks without end.
+            RpcError: The client refused an input request, or the server requests input too often.
         """
         pause, waited, rounds = FIRST_PAUSE, 0.0, 0
         while rounds < MAX_ROUNDS:
@@ -87,6 +90,8 @@ class BridgedInputRounds:
                 added["inputResponses"] = encoded(given)
             if not isinstance(wanted.request_state, UnsetType):
                 added["requestState"] = wanted.request_state
+            # A result without new input requests is a request to wait, which does not count as a
+            # round.
             if quiet or not wanted.input_requests:
                 if waited > PATIENCE:
                     break
@@ -103,13 +108,17 @@ class BridgedInputRounds:
                 return result
             if kind != "input_required":
                 raise own_error(
-                    INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}"
+                    INTERNAL_ERROR, f"Unknown resultType in the server's result: {kind!r}"
                 )
-        raise own_error(INTERNAL_ERROR, "The server asks without end")
+        raise own_error(
+            INTERNAL_ERROR,
+            f"The server still requests input after {MAX_ROUNDS} rounds or {PATIENCE:.0f} s",
+        )
 
     async def _tell_completed(self) -> None:
-        """The pages that the user was sent to have done their work, so a client can say so."""
+        """Notify the client that its visits to pages are complete."""
         call, connection = self._call, self._connection
+        # Other revisions have neither ids of visits nor this notification.
         if not self._visits or not call.exchange.caller.revision.elicitation_ids:
             return
         with connection.goes_on(call):
@@ -120,12 +129,15 @@ class BridgedInputRounds:
             await connection.passage.passed()
 
     def _only_known_visits(self, wanted: _Wanted) -> bool:
-        """Whether it only asks for pages that the user has been sent to: then it waits for them."""
+        """Return True if all input requests are for pages that the user has visited already.
+
+        The server then waits for the effect of these visits.
+        """
         addresses = [_url(raw) for raw in wanted.input_requests.values()]
         return all(url is not None and url in self._visited for url in addresses)
 
     async def _collect(self, questions: dict[str, Raw]) -> dict[str, Raw]:
-        """Ask everything at once; if one is refused, nobody needs the others."""
+        """Send all input requests concurrently. If one is refused, cancel the others."""
         tasks = [asyncio.ensure_future(self._ask(key, raw)) for key, raw in questions.items()]
         try:
             given = await asyncio.gather(*tasks)
@@ -145,19 +157,23 @@ class BridgedInputRounds:
             capability = "elicitation.form" if url is None else "elicitation.url"
         if capability is None or not has_capability(exchange.caller.declared, capability):
             raise _cannot(exchange, method, capability or method)
+        # The user is not sent to the same page twice.
         if url is not None and url in self._visited:
             return Raw(b'{"action":"accept"}')
         params = members.get("params", Raw(b"{}"))
         if url is not None:
             params, visit = _with_id(params)
             self._visits.append(visit)
+        # Checked before the interceptors, which need not see a request that cannot be sent.
         self._worded(method, params)
         request = Request(f"{self._call.sent_as}/{key}", method, params)
         try:
             given = await self._connection.asked_inside(self._call, request, self._bring)
         except RpcError:
             if method != "elicitation/create":
-                raise  # there is no word for a refusal but not to come back
+                # Only elicitation has a result for a refusal. For other requests, the call ends
+                # with the error.
+                raise
             return Raw(b'{"action":"cancel"}')
         except FairleadError as exc:
             why = f"{method} was not answered: the client {public_reason(exc)}"
@@ -168,7 +184,7 @@ class BridgedInputRounds:
         return answer
 
     async def _bring(self, asked: Exchange) -> Answer:
-        """Ask the client, in the words of its revision."""
+        """Send an input request to the client, adapted to its revision."""
         exchange, params = self._call.exchange, asked.message.params
         if isinstance(params, UnsetType):
             params = Raw(b"{}")
@@ -177,17 +193,23 @@ class BridgedInputRounds:
         )
 
     def _worded(self, method: str, params: Raw) -> Raw:
-        """Raises: RpcError: there are no words for it."""
+        """Return params adapted to the revision of the client.
+
+        Raises:
+            RpcError: The revision of the client has no equivalent.
+        """
         try:
             return downgrade_params(method, params, self._call.exchange.caller.revision)
         except DowngradeError as exc:
-            raise own_error(METHOD_NOT_FOUND, f"This client cannot be asked: {exc}") from exc
+            raise own_error(
+                METHOD_NOT_FOUND, f"{method} cannot be sent to this client: {exc}"
+            ) from exc
 
 
 def _cannot(exchange: Exchange, method: str, capability: str) -> RpcError:
     return RpcError(
         MISSING_CAPABILITY,
-        f"{exchange.method} needs an answer to {method}, and this client did not declare the "
+        f"{exchange.method} requires a response to {method}, but the client did not declare the "
         f"capability {capability!r}",
         {"source": "proxy", "requiredCapabilities": nested_capability(capability)},
     )
@@ -203,13 +225,13 @@ def _read(result: Raw) -> _Wanted:
 
 
 def _url(question: Raw) -> str | None:
-    """The address that a question sends the user to, if it does."""
+    """Return the URL of a page that an input request asks the user to visit, or None."""
     params = members_of((members_of(question) or {}).get("params")) or {}
     return string_of(params.get("url")) if string_of(params.get("mode")) == "url" else None
 
 
 def _with_id(params: Raw) -> tuple[Raw, str]:
-    """2025-11-25 wants an id for each visit."""
+    """Return params with a new id for the visit, and the id. Revision 2025-11-25 requires one."""
     members = members_of(params) or {}
     visit = token_hex(16)
     members["elicitationId"] = encoded(visit)

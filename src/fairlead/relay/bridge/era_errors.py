@@ -1,4 +1,4 @@
-"""Refusals of a server of one era, in the words of the other."""
+"""Conversion of errors between the eras."""
 
 from typing import Final
 
@@ -11,12 +11,13 @@ from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOU
 
 __all__ = ["for_handshake_client", "for_stateless_client"]
 
-# Codes that only the stateless era has, and that would say nothing to a client with a handshake.
+# Codes of the stateless era about headers and revisions, which concern only the relay and the
+# server. A client of the handshake era does not know them.
 _BETWEEN_US: Final = (-32020, -32022)
 
 
 def for_handshake_client(method: str, error: RpcError) -> RpcError:
-    """A stateless server's refusal, for a client with a handshake."""
+    """Convert an error of a stateless server for a client of the handshake era."""
     if error.code == INVALID_PARAMS and method == "resources/read" and _names_uri(error):
         return _recoded(error, RESOURCE_NOT_FOUND)
     if error.code in _BETWEEN_US:
@@ -25,7 +26,7 @@ def for_handshake_client(method: str, error: RpcError) -> RpcError:
 
 
 def for_stateless_client(error: RpcError) -> RpcError:
-    """A handshake server's refusal, for a stateless client, which knows fewer codes."""
+    """Convert an error of a handshake-era server for a stateless client."""
     if error.code == RESOURCE_NOT_FOUND:
         return _recoded(error, INVALID_PARAMS)
     if -32099 <= error.code <= -32000:
@@ -40,7 +41,7 @@ def _names_uri(error: RpcError) -> bool:
 
 
 def _recoded(error: RpcError, code: int) -> RpcError:
-    """The same words under another code."""
+    """Return the same error with another code."""
     members = members_of(error.raw)
     if members is None:
         return RpcError(code, error.message, error.data)

@@ -1,4 +1,4 @@
-"""Clients of the handshake era in front of a stateless server."""
+"""Bridge from clients of the handshake era to a stateless server."""
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -33,39 +33,43 @@ __all__ = ["HandshakeToStateless"]
 
 log = logging.getLogger("fairlead.gateway")
 
-# An empty cursor is a cursor in the stateless era. Many clients of the handshake era take it for
-# the end of the list, so they get another one for it.
+# In the stateless era an empty cursor is valid. Many clients of the handshake era treat it as the
+# end of the list, so they receive another value in its place.
 _EMPTY: Final = Raw(b'""')
 _OUR_CURSOR: Final = Raw(b'"fairlead:empty-cursor"')
 LISTS: Final = ("tools", "prompts", "resources")
-ACKNOWLEDGED_IN: Final = 10.0  # seconds; who has not said by then that it will tell may do so still
+# Seconds to wait for the acknowledgement of a subscription. A server that has not sent it by then
+# may still send notifications.
+ACKNOWLEDGED_IN: Final = 10.0
 
 
 class HandshakeToStateless:
-    """Everybody with a handshake on one connection to a stateless server.
+    """Bridge for all sessions of the handshake era that share a connection to a stateless server.
 
-    One long request hears of all changes that the server tells of, for all of them.
+    One `subscriptions/listen` request covers the changes for all of these sessions.
     """
 
     def __init__(
         self, connection: "UpstreamConnection", call_timeout: float, default_level: str = "off"
     ) -> None:
-        """`default_level` is what the server logs for sessions that have set no level."""
+        """`default_level` is the log level for sessions that have not set one."""
         self._connection = connection
         logs = default_level != "off" and _can(connection, "logging")
         self._default_level = default_level if logs else None
         self._call_timeout = call_timeout
         self._listening = ListenRequest(missed=self._missed)
-        self._heard = False  # it was asked to tell
-        self._granted: set[str] | None = None  # the resources that it tells of, if it said so
+        self._heard = False  # `subscriptions/listen` has been sent
+        # the subscribed resources that the server acknowledged; None: unknown
+        self._granted: set[str] | None = None
         connection.on_news = self._news
 
-    # What it says about itself
+    # Handshake
 
     def initialized(self, exchange: Exchange) -> bytes:
-        """The answer to `initialize`, from what the server said when it was discovered."""
+        """Return the result of `initialize`, built from that of `server/discover`."""
         agreement, revision = self._connection.agreement, exchange.caller.revision
         assert agreement is not None
+        # `serverInfo` is required in the handshake era and optional in the stateless one.
         info = agreement.server_info or to_json({"name": self._connection.name, "version": "0"})
         result: dict[str, Any] = {
             "protocolVersion": revision.value,
@@ -76,13 +80,13 @@ class HandshakeToStateless:
             result["instructions"] = agreement.instructions
         return bytes(downgrade_result("initialize", Raw(to_json(result)), revision))
 
-    # What clients ask
+    # Requests of clients
 
     async def answer(self, exchange: Exchange, session: "ClientSession | None") -> Answer:
-        """Answer a request of a client.
+        """Handle a request of a client.
 
         Raises:
-            RpcError: to refuse.
+            RpcError: The server or the relay refused the request.
         """
         match exchange.method:
             case "ping":
@@ -94,13 +98,16 @@ class HandshakeToStateless:
         return await self._pass_on(exchange, session)
 
     async def _pass_on(self, exchange: Exchange, session: "ClientSession | None") -> Answer:
+        # The server may restart its progress in each round, but the progress of a request must
+        # increase.
         call = RelayedCall(exchange, session, rising=True)
         stamp = self._stamp(exchange, session)
 
         async def ask(added: RawMembers) -> Raw:
             passing = params_of(exchange)
             if passing.members is not None:
-                passing.members.pop("task", None)  # tasks are another thing in the other era
+                # Tasks differ between the eras and are not bridged.
+                passing.members.pop("task", None)
                 if passing.members.get("cursor") == _OUR_CURSOR:
                     passing.members["cursor"] = _EMPTY
                 passing.members.update(added)
@@ -114,10 +121,11 @@ class HandshakeToStateless:
                 result = await BridgedInputRounds(call, self._connection).finish(result, ask)
             elif kind != "complete":
                 raise own_error(
-                    INTERNAL_ERROR, f"The server's result is of an unknown type: {kind}"
+                    INTERNAL_ERROR, f"Unknown resultType in the server's result: {kind!r}"
                 )
         except RpcError as exc:
             raise for_handshake_client(exchange.method, exc) from None
+        # Notifications of the call precede its result.
         if call.outbox is not None and not call.outbox.empty:
             await call.outbox.flushed()
         return _with_visible_cursor(
@@ -125,7 +133,7 @@ class HandshakeToStateless:
         )
 
     def _stamp(self, exchange: Exchange, session: "ClientSession | None") -> RawMembers:
-        """What a stateless server wants to know with each request."""
+        """Return the members of `_meta` that a stateless server expects in each request."""
         caller = exchange.caller
         stamp = {
             VERSION_KEY: encoded(NEWEST.value),
@@ -143,16 +151,17 @@ class HandshakeToStateless:
         named = next((known for known in LEVELS if level == encoded(known)), None)
         if named is None:
             raise own_error(
-                INVALID_PARAMS, f"There is no such log level; there are {', '.join(LEVELS)}"
+                INVALID_PARAMS,
+                f"Unknown log level {string_of(level)!r}: expected one of {', '.join(LEVELS)}",
             )
         if session is not None:
             session.level = named
         return b"{}"
 
-    # What they want to hear
+    # Subscriptions
 
     async def joined(self) -> None:
-        """A session is open: hear of the lists that the server says it tells of."""
+        """Subscribe to the lists whose changes the server reports, once a session is open."""
         lists = {name for name in LISTS if self._can(f"{name}.listChanged")}
         if lists - self._listening.lists or (not self._heard and lists):
             self._listening.set_lists(lists)  # type: ignore[arg-type]
@@ -165,19 +174,20 @@ class HandshakeToStateless:
         if not self._can("resources.subscribe"):
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if session is None:
-            return b"{}"  # a message that stands alone: there is nobody to tell
+            return b"{}"  # a request outside of any session, which cannot receive notifications
         if exchange.method == "resources/subscribe":
             session.uris.add(uri)
         else:
             session.uris.discard(uri)
+        # Recorded before `follow`, which subscribes to the resources of all sessions.
         followed = await self.follow()
         if followed and (uri not in session.uris or self._granted is None or uri in self._granted):
             return b"{}"
         session.uris.discard(uri)
-        raise own_error(INTERNAL_ERROR, f"The server does not tell of changes of {uri}")
+        raise own_error(INTERNAL_ERROR, f"The server refused the subscription to {uri}")
 
     async def follow(self) -> bool:
-        """Have the server tell of what the sessions watch now, and of nothing else."""
+        """Subscribe to the resources of the current sessions. Return False if refused."""
         wanted = {
             uri: None for session in self._connection.sessions for uri in sorted(session.uris)
         }
@@ -187,17 +197,20 @@ class HandshakeToStateless:
         self._listening.set_uris(wanted)
         if await self._listen():
             return True
+        # The earlier subscriptions stay active, so the record has to match them.
         self._listening.set_uris(before)
         return False
 
     async def _listen(self) -> bool:
-        self._heard = True  # at once: who comes meanwhile need not ask the same again
+        # Set before the request, so that concurrent sessions do not send the same one.
+        self._heard = True
         try:
             await self._listening.listen(self._connection.peer, ACKNOWLEDGED_IN)
         except RpcError as exc:
-            log.warning("%s: it does not tell of changes: %s", self._connection.name, exc)
+            log.warning("%s: subscriptions/listen was refused: %s", self._connection.name, exc)
             self._heard = False
             return False
+        # `BaseException`, because a cancelled request has not subscribed to anything either.
         except BaseException:
             self._heard = False
             raise
@@ -207,13 +220,14 @@ class HandshakeToStateless:
         return _can(self._connection, capability)
 
     def _news(self, note: Notification) -> None:
-        """The server told of a change."""
+        """Forward a notification of a change to the sessions that it concerns."""
         if note.method in (ACKNOWLEDGED, CANCELLED):
             params = b"{}" if not isinstance(note.params, Raw) else note.params
             if note.method == ACKNOWLEDGED:
                 self._granted = _granted(params)
             self._listening.heard(note.method, msgspec.json.decode(params))
             return
+        # The id of the subscription is one of the relay, and unknown in the handshake era.
         plain = with_subscription_id(note, None)
         if note.method == "notifications/resources/updated":
             members = members_of(note.params) if isinstance(note.params, Raw) else None
@@ -226,7 +240,7 @@ class HandshakeToStateless:
             session.tell(plain)
 
     def _missed(self) -> None:
-        """Nobody told of changes for a while: clients look again."""
+        """Notify all sessions that changes may have been missed."""
         for session in list(self._connection.sessions):
             for note in possibly_missed_changes(self._connection, session):
                 session.tell(note)
@@ -246,6 +260,7 @@ class _Acknowledged(Struct):
 def _granted(params: Raw | bytes) -> set[str] | None:
     try:
         honoured = msgspec.json.decode(params, type=_Acknowledged).notifications
+    # Without a readable list, it is unknown which resources were acknowledged.
     except (msgspec.DecodeError, RecursionError):
         return None
     return None if honoured is None else set(honoured.resource_subscriptions)
@@ -254,7 +269,7 @@ def _granted(params: Raw | bytes) -> set[str] | None:
 def possibly_missed_changes(
     connection: "UpstreamConnection", session: "EventReceiver"
 ) -> list[Notification]:
-    """What a client hears when nobody told of changes for a while: all of it may have changed."""
+    """Return notifications for all lists and resources whose changes may have been missed."""
     lists = [name for name in LISTS if _can(connection, f"{name}.listChanged")]
     notes = [Notification(f"notifications/{name}/list_changed") for name in lists]
     for uri in sorted(session.uris):
@@ -272,7 +287,8 @@ def _can(connection: "UpstreamConnection", capability: str) -> bool:
 
 
 def _with_visible_cursor(result: Raw) -> Raw:
-    """Return a page of a list with a cursor of ours in place of an empty one."""
+    """Return a page of a list with a non-empty cursor in place of an empty one."""
+    # Most results have no cursor, and a search is cheaper than decoding.
     if b'"nextCursor"' not in bytes(result):
         return result
     members = members_of(result)

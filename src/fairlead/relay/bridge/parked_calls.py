@@ -1,7 +1,8 @@
-"""A server of the handshake era asks in the middle of a call, and its client is a stateless one.
+"""Calls to handshake-era servers that wait for input from stateless clients.
 
-The live call is parked: the client gets `input_required` with a sealed state that names it, and
-when it comes back with the answers, the server gets them and the same call goes on.
+A server of the handshake era sends requests during a call. The call is parked: the client receives
+`input_required` with a sealed state that names the call. When the client returns with the
+responses, they are sent to the server, and the same call continues.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from ..relay_settings import RelaySettings
 
 __all__ = ["ParkedCall", "ParkedCalls"]
 
-KEPT: Final = 60.0  # seconds that the outcome of a round is kept for who asks twice
+KEPT: Final = 60.0  # seconds that the outcome of a round is kept for repeated requests
 MAX_KEPT: Final = KEPT_OUTCOMES.value
 MAX_KEPT_BYTES: Final = KEPT_OUTCOME_BYTES.value
 
@@ -43,7 +44,7 @@ _NEEDS: Final = {
 
 
 class _State(Struct, array_like=True):
-    """What travels through the client, sealed."""
+    """The content of a sealed `requestState`."""
 
     id: str
     round: int
@@ -58,7 +59,7 @@ class _Question(Struct):
 
 
 class ParkedCall:
-    """One live call of a server, and the rounds in which its client hears of it."""
+    """One open call to a server, and the rounds in which the client takes part in it."""
 
     def __init__(
         self, lot: "ParkedCalls", call: RelayedCall, digest: bytes, work: "asyncio.Task[Raw]"
@@ -69,20 +70,20 @@ class ParkedCall:
         self.round = 0
         self.call = call
         self.work = work
-        self.heard = True  # whether a request of the client waits for it now
+        self.heard = True  # a request of the client waits for the call now
         self._lot = lot
-        self._asked: dict[str, _Question] = {}  # that the client has not answered
+        self._asked: dict[str, _Question] = {}  # input requests without a response
         self._news = asyncio.Event()
         self._keys = 0
         self._expiry: asyncio.TimerHandle | None = None
 
-    # The server's side
+    # Server side
 
     async def ask(self, exchange: Exchange) -> Raw:
-        """A question of the server; waits until the client has come back with the answer.
+        """Send a request of the server to the client in the next round and wait for the response.
 
         Raises:
-            RpcError: this client cannot be asked that.
+            RpcError: The client did not declare the capability, or too many calls are parked.
         """
         method, caller = exchange.method, self.call.exchange.caller
         capability = _NEEDS.get(method)
@@ -90,10 +91,13 @@ class ParkedCall:
             capability = "elicitation.url" if _mode(exchange) == "url" else "elicitation.form"
         if capability is None or not has_capability(caller.declared, capability):
             raise own_error(
-                METHOD_NOT_FOUND, f"{method}: the client did not declare {capability!r}"
+                METHOD_NOT_FOUND,
+                f"{method}: the client did not declare the capability {capability!r}",
             )
         if self._lot.full(self):
-            raise own_error(METHOD_NOT_FOUND, f"{method}: too many calls wait for answers already")
+            raise own_error(
+                METHOD_NOT_FOUND, f"{method}: too many calls of this client wait for input"
+            )
         self._keys += 1
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         question = _Question(f"q{self._keys}", _embedded(exchange), answer)
@@ -104,14 +108,15 @@ class ParkedCall:
         finally:
             self._asked.pop(question.key, None)
 
-    # The client's side
+    # Client side
 
     async def next(self, exchange: Exchange) -> Raw:
-        """What the client gets: the result of the call, or the next questions.
+        """Return the result of the call, or the next input requests.
 
         Raises:
-            RpcError: the server said no.
+            RpcError: The server refused the call.
         """
+        # The outcome and notifications belong to the latest request of the client.
         self._wake(exchange)
         try:
             while True:
@@ -123,26 +128,30 @@ class ParkedCall:
                 if self.work.done():
                     self._lot.forget(self)
                     return self.work.result()
-                # Questions that are asked together are passed on together.
+                # Requests that the server sends within this time are sent to the client together.
                 await asyncio.wait((self.work,), timeout=self._lot.settings.collect)
+                # Waiting and flushing may take time, so the state is checked again after each.
                 if self._asked and not self.work.done():
-                    await self.call.flushed()  # what it said before comes before
+                    await self.call.flushed()  # notifications precede the result
                 if self._asked and not self.work.done():
                     return self._input_required()
                 if not self._asked:
                     self._news.clear()
         except asyncio.CancelledError as exc:
-            # The client does not wait any longer, so the server need not go on.
+            # Only the client's request was cancelled, so the call to the server has to be cancelled
+            # here.
             why = exc.args[0] if exc.args else None
-            self.give_up(why if isinstance(why, str) else "the client has gone")
+            self.give_up(why if isinstance(why, str) else "the client disconnected")
             raise
 
     def answer(self, given: RawMembers) -> None:
-        """The client's answers; what it leaves out is asked again."""
+        """Deliver the client's responses. Input requests without a response are sent again."""
         for key, question in list(self._asked.items()):
             answer = given.get(key)
+            # A response that is not an object is treated as missing.
             if answer is None or question.answer.done() or members_of(answer) is None:
                 continue
+            # A `Raw` keeps the buffer of its message alive.
             question.answer.set_result(answer.copy())
             del self._asked[key]
         if not self._asked:
@@ -170,17 +179,18 @@ class ParkedCall:
     def _sleep(self) -> None:
         self.heard = False
         self._expiry = asyncio.get_running_loop().call_later(
-            self._lot.settings.park_timeout, self.give_up, "nobody came back with an answer"
+            self._lot.settings.park_timeout, self.give_up, "the client did not continue the call"
         )
 
     def give_up(self, why: str) -> None:
-        """Nobody comes back: the server's questions are refused and its call is cancelled."""
+        """Refuse the server's requests and cancel the call, because the client has left."""
         self._lot.forget(self)
         self.stop_clock()
         for question in self._asked.values():
             if not question.answer.done():
-                question.answer.set_exception(own_error(METHOD_NOT_FOUND, f"No answer: {why}"))
-        self.work.cancel(why)  # an error that it ended with meanwhile is not reported then
+                question.answer.set_exception(own_error(METHOD_NOT_FOUND, f"No response: {why}"))
+        # `cancel` also keeps asyncio from logging an error with which the task has ended already.
+        self.work.cancel(why)
 
     def stop_clock(self) -> None:
         if self._expiry is not None:
@@ -189,7 +199,7 @@ class ParkedCall:
 
 
 class ParkedCalls:
-    """All calls that wait for their clients."""
+    """The parked calls of a relay or gateway."""
 
     def __init__(self, settings: RelaySettings, keys: KeyRing | None = None) -> None:
         self.settings = settings
@@ -202,6 +212,7 @@ class ParkedCalls:
         return len(self._parked)
 
     def full(self, mine: ParkedCall) -> bool:
+        # A call that a request of the client waits for is not parked now.
         others = (p for p in self._parked.values() if p is not mine and not p.heard)
         same = sum(p.principal == mine.principal for p in others)
         if same < self.settings.max_parked:
@@ -212,10 +223,10 @@ class ParkedCalls:
     async def begin(
         self, call: RelayedCall, passing: RawMembers | None, work: "asyncio.Task[Raw]"
     ) -> Raw:
-        """The first round of a call that is under way.
+        """Start the first round of a call that `work` performs.
 
         Raises:
-            RpcError: the server said no.
+            RpcError: The server refused the call.
         """
         parking = ParkedCall(self, call, _digest(call.exchange.method, passing), work)
         call.parking = parking
@@ -223,48 +234,54 @@ class ParkedCalls:
         return await parking.next(call.exchange)
 
     def retry_state(self, exchange: Exchange, members: RawMembers | None) -> str:
-        """A state that only says: send the same request again."""
+        """Return a sealed state for a client that must only send the same request again."""
         digest = _digest(exchange.method, members)
         state = _State("", 0, principal_name(exchange.caller.principal), digest)
         return self.keys.seal(msgspec.json.encode(state), ttl=self.settings.park_timeout)
 
     async def resume(self, exchange: Exchange, members: RawMembers, state: str) -> Raw | None:
-        """A client comes back with answers; None if it only shall ask once more.
+        """Continue a call with the client's responses.
+
+        Return None for a state of `retry_state`: the request has to be sent to the server again.
 
         Raises:
-            RpcError: the state is none of ours, not for this client and request, or used up.
+            RpcError: The state is invalid, of another client or request, or already used.
         """
         try:
             said = msgspec.json.decode(self.keys.open(state), type=_State)
         except (BadSeal, msgspec.DecodeError) as exc:
-            raise own_error(INVALID_PARAMS, f"requestState cannot be used: {exc}") from None
+            raise own_error(INVALID_PARAMS, f"requestState is not valid: {exc}") from None
         if said.principal != principal_name(exchange.caller.principal):
-            raise own_error(INVALID_PARAMS, "requestState belongs to somebody else")
+            raise own_error(INVALID_PARAMS, "requestState was issued to another client")
         if said.digest != _digest(exchange.method, members):
             raise own_error(INVALID_PARAMS, "requestState belongs to another request")
         if not said.id:
             _check_visited(members)
             return None
         key = said.id, said.round
+        # A client that lost the connection may repeat its request. The server must receive one
+        # response.
         known = self._recent.get(key)
         if known is not None and (not known[1].done() or known[0] > time.monotonic()):
-            return await asyncio.shield(known[1])  # the same request once more: the same answer
+            # shielded, because the first request still waits for it
+            return await asyncio.shield(known[1])
         parking = self._parked.get(said.id)
         if parking is None or said.round != parking.round or parking.heard:
             raise own_error(
-                INVALID_PARAMS, "requestState was used, or nobody waits for it any more"
+                INVALID_PARAMS, "requestState has already been used, or its call has ended"
             )
         parking.answer(members_of(members.get("inputResponses")) or {})
         return await self._remember(key, parking, exchange)
 
     async def _remember(self, key: tuple[str, int], parking: ParkedCall, exchange: Exchange) -> Raw:
         outcome: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        outcome.add_done_callback(lambda f: f.exception())  # looked at
+        # mark the exception as retrieved, or asyncio would log it
+        outcome.add_done_callback(lambda f: f.exception())
         self._recent[key] = 0.0, outcome
         try:
             result = await parking.next(exchange)
         except asyncio.CancelledError:
-            # Whoever asked twice is another request: it has to hear that nothing comes any more.
+            # A repeated request is independent of the cancelled one, and has to receive an error.
             outcome.set_exception(
                 own_error(INVALID_PARAMS, "The request with this state was cancelled")
             )
@@ -281,7 +298,7 @@ class ParkedCalls:
             self._drop_old()
 
     def _drop_old(self) -> None:
-        """Keep as many outcomes as there is room for, the latest ones."""
+        """Drop outcomes that have expired or exceed the limits, the oldest first."""
         now, size = time.monotonic(), 0
         done = [entry for entry in self._recent.items() if entry[1][1].done()]
         for number, (key, (until, outcome)) in enumerate(reversed(done)):
@@ -295,23 +312,25 @@ class ParkedCalls:
 
     def close(self) -> None:
         for parking in list(self._parked.values()):
-            parking.give_up("the gateway ends")
+            parking.give_up("the gateway is closing")
         self._recent.clear()
 
 
 def _check_visited(members: RawMembers) -> None:
-    """Whoever did not visit the page would be sent there again, and again."""
+    """Raise an error if the user declined a visit, because a retry would request it again."""
     given = members_of(members.get("inputResponses")) or {}
     for answer in given.values():
         action = string_of((members_of(answer) or {}).get("action"))
         if action in ("decline", "cancel"):
             raise own_error(
-                INTERNAL_ERROR, f"The server needs a page to be visited; the user: {action}"
+                INTERNAL_ERROR,
+                f"The server requires a visit to a page, but the user chose {action!r}",
             )
 
 
 def _digest(method: str, members: RawMembers | None) -> bytes:
-    """What makes a request this one: all of it but what changes from round to round."""
+    """Return a digest of a request that is the same in all of its rounds."""
+    # `_meta` has a new progress token in each request.
     same = {
         name: value
         for name, value in (members or {}).items()
@@ -322,11 +341,12 @@ def _digest(method: str, members: RawMembers | None) -> bytes:
 
 
 def _ordered(value: Raw) -> Raw:
-    """A value in a form that does not depend on the order of its members, where there is one."""
+    """Return a value with sorted members, independent of the order in which they were sent."""
     try:
         plain = msgspec.json.decode(value)
         return Raw(msgspec.json.encode(plain, order="sorted"))
-    except (ValueError, RecursionError):  # a number beyond all bounds: then as it was written
+    # Values that cannot be decoded, such as huge numbers, are compared byte for byte.
+    except (ValueError, RecursionError):
         return value
 
 
@@ -341,12 +361,14 @@ def _params(exchange: Exchange) -> RawMembers:
 
 
 def _embedded(exchange: Exchange) -> Raw:
-    """A request of the server as a stateless client is asked it."""
+    """Return a request of the server as an input request for a stateless client."""
     members = _params(exchange)
+    # The stateless era has neither tasks of this kind nor ids of visits.
     for name in ("task", "elicitationId"):
         members.pop(name, None)
     meta = members_of(members.get("_meta"))
     if meta is not None:
+        # Progress tokens belong to one hop.
         meta.pop("progressToken", None)
         if meta:
             members["_meta"] = encoded(meta)

@@ -1,4 +1,4 @@
-"""Stateless clients in front of a server of the handshake era."""
+"""Bridge from stateless clients to a server of the handshake era."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ __all__ = ["StatelessToHandshake"]
 
 log = logging.getLogger("fairlead.gateway")
 
-# What only a session has.
+# Methods that exist only in sessions.
 _GONE: Final = frozenset(
     {
         *("initialize", "ping", "logging/setLevel"),
@@ -49,11 +49,12 @@ _GONE: Final = frozenset(
 )
 
 
+# Methods that the relay handles itself.
 _OURS: Final = _GONE | {"server/discover", "subscriptions/listen"}
 
 
 class StatelessToHandshake:
-    """Answers stateless clients from a server of the handshake era."""
+    """Bridge that handles requests of stateless clients with a server of the handshake era."""
 
     def __init__(
         self,
@@ -70,11 +71,11 @@ class StatelessToHandshake:
     async def answer(
         self, exchange: Exchange, session: "ClientSession | None", connection: "UpstreamConnection"
     ) -> Answer:
-        """Answer a request; `connection` is the connection for this caller.
+        """Handle a request; `connection` is the connection for this caller.
 
         Raises:
-            RpcError: to refuse.
-            FairleadError: the server cannot be asked.
+            RpcError: The server or the relay refused the request.
+            FairleadError: The server cannot be reached.
         """
         method = exchange.method
         if method == "server/discover":
@@ -98,11 +99,13 @@ class StatelessToHandshake:
         return _complete(method, result, connection)
 
     def plain(self, exchange: Exchange) -> "tuple[UpstreamConnection, RelayedParams] | None":
-        """Where a request can be passed on, and how, if nothing else has to be done about it.
+        """Return the connection and params for a request that can be forwarded directly, or None.
 
-        Nearly all are so: the server cannot ask back, and nobody comes back with answers.
+        Nearly all requests can: the server cannot request input, and the request continues no
+        round.
         """
         method, caller = exchange.message.method, exchange.caller
+        # A log level has to be set on the server before the request.
         if method in _OURS or caller.log_level is not None or can_be_asked(caller.capabilities):
             return None
         connection = self._pool.handshake_connection(caller)
@@ -118,7 +121,7 @@ class StatelessToHandshake:
     def plain_outcome(
         self, method: str, connection: "UpstreamConnection", outcome: Raw | Exception
     ) -> Raw | Exception:
-        """What became of such a request, in the words of the client's era."""
+        """Convert the outcome of a request that was forwarded directly."""
         if isinstance(outcome, RpcError):
             return for_stateless_client(outcome)
         if isinstance(outcome, Exception):
@@ -142,7 +145,7 @@ class StatelessToHandshake:
             call, passing, timeout=self._settings.call_timeout, turn=turn
         )
 
-    # Questions in the middle of a call
+    # Input requests during a call
 
     async def _ask_back(
         self,
@@ -157,10 +160,13 @@ class StatelessToHandshake:
         if given is not None:
             state = string_of(given)
             if state is None:
-                raise own_error(INVALID_PARAMS, "requestState is a string, as it was given")
+                raise own_error(
+                    INVALID_PARAMS, "requestState must be a string, as returned by the server"
+                )
             result = await self._parked.resume(exchange, members, state)
             if result is not None:
                 return result
+        # A retry without a parked call is forwarded like a new request.
         members.pop("inputResponses", None)
         call = RelayedCall(exchange, session)
         if not can_be_asked(exchange.caller.capabilities):
@@ -170,16 +176,18 @@ class StatelessToHandshake:
         except TimeoutError:
             raise own_error(
                 -32603,
-                f"{connection.name} is busy: calls that may ask back are under way on all "
+                f"{connection.name} is busy: calls that may request input occupy all "
                 "connections. Try again later",
             ) from None
+        # A task, because the call outlives the client's request while it is parked.
         work = asyncio.ensure_future(self._pass_on(connection, call, passing, turn))
         if turn is not None:
-            work.add_done_callback(lambda _: turn.release())  # also if it never began
+            # Releases the turn even if the task is cancelled before its first step.
+            work.add_done_callback(lambda _: turn.release())
         return await self._parked.begin(call, members, work)
 
     def _visits(self, exchange: Exchange, passing: RelayedParams, refusal: RpcError) -> Raw:
-        """-32042 is a question in this era: visit these pages, then ask again."""
+        """Convert the error -32042 into a result that requests visits to the listed pages."""
         try:
             data = msgspec.json.decode(refusal.raw or b"{}", type=_Refusal).data
         except (msgspec.DecodeError, RecursionError):
@@ -187,6 +195,7 @@ class StatelessToHandshake:
         questions: dict[str, Any] = {}
         for index, one in enumerate(data.elicitations):
             members = members_of(one) or {}
+            # The stateless era has no ids of visits.
             members.pop("elicitationId", None)
             members.setdefault("mode", Raw(b'"url"'))
             questions[f"u{index + 1}"] = {"method": "elicitation/create", "params": members}
@@ -209,6 +218,7 @@ class StatelessToHandshake:
             changes = ChangeBroadcaster(notifier if connection.interceptors else None, self._quota)
             connection.changes = changes
         declared = _declared(connection)
+        # Subscribers are compared by identity. Each stream is one.
         mine = object()
         uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
         with changes.admitted(exchange, len(uris)):
@@ -251,7 +261,7 @@ def _uris(exchange: Exchange) -> list[str]:
 
 
 def _without(exchange: Exchange, uris: set[str]) -> Exchange:
-    """The same request, without resources whose changes the server does not tell."""
+    """Return the request without resources whose subscription the server refused."""
     params = members_of(
         exchange.message.params if isinstance(exchange.message.params, Raw) else None
     )
@@ -267,15 +277,16 @@ def _without(exchange: Exchange, uris: set[str]) -> Exchange:
 
 
 async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> bool:
-    """Have the server tell of a resource, unless it does; whether it will."""
+    """Subscribe to a resource, unless the connection is subscribed. Return True if it is."""
     watchers = connection.uris.setdefault(uri, set())
     first = not watchers
+    # Added before the request, so that concurrent streams do not send another one.
     watchers.add(who)
     if first:
         try:
             await connection.peer.request("resources/subscribe", {"uri": uri})
         except RpcError as exc:
-            log.debug("%s: no subscription to %s: %s", connection.name, uri, exc)
+            log.debug("%s: the subscription to %s was refused: %s", connection.name, uri, exc)
             watchers.discard(who)
             if not watchers:
                 connection.uris.pop(uri, None)
@@ -295,15 +306,18 @@ def _unwatch(connection: "UpstreamConnection", uri: str, who: object) -> None:
 
 
 async def _set_level(connection: "UpstreamConnection", level: str) -> None:
-    """The server has one level for all: the least severe that anybody wants."""
+    """Lower the log level of the server, if a client needs a lower one.
+
+    A server has one level per connection, so it is the lowest that any client has requested.
+    """
     if level not in LEVELS or not has_capability(_declared(connection), "logging"):
         return
     if connection.level is None or LEVELS.index(level) < LEVELS.index(connection.level):
         connection.level = level
         try:
             await connection.peer.request("logging/setLevel", {"level": level})
-        except RpcError as exc:  # then there are no logs, but what was asked can be answered
-            log.debug("%s: it does not set its log level: %s", connection.name, exc)
+        except RpcError as exc:  # the call continues without log messages
+            log.debug("%s: logging/setLevel was refused: %s", connection.name, exc)
 
 
 def _declared(connection: "UpstreamConnection") -> dict[str, Any]:
@@ -318,6 +332,7 @@ def _discovered(connection: "UpstreamConnection") -> Raw:
     agreement = connection.agreement
     assert agreement is not None
     capabilities: RawMembers = members_of(agreement.capabilities) or {}
+    # Tasks differ between the eras and are not bridged.
     capabilities.pop("tasks", None)
     result: dict[str, Any] = {
         "supportedVersions": [revision.value for revision in reversed(Revision)],
@@ -329,6 +344,6 @@ def _discovered(connection: "UpstreamConnection") -> Raw:
 
 
 def _complete(method: str, result: Raw, connection: "UpstreamConnection") -> Raw:
-    """A result with what a stateless client expects besides."""
+    """Return a result with the members that a stateless client expects."""
     shown = downgrade_result(method, result, NEWEST)
     return upgrade_result(method, shown, server_info=connection.server_info)
