@@ -206,7 +206,8 @@ async def test_errors_are_sent_as_plain_text(
 
 async def test_giving_up_ends_an_open_stream() -> None:
     call = Call()
-    await call.open_stream([(b"x-own", b"1")])
+    call.extra = ((b"x-own", b"1"),)
+    await call.open_stream()
     await call.write(b"data")
     await call.give_up()
     assert call.started

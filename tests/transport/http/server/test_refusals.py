@@ -10,7 +10,6 @@ from fairlead.interceptor import MalformedFrame
 from fairlead.transport.http.server.asgi import AsgiCall
 from fairlead.transport.http.server.refusals import (
     MessageRefusals,
-    send_later,
     send_rejection,
     unknown_session,
 )
@@ -70,14 +69,6 @@ async def test_a_request_that_is_not_admitted_gets_its_status() -> None:
     assert call.sent[0]["status"] == 401
     assert (b"www-authenticate", b"Bearer") in call.sent[0]["headers"]
     assert call.body == {"jsonrpc": "2.0", "error": {"code": -32600, "message": "who?"}}
-
-
-async def test_send_later_responds_with_503_and_retry_after() -> None:
-    call = Call()
-    await send_later(call, "too many")
-    assert call.sent[0]["status"] == 503
-    assert (b"retry-after", b"5") in call.sent[0]["headers"]
-    assert call.sent[1]["body"] == b"503 Service Unavailable: too many\n"
 
 
 def test_the_error_of_an_unknown_session() -> None:

@@ -119,19 +119,9 @@ class HttpCall(Protocol):
     """Interface to the HTTP server that the endpoint needs; ASGI is one implementation."""
 
     gone: bool
-    extra: tuple[tuple[bytes, bytes], ...]  # headers added to every response to this call
 
     @property
     def headers(self) -> dict[bytes, bytes]: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def server(self) -> tuple[str, int | None] | None: ...
-
-    @property
-    def client(self) -> str | None: ...
 
     @property
     def context(self) -> TransportContext: ...
@@ -143,13 +133,13 @@ class HttpCall(Protocol):
         self, status: int, body: bytes = b"", kind: bytes = JSON, headers: Headers = ()
     ) -> None: ...
 
-    async def open_stream(self, headers: Headers = ()) -> None: ...
+    async def open_stream(self) -> None: ...
 
     async def write(self, chunk: bytes) -> None: ...
 
     async def end(self) -> None: ...
 
-    def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None: ...
+    def watch(self, left: Callable[[], object], beat: Heartbeat, every: float) -> None: ...
 
     def unwatch(self) -> None: ...
 
@@ -160,24 +150,6 @@ class AsgiCall:
     ASGI reports a disconnect only through `receive`, so a task waits for it; fast requests are
     answered before that task starts.
     """
-
-    __slots__ = (
-        "_beating",
-        "_receive",
-        "_send",
-        "_timer",
-        "_watcher",
-        "body_timeout",
-        "client",
-        "extra",
-        "gone",
-        "headers",
-        "method",
-        "path",
-        "scope",
-        "server",
-        "started",
-    )
 
     def __init__(
         self,
@@ -198,7 +170,7 @@ class AsgiCall:
         self.client: str | None = client[0] if client else None
         self.gone = False
         self.started = False  # the response has begun
-        self.extra: tuple[tuple[bytes, bytes], ...] = ()
+        self.extra: tuple[tuple[bytes, bytes], ...] = ()  # headers added to every response
         self._receive = receive
         self._send = send
         self._timer: asyncio.TimerHandle | None = None
@@ -272,15 +244,19 @@ class AsgiCall:
         """Respond to a request whose body did not arrive in time."""
         await self.send_text(408, "the body did not arrive in time", CLOSE)
 
+    async def send_later(self, why: str) -> None:
+        """Respond with 503, so that the client tries again in a few seconds."""
+        await self.send_text(503, why, [(b"retry-after", b"5")])
+
     async def send_text(self, status: int, message: str, headers: Headers = ()) -> None:
         """Send a response with a plain-text message."""
         body = f"{status} {HTTPStatus(status).phrase}: {message}\n".encode()
         await self.answer(status, body, TEXT, headers)
 
-    async def open_stream(self, headers: Headers = ()) -> None:
+    async def open_stream(self) -> None:
         """Start a response of server-sent events."""
         self.started = True
-        fields = [*STREAM, *headers, *self.extra]
+        fields = [*STREAM, *self.extra]
         await self._send({"type": "http.response.start", "status": 200, "headers": fields})
 
     async def write(self, chunk: bytes) -> None:
@@ -297,9 +273,9 @@ class AsgiCall:
         if self.started:
             await self.end()
         else:
-            await self.send_text(503, "the server is shutting down", [(b"retry-after", b"5")])
+            await self.send_later("the server is shutting down")
 
-    def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
+    def watch(self, left: Callable[[], object], beat: Heartbeat, every: float) -> None:
         """Call `left` if the client disconnects, and `beat` every `every` seconds.
 
         Call `unwatch` before the last part of the response is written.
@@ -308,7 +284,7 @@ class AsgiCall:
         # Delayed, because most requests are answered sooner and then cost no task.
         self._timer = loop.call_later(PATIENCE, self._attend, left, beat, every)
 
-    def _attend(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
+    def _attend(self, left: Callable[[], object], beat: Heartbeat, every: float) -> None:
         loop = asyncio.get_running_loop()
         self._watcher = loop.create_task(self._until_gone(left))
         if every:
@@ -321,7 +297,7 @@ class AsgiCall:
             self._beating = loop.create_task(_quietly(beat))
         self._timer = loop.call_later(every, self._beat, beat, every)
 
-    async def _until_gone(self, left: Callable[[], None]) -> None:
+    async def _until_gone(self, left: Callable[[], object]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             while (await self._receive())["type"] != "http.disconnect":
                 pass

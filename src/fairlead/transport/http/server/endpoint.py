@@ -12,7 +12,7 @@ from ....protocol.envelope import TransportContext
 from ....protocol.headers import ParamHeader
 from ....protocol.identity.principal import Principal
 from ....wire import Decoder, Notification
-from .asgi import AsgiCall, BodyTimeout, HttpCall, Receive, Scope, Send
+from .asgi import AsgiCall, BodyTimeout, Receive, Scope, Send
 from .error_status import ErrorStatus
 from .http_settings import HttpSettings
 from .post_router import PostRouter
@@ -110,7 +110,7 @@ class HttpEndpoint:
         """True after `close` was called."""
         return self.sessions.closing
 
-    def admit(self, call: HttpCall) -> Principal | RequestRefusal:
+    def admit(self, call: AsgiCall) -> Principal | RequestRefusal:
         """Return the principal of a request or a refusal, decided by its headers alone."""
         refusal = self.guard.refuse(call.headers, call.server)
         if refusal is not None:

@@ -40,7 +40,7 @@ class SseSession(StreamedChannel):
         super().__init__(context)
         self.id = secrets.token_urlsafe(24)
         self.principal = principal
-        self.stream = EventStream(self.id, "s", None, taken=self._taken)
+        self.stream = EventStream(self.id, "s", None, taken=self._drained.wake)
         self.served: ServedPeer | None = None
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
@@ -89,9 +89,7 @@ class LegacySse:
         try:
             victim = self._shares.make_room(client)
         except NoShareLeft:
-            await call.send_text(
-                503, "too many sessions; try again later", [(b"retry-after", b"5")]
-            )
+            await call.send_later("too many sessions; try again later")
             return
         session = SseSession(call.context, principal)
         self._sessions[session.id] = session
@@ -140,9 +138,7 @@ class LegacySse:
         items = message.items if isinstance(message, Batch) else (message,)
         # Notifications and responses are accepted: they do not add to the unread stream.
         if session.stream.size > MAX_UNREAD and any(isinstance(item, Request) for item in items):
-            await call.send_text(
-                503, "too much unread data: read the stream first", [(b"retry-after", b"5")]
-            )
+            await call.send_later("too much unread data: read the stream first")
             return
         await session.take_all(items)
         await call.answer(202, b"Accepted", b"text/plain")

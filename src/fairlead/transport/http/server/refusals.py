@@ -12,7 +12,7 @@ from .asgi import AsgiCall
 from .request_guard import RequestRefusal
 from .stateless_post import failure_of
 
-__all__ = ["MessageRefusals", "send_later", "send_rejection", "unknown_session"]
+__all__ = ["MessageRefusals", "send_rejection", "unknown_session"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -59,11 +59,6 @@ async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
     log.info("refused a request with %d: %s", refusal.status, refusal.message)
     answer = failure(None, INVALID_REQUEST, refusal.message, absent_id=True)
     await call.answer(refusal.status, encode(answer), headers=refusal.headers)
-
-
-async def send_later(call: AsgiCall, why: str) -> None:
-    """Respond with 503, so that the client tries again in a few seconds."""
-    await call.send_text(503, why, [(b"retry-after", b"5")])
 
 
 def unknown_session() -> RpcError:

@@ -67,9 +67,6 @@ def mapped_status(code: int) -> int:
 class PostReplyPath(ReplyPathBase):
     """Reply path to the client of a POST, on which only notifications precede the response."""
 
-    # `__weakref__`, because subscriptions use it as a key in a weak dictionary.
-    __slots__ = ("__weakref__", "_call", "_members", "log_level", "opened")
-
     def __init__(self, call: HttpCall) -> None:
         self._call = call
         self._members: dict[str, Raw] | None = None
@@ -124,8 +121,6 @@ class PostReplyPath(ReplyPathBase):
 class FragmentReplyPath(PostReplyPath):
     """Reply path of the fragment dialect, which sends parts of a result before the response."""
 
-    __slots__ = ()
-
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
         """Send content blocks of the result in progress."""
         await self.write(encode_event(b'{"content":%b}' % bytes(content), event="result"))
@@ -153,18 +148,6 @@ class StatelessPosts:
         self._inline_methods = inline_methods
         self._heartbeat = heartbeat
 
-    def try_inline(self, exchange: Exchange) -> bytes | None:
-        """Return the complete response if it is available immediately, else None.
-
-        Raises:
-            RpcError: The request is refused.
-        """
-        if exchange.message.method in self._inline_methods and self._inline is not None:
-            answer = self._inline(exchange)
-            if answer is not None:
-                return encode_success(exchange.request_id, answer)
-        return None
-
     def begin(
         self,
         call: HttpCall,
@@ -184,9 +167,12 @@ class StatelessPosts:
         """
         edge = FragmentReplyPath(call) if fragments else PostReplyPath(call)
         exchange = Exchange(message, caller, head, Direction.CLIENT_TO_SERVER, call.context, edge)
+        frame: bytes | None = None
         code, failed = 200, False
         try:
-            frame = self.try_inline(exchange)
+            if message.method in self._inline_methods and self._inline is not None:
+                answer = self._inline(exchange)
+                frame = None if answer is None else encode_success(message.id, answer)
         except Exception as exc:
             (frame, code), failed = _failed(message, exc, status), True
         if frame is None:
@@ -240,27 +226,23 @@ class StatelessPosts:
         code, failed = 200, False
         try:
             frame = await self._run(call, exchange, edge)
-        except ClientDisconnected:
-            return
         except Exception as exc:
             (frame, code), failed = _failed(cast(Request, exchange.message), exc, status), True
-        await edge.finish(code, frame, failed=failed)
+        if frame is not None:
+            await edge.finish(code, frame, failed=failed)
 
-    async def _run(self, call: HttpCall, exchange: Exchange, edge: PostReplyPath) -> bytes:
+    async def _run(self, call: HttpCall, exchange: Exchange, edge: PostReplyPath) -> bytes | None:
+        """Return the response, or None if the client has disconnected."""
         task = asyncio.current_task()
         assert task is not None
-
-        def left() -> None:
-            task.cancel()
-
-        call.watch(left, edge.send_heartbeat, self._heartbeat)
+        call.watch(task.cancel, edge.send_heartbeat, self._heartbeat)
         try:
             answer = await self._handler(exchange)
         except asyncio.CancelledError as exc:
-            # The cancellation comes from `left`, unless a shutdown has cancelled the task as well.
+            # The cancellation comes from `watch`, unless a shutdown has cancelled the task as well.
             if call.gone and task.uncancel() == 0:
                 log.debug("%s cancelled: the client disconnected", exchange.method)
-                raise ClientDisconnected from None
+                return None
             # The handler awaited a task that was cancelled elsewhere; this task must still respond.
             if not task.cancelling():
                 raise RuntimeError("a task that the handler awaited was cancelled") from exc
@@ -268,10 +250,6 @@ class StatelessPosts:
         finally:
             call.unwatch()
         return edge.frame(exchange.request_id, b"{}" if answer is None else answer)
-
-
-class ClientDisconnected(Exception):
-    """The client has disconnected, so no response can be sent."""
 
 
 def _failed(message: Request, error: Exception, status: Callable[[int], int]) -> tuple[bytes, int]:

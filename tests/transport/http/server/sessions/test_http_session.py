@@ -15,7 +15,7 @@ from fairlead.protocol.revisions import Revision
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
 from fairlead.transport.http.server.sessions.event_stream import HIGH_WATER, EventStream
 from fairlead.transport.http.server.sessions.http_session import HttpSession
-from fairlead.wire import Notification, Request, Success, encode, failure
+from fairlead.wire import Notification, Success, encode, failure
 from tests.support.virtual_time import VirtualTime
 
 NOTE = Notification("notifications/x")
@@ -67,7 +67,7 @@ async def test_a_response_goes_to_the_post_of_its_request(
     virtual_time: VirtualTime, how: str
 ) -> None:
     one, direct, answer = session(), Direct(), ANSWERS[how]
-    stream = one.open_stream([Request(1, "x"), Request(2, "x")])
+    stream = one.open_stream({1, 2})
     one.expect(3, direct)
     assert [one.asked(number) for number in range(1, 5)] == [True, True, True, False]
     answer(one, 4)
@@ -89,7 +89,7 @@ async def test_a_response_goes_to_the_post_of_its_request(
 async def test_an_error_goes_to_the_post_of_its_request() -> None:
     one, direct = session(), Direct()
     one.expect(1, direct)
-    stream = one.open_stream([Request(2, "x")])
+    stream = one.open_stream({2})
     refusals = [failure(number, -1, "no") for number in (1, 2)]
     for refusal in refusals:
         one.send(refusal)
@@ -100,7 +100,7 @@ async def test_an_error_goes_to_the_post_of_its_request() -> None:
 
 async def test_messages_related_to_a_request_go_to_its_stream() -> None:
     one, direct = session(), Direct()
-    stream = one.open_stream([Request(1, "x")])
+    stream = one.open_stream({1})
     one.expect(2, direct)
     one.send(NOTE, reply_to=1)
     one.send(NOTE, reply_to=2)
@@ -117,7 +117,7 @@ async def test_messages_related_to_a_request_go_to_its_stream() -> None:
 
 async def test_a_request_may_end_without_a_response() -> None:
     one, direct = session(), Direct()
-    stream = one.open_stream([Request(1, "x"), Request(2, "x")])
+    stream = one.open_stream({1, 2})
     one.keep(stream)
     one.expect(3, direct)
     for number in (3, 1, 9):
@@ -134,7 +134,7 @@ async def test_a_request_may_end_without_a_response() -> None:
 async def test_a_session_is_busy_with_a_request_or_a_listener() -> None:
     one = session()
     assert not one.busy
-    one.open_stream([Request(1, "x")])
+    one.open_stream({1})
     assert one.busy
     one.send_success(1, b"{}")
     one.expect(2, Direct())
@@ -147,7 +147,7 @@ async def test_a_session_is_busy_with_a_request_or_a_listener() -> None:
 
 async def test_a_stream_with_ids_can_be_found_until_it_is_done() -> None:
     one = session()
-    stream, other = one.open_stream([Request(1, "x")]), one.open_stream([Request(2, "x")])
+    stream, other = one.open_stream({1}), one.open_stream({2})
     assert one.find("g") is one.standalone
     assert one.find("p1") is None
     one.keep(stream)
@@ -172,7 +172,7 @@ async def test_a_session_is_congested_while_a_reader_is_slow(
     size: int, carried: bool, congested: bool
 ) -> None:
     one = session()
-    stream = one.open_stream([Request(1, "x")])
+    stream = one.open_stream({1})
     if carried:
         stream.attach(one)
     empty = len(encode(Notification("notifications/x", Raw(b'{"a":""}'))))
@@ -191,7 +191,7 @@ async def test_a_session_is_congested_while_a_reader_is_slow(
 
 async def test_detach_disconnects_the_carrier_of_a_request() -> None:
     one, direct = session(), Direct()
-    stream = one.open_stream([Request(1, "x")])
+    stream = one.open_stream({1})
     one.expect(2, direct)
     one.detach(9)
     one.detach(1)
@@ -203,7 +203,7 @@ async def test_detach_disconnects_the_carrier_of_a_request() -> None:
 
 async def test_a_closed_session_ends_all_streams_and_sends_nothing_more() -> None:
     one, direct = session(), Direct()
-    stream, kept = one.open_stream([Request(1, "x")]), one.open_stream([Request(2, "x")])
+    stream, kept = one.open_stream({1}), one.open_stream({2})
     one.keep(kept)
     one._posts.pop(2)
     one.expect(3, direct)

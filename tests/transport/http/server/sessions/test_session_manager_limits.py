@@ -9,9 +9,10 @@ import pytest
 
 from fairlead.protocol.envelope import SessionContext, SessionState, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS, Principal
+from fairlead.transport.client_shares import NoShareLeft
 from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.http_session import HttpSession
-from fairlead.transport.http.server.sessions.session_manager import SessionManager, TooManySessions
+from fairlead.transport.http.server.sessions.session_manager import SessionManager
 from fairlead.transport.http.server.sessions.session_store import MemorySessionStore, StoredSession
 from fairlead.wire import Request, decode
 from tests.support.virtual_time import VirtualTime
@@ -79,12 +80,12 @@ async def test_a_client_at_its_limit_loses_an_idle_session() -> None:
     server = Server()
     manager = SessionManager(HttpSettings(max_sessions_per_client=2), server)
     first, second = (manager.open(at("10.0.0.1"), ANONYMOUS) for _ in range(2))
-    first.open_stream([Request(1, "x")])
+    first.open_stream({1})
     third = manager.open(at("10.0.0.1"), ANONYMOUS)
     assert manager.get(second.id, ANONYMOUS) is None
     assert manager.get(first.id, ANONYMOUS) is first
-    third.open_stream([Request(1, "x")])
-    with pytest.raises(TooManySessions):
+    third.open_stream({1})
+    with pytest.raises(NoShareLeft):
         manager.open(at("10.0.0.1"), ANONYMOUS)
     assert manager.open(at("10.0.0.2"), ANONYMOUS)
     assert manager.open(at("10.0.0.1"), "ada")
@@ -103,7 +104,7 @@ async def test_an_unused_session_expires(
     manager = SessionManager(HttpSettings(session_idle=100), server)
     one = manager.open(at("10.0.0.1"), ANONYMOUS)
     if busy:
-        one.open_stream([Request(1, "x")])
+        one.open_stream({1})
     await asyncio.sleep(idle)
     assert len(manager) == left
     assert server.peers[0].closed is not bool(left)
@@ -126,11 +127,11 @@ async def test_the_events_of_a_session_are_deleted_with_it() -> None:
     one.keep(one.standalone)
     one.standalone.put(b"1")
     one.standalone.put(b"2")
-    assert await manager.after(one, "g", 1) == [(2, b"2")]
+    assert await manager.store.after(one.id, "g", 1) == [(2, b"2")]
     assert manager._client_of(one.id) == one.client != ""
     assert manager._client_of("x") == ""
     await manager.end(one)
-    assert await manager.after(one, "g", 1) is None
+    assert await manager.store.after(one.id, "g", 1) is None
     await manager.close()
 
 
@@ -153,8 +154,8 @@ class Restoring:
         return session
 
     async def restore(self, session_id: str, **more: Any) -> HttpSession | None:
-        context = at("10.0.0.1", more.pop("path", "/mcp"))
-        return await self.new.restore_session(session_id, context, more.pop("principal", "ada"))
+        call: Any = SimpleNamespace(context=at("10.0.0.1", more.pop("path", "/mcp")))
+        return await self.new.find(call, session_id.encode(), more.pop("principal", "ada"))
 
     async def stored(self, session: HttpSession) -> StoredSession | None:
         assert session.key is not None
@@ -175,7 +176,9 @@ async def test_concurrent_requests_restore_a_session_once() -> None:
     assert both.new.get(kept.id, "ada") is first
     [peer] = both.server.peers
     assert peer.heard == ["initialize", "notifications/initialized"]
-    assert await both.restore(kept.id) is None  # the session still exists
+    assert await both.restore(kept.id) is first
+    assert await both.restore(kept.id, principal="bob") is None
+    assert both.server.peers == [peer]
     assert not first.busy
     await both.new.close()
     assert await both.stored(kept) is not None
@@ -304,7 +307,7 @@ async def test_the_store_is_updated_with_the_sessions_in_use(virtual_time: Virtu
     both = Restoring(session_idle=1000)
     busy, used, idle = [await both.keep() for _ in range(3)]
     keys = [one.key for one in (busy, used, idle) if one.key is not None]
-    busy.open_stream([Request(1, "x")])
+    busy.open_stream({1})
 
     async def told() -> list[bool]:
         """Return the sessions reported to the store since the last call."""
@@ -377,7 +380,7 @@ async def test_no_session_is_restored_above_the_limit(caplog: pytest.LogCaptureF
     kept = await both.keep()
     await both.old.close()
     busy = both.new.open(at("10.0.0.1"), "ada")
-    busy.open_stream([Request(1, "x")])
+    busy.open_stream({1})
     assert await both.restore(kept.id) is None
     assert "cannot restore a session: too many sessions" in caplog.text
     await both.new.close()
@@ -387,7 +390,6 @@ async def test_no_session_is_restored_without_a_store_or_after_close() -> None:
     call: Any = SimpleNamespace(context=at("10.0.0.1"))
     manager = SessionManager(HttpSettings(), Server())
     assert await manager.find(call, b"x", "ada") is None
-    assert await manager.restore_session("x", at("10.0.0.1"), "ada") is None
     both = Restoring()
     kept = await both.keep()
     await both.old.close()

@@ -25,7 +25,7 @@ class Channel(StreamedChannel):
 
     def relieve(self) -> None:
         self.full = False
-        self._taken()
+        self._drained.wake()
 
     def end(self) -> None:
         self._end()
@@ -87,7 +87,7 @@ async def test_drain_waits_while_the_channel_is_congested() -> None:
     waiting = [asyncio.create_task(one.drain()) for _ in range(2)]
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
-    one._taken()  # a stream other than the congested one
+    one._drained.wake()  # a stream other than the congested one
     for _ in range(3):
         await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)

@@ -31,7 +31,6 @@ class FastPathConnection(Protocol):
 
     transport: asyncio.Transport
     flow: FlowControl
-    server: tuple[str, int | None] | None
     patience: LazyTimer
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -54,14 +53,13 @@ class FastPathCall:
     attributes, because an object is created for every call.
     """
 
-    extra: tuple[tuple[bytes, bytes], ...] = ()
     gone = False
     # Attributes that uvicorn reads
     response_started = False
     response_complete = False
     disconnected = False
 
-    _left: Callable[[], None] | None = None
+    _left: Callable[[], object] | None = None
     _beat: Heartbeat | None = None
     _every = 0.0
 
@@ -77,18 +75,6 @@ class FastPathCall:
     @property
     def context(self) -> TransportContext:
         return self._head.context
-
-    @property
-    def server(self) -> tuple[str, int | None] | None:
-        return self._connection.server
-
-    @property
-    def client(self) -> str | None:
-        return self._head.context.peer_address
-
-    @property
-    def path(self) -> str:
-        return self._head.context.path or "/"
 
     @property
     def message_event(self) -> "FastPathCall":
@@ -110,7 +96,7 @@ class FastPathCall:
         """Send the complete response in one write."""
         if self.gone or self.response_complete:
             return
-        extra = b"".join([b"%b: %b\r\n" % field for field in (*headers, *self.extra)])
+        extra = b"".join([b"%b: %b\r\n" % field for field in headers])
         if not self.keep_alive:
             extra += b"connection: close\r\n"
         if body:
@@ -127,10 +113,10 @@ class FastPathCall:
 
     # A heartbeat runs in its own task, so the response may already be complete.
 
-    async def open_stream(self, headers: Headers = ()) -> None:
+    async def open_stream(self) -> None:
         if not (self.gone or self.response_complete):
             self.response_started = True
-            fields = b"".join([b"%b: %b\r\n" % f for f in (*STREAM, *headers, *self.extra)])
+            fields = b"".join([b"%b: %b\r\n" % field for field in STREAM])
             head = b"%b%btransfer-encoding: chunked\r\n\r\n" % (STATUS_LINE[200], fields)
             self._connection.transport.write(head)
 
@@ -159,7 +145,7 @@ class FastPathCall:
             # Without the final chunk, so that the client sees that the response is incomplete.
             self._connection.transport.close()
 
-    def watch(self, left: Callable[[], None], beat: Heartbeat, every: float) -> None:
+    def watch(self, left: Callable[[], object], beat: Heartbeat, every: float) -> None:
         # The client may have disconnected before `watch` was called.
         if self.gone:
             left()

@@ -32,7 +32,7 @@ def answer_session_post(
     call = FastPathSessionCall(connection, head, session, message.id)
     connection.take_over(call)
     if edge.settings.answers == "sse":  # heads on this path accept both content types
-        stream = session.open_stream([message])
+        stream = session.open_stream({message.id})
         stream.attach(call)
         session.take(message)
         connection.begin(edge.session_posts.answer_with_events(call, session, stream))

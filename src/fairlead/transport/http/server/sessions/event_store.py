@@ -10,6 +10,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from msgspec import Struct, field
+
 from .....limits import EVENT_BYTES
 
 __all__ = ["EventStore", "MemoryEventStore", "event_id", "read_event_id"]
@@ -58,23 +60,16 @@ def _share(sizes: Iterable[int], total: int) -> int:
     return ascending[-1]
 
 
-class _Stream:
-    __slots__ = ("events", "first", "touched")
-
-    touched: float
-
-    def __init__(self, first: int) -> None:
-        self.events: deque[bytes] = deque()
-        self.first = first  # number of the oldest event kept
+class _Stream(Struct):
+    first: int  # number of the oldest event kept
+    touched: float = 0.0
+    events: deque[bytes] = field(default_factory=deque)
 
 
-class _Session:
-    __slots__ = ("owner", "size", "streams")
-
-    def __init__(self, owner: str) -> None:
-        self.owner = owner
-        self.streams: OrderedDict[str, _Stream] = OrderedDict()
-        self.size = 0
+class _Session(Struct):
+    owner: str
+    size: int = 0
+    streams: OrderedDict[str, _Stream] = field(default_factory=OrderedDict)
 
 
 class MemoryEventStore:
@@ -127,11 +122,7 @@ class MemoryEventStore:
         if events is None or number + 1 < events.first:
             return None
         start = number + 1 - events.first
-        return [
-            (events.first + index, message)
-            for index, message in enumerate(events.events)
-            if index >= start
-        ]
+        return list(enumerate(events.events, events.first))[start:]
 
     def forget(self, session: str) -> None:
         kept = self._sessions.pop(session, None)

@@ -21,23 +21,6 @@ MAX_EARLY = 64  # messages kept for a stream that is not open yet
 class EventStream:
     """Messages of one response, put by the session and written by the carrying connection."""
 
-    __slots__ = (
-        "_session",
-        "_store",
-        "_taken",
-        "_waiter",
-        "carrier",
-        "chatty",
-        "done",
-        "frames",
-        "leaving",
-        "name",
-        "number",
-        "numbered",
-        "owed",
-        "size",
-    )
-
     def __init__(
         self,
         session: str,

@@ -10,7 +10,7 @@ from .....errors import ChannelClosed
 from .....protocol.envelope import SessionContext, TransportContext
 from .....protocol.identity.principal import Principal
 from .....protocol.revisions import Revision, find_revision
-from .....wire import Failure, Message, Request, RequestId, Success, encode, encode_success
+from .....wire import Failure, Message, RequestId, Success, encode, encode_success
 from ....channel import Channel
 from .event_store import EventStore
 from .event_stream import HIGH_WATER, EventStream
@@ -58,7 +58,7 @@ class HttpSession(StreamedChannel):
         self.key: str | None = None  # key in the session store, if there is one
         self.used = time.monotonic()
         self.served: ServedPeer | None = None
-        self.standalone = EventStream(session_id, "g", store, taken=self._taken)
+        self.standalone = EventStream(session_id, "g", store, taken=self._drained.wake)
         self._store = store
         self._posts: dict[RequestId, EventStream] = {}
         self._direct: dict[RequestId, StreamlessPost] = {}  # requests without a stream so far
@@ -140,13 +140,10 @@ class HttpSession(StreamedChannel):
 
     # Receiving
 
-    def open_stream(self, requests: list[Request]) -> EventStream:
+    def open_stream(self, owed: set[RequestId]) -> EventStream:
         """Create the stream that answers the requests of one POST."""
-        return self._open_stream({request.id for request in requests})
-
-    def _open_stream(self, owed: set[RequestId]) -> EventStream:
         self._streams += 1
-        stream = EventStream(self.id, f"p{self._streams}", self._store, owed, self._taken)
+        stream = EventStream(self.id, f"p{self._streams}", self._store, owed, self._drained.wake)
         for request_id in owed:
             self._posts[request_id] = stream
         return stream
@@ -159,7 +156,7 @@ class HttpSession(StreamedChannel):
         """Give such a request a stream after all."""
         direct = self._direct.pop(request_id, None)
         if direct is not None:
-            direct.switch_to_stream(self._open_stream({request_id}))
+            direct.switch_to_stream(self.open_stream({request_id}))
 
     def settle_revision(self) -> bool:
         """Set the revision from the response to `initialize`; return False if it was refused."""

@@ -18,13 +18,9 @@ from .event_store import EventStore, MemoryEventStore
 from .http_session import AcceptSession, HttpSession
 from .session_restore import SessionRestorer
 
-__all__ = ["SessionManager", "TooManySessions"]
+__all__ = ["SessionManager"]
 
 log = logging.getLogger("fairlead.transport")
-
-
-class TooManySessions(Exception):
-    """The client has reached its limit of sessions, and all of them are in use."""
 
 
 class SessionManager:
@@ -33,7 +29,7 @@ class SessionManager:
     def __init__(self, settings: HttpSettings, accept: AcceptSession) -> None:
         self._settings = settings
         self._accept = accept
-        self._store: EventStore = settings.event_store or MemoryEventStore(owner_of=self._client_of)
+        self.store: EventStore = settings.event_store or MemoryEventStore(owner_of=self._client_of)
         self._sessions: dict[str, HttpSession] = {}
         self._shares: ClientShares[HttpSession] = ClientShares(
             settings.max_sessions,
@@ -58,7 +54,7 @@ class SessionManager:
         """Open a session and start to serve it.
 
         Raises:
-            TooManySessions: The client has reached its limit, and all of its sessions are in use.
+            NoShareLeft: The client has reached its limit, and all of its sessions are in use.
         """
         session = self._made(context, principal, secrets.token_urlsafe(24))
         self._add(session)
@@ -68,14 +64,11 @@ class SessionManager:
         self, context: TransportContext, principal: Principal, session_id: str
     ) -> HttpSession:
         client = client_key(principal, context.peer_address)
-        try:
-            victim = self._shares.make_room(client)
-        except NoShareLeft:
-            raise TooManySessions from None
+        victim = self._shares.make_room(client)
         if victim is not None:
             log.info("ending session %s…: its client has too many sessions", victim.id[:6])
             self._end_soon(victim)
-        session = HttpSession(session_id, context, principal, self._store)
+        session = HttpSession(session_id, context, principal, self.store)
         session.client = client
         session.served = self._accept(session, principal)
         self._shares.add(client, session)
@@ -105,26 +98,12 @@ class SessionManager:
         """Return the session that a request names, restored if necessary."""
         name = session_id.decode("latin-1")
         found = self.get(name, principal)
-        if found is None and self.restorer is not None and not self.closing:
-            found = await self.restore_session(name, call.context, principal)
-        return found
-
-    async def after(
-        self, session: HttpSession, stream: str, number: int
-    ) -> list[tuple[int, bytes]] | None:
-        """Return the events that a client missed on a stream, or None if they are unknown."""
-        return await self._store.after(session.id, stream, number)
-
-    async def restore_session(
-        self, session_id: str, context: TransportContext, principal: Principal
-    ) -> HttpSession | None:
-        """Restore a session that `get` does not return, if it is in the store."""
         # A session that exists here belongs to another principal, or is being terminated.
-        if self.restorer is None or session_id in self._sessions:
-            return None
+        if self.restorer is None or self.closing or name in self._sessions:
+            return found
         try:
-            return await self.restorer.restore_session(session_id, context, principal)
-        except TooManySessions:
+            return await self.restorer.restore_session(name, call.context, principal)
+        except NoShareLeft:
             log.warning("cannot restore a session: too many sessions")
             return None
 
@@ -132,7 +111,7 @@ class SessionManager:
         """End a session and cancel its requests; with `for_good`, delete it from the store."""
         # Removed first, so that requests during the `await` below no longer find the session.
         self._remove(session)
-        self._store.forget(session.id)
+        self.store.forget(session.id)
         if for_good and self.restorer is not None and session.key is not None:
             await self.restorer.forget(session.key)
         if session.served is not None:

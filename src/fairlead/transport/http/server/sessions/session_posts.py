@@ -9,14 +9,15 @@ from .....protocol.identity.principal import Principal
 from .....protocol.revisions import Revision, find_revision
 from .....wire import Batch, Message, Notification, Request
 from .....wire.error_codes import INVALID_REQUEST
+from ....client_shares import NoShareLeft
 from ..asgi import AsgiCall, HttpCall
 from ..error_status import ErrorStatus
 from ..http_settings import HttpSettings
-from ..refusals import MessageRefusals, send_later, unknown_session
+from ..refusals import MessageRefusals, unknown_session
 from ..request_headers import wants_events
 from .event_stream import EventStream, write_stream
 from .http_session import HttpSession
-from .session_manager import SessionManager, TooManySessions
+from .session_manager import SessionManager
 
 __all__ = ["ASSUMED_REVISION", "SessionPosts"]
 
@@ -47,7 +48,7 @@ class SessionPosts:
         if call.gone:  # the client did not receive the id
             await self._sessions.end(session)
         elif not frames:
-            await send_later(call, "the server is shutting down")
+            await call.send_later("the server is shutting down")
         elif session.settle_revision():
             if self._sessions.restorer is not None:
                 # Stored before the response: the client may send its next request to another
@@ -62,12 +63,12 @@ class SessionPosts:
     async def _open(self, call: AsgiCall, principal: Principal) -> HttpSession | None:
         """Open a session; if that is impossible, respond with 503 and return None."""
         if self._sessions.closing:
-            await send_later(call, "the server is shutting down")
+            await call.send_later("the server is shutting down")
             return None
         try:
             return self._sessions.open(call.context, principal)
-        except TooManySessions:
-            await send_later(call, "too many sessions; try again later")
+        except NoShareLeft:
+            await call.send_later("too many sessions; try again later")
             return None
 
     async def post(
@@ -84,7 +85,7 @@ class SessionPosts:
                 why = RpcError(INVALID_REQUEST, f"Request id {request.id!r} is already in use")
                 await self._refusals.refuse(call, request, why, 400)
                 return
-        stream = session.open_stream(requests)
+        stream = session.open_stream({request.id for request in requests})
         # Attached before the messages are delivered, because handlers may respond synchronously.
         stream.attach(call)
         await session.take_all(messages)
@@ -203,7 +204,7 @@ async def _receive_first(
     call: AsgiCall, session: HttpSession, message: Request
 ) -> list[tuple[int, bytes]]:
     """Return the frames with which a session responds to its first request."""
-    stream = session.open_stream([message])
+    stream = session.open_stream({message.id})
     stream.attach(call)
     session.take(message)
     call.watch(stream.wake, _no_beat, 0)

@@ -137,7 +137,7 @@ class SessionRestorer:
         """Replay the handshake to the server; return True if it agrees, None if it does not
         respond.
         """
-        stream = session.open_stream([opening])
+        stream = session.open_stream({opening.id})
         session.take(opening)
         try:
             async with asyncio.timeout(OPENING):

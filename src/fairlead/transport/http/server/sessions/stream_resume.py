@@ -61,7 +61,7 @@ class StreamResumption:
             stream.take()  # all of it is in the store
         # Events after this number reach the new carrier directly and must not be replayed as well.
         upto = stream.number if stream is not None else None
-        missed = await self._sessions.after(session, name, number)
+        missed = await self._sessions.store.after(session.id, name, number)
         if stream is None and missed is None:
             await self._refuse(call, f"The stream of event {last!r} has ended")
             return

@@ -62,10 +62,6 @@ class StreamedChannel(SharedStream):
         if self.over:
             raise ChannelClosed()
 
-    def _taken(self) -> None:
-        """Wake tasks that wait in `drain`, because a stream is empty again."""
-        self._drained.wake()
-
     def _end(self) -> None:
         if not self.over:
             self._over.set_result(None)
