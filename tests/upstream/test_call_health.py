@@ -1,4 +1,4 @@
-"""Counts, latency and circuit breaker of the calls to one server."""
+"""Counts, latency and the circuit breaker of calls to one server."""
 
 import asyncio
 import json
@@ -98,7 +98,9 @@ async def test_a_cancelled_call_is_not_an_error(
     assert place.health.latency == 2.0
 
 
-async def test_a_server_that_fails_too_often_gets_no_calls(virtual_time: VirtualTime) -> None:
+async def test_calls_to_a_server_that_fails_too_often_are_rejected(
+    virtual_time: VirtualTime,
+) -> None:
     place = Place()
     place.upstream.state = "connected"
     for _ in range(2):
@@ -108,7 +110,7 @@ async def test_a_server_that_fails_too_often_gets_no_calls(virtual_time: Virtual
         await place.ask()
     assert (place.relay.forwarded, place.health.calls) == (2, 2)
     place.relay.outcome = b"{}"
-    assert await place.ask("subscriptions/listen") == b"{}"  # takes as long as the client likes
+    assert await place.ask("subscriptions/listen") == b"{}"  # open as long as the client likes
     assert (place.health.calls, place.relay.rank) == (2, 3)
 
 
@@ -136,7 +138,7 @@ async def test_a_failed_stream_is_not_counted(virtual_time: VirtualTime) -> None
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-async def test_the_process_of_one_client_does_not_keep_others_from_a_server(
+async def test_crashes_of_one_clients_process_do_not_block_other_clients(
     virtual_time: VirtualTime, entry: dict[str, Any], error: Exception, counted: bool
 ) -> None:
     place = Place(entry)
@@ -149,7 +151,7 @@ RANKS = {"connected": 0, "connecting": 1, "reconnecting": 1}
 
 
 @pytest.mark.parametrize("state", get_args(State))
-async def test_the_chances_of_a_call_depend_on_the_state_of_the_server(state: State) -> None:
+async def test_the_rank_of_a_relay_depends_on_the_state_of_the_server(state: State) -> None:
     place = Place()
     place.upstream.state = state
     assert place.relay.rank == RANKS.get(state, 2)

@@ -28,7 +28,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class ScriptedKeeper(ConnectionKeeper):
-    """A keeper whose attempts end as the test says."""
+    """A keeper whose attempts end as the test specifies."""
 
     def __init__(
         self, *, is_process: bool = True, lazy: bool = False, idle_close: float = 300.0
@@ -37,8 +37,8 @@ class ScriptedKeeper(ConnectionKeeper):
         super().__init__(
             "red", settings, StartLimiter(1), timeout=30.0, is_process=is_process, lazy=lazy
         )
-        self.errors: list[Exception] = []  # of the next attempts
-        self.always: Exception | None = None  # of all attempts
+        self.errors: list[Exception] = []  # errors of the next attempts
+        self.always: Exception | None = None  # error of all attempts
         self.opening: Callable[[], Awaitable[object]] | None = None
         self.attempts: list[float] = []
         self.priorities: list[StartPriority] = []
@@ -158,7 +158,7 @@ async def test_a_server_that_failed_is_connected_again_on_request(
     assert why.value.__cause__ is error
     with pytest.raises(ConnectFailed) as other:
         await keeper.ready()
-    assert other.value is not why.value  # an exception that is raised again and again grows
+    assert other.value is not why.value  # the traceback of one exception would keep growing
     await keeper.reconnect()
     assert (keeper.state, keeper.error) == ("connected", None)
     await keeper.stop()
@@ -254,7 +254,7 @@ async def test_a_crash_loop_suspends_a_process_until_it_is_requested(
 
 
 @pytest.mark.parametrize("is_process", [True, False])
-async def test_a_server_that_is_lost_again_and_again_is_suspended(
+async def test_a_server_that_is_lost_repeatedly_is_suspended(
     virtual_time: VirtualTime, is_process: bool
 ) -> None:
     keeper = await connected(ScriptedKeeper(is_process=is_process))
@@ -307,7 +307,7 @@ async def test_a_connection_is_lost_once(virtual_time: VirtualTime) -> None:
     await keeper.stop()
 
 
-async def test_a_shortage_of_this_machine_costs_no_open_connection(
+async def test_a_shortage_of_this_machine_does_not_end_an_open_connection(
     virtual_time: VirtualTime,
 ) -> None:
     keeper = await connected(ScriptedKeeper())
@@ -397,7 +397,9 @@ async def test_a_lazy_server_that_is_not_used_is_stopped_until_it_is_needed(
     await keeper.stop()
 
 
-async def test_a_server_that_is_not_lazy_is_never_stopped(virtual_time: VirtualTime) -> None:
+async def test_a_server_that_is_not_lazy_is_never_stopped_as_idle(
+    virtual_time: VirtualTime,
+) -> None:
     keeper = await connected(ScriptedKeeper(idle_close=100.0))
     await asyncio.sleep(10_000)
     assert keeper.state == "connected"
@@ -428,7 +430,7 @@ async def test_only_a_response_proves_that_the_server_is_alive(virtual_time: Vir
     assert keeper.answered == virtual_time.now
 
 
-# The end
+# Stopping
 
 
 async def test_a_stopped_server_stays_stopped(virtual_time: VirtualTime) -> None:
@@ -461,7 +463,7 @@ async def test_a_stop_during_an_attempt_fails_the_requests_that_wait(
     assert (virtual_time.now, keeper.clients, keeper.settled.is_set()) == (began, [], True)
 
 
-async def test_a_stop_goes_on_when_its_caller_is_cancelled(virtual_time: VirtualTime) -> None:
+async def test_a_stop_continues_when_its_caller_is_cancelled(virtual_time: VirtualTime) -> None:
     keeper = await connected(ScriptedKeeper())
     keeper.clients[0].ends = lambda: asyncio.sleep(3)
     stopping = asyncio.ensure_future(keeper.stop())
@@ -473,7 +475,7 @@ async def test_a_stop_goes_on_when_its_caller_is_cancelled(virtual_time: Virtual
     assert (keeper.clients[0].closed, keeper._ending) == (1, set())
 
 
-async def test_a_stop_waits_ten_seconds_for_a_connection_that_does_not_end(
+async def test_a_stop_waits_ten_seconds_for_a_connection_that_does_not_close(
     virtual_time: VirtualTime,
 ) -> None:
     keeper, ended = await connected(ScriptedKeeper()), asyncio.Event()
@@ -496,7 +498,7 @@ async def test_a_new_connection_waits_for_the_end_of_the_old_one(
     await keeper.stop()
 
 
-async def test_a_connection_that_does_not_end_well_is_logged(
+async def test_a_failure_to_close_a_connection_is_logged(
     virtual_time: VirtualTime, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeper = await connected(ScriptedKeeper())

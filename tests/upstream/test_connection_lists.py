@@ -1,4 +1,4 @@
-"""The lists of a server on one of its connections, for a client or for none."""
+"""The lists of a server on one of its connections, with or without a client."""
 
 import asyncio
 import json
@@ -65,7 +65,9 @@ async def test_lists_that_the_server_does_not_declare_are_empty() -> None:
 @pytest.mark.parametrize(
     "error", [RpcError(-32601, "no"), RemoteProtocolError("malformed", code=-32600)]
 )
-async def test_a_server_need_not_know_templates(error: Exception) -> None:
+async def test_a_server_without_the_method_for_templates_has_an_empty_list(
+    error: Exception,
+) -> None:
     connection = ListingConnection({**ALL, "resources/templates/list": error})
     assert (await read(connection))[ListKind.TEMPLATES] == []
     connection.items["resources/list"] = error
@@ -73,7 +75,7 @@ async def test_a_server_need_not_know_templates(error: Exception) -> None:
         await read(connection)
 
 
-async def test_a_connection_that_is_lost_meanwhile_is_an_error_for_templates_too() -> None:
+async def test_a_connection_lost_while_templates_are_listed_is_an_error() -> None:
     connection = ListingConnection({**ALL, "resources/templates/list": ChannelClosed("lost")})
     with pytest.raises(ChannelClosed, match="lost"):
         await read(connection)
@@ -86,7 +88,7 @@ async def test_a_connection_that_is_lost_meanwhile_is_an_error_for_templates_too
         (b'{"name":"c","version":"1"}', {"name": "c", "version": "1"}),
     ],
 )
-async def test_a_stateless_server_is_asked_on_behalf_of_a_client(info: Any, shown: Any) -> None:
+async def test_requests_to_a_stateless_server_describe_the_client(info: Any, shown: Any) -> None:
     connection = ListingConnection(ALL, stateless=True, page_size=2)
     lists = await read(connection, caller(info=info))
     meta = {
@@ -125,7 +127,7 @@ async def test_a_list_has_two_minutes_for_all_its_pages(virtual_time: VirtualTim
         await read(connection)
     assert virtual_time.now == began + 120
     connection.page_size = 2
-    await read(connection)  # the limit is of each list
+    await read(connection)  # each list has its own time limit
     assert virtual_time.now == began + 120 + 5 * 50
 
 

@@ -1,4 +1,4 @@
-"""Tasks beside the calls on a connection: when they send requests, and when they give it up."""
+"""Background tasks of a connection: requests for lists, pings, and losses that they detect."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ TOOLS, PROMPTS, RESOURCES, TEMPLATES = ListKind
 
 
 class FakeOwner:
-    """The owner of a connection; it records the loss of it."""
+    """The owner of a connection, which records its loss."""
 
     name = "red"
 
@@ -47,10 +47,12 @@ class FakeOwner:
 
 
 class FakeClient:
-    """A server that responds as the test says, and records when it was asked for what."""
+    """A server that responds as the test specifies, and records the times of requests."""
 
     def __init__(self, clock: VirtualTime, *declared: str, changes: Iterable[str] = ()) -> None:
-        """`declared` are capabilities, `tools` by default. `changes` are those with changes."""
+        """`declared` are capabilities, `tools` by default. `changes` are the lists that announce
+        changes.
+        """
         capabilities: dict[str, Any] = {name: {} for name in declared or ("tools",)}
         capabilities |= {name: {"listChanged": True} for name in changes}
         self.server: dict[str, Any] = {"capabilities": capabilities}
@@ -66,7 +68,7 @@ class FakeClient:
         self.refusals: dict[str, Exception] = {}
         self.followed: list[tuple[str, ...]] = []
         self.changes_made: asyncio.Queue[str] = asyncio.Queue()
-        self.quiet = False  # no confirmation that changes are reported
+        self.quiet = False  # the stream of changes is never confirmed
         self.restored = 0
         self._clock = clock
 
@@ -87,7 +89,7 @@ class FakeClient:
         self.learned.append([tool["name"] for tool in tools])
 
     def times(self, method: str = "tools/list") -> list[float]:
-        """Return when a list was requested."""
+        """Return the times of requests for a list."""
         return [when for one, when in self.listings if one == method]
 
     def methods(self) -> list[str]:
@@ -126,7 +128,7 @@ class FakeClient:
 
 
 class SlowFirstPrompts(FakeClient):
-    """A client whose first request for prompts takes until the test releases it."""
+    """A client whose first request for prompts waits until the test releases it."""
 
     def __init__(self, clock: VirtualTime, *capabilities: str) -> None:
         super().__init__(clock, *capabilities)
@@ -143,7 +145,7 @@ class SlowFirstPrompts(FakeClient):
 
 
 class Tasks:
-    """The tasks of one connection, with what they use."""
+    """The tasks of one connection, and the objects that they use."""
 
     def __init__(
         self,
@@ -170,7 +172,7 @@ class Tasks:
         await self.tasks.begin(wanted or DesiredState(), limit)
 
     async def run(self, seconds: float) -> None:
-        """Keep the connection for some time."""
+        """Run the tasks of the connection for some time."""
         await self.begin()
         await asyncio.sleep(seconds)
         await self.tasks.end()
@@ -208,7 +210,7 @@ async def test_a_connection_that_misses_two_pings_is_lost(virtual_time: VirtualT
     assert (type(why), str(why)) == (ConnectFailed, "the server does not respond: silence")
 
 
-async def test_a_missed_ping_is_forgiven_when_the_next_is_answered(
+async def test_a_response_to_a_ping_resets_the_number_of_missed_pings(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time), health_interval=60)
@@ -225,7 +227,7 @@ async def test_a_missed_ping_is_forgiven_when_the_next_is_answered(
     assert not tasks.owner.lost.done()
 
 
-async def test_pings_that_this_machine_cannot_send_are_not_missed(
+async def test_pings_that_this_machine_cannot_send_do_not_count_as_missed(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time), health_interval=60)
@@ -274,7 +276,7 @@ async def test_only_failed_lists_are_requested_again(virtual_time: VirtualTime) 
     await tasks.tasks.end()
 
 
-async def test_a_list_without_a_response_is_given_up_after_two_minutes(
+async def test_a_list_request_without_a_response_times_out_after_two_minutes(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time), list_retry=0)
@@ -285,7 +287,7 @@ async def test_a_list_without_a_response_is_given_up_after_two_minutes(
     await asyncio.sleep(LIST_SECONDS.value)
     assert LIST_SECONDS.value == 120
     assert tasks.lists.error is None
-    await asyncio.sleep(0.2)  # and the pause between two lists
+    await asyncio.sleep(0.2)  # plus the pause between two lists
     error = tasks.lists.errors[TOOLS]
     assert isinstance(error, RequestTimeout)
     assert (error.seconds, error.method) == (120.0, "tools/list")
@@ -293,7 +295,7 @@ async def test_a_list_without_a_response_is_given_up_after_two_minutes(
     await tasks.tasks.end()
 
 
-async def test_a_first_list_without_a_response_is_given_up_with_the_start(
+async def test_a_first_list_request_without_a_response_times_out_with_the_start(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -335,7 +337,7 @@ async def test_a_list_that_fails_after_the_start_is_requested_again(
     client.failures["prompts/list"] = RpcError(-32603, "no")
     tasks = Tasks(client, [TOOLS, PROMPTS], list_retry=5)
     await tasks.begin()
-    client.released.set()  # later than the start waits for it
+    client.released.set()  # after the time that the start waits
     await asyncio.sleep(1)
     assert set(tasks.lists.errors) == {PROMPTS}
     client.failures.clear()
@@ -381,7 +383,7 @@ async def test_a_list_that_the_server_does_not_declare_is_empty_without_a_reques
     [RpcError(-32603, "no"), OSError("no"), msgspec.DecodeError("no"), RequestTimeout(1.0, "x")],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_list_that_fails_costs_no_other_list(
+async def test_a_list_that_fails_does_not_affect_other_lists(
     virtual_time: VirtualTime, error: Exception
 ) -> None:
     client = FakeClient(virtual_time, "tools", "prompts", "resources")
@@ -404,7 +406,7 @@ async def test_a_server_without_the_method_for_templates_has_none(
     assert (tasks.lists.items[TEMPLATES], tasks.lists.errors) == ([], {})
     tasks.tasks.refresh()
     await asyncio.sleep(1)
-    assert tasks.lists.errors == {TEMPLATES: error}  # this time there is a list to keep
+    assert tasks.lists.errors == {TEMPLATES: error}  # now a previous list is kept
     await tasks.tasks.end()
 
 
@@ -431,7 +433,7 @@ def away(error: Exception) -> RetriesExhausted:
     [
         (ConnectFailed("away"), True),
         (away(ConnectFailed("away")), True),
-        (ChannelClosed("gone"), False),  # the end of a connection is reported by its transport
+        (ChannelClosed("gone"), False),  # the channel reports the end of a connection
         (away(RequestTimeout(5.0, "x")), False),
         (RpcError(-32603, "no"), False),
     ],
@@ -453,7 +455,7 @@ async def test_a_server_that_cannot_be_reached_for_a_new_list_is_lost(
 async def test_lists_after_one_whose_response_was_lost_are_requested_later(
     virtual_time: VirtualTime,
 ) -> None:
-    """Over HTTP each response has its own connection, so that losing one ends nothing else."""
+    """Over HTTP each response has its own connection, so the loss of one ends nothing else."""
     client = FakeClient(virtual_time, "resources")
     tasks = Tasks(client, (RESOURCES, TEMPLATES), list_retry=5)
     await tasks.begin()
@@ -499,9 +501,9 @@ async def test_changes_that_a_server_declares_are_followed(
     if kinds:
         client.changes_made.put_nowait("prompts")
         await asyncio.sleep(10)
-        assert len(client.listings) == 1  # the tools are the same
+        assert len(client.listings) == 1  # no new request for the tools
         client.changes_made.put_nowait("tools")
-        tasks.tasks.heard("notifications/tools/list_changed")  # the same change once more
+        tasks.tasks.heard("notifications/tools/list_changed")  # the same change again
     else:
         tasks.tasks.heard("notifications/prompts/list_changed")
         tasks.tasks.heard("notifications/message")
@@ -541,7 +543,7 @@ async def test_only_the_lists_that_changed_are_requested(
     await tasks.tasks.end()
 
 
-async def test_changes_count_as_announced_once_the_server_no_longer_reports_them(
+async def test_notifications_count_once_the_stream_of_changes_has_failed(
     virtual_time: VirtualTime,
 ) -> None:
     client = FakeClient(virtual_time, changes=("tools",))
@@ -556,7 +558,9 @@ async def test_changes_count_as_announced_once_the_server_no_longer_reports_them
     await tasks.tasks.end()
 
 
-async def test_a_stream_of_changes_is_waited_for_a_second(virtual_time: VirtualTime) -> None:
+async def test_listing_waits_one_second_for_the_stream_of_changes(
+    virtual_time: VirtualTime,
+) -> None:
     quiet = Tasks(FakeClient(virtual_time, changes=("tools",)))
     quiet.client.quiet = True
     began = virtual_time.now
@@ -572,7 +576,7 @@ async def test_a_stream_of_changes_is_waited_for_a_second(virtual_time: VirtualT
     await refused.tasks.end()
 
 
-async def test_a_server_that_announces_changes_all_the_time_is_listed_ever_less_often(
+async def test_continuous_changes_are_listed_less_and_less_often(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -590,7 +594,7 @@ async def test_a_server_that_announces_changes_all_the_time_is_listed_ever_less_
 WANTED = DesiredState(uris={"a:1": None, "a:2": None}, log_level="debug")
 
 
-async def test_each_part_of_the_desired_state_is_restored_by_itself(
+async def test_each_part_of_the_desired_state_is_restored_separately(
     virtual_time: VirtualTime,
 ) -> None:
     tasks = Tasks(FakeClient(virtual_time))
@@ -619,7 +623,9 @@ async def test_desired_states_share_nothing() -> None:
     assert DesiredState() == DesiredState(uris={}, log_level=None)
 
 
-async def test_a_new_session_is_listed_and_restored(virtual_time: VirtualTime) -> None:
+async def test_lists_and_desired_state_are_requested_in_a_new_session(
+    virtual_time: VirtualTime,
+) -> None:
     names = ("tools", "prompts", "resources")
     tasks = Tasks(FakeClient(virtual_time, *names), ListKind)
     client = tasks.client

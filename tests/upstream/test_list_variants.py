@@ -1,4 +1,4 @@
-"""Variants of a server's lists: which clients see which, and how many are kept."""
+"""Variants of a server's lists: their assignment to clients, and their limit."""
 
 from typing import Any
 
@@ -57,14 +57,15 @@ def test_equal_lists_are_one_variant() -> None:
     assert variants.add({TOOLS: tools("a"), RESOURCES: []}, DEFAULT) == (DEFAULT_VARIANT, None)
     assert not variants
     first, dropped = variants.add({TOOLS: tools("a", "b")}, DEFAULT)
-    second, dropped_then = variants.add({TOOLS: tools("b", "a")}, DEFAULT)  # the order counts
+    # the order is significant
+    second, dropped_then = variants.add({TOOLS: tools("b", "a")}, DEFAULT)
     assert (dropped, dropped_then) == (None, None)
     assert len({DEFAULT_VARIANT, first, second}) == 3
     assert variants.add({TOOLS: tools("a", "b"), RESOURCES: []}, DEFAULT) == (first, None)
     assert variants
 
 
-def test_no_two_servers_have_a_number_in_common() -> None:
+def test_numbers_of_variants_are_unique_across_servers() -> None:
     numbers = [ListVariants().add({TOOLS: tools("b")}, DEFAULT)[0] for _ in range(3)]
     assert len({DEFAULT_VARIANT, *numbers}) == 4
 
@@ -99,7 +100,8 @@ def test_a_key_is_compared_again_with_every_version_unless_its_variant_is_final(
     variants.assign(key(1), DEFAULT_VARIANT, compared_with)
     assert [variants.is_current(key(1), version) for version in (2, 3, 4)] == current
     assert not variants.is_current(key(2), 3)
-    assert variants.of_key(key(1)) == DEFAULT_VARIANT  # until then, its clients see what they saw
+    # the previous variant stays until the comparison
+    assert variants.of_key(key(1)) == DEFAULT_VARIANT
     variants.assign(key(1), DEFAULT_VARIANT, 4)
     assert [variants.is_current(key(1), version) for version in (3, 4)] == [False, True]
 
@@ -115,13 +117,13 @@ def test_differences_are_the_kinds_of_lists_that_differ() -> None:
         (DEFAULT_VARIANT, more): {TOOLS},
         (more, other): {RESOURCES},
         (other, DEFAULT_VARIANT): {TOOLS, RESOURCES},
-        (DEFAULT_VARIANT, unknown): set(),  # one that was dropped counts as the default lists
+        (DEFAULT_VARIANT, unknown): set(),  # a dropped variant counts as the default lists
     }
     for (one, another), kinds in cases.items():
         assert variants.differences(one, another, DEFAULT) == kinds
 
 
-def test_the_variant_that_was_unused_longest_is_dropped() -> None:
+def test_the_least_recently_used_variant_is_dropped() -> None:
     variants, hits = ListVariants(), LIST_VARIANTS.hits
     limit = LIST_VARIANTS.value
     numbers = []
@@ -132,10 +134,10 @@ def test_the_variant_that_was_unused_longest_is_dropped() -> None:
         numbers.append(added)
     variants.assign(key(limit), numbers[1], 0)
     variants.assign(key(limit + 1), DEFAULT_VARIANT, 0)
-    assert variants.of_key(key(0)) == numbers[0]  # which counts as a use
+    assert variants.of_key(key(0)) == numbers[0]  # a lookup counts as a use
     added, dropped = variants.add({TOOLS: tools("one more")}, DEFAULT)
     assert (dropped, added in numbers, LIST_VARIANTS.hits - hits) == (numbers[1], False, 1)
-    # Clients that saw it are compared again.
+    # Clients with the dropped variant are compared again.
     assert [variants.of_key(key(number)) for number in (0, 1, limit)] == [numbers[0], None, None]
     assert [variants.is_current(key(number), 0) for number in (0, 1, limit)] == [True, False, False]
     assert variants.of_key(key(limit + 1)) == DEFAULT_VARIANT
@@ -145,7 +147,7 @@ def test_the_oldest_keys_are_forgotten_when_there_are_too_many() -> None:
     variants, limit = ListVariants(), 4 * LIST_VARIANTS.value
     for number in range(limit):
         variants.assign(key(number), DEFAULT_VARIANT, 0)
-    variants.assign(key(limit - 1), DEFAULT_VARIANT, 0)  # which is known
+    variants.assign(key(limit - 1), DEFAULT_VARIANT, 0)  # a known key
     assert variants.of_key(key(0)) == DEFAULT_VARIANT
     variants.assign(key(limit), DEFAULT_VARIANT, 0)
     assert [variants.of_key(key(number)) for number in (0, 1, limit)] == [None, 0, 0]

@@ -1,4 +1,4 @@
-"""Opening of the connection to a configured server: limits, and what is left of a failure."""
+"""Opening of connections to configured servers: time limits, and cleanup after failures."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ async def test_notifications_go_to_the_callback(tmp_path: Path) -> None:
         assert await heard.get() == "notifications/tools/list_changed"
 
 
-async def test_a_server_that_does_not_connect_in_time_is_ended(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_connect_in_time_is_terminated(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"echo $$ > {pid_file}; exec sleep 3600"
     silent = MCPStdioServerConfig(command="/bin/sh", args=["-c", script])
@@ -59,7 +59,7 @@ async def test_a_server_that_does_not_connect_in_time_is_ended(tmp_path: Path) -
         os.kill(int(pid_file.read_text()), 0)
 
 
-async def test_a_server_that_cannot_be_started_says_why() -> None:
+async def test_the_error_of_a_server_that_cannot_be_started_has_the_reason() -> None:
     missing = MCPStdioServerConfig(command="there-is-no-such-program-here")
     with pytest.raises(ConnectFailed, match="there-is-no-such-program-here"):
         await open_client("missing", missing, 5.0, None, {})

@@ -14,7 +14,7 @@ from tests.support.virtual_time import VirtualTime
 TOOLS, PROMPTS, RESOURCES, TEMPLATES = ListKind
 
 
-def test_a_list_stays_until_the_next_one() -> None:
+def test_a_list_stays_until_the_next_one_succeeds() -> None:
     lists, changed = ServerLists(ListKind, for_client=False), list[ListKind]()
     lists.on_changed = changed.append
     prompts, error = raw_items([{"name": "greet"}]), RpcError(5, "no")
@@ -29,16 +29,16 @@ def test_a_list_stays_until_the_next_one() -> None:
 def test_the_version_counts_the_changes_of_content() -> None:
     lists, versions = ServerLists(ListKind, for_client=False), list[int]()
     one, two = {"name": "one"}, {"name": "two"}
-    lists.on_changed = lambda kind: versions.append(lists.version)  # which is the new one
+    lists.on_changed = lambda kind: versions.append(lists.version)  # already the new version
     assert lists.version == 0
     lists.put(TOOLS, raw_items([one, two]))
     lists.put(PROMPTS, [])
-    assert versions == [0, 0]  # nothing was known before
+    assert versions == [0, 0]  # the first list is not a change
     lists.put(TOOLS, raw_items([one, two]))
     lists.fail(TOOLS, RpcError(5, "no"))
     lists.put(TOOLS, raw_items([one, two]))
     assert versions == [0] * 5
-    lists.put(TOOLS, raw_items([two, one]))  # the order counts
+    lists.put(TOOLS, raw_items([two, one]))  # the order is significant
     lists.put(TOOLS, raw_items([one]))
     lists.put(PROMPTS, raw_items([one]))
     lists.put(TOOLS, [])
@@ -96,7 +96,7 @@ def test_more_lists_can_be_kept() -> None:
     assert lists.add_kinds(iter((RESOURCES,))) == []
 
 
-async def test_the_time_of_the_last_list_that_was_read_is_known(
+async def test_the_time_of_the_last_successful_list_is_recorded(
     virtual_time: VirtualTime,
 ) -> None:
     lists = ServerLists(ListKind, for_client=False)

@@ -1,4 +1,4 @@
-"""The way to a server: whether its connections are shared, and what is opened."""
+"""Targets of connections: which are processes, and which channel is opened."""
 
 import asyncio
 from typing import Any
@@ -29,14 +29,14 @@ def test_processes_are_shared_and_others_are_not(
     assert target_for(entry).name == "server"
 
 
-async def test_an_object_of_ours_is_attached_and_not_shared() -> None:
+async def test_a_server_object_is_attached_and_not_shared() -> None:
     way = target_for(MCPServer("x"), "red")
     assert (way.name, way.is_process, way.id_format) == ("red", False, "integer")
     channel = await way.open()
     await channel.close()
 
 
-def test_a_wrong_entry_is_refused() -> None:
+def test_an_invalid_entry_is_rejected() -> None:
     with pytest.raises(ConfigError):
         target_for({"neither": 1})
 
@@ -77,7 +77,9 @@ async def test_a_connection_is_opened_for_each_kind_of_entry(
     assert opened == [(kind, about.get(kind, {}))]
 
 
-async def test_an_entry_is_filled_in_for_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_variables_of_an_entry_are_resolved_for_each_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     dialled: list[Any] = []
 
     async def dial(entry: Any, on_stderr: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How long a call waits for a server that is still starting."""
+"""The time that a call waits for a server that is still starting."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Events about servers: each change is reported once, and a listener cannot disturb the others."""
+"""Status events: each change is reported once, and a listener cannot affect the others."""
 
 import logging
 
@@ -34,7 +34,7 @@ def test_an_idle_server_is_reported_as_disconnected_and_a_stopped_one_not_at_all
     assert kinds == ["connected", "reconnecting", "connected", "disconnected"]
 
 
-def test_a_server_that_was_removed_is_reported_anew() -> None:
+def test_a_server_that_was_removed_and_added_is_reported_again() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     reporter.report_state("a", "connected", None, None)
     reporter.report_disconnected(["a"], "/mcp.json")
@@ -45,7 +45,7 @@ def test_a_server_that_was_removed_is_reported_anew() -> None:
     assert events == [StatusEvent(kind="connected", names=("a",))]
 
 
-def test_servers_that_end_together_are_one_event() -> None:
+def test_servers_that_are_disconnected_together_are_one_event() -> None:
     reporter, events = StatusReporter(), list[StatusEvent]()
     remove = reporter.add_status(events.append)
     reporter.report_disconnected(["a", "b"], None)
@@ -98,7 +98,7 @@ def test_a_listener_that_was_added_twice_is_removed_once_at_a_time() -> None:
     assert listeners == []
 
 
-def test_calling_safely_lets_the_end_of_the_program_through() -> None:
+def test_call_safely_does_not_catch_base_exceptions() -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 

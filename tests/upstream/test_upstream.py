@@ -1,4 +1,4 @@
-"""One configured server: how its connection is opened, what is listed and restored on it."""
+"""One configured server: opening of its connection, lists and desired state."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ async def test_the_startup_timeout_overrides_that_of_the_entry_and_of_the_settin
     assert scripted.upstream.timeout == timeout
 
 
-async def test_a_start_that_takes_too_long_is_given_up_and_ended(
+async def test_a_start_that_takes_too_long_is_abandoned_and_closed(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch, spec={"startup_timeout": 5000})
@@ -76,7 +76,8 @@ async def test_a_start_that_takes_too_long_is_given_up_and_ended(
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await asyncio.sleep(3)  # ending it takes a while, and it connects nevertheless
+            # closing takes a while, and the connection succeeds nevertheless
+            await asyncio.sleep(3)
 
     scripted.opening = stubborn
     scripted.upstream.start()
@@ -88,7 +89,7 @@ async def test_a_start_that_takes_too_long_is_given_up_and_ended(
     await scripted.upstream.stop()
 
 
-async def test_variables_are_filled_in_for_each_connection(
+async def test_variables_are_resolved_for_each_connection(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries = [MCPStdioServerConfig(command="first"), MCPStdioServerConfig(command="second")]
@@ -123,7 +124,7 @@ async def test_the_entry_of_a_connection_is_reported_before_its_first_message(
         assert reported[1:] == [(plain.upstream.spec.entry, 0)]
 
 
-async def test_variables_that_are_not_filled_in_in_time_end_the_attempt(
+async def test_variables_that_are_not_resolved_in_time_end_the_attempt(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def resolve() -> Any:
@@ -228,7 +229,7 @@ async def test_a_server_is_loading_while_its_lists_are_requested(
 
 
 @pytest.mark.parametrize("reason", [ChannelClosed("it ended", exit_code=1), None])
-async def test_a_server_that_goes_away_while_it_is_listed_is_not_connected(
+async def test_a_server_that_disconnects_while_it_is_listed_is_not_connected(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, reason: ChannelClosed | None
 ) -> None:
     scripted = ScriptedUpstream(monkeypatch)
@@ -257,7 +258,7 @@ async def test_a_server_that_goes_away_while_it_is_listed_is_not_connected(
     assert [client.closed for client in scripted.clients] == [1]
 
 
-async def test_tools_that_cannot_be_listed_cost_no_connection(
+async def test_a_failure_to_list_tools_does_not_end_the_connection(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -288,7 +289,7 @@ async def test_only_the_lists_that_are_kept_are_requested(
         scripted.upstream.refresh_lists()
         await asyncio.sleep(1)
         assert client.lists_requested == []
-    scripted.upstream.refresh_lists()  # without a connection it has no effect
+    scripted.upstream.refresh_lists()  # no effect without a connection
     assert client.lists_requested == []
 
 
@@ -306,7 +307,7 @@ async def test_lists_that_are_kept_later_are_requested_then_and_after_a_reconnec
         assert one.lists.items[ListKind.PROMPTS] == []  # the server does not declare prompts
         await one.reconnect()
         assert scripted.clients[1].lists_requested == ["tools/list"]
-    one.keep_lists((ListKind.RESOURCES,))  # without a connection it is for the next one
+    one.keep_lists((ListKind.RESOURCES,))  # without a connection, for the next one
     assert one.lists.kinds == (ListKind.TOOLS, ListKind.PROMPTS, ListKind.RESOURCES)
 
 
@@ -346,7 +347,7 @@ async def test_subscriptions_and_the_log_level_are_restored_after_a_reconnect(
         await one.reconnect()
         assert sorted(scripted.clients[1].requests) == [("+", "a:1"), ("level", "debug")]
         assert scripted.clients[0].requests[-1] == ("-", "a:2")
-    await one.unsubscribe("a:1")  # without a connection it only changes the desired state
+    await one.unsubscribe("a:1")  # without a connection, only the desired state changes
     await one.set_log_level("info")
     assert (one.wanted.uris, one.wanted.log_level) == ({}, "info")
 
@@ -378,7 +379,7 @@ def server() -> MCPServer:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, server: MCPServer) -> Callable[..., ScriptedUpstream]:
-    """Return a function that makes an upstream of the server."""
+    """Return a function that creates an upstream of the server."""
 
     async def connect(
         name: str, entry: Any, timeout: float, config: MCPClientConfig, callbacks: Any
@@ -443,12 +444,12 @@ async def test_the_default_connection_has_the_era_of_the_settings(
         ("all", False, True, True),
         ("alike", False, False, False),
         ("alike", True, False, True),
-        ("alike", True, True, False),  # it may be about either call
+        ("alike", True, True, False),  # the question may belong to either call
         ("alike", False, True, False),
         ("session", True, False, True),
     ],
 )
-async def test_a_request_of_the_server_goes_to_a_client_if_it_is_about_its_call(
+async def test_a_request_of_the_server_goes_to_the_client_whose_call_it_concerns(
     virtual_time: VirtualTime,
     served: Callable[..., ScriptedUpstream],
     share: str,
@@ -541,7 +542,7 @@ async def test_instructions_are_known_while_the_server_is_connected(
     assert scripted.upstream.instructions is None
 
 
-async def test_a_client_that_gives_up_waiting_has_the_process_checked(
+async def test_the_process_is_checked_when_a_client_stops_waiting(
     virtual_time: VirtualTime,
     served: Callable[..., ScriptedUpstream],
     monkeypatch: pytest.MonkeyPatch,
@@ -582,7 +583,7 @@ async def test_a_lazy_server_that_clients_use_is_not_stopped(
     ("call_timeout", "seconds", "setting"),
     [(2.0, 2.0, "`call_timeout`"), (0.0, 20.0, "`timeout`"), (60.0, 20.0, "`timeout`")],
 )
-async def test_a_call_waits_for_a_start_no_longer_than_for_its_result(
+async def test_a_call_waits_for_a_start_at_most_as_long_as_its_own_timeout(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     call_timeout: float,
@@ -590,7 +591,7 @@ async def test_a_call_waits_for_a_start_no_longer_than_for_its_result(
     setting: str,
 ) -> None:
     async def resolve() -> MCPServerEntry:
-        await asyncio.sleep(15)  # less than 20 seconds, as is the rest of the start
+        await asyncio.sleep(15)  # less than 20 seconds, like the rest of the start
         return MCPStdioServerConfig(command="x")
 
     settings = {"connect_timeout": 20.0}

@@ -1,4 +1,4 @@
-"""Calls over the default connection: which wait, which are sent again, and how they fail."""
+"""Calls over the default connection: waiting, retries and failures."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ async def test_a_call_is_sent_over_the_connection(
     ],
     ids=["read", "write", "write that was not sent", "away", "away for long", "refused"],
 )
-async def test_a_call_is_sent_again_where_that_can_do_no_harm(
+async def test_a_call_is_repeated_if_that_is_safe(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     tool: str,
@@ -90,11 +90,11 @@ async def test_a_call_is_sent_at_most_twice(
         client.outcomes = [lost(delivered=False), lost(delivered=False), {}]
         with pytest.raises(ChannelClosed):
             await scripted.calls.call("write", {})
-        # Over HTTP each answer has its own connection, so that this one is not replaced.
+        # Over HTTP each response has its own connection, so this one is not replaced.
         assert (len(client.requests), len(scripted.clients)) == (2, 1)
 
 
-async def test_a_call_that_a_stop_ends_fails_with_that_reason(
+async def test_a_call_interrupted_by_a_stop_fails_with_that_reason(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -118,7 +118,7 @@ async def test_a_call_that_a_stop_ends_fails_with_that_reason(
     ],
     ids=["timeout", "tired", "refused"],
 )
-async def test_a_call_without_a_response_has_the_process_checked_for_a_hang(
+async def test_the_process_is_checked_for_a_hang_after_a_call_without_a_response(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, failure: Exception, checked: bool
 ) -> None:
     checks: list[Any] = []
@@ -132,7 +132,7 @@ async def test_a_call_without_a_response_has_the_process_checked_for_a_hang(
         assert one.state == "connected"
 
 
-async def test_the_timeout_of_a_call_includes_everything(
+async def test_a_call_without_a_response_times_out_and_the_process_is_checked(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checks: list[Any] = []
@@ -162,7 +162,7 @@ async def test_the_timeout_of_a_call_includes_the_wait_for_a_connection(
     await scripted.upstream.stop()
 
 
-async def test_a_timeout_inside_of_a_call_is_not_taken_for_its_own(
+async def test_a_timeout_inside_a_call_is_not_reported_as_the_timeout_of_the_call(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -198,7 +198,7 @@ async def test_a_lazy_server_is_connected_by_a_call_and_stopped_when_idle(
         assert one.state == "connected"
 
 
-async def test_a_request_that_only_reads_is_sent_again(
+async def test_a_request_that_only_reads_is_repeated(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ScriptedUpstream(monkeypatch) as scripted:
@@ -242,7 +242,7 @@ async def test_tools_are_listed_again_on_request(
 async def test_the_client_learns_tools_that_were_listed_on_request(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise it would check results against the schemas that the tools had before."""
+    """The client validates results against the schemas that it has learned."""
     async with ScriptedUpstream(monkeypatch) as scripted:
         (client,) = scripted.clients
         client.tools = [{"name": "new"}]

@@ -1,4 +1,4 @@
-"""The default connection of a real process, when it is replaced, and the sessions that used it."""
+"""The default connection of a real process, its replacement, and the sessions that used it."""
 
 import asyncio
 from typing import Any
@@ -51,7 +51,7 @@ async def test_a_lazy_process_is_started_again_for_the_next_client() -> None:
 
 
 class FakePeer:
-    """The peer of a client that may be gone, or may not have introduced itself."""
+    """The peer of a client that may be disconnected, or may not have completed its handshake."""
 
     def __init__(self, *, connected: bool = True, caller: Any = "caller") -> None:
         self.connected = connected
@@ -71,7 +71,7 @@ class FakeSession(ClientSession):
         return self._news
 
 
-async def test_sessions_of_a_lost_connection_are_taken_over_by_the_next(
+async def test_sessions_of_a_lost_connection_move_to_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     upstream = make({"command": "x"})
@@ -97,12 +97,12 @@ async def test_sessions_of_a_lost_connection_are_taken_over_by_the_next(
         session.connection = connection
         connection.sessions[session] = None
     channel.end = None
-    upstream._take_from_clients()  # there is none
+    upstream._take_from_clients()  # no default connection is open
     upstream._default = connection
     upstream._take_from_clients()
     assert (upstream.current, connection.sessions) == (None, {})
     assert {session.connection for session in sessions} == {None}
-    sessions[5].connection = connection  # a request of its own was faster
+    sessions[5].connection = connection  # a request of this session has assigned it already
     await relay.readopt_sessions()
     await relay.readopt_sessions()
     assert joined == [(sessions[0], "caller")]

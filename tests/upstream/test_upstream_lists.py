@@ -1,4 +1,4 @@
-"""What a real server lists on its default connection: all pages, within limits, and changes."""
+"""The lists of a real server on its default connection: pages, limits and changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -81,7 +81,7 @@ async def test_all_pages_of_all_lists_are_read(connect: Connect, era: str) -> No
 
 
 @pytest.mark.parametrize("limits", [{"max_list_items": 4}, {"max_list_bytes": 400}])
-async def test_a_list_beyond_the_limits_is_not_kept_and_costs_no_other(
+async def test_a_list_beyond_the_limits_is_not_kept_and_does_not_affect_others(
     connect: Connect, limits: dict[str, int]
 ) -> None:
     async with connect(**limits) as upstream:
@@ -97,11 +97,13 @@ async def test_lists_that_are_needed_later_are_requested_then(connect: Connect) 
         before = upstream.lists.items[ListKind.TOOLS]
         upstream.keep_lists(ListKind)
         await until(lambda: counts(upstream) == ALL)
-        assert upstream.lists.items[ListKind.TOOLS] is before  # and no other
+        assert upstream.lists.items[ListKind.TOOLS] is before  # other lists are not requested
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_change_is_listed_once(connect: Connect, server: MCPServer, era: str) -> None:
+async def test_a_change_causes_one_list_request(
+    connect: Connect, server: MCPServer, era: str
+) -> None:
     async with connect(era=era) as upstream:
         listed: list[ListKind] = []
         upstream.lists.on_changed = listed.append

@@ -1,4 +1,4 @@
-"""All servers of a program: what they share, and the events about them."""
+"""All servers of a program, with a shared start limit and shared events."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ SETTINGS = UpstreamSettings(health_interval=0)
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Return the arguments with which connections were opened; "broken" cannot be connected."""
+    """Return the arguments of opened connections; the server "broken" cannot be connected."""
     opened: list[tuple[Any, ...]] = []
 
     async def open_client(*arguments: Any) -> ScriptedClient:
@@ -159,7 +159,7 @@ async def test_changes_of_servers_are_reported(
     ]
     assert [one[1:] for one in changed if one[0] == "red"] == [
         ("connecting", False),
-        ("connecting", False),  # the connection is open, and is being listed
+        ("connecting", False),  # the connection is open, and the lists are being requested
         *[("connecting", True)] * len(ListKind),
         ("connected", True),
     ]
@@ -252,7 +252,7 @@ async def test_a_server_that_was_removed_or_replaced_is_not_reported(
     await registry.close()
 
 
-async def test_closing_waits_ten_seconds_for_servers_that_do_not_end(
+async def test_close_waits_ten_seconds_for_servers_that_do_not_stop(
     virtual_time: VirtualTime, opened: list[tuple[Any, ...]]
 ) -> None:
     registry, ended = UpstreamRegistry(SETTINGS), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Keys of connections: which clients a server cannot tell apart."""
+"""Keys of connections: which clients look the same to a server."""
 
 import json
 from typing import Any
@@ -76,13 +76,13 @@ def test_a_session_and_a_stateless_caller_share_unless_they_can_be_asked() -> No
         (b"[" * 100_000, {}),
     ],
 )
-def test_members_that_no_server_acts_on_do_not_count(declared: Any, normal: Any) -> None:
+def test_capabilities_that_no_server_acts_on_are_ignored(declared: Any, normal: Any) -> None:
     data = declared if isinstance(declared, bytes) else json.dumps(declared).encode()
     assert json.loads(connection_key.normal_capabilities(data)) == normal
 
 
 @given(st.permutations(["roots", "sampling", "elicitation", "experimental"]))
-def test_the_order_of_capabilities_does_not_count(names: list[str]) -> None:
+def test_the_order_of_capabilities_is_ignored(names: list[str]) -> None:
     declared = json.dumps({name: {} for name in names}).encode()
     expected = b'{"elicitation":{"form":{}},"roots":{},"sampling":{}}'
     assert connection_key.normal_capabilities(declared) == expected
@@ -106,7 +106,7 @@ def test_the_revision_is_the_one_that_the_client_proposes(said: bytes, revision:
     assert key_of_session(caller(), said).revision == revision
 
 
-def test_clients_that_a_server_can_tell_apart_have_other_keys() -> None:
+def test_clients_that_a_server_can_distinguish_have_different_keys() -> None:
     keys = {
         key_of_session(caller(), introduction()),
         key_of_session(caller(principal=ADA), introduction()),
@@ -121,7 +121,7 @@ def test_clients_that_a_server_can_tell_apart_have_other_keys() -> None:
 @pytest.mark.parametrize(
     "remembering", [connection_key.normal_capabilities, connection_key._version]
 )
-def test_a_limited_number_of_declarations_is_remembered(remembering: Any) -> None:
+def test_a_limited_number_of_declarations_is_cached(remembering: Any) -> None:
     remembering.cache_clear()
     for number in range(257):
         remembering(b'{"n":%d}' % number)

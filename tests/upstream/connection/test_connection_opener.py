@@ -1,4 +1,4 @@
-"""Opening of connections: the era of the server, failed attempts, and refused handshakes."""
+"""Opening of connections: eras, failed attempts and refused handshakes."""
 
 import asyncio
 from itertools import pairwise
@@ -33,7 +33,7 @@ INTRODUCTION = introduction_of(b"{}", exchange().caller)
 
 
 class Opened:
-    """An opener, and the connections of it that were lost."""
+    """An opener, and its lost connections."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Opened:
 
 
 class AbsentServer(Opened):
-    """A server that cannot be reached, with the times at which that was tried."""
+    """A server that cannot be reached, and the times of attempts."""
 
     def __init__(self, clock: VirtualTime, error: Exception | None = None, **fields: Any) -> None:
         self.tried: list[float] = []
@@ -68,14 +68,14 @@ class AbsentServer(Opened):
         raise self.error
 
     async def ask(self, principal: Principal = ANONYMOUS) -> bool:
-        """Ask for a connection; return True if that was tried."""
+        """Request a connection; return True if an attempt was made."""
         before = len(self.tried)
         with pytest.raises(ConnectFailed, match="no such program"):
             await self.find_out(principal)
         return len(self.tried) > before
 
 
-async def test_a_server_that_is_not_there_is_tried_ever_later_up_to_half_a_minute(
+async def test_attempts_to_reach_an_absent_server_have_growing_delays_up_to_30_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     server = AbsentServer(virtual_time)
@@ -97,7 +97,7 @@ async def test_the_failures_of_1024_principals_are_remembered(virtual_time: Virt
     assert await server.ask(everybody[0])  # the oldest was forgotten
 
 
-async def test_the_last_error_is_kept_while_there_is_no_connection(
+async def test_the_last_error_is_kept_until_a_connection_is_opened(
     virtual_time: VirtualTime,
 ) -> None:
     server = AbsentServer(virtual_time)
@@ -118,7 +118,9 @@ async def test_the_last_error_is_kept_while_there_is_no_connection(
 @pytest.mark.parametrize(
     "error", [RpcError(-32602, "no such tenant"), HttpError(403)], ids=["error", "status"]
 )
-async def test_a_refusal_is_no_failed_attempt(virtual_time: VirtualTime, error: Exception) -> None:
+async def test_a_refusal_does_not_count_as_a_failed_attempt(
+    virtual_time: VirtualTime, error: Exception
+) -> None:
     server = AbsentServer(virtual_time, error)
     for _ in range(3):
         with pytest.raises(type(error)):
@@ -126,7 +128,9 @@ async def test_a_refusal_is_no_failed_attempt(virtual_time: VirtualTime, error: 
     assert (len(server.tried), server.opener.error) == (3, None)
 
 
-async def test_a_shortage_of_this_machine_is_no_failed_attempt(virtual_time: VirtualTime) -> None:
+async def test_a_shortage_of_this_machine_does_not_count_as_a_failed_attempt(
+    virtual_time: VirtualTime,
+) -> None:
     starts = StartLimiter()
     server = AbsentServer(
         virtual_time, LocalResourceError("no pipe", "file descriptors"), starts=starts
@@ -134,12 +138,12 @@ async def test_a_shortage_of_this_machine_is_no_failed_attempt(virtual_time: Vir
     for _ in range(3):
         with pytest.raises(LocalResourceError):
             await server.find_out()
-    assert len(server.tried) == 3  # each waited for the pause, none was refused because of others
+    assert len(server.tried) == 3  # each waited for the pause, none was rejected
     assert server.opener.error is None
     assert starts.shortage.error is not None
 
 
-async def test_starts_for_clients_wait_for_their_turn(virtual_time: VirtualTime) -> None:
+async def test_starts_for_clients_wait_for_a_slot(virtual_time: VirtualTime) -> None:
     """Sixteen servers that one client calls do not start sixteen processes at once."""
     starts, running, most = StartLimiter(2), 0, 0
 
@@ -160,7 +164,7 @@ async def test_starts_for_clients_wait_for_their_turn(virtual_time: VirtualTime)
     assert most == 2
 
 
-async def test_an_opener_that_is_closed_opens_nothing(virtual_time: VirtualTime) -> None:
+async def test_a_closed_opener_opens_no_connection(virtual_time: VirtualTime) -> None:
     server = AbsentServer(virtual_time)
     server.opener.closed = True
     with pytest.raises(ConnectFailed, match="red: the gateway is shutting down") as refused:
@@ -169,7 +173,7 @@ async def test_an_opener_that_is_closed_opens_nothing(virtual_time: VirtualTime)
     assert (server.tried, server.opener.wanted) == ([], False)
 
 
-async def test_a_connection_that_is_open_only_after_the_end_is_closed() -> None:
+async def test_a_connection_that_opens_after_the_opener_was_closed_is_closed() -> None:
     target = target_for(MCPServer("red"), "red")
     channels: list[Channel] = []
 
@@ -185,7 +189,7 @@ async def test_a_connection_that_is_open_only_after_the_end_is_closed() -> None:
         await channels[0].drain()
 
 
-async def test_a_server_that_does_not_answer_is_given_up(virtual_time: VirtualTime) -> None:
+async def test_a_server_that_does_not_respond_times_out(virtual_time: VirtualTime) -> None:
     async def open_silent() -> Channel:
         return memory_pair()[0]
 
@@ -198,13 +202,13 @@ async def test_a_server_that_does_not_answer_is_given_up(virtual_time: VirtualTi
     assert server.opener.error is refused.value
 
 
-async def test_an_exit_is_said_to_be_during_start_up(virtual_time: VirtualTime) -> None:
+async def test_the_reason_of_an_exit_mentions_the_start_up(virtual_time: VirtualTime) -> None:
     error = ChannelClosed("red exited", exit_code=7, delivered=False)
     server = AbsentServer(virtual_time, error)
     with pytest.raises(ChannelClosed) as refused:
         await server.find_out()
     assert refused.value.public.endswith(" during start-up")
-    assert len(server.tried) == 1  # the server has not read anything, so there is no second try
+    assert len(server.tried) == 1  # the server has not read anything, so no second attempt is made
 
 
 # The era of the server
@@ -214,12 +218,12 @@ async def test_an_exit_is_said_to_be_during_start_up(virtual_time: VirtualTime) 
     ("era", "spoken"),
     [("auto", (None, None)), ("handshake", (False, None)), ("stateless", (None, False))],
 )
-def test_an_era_that_is_not_to_be_used_counts_as_not_spoken(era: Any, spoken: Any) -> None:
+def test_an_era_excluded_by_the_settings_counts_as_not_supported(era: Any, spoken: Any) -> None:
     opener = Opened(era=era).opener
     assert (opener.speaks_stateless, opener.speaks_handshake) == spoken
 
 
-async def test_a_connection_of_the_preferred_era_is_found_out_about() -> None:
+async def test_a_connection_is_opened_in_the_preferred_era() -> None:
     server, ada = Opened(), principal_from("ada")
     connection = await server.find_out(ada)
     opener = server.opener
@@ -232,7 +236,7 @@ async def test_a_connection_of_the_preferred_era_is_found_out_about() -> None:
     assert lost is connection
 
 
-async def test_a_handshake_for_no_single_client_does_not_tell_of_the_other_era() -> None:
+async def test_a_shared_handshake_leaves_the_stateless_era_unknown() -> None:
     server = Opened()
     connection = await server.opener.open_with_handshake(INTRODUCTION, ANONYMOUS, others=False)
     assert (connection.stateless, connection.introduction) == (False, None)
@@ -270,7 +274,7 @@ REFUSED = RpcError(-32601, "Method not found")
     ],
     ids=["changed", "not known", "other connections", "for this client", "set"],
 )
-def test_a_server_that_refuses_its_handshake_may_have_changed(
+def test_eras_are_forgotten_if_the_handshake_is_refused(
     era: Any, others: bool, spoken: Any, refusal: Any, doubted: bool, known: Any
 ) -> None:
     opener = Opened(era=era).opener
@@ -282,13 +286,13 @@ def test_a_server_that_refuses_its_handshake_may_have_changed(
 @pytest.mark.parametrize(
     ("era", "stateless", "known"),
     [
-        ("auto", True, (True, None)),  # it may have a handshake, too
+        ("auto", True, (True, None)),  # the server may have a handshake, too
         ("auto", False, (False, True)),
         ("handshake", True, (False, None)),
         ("stateless", False, (None, False)),
     ],
 )
-def test_the_era_of_a_connection_that_was_opened_elsewhere(
+def test_the_era_of_a_connection_opened_elsewhere_is_recorded(
     era: Any, stateless: bool, known: Any
 ) -> None:
     opener = Opened(era=era).opener
@@ -296,7 +300,7 @@ def test_the_era_of_a_connection_that_was_opened_elsewhere(
     assert (opener.speaks_stateless, opener.speaks_handshake) == known
 
 
-def test_a_handshake_that_was_refused_is_not_learnt_again() -> None:
+def test_a_stateless_connection_does_not_reset_a_refused_handshake() -> None:
     opener = Opened().opener
     opener.speaks_handshake = False
     opener.learn_era(True)
@@ -311,7 +315,7 @@ def test_a_handshake_that_was_refused_is_not_learnt_again() -> None:
         (b"5", {"name": "fairlead", "version": "0"}),
     ],
 )
-def test_we_introduce_ourselves_as_the_caller_or_as_us(info: bytes | None, shown: Any) -> None:
+def test_introduction_names_the_caller_or_fairlead(info: bytes | None, shown: Any) -> None:
     found = introduction_of(b'{"roots":{}}', exchange(info=info).caller)
     assert found == {"capabilities": {"roots": {}}, "clientInfo": shown}
 
@@ -323,7 +327,7 @@ both_ways = pytest.mark.parametrize("shared", [True, False], ids=["process", "ht
 
 
 async def next_server(place: Scene) -> Server:
-    """Return the next server that the relay connects to, before it was asked anything."""
+    """Return the next server that the relay connects to, before its first request."""
     async with asyncio.timeout(LIMIT):
         return await place._new.get()
 
@@ -339,7 +343,7 @@ def discovered(*versions: str) -> dict[str, Any]:
 
 @both_ways
 @pytest.mark.parametrize("code", [-32600, -32602])
-async def test_a_server_of_both_eras_that_refuses_a_handshake_is_not_asked_statelessly(
+async def test_a_server_of_both_eras_that_refuses_a_handshake_is_not_used_as_stateless(
     code: int, shared: bool
 ) -> None:
     async with scene(quiet=BY_HAND, shared=shared) as place:
@@ -362,7 +366,7 @@ async def test_a_server_of_both_eras_that_refuses_a_handshake_is_not_asked_state
 
 
 @both_ways
-async def test_a_server_that_names_versions_with_a_handshake_has_refused_it(shared: bool) -> None:
+async def test_a_server_that_lists_handshake_versions_is_not_probed(shared: bool) -> None:
     async with scene(quiet=BY_HAND, shared=shared) as place:
         client = await place.client()
         answer = asyncio.ensure_future(client.initialize())
@@ -378,7 +382,7 @@ async def test_a_server_that_names_versions_with_a_handshake_has_refused_it(shar
 
 @both_ways
 @pytest.mark.parametrize("code", [-32600, -32601, -32602, -32020, -32022])
-async def test_a_server_without_a_handshake_is_found_whatever_it_refuses_it_with(
+async def test_a_server_without_a_handshake_is_found_by_every_error_code(
     code: int, shared: bool
 ) -> None:
     async with scene(quiet=BY_HAND, shared=shared) as place:
@@ -395,7 +399,7 @@ async def test_a_server_without_a_handshake_is_found_whatever_it_refuses_it_with
 
 @both_ways
 @pytest.mark.parametrize("end", ["silent", "closed"])
-async def test_a_refusal_is_the_answer_also_if_the_server_does_not_say_more(
+async def test_the_refusal_is_returned_if_the_probe_gets_no_response(
     shared: bool, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_opener, "PROBE_TIMEOUT", 0.05)

@@ -1,4 +1,4 @@
-"""Connections to one server: which client uses which, room for others, and their end."""
+"""Connections to one server: their assignment to clients, limits and closing."""
 
 import asyncio
 from pathlib import Path
@@ -42,7 +42,7 @@ ROOTS, SAMPLING = b'{"roots":{}}', b'{"sampling":{}}'
 
 
 class FakeConnection(SimpleNamespace):
-    """A connection of which only its use is known."""
+    """A connection of which only the use is known."""
 
     quiet = False
 
@@ -94,13 +94,13 @@ def used_by(principal: Principal = ANONYMOUS, *, unused: float = 10.0, **about: 
 
 
 class Default:
-    """A default connection that is open."""
+    """An open default connection."""
 
     def __init__(self, connection: Any, *, keeps_one: bool = True) -> None:
         self.current = connection
         self.keeps_one = keeps_one
         self.error: Exception | None = None
-        self.changes = 0  # of the other connections
+        self.changes = 0  # number of changes to other connections
 
     def rest(self) -> None:
         self.current = None
@@ -118,11 +118,11 @@ def caller(principal: Principal = ANONYMOUS, capabilities: bytes = b"{}") -> Cal
     return exchange(principal=principal, capabilities=capabilities).caller
 
 
-# Room for connections
+# Limits
 
 
 @pytest.mark.parametrize(("unused", "ends"), [(5.0, True), (4.9, False)])
-async def test_room_is_made_by_ending_what_was_unused_for_five_seconds(
+async def test_room_is_made_by_closing_a_connection_unused_for_five_seconds(
     virtual_time: VirtualTime, unused: float, ends: bool
 ) -> None:
     pool = new_pool()
@@ -138,8 +138,8 @@ async def test_room_is_made_by_ending_what_was_unused_for_five_seconds(
             pool._retire_one(connections, 3)
 
 
-async def test_a_quiet_session_gives_its_connection_up_when_all_are_open() -> None:
-    """Sixty seconds without a call, a subscription or a listener; the longest quiet one goes."""
+async def test_the_connection_of_a_quiet_session_is_closed_when_all_are_open() -> None:
+    """Sixty seconds without a call, a subscription or a listener; the oldest one is closed."""
     pool = new_pool()
     retired: list[Any] = []
     pool._retire = retired.append  # type: ignore[method-assign, assignment]
@@ -194,7 +194,9 @@ async def test_a_principal_has_half_of_the_connections_and_all_together_have_a_l
         assert principal not in dict(pool._reserved)
 
 
-async def test_room_is_made_at_the_cost_of_who_has_the_most(virtual_time: VirtualTime) -> None:
+async def test_room_is_made_by_closing_a_connection_of_the_principal_with_the_most(
+    virtual_time: VirtualTime,
+) -> None:
     pool = new_pool(max_connections=4)
     few = used_by(BOB, unused=100)
     many = [used_by(ANONYMOUS, unused=n) for n in (20, 30, 10)]
@@ -213,7 +215,7 @@ async def test_room_is_made_at_the_cost_of_who_has_the_most(virtual_time: Virtua
     ],
     ids=["idle", "quiet", "in use"],
 )
-async def test_a_full_server_is_busy_at_once_and_says_when_there_may_be_room(
+async def test_the_error_of_a_busy_server_has_the_time_to_retry_after(
     virtual_time: VirtualTime, about: dict[str, Any], retry_after: float
 ) -> None:
     pool = new_pool(max_connections=1)
@@ -221,7 +223,7 @@ async def test_a_full_server_is_busy_at_once_and_says_when_there_may_be_room(
     began = virtual_time.now
     with pytest.raises(ServerBusy, match="red is busy: 1 connections to it are in use") as refused:
         with pool._reserve(ANONYMOUS):
-            raise AssertionError("there is no room")
+            raise AssertionError("no connection is available")
     assert refused.value.public == "is busy: 1 connections to it are in use. Try again later"
     assert refused.value.retry_after == retry_after
     assert virtual_time.now == began
@@ -229,14 +231,14 @@ async def test_a_full_server_is_busy_at_once_and_says_when_there_may_be_room(
 
 
 @pytest.mark.parametrize("about", [{}, {"idle": False, "quiet": True}], ids=["idle", "quiet"])
-async def test_there_is_room_after_the_time_that_a_busy_server_names(
+async def test_a_connection_can_be_opened_after_the_time_to_retry_after(
     virtual_time: VirtualTime, about: dict[str, Any]
 ) -> None:
     pool = new_pool(max_connections=1)
     pool._connections[KEY] = [connection := used_by(unused=0, **about)]
     with pytest.raises(ServerBusy) as refused:
         with pool._reserve(ANONYMOUS):
-            raise AssertionError("there is no room")
+            raise AssertionError("no connection is available")
     await asyncio.sleep(refused.value.retry_after)
     with pool._reserve(ANONYMOUS):
         await asyncio.sleep(0)
@@ -246,7 +248,7 @@ async def test_there_is_room_after_the_time_that_a_busy_server_names(
 @pytest.mark.parametrize(
     ("unused", "rests"), [(10.0, True), (0.0, False)], ids=["idle", "just used"]
 )
-async def test_the_default_connection_counts_and_may_rest_to_make_room(
+async def test_the_default_connection_counts_and_may_be_closed_to_make_room(
     virtual_time: VirtualTime, unused: float, rests: bool
 ) -> None:
     pool = new_pool(max_connections=1)
@@ -257,13 +259,13 @@ async def test_the_default_connection_counts_and_may_rest_to_make_room(
     else:
         with pytest.raises(ServerBusy, match="1 connections") as refused:
             with pool._reserve(ADA):
-                raise AssertionError("there is no room")
+                raise AssertionError("no connection is available")
         assert refused.value.retry_after == 5.0
         assert default.current is connection
-    assert not connection.closed  # that is what its owner does
+    assert not connection.closed  # its owner closes it
 
 
-async def test_the_connection_that_was_unused_for_the_longest_time_makes_room(
+async def test_the_least_recently_used_connection_is_closed_to_make_room(
     virtual_time: VirtualTime,
 ) -> None:
     pool = new_pool(max_connections=2)
@@ -281,7 +283,7 @@ async def test_the_connection_that_was_unused_for_the_longest_time_makes_room(
 @pytest.mark.parametrize(
     ("most", "idle", "closed"), [(1, True, True), (2, True, False), (1, False, False)]
 )
-async def test_a_default_connection_that_is_one_too_many_ends_another_that_is_not_used(
+async def test_a_default_connection_beyond_the_limit_closes_an_unused_one(
     virtual_time: VirtualTime, most: int, idle: bool, closed: bool
 ) -> None:
     pool = new_pool(max_connections=most)
@@ -292,25 +294,25 @@ async def test_a_default_connection_that_is_one_too_many_ends_another_that_is_no
     assert (other.closed, default.current) == (closed, opened)
 
 
-async def test_the_default_connection_over_http_takes_no_room(virtual_time: VirtualTime) -> None:
+async def test_the_default_connection_over_http_does_not_count(virtual_time: VirtualTime) -> None:
     pool = new_pool(max_connections=1, is_process=False)
     pool.default = default = Default(connection := used_by(idle=False))
     with pool._reserve(ANONYMOUS):
         assert default.current is connection
 
 
-async def test_sessions_over_http_do_not_take_room(virtual_time: VirtualTime) -> None:
+async def test_sessions_over_http_do_not_count(virtual_time: VirtualTime) -> None:
     pool = new_pool(max_connections=1, is_process=False)
     pool.own.update(used_by(idle=False) for _ in range(5))
     with pool._reserve(ANONYMOUS):
         assert len(pool.own) == 5
 
 
-# Connections that are not used
+# Idle connections
 
 
 @pytest.mark.parametrize("called", [False, True])
-async def test_an_idle_connection_is_closed_after_its_time(
+async def test_an_idle_connection_is_closed_after_the_idle_limit(
     virtual_time: VirtualTime, called: bool
 ) -> None:
     times = {"idle_close": 100.0, "idle_close_used": 100.0}
@@ -325,7 +327,7 @@ async def test_an_idle_connection_is_closed_after_its_time(
     await asyncio.sleep(99)
     assert not connection.closed
     connection.idle = False
-    await asyncio.sleep(30)  # it is looked at, and in use
+    await asyncio.sleep(30)  # in use when the timer fires
     assert not connection.closed
     connection.idle = True
     await asyncio.sleep(100)
@@ -334,7 +336,7 @@ async def test_an_idle_connection_is_closed_after_its_time(
     assert (pool.connections, pool._timers) == ([], {})
 
 
-async def test_a_connection_that_was_called_stays_for_longer(virtual_time: VirtualTime) -> None:
+async def test_a_connection_that_was_called_stays_open_longer(virtual_time: VirtualTime) -> None:
     pool = new_pool(idle_close=100.0, idle_close_used=300.0)
     connection = used_by(unused=0)
     pool._connections[KEY] = [connection]
@@ -347,7 +349,7 @@ async def test_a_connection_that_was_called_stays_for_longer(virtual_time: Virtu
     assert connection.closed
 
 
-async def test_an_abandoned_session_does_not_keep_its_connection(virtual_time: VirtualTime) -> None:
+async def test_the_connection_of_an_abandoned_session_is_closed(virtual_time: VirtualTime) -> None:
     pool = new_pool(idle_close=100.0)
     connection = used_by(unused=0, idle=False, abandoned=True)
     pool._connections[KEY] = [connection]
@@ -379,7 +381,7 @@ async def test_the_last_connection_of_a_server_that_is_not_lazy_stays(
 
 
 @pytest.mark.parametrize(("seconds", "stateless"), [(0, False), (100, True)])
-async def test_some_connections_stay_for_ever(
+async def test_some_connections_are_never_closed_as_idle(
     virtual_time: VirtualTime, seconds: float, stateless: bool
 ) -> None:
     pool = new_pool(idle_close=seconds)
@@ -392,14 +394,14 @@ async def test_some_connections_stay_for_ever(
     ("place", "about", "closed"),
     [
         ("own", {}, True),
-        ("first", {}, False),  # stays for the next one
+        ("first", {}, False),  # stays for the next session
         ("second", {}, True),
         ("second", {"idle": False}, False),
         ("second", {"stateless": True}, False),
         ("default", {}, False),
     ],
 )
-async def test_a_connection_ends_with_its_session_unless_it_is_needed(
+async def test_a_connection_is_closed_with_its_session_unless_it_is_needed(
     virtual_time: VirtualTime, place: str, about: dict[str, Any], closed: bool
 ) -> None:
     pool = new_pool()
@@ -422,7 +424,7 @@ async def test_a_connection_ends_with_its_session_unless_it_is_needed(
     assert (connection.used == virtual_time.now) is not closed
 
 
-async def test_what_is_forgotten_leaves_no_timer_and_no_empty_list(
+async def test_a_removed_connection_leaves_no_timer_and_no_empty_list(
     virtual_time: VirtualTime,
 ) -> None:
     pool = new_pool()
@@ -469,7 +471,9 @@ async def test_a_key_whose_processes_exit_too_often_is_suspended(virtual_time: V
 
 
 @pytest.mark.parametrize("about", ["no process", "ended by us", "not filed"])
-async def test_other_ends_are_no_losses(virtual_time: VirtualTime, about: str) -> None:
+async def test_other_ends_of_a_connection_do_not_count_as_losses(
+    virtual_time: VirtualTime, about: str
+) -> None:
     pool, connection = new_pool(), used_by(ending=about == "ended by us")
     if about != "not filed":
         pool._connections[KEY] = [connection]
@@ -488,7 +492,7 @@ async def test_losses_of_a_limited_number_of_keys_are_remembered(
     assert list(pool._losses) == [OTHER_KEY, CONNECTION_OF_ALL]
 
 
-async def test_a_suspended_key_opens_nothing(virtual_time: VirtualTime) -> None:
+async def test_no_connection_is_opened_for_a_suspended_key(virtual_time: VirtualTime) -> None:
     pool = new_pool()
     key = key_of_caller(caller())
     pool.opener.speaks_stateless = False
@@ -501,7 +505,7 @@ async def test_a_suspended_key_opens_nothing(virtual_time: VirtualTime) -> None:
         await pool.for_caller(caller(ADA))
 
 
-async def test_a_pool_that_is_closed_opens_nothing() -> None:
+async def test_a_closed_pool_opens_no_connection() -> None:
     pool = new_pool()
     pool._connections[KEY] = [connection := used_by()]
     pool._look_after(connection)
@@ -525,7 +529,7 @@ async def test_a_pool_that_is_closed_opens_nothing() -> None:
     [(False, True), (True, False), (None, False)],
     ids=["wants a handshake", "stateless", "not known"],
 )
-async def test_a_request_goes_to_a_server_that_is_known_to_want_a_handshake(
+async def test_a_stateless_request_uses_an_open_handshake_connection(
     stateless: bool | None, found: bool
 ) -> None:
     pool, connection, of_all = new_pool(), used_by(), used_by(stateless=True)
@@ -567,7 +571,7 @@ async def test_requests_that_must_not_wait_use_the_default_connection() -> None:
         (False, ADA, b"{}", True, False),
     ],
 )
-async def test_the_default_connection_is_for_clients_that_it_cannot_confuse(
+async def test_the_default_connection_is_for_anonymous_clients_without_capabilities(
     stateless: bool, principal: Principal, capabilities: bytes, in_session: bool, used: bool
 ) -> None:
     pool, connection = new_pool(), used_by(stateless=stateless)
@@ -618,7 +622,7 @@ async def test_two_stateless_connections_that_were_opened_at_once_become_one() -
     assert (second.closed, pool.connections, opened) == (True, [first], [first])
 
 
-async def test_one_connection_is_opened_for_all_who_wait_for_it() -> None:
+async def test_one_connection_is_opened_for_all_concurrent_waiters() -> None:
     pool, going = new_pool(), asyncio.Event()
     opened: list[Any] = []
 
@@ -629,7 +633,7 @@ async def test_one_connection_is_opened_for_all_who_wait_for_it() -> None:
 
     waiting = [asyncio.create_task(pool._once(KEY, caller(ADA), make, KEY)) for _ in range(3)]
     await asyncio.sleep(0)
-    waiting[0].cancel()  # who gives up does not end it for the others
+    waiting[0].cancel()  # cancelling one waiter does not cancel the others
     await asyncio.sleep(0)
     going.set()
     found = await asyncio.gather(*waiting, return_exceptions=True)
@@ -638,11 +642,11 @@ async def test_one_connection_is_opened_for_all_who_wait_for_it() -> None:
     assert (pool.connections, pool._opening) == (opened, {})
 
 
-# Calls during which the server may ask back
+# Calls during which the server may ask the client
 
 
 class AskedBack:
-    """A pool whose connections have turns, and that opens more of them."""
+    """A pool whose connections have turns, and which opens more of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, most: int = 3) -> None:
         self.pool = new_pool(turn_wait=0.25, turn_timeout=5.0)
@@ -671,7 +675,7 @@ class AskedBack:
 
 
 @pytest.mark.parametrize("about", ["stateless", "correlates_calls"])
-async def test_where_calls_are_told_apart_no_turn_is_needed(
+async def test_no_turn_is_needed_where_calls_have_their_own_streams(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch, about: str
 ) -> None:
     place = AskedBack(monkeypatch, 1)
@@ -691,7 +695,7 @@ async def test_a_call_that_waits_for_its_turn_gets_another_connection_up_to_a_li
     with pytest.raises(TimeoutError):
         await place.take()
     assert virtual_time.now == began + 5.25
-    assert place.opened == 3  # there is no room for a fourth
+    assert place.opened == 3  # the limit excludes a fourth
     waiting = asyncio.create_task(place.take())
     await asyncio.sleep(1)
     taken[1][1].release()
@@ -701,7 +705,7 @@ async def test_a_call_that_waits_for_its_turn_gets_another_connection_up_to_a_li
     turn.release()
 
 
-async def test_a_turn_that_is_free_soon_does_not_open_another_connection(
+async def test_no_connection_is_opened_if_a_turn_becomes_free_soon(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = AskedBack(monkeypatch, 1)
@@ -713,7 +717,7 @@ async def test_a_turn_that_is_free_soon_does_not_open_another_connection(
     assert place.opened == 0
 
 
-async def test_if_no_more_can_be_opened_the_open_ones_are_waited_for(
+async def test_a_call_waits_for_open_connections_if_no_more_can_be_opened(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = AskedBack(monkeypatch, 1, most=0)
@@ -729,7 +733,7 @@ async def test_if_no_more_can_be_opened_the_open_ones_are_waited_for(
         await place.take()
 
 
-async def test_a_turn_on_a_connection_that_was_lost_meanwhile_is_given_back(
+async def test_a_turn_on_a_lost_connection_is_released(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = AskedBack(monkeypatch, 3)
@@ -764,7 +768,7 @@ async def test_on_the_default_connection_a_call_waits_for_its_turn(
 
 
 class Sessions:
-    """A pool that opens a connection for each `initialize` it lets through."""
+    """A pool that opens a connection for each accepted `initialize`."""
 
     def __init__(self, *, is_process: bool = True, **settings: Any) -> None:
         self.pool = new_pool(is_process=is_process, **settings)
@@ -817,14 +821,14 @@ async def test_sessions_of_one_key_share_a_connection_and_others_do_not() -> Non
 async def test_sessions_with_roots_share_a_connection_that_was_called(
     about: dict[str, Any], shared: bool
 ) -> None:
-    """Until then the server may still ask for the roots of the session that opened it."""
+    """Until then the server may request the roots of the session that opened it."""
     place = Sessions()
     first = await place.open(ADA, ROOTS)
     vars(first).update({"idle": False, **about})
     assert (await place.open(ADA, ROOTS) is first) is shared
 
 
-async def test_sessions_with_roots_that_come_at_once_have_a_connection_each() -> None:
+async def test_concurrent_sessions_with_roots_get_a_connection_each() -> None:
     place = Sessions()
     opened = await asyncio.gather(*(place.open(ADA, ROOTS) for _ in range(3)))
     assert len({*opened}) == 3
@@ -834,7 +838,7 @@ async def test_sessions_for_which_the_server_agrees_to_one_revision_share() -> N
     place = Sessions()
     place.agreement = Agreement(revision=Revision.V2025_06_18)
     first = await place.open(ADA, SAMPLING, "2025-06-18")
-    place.pool._agreed[HANDSHAKE] = "2025-06-18"  # another client has proposed that before
+    place.pool._agreed[HANDSHAKE] = "2025-06-18"  # proposed by another client before
     assert await place.open(ADA, SAMPLING, HANDSHAKE) is first
     assert await place.open(ADA, SAMPLING, "2025-03-26") is not first
     assert place.pool._agreed["2025-03-26"] == "2025-06-18"
@@ -867,7 +871,7 @@ async def test_a_session_joins_the_connection_that_is_free_and_has_the_fewest_se
     ],
     ids=["setting", "http", "asks for roots"],
 )
-async def test_a_session_has_a_connection_of_its_own_where_it_needs_one(
+async def test_a_session_gets_its_own_connection_if_required(
     settings: dict[str, Any], about: dict[str, Any]
 ) -> None:
     place = Sessions(**settings)
@@ -877,13 +881,13 @@ async def test_a_session_has_a_connection_of_its_own_where_it_needs_one(
     assert place.pool.own == {one, other}
 
 
-async def test_a_server_that_asks_for_roots_is_shared_by_sessions_without() -> None:
+async def test_a_server_that_requests_roots_is_shared_by_sessions_without_roots() -> None:
     place = Sessions()
     place.pool.facts = ServerFacts(asks_roots=True)
     assert await place.open(ADA, SAMPLING) is await place.open(ADA, SAMPLING)
 
 
-async def test_another_connection_is_one_whose_turn_is_free_or_a_new_one() -> None:
+async def test_another_connection_has_a_free_turn_or_is_new() -> None:
     place = Sessions()
     first = await place.open(ADA, ROOTS)
     turn = first.turns.try_take("other")
@@ -908,7 +912,7 @@ def client(capabilities: bytes) -> Any:
 
 
 @pytest.mark.parametrize("in_call", [True, False])
-async def test_a_connection_whose_server_asks_for_roots_belongs_to_one_session(
+async def test_a_connection_whose_server_requests_roots_belongs_to_one_session(
     in_call: bool,
 ) -> None:
     place = Sessions()
@@ -927,7 +931,7 @@ async def test_a_connection_whose_server_asks_for_roots_belongs_to_one_session(
     assert await place.open(ADA, ROOTS) is not connection
 
 
-async def test_a_session_without_roots_keeps_a_connection_shared() -> None:
+async def test_a_connection_stays_shared_if_the_session_has_no_roots() -> None:
     place = Sessions()
     session = client(SAMPLING)
     connection = await place.open(ADA, SAMPLING, session=session)
@@ -935,7 +939,7 @@ async def test_a_session_without_roots_keeps_a_connection_shared() -> None:
     assert (place.pool.facts, place.pool.own) == (ServerFacts(), set())
 
 
-# Servers that run only once
+# Servers that can run only once
 
 
 @pytest.mark.parametrize(
@@ -950,7 +954,7 @@ async def test_a_session_without_roots_keeps_a_connection_shared() -> None:
     ],
     ids=["anonymous", "unnamed", "named", "no exit", "http", "first is lost"],
 )
-async def test_a_second_process_that_exits_leads_to_the_first(
+async def test_clients_use_the_first_process_if_a_second_one_exits(
     principal: Principal, exit_code: int | None, is_process: bool, is_open: bool, served: bool
 ) -> None:
     place = Sessions(is_process=is_process)
@@ -961,7 +965,7 @@ async def test_a_second_process_that_exits_leads_to_the_first(
         assert await place.open(principal, ROOTS) is default
         assert place.pool.facts == ServerFacts(is_single=True)
         assert await place.open(principal, SAMPLING) is default
-        assert len(place.introductions) == 1  # it is known by now
+        assert len(place.introductions) == 1  # the fact is known by now
     else:
         with pytest.raises(ConnectFailed, match="exited") as refused:
             await place.open(principal, ROOTS)
@@ -969,7 +973,7 @@ async def test_a_second_process_that_exits_leads_to_the_first(
         assert ('set share = "all"' in refused.value.public) is (principal is ADA)
 
 
-async def test_a_server_that_ran_twice_is_not_taken_for_one_that_cannot() -> None:
+async def test_a_server_that_ran_twice_is_not_marked_as_single() -> None:
     place = Sessions()
     place.pool.default = Default(used_by())
     await place.open(ANONYMOUS, ROOTS)
@@ -979,7 +983,7 @@ async def test_a_server_that_ran_twice_is_not_taken_for_one_that_cannot() -> Non
     assert place.pool.facts == ServerFacts()
 
 
-async def test_a_refused_session_is_refused_by_a_server_that_has_a_handshake() -> None:
+async def test_a_refusal_by_a_server_with_a_handshake_is_returned() -> None:
     place = Sessions()
     place.error = RpcError(-32602, "no such tenant")
     place.pool.opener.speaks_handshake = True
@@ -989,7 +993,7 @@ async def test_a_refused_session_is_refused_by_a_server_that_has_a_handshake() -
 
 
 async def test_a_server_that_cannot_run_twice_serves_all_clients(tmp_path: Path) -> None:
-    """The second process finds the lock of the first, and exits."""
+    """The second process finds the lock of the first and exits."""
     source = """
     try:
         lock = os.open(LOG + ".lock", os.O_CREAT | os.O_EXCL)

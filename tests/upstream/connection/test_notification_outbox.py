@@ -1,4 +1,4 @@
-"""Notifications on their way to a reader: at once if it reads, else in order and bounded."""
+"""Queues of notifications: sent at once if the receiver reads, else in order and bounded."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from fairlead.wire import Notification, RequestId
 
 
 class Reader:
-    """A connection whose other side reads, or does not."""
+    """A connection whose other side reads or is congested."""
 
     def __init__(self) -> None:
         self.channel = self
@@ -39,7 +39,7 @@ def outbox(reader: Reader) -> PeerOutbox:
     return PeerOutbox(peer)
 
 
-async def test_who_reads_is_told_at_once() -> None:
+async def test_notifications_to_a_reading_peer_are_sent_at_once() -> None:
     reader = Reader()
     box = outbox(reader)
     box.put(Notification("a"), 5)
@@ -48,13 +48,14 @@ async def test_who_reads_is_told_at_once() -> None:
     assert box.empty
 
 
-async def test_who_does_not_read_is_told_later_in_order() -> None:
+async def test_notifications_to_a_congested_peer_are_sent_later_in_order() -> None:
     reader = Reader()
     box = outbox(reader)
     reader.congested = True
     box.put(Notification("a"), 5)
     reader.congested = False
-    box.put(Notification("b"))  # behind the first one, though it reads again
+    # must not overtake the first one, although the channel is free again
+    box.put(Notification("b"))
     assert (reader.sent, box.empty) == ([], False)
     reader.drained.set()
     async with asyncio.timeout(5):
@@ -63,7 +64,7 @@ async def test_who_does_not_read_is_told_later_in_order() -> None:
     assert box.empty
 
 
-async def test_a_reader_is_waited_for_before_each_note() -> None:
+async def test_each_queued_notification_waits_for_the_channel_to_drain() -> None:
     reader = Reader()
     box = outbox(reader)
     reader.congested = True
@@ -78,7 +79,9 @@ async def test_a_reader_is_waited_for_before_each_note() -> None:
 
 
 @pytest.mark.parametrize("connected", [True, False])
-async def test_who_has_gone_is_told_nothing_and_nothing_fails(connected: bool) -> None:
+async def test_notifications_to_a_disconnected_peer_are_dropped_without_an_error(
+    connected: bool,
+) -> None:
     reader = Reader()
     reader.connected, reader.gone = connected, connected
     box = outbox(reader)
@@ -86,7 +89,7 @@ async def test_who_has_gone_is_told_nothing_and_nothing_fails(connected: bool) -
     assert reader.sent == []
 
 
-async def test_what_waits_for_who_has_gone_is_dropped() -> None:
+async def test_queued_notifications_to_a_disconnected_peer_are_dropped() -> None:
     reader = Reader()
     box = outbox(reader)
     reader.congested = reader.gone = True
@@ -98,7 +101,7 @@ async def test_what_waits_for_who_has_gone_is_dropped() -> None:
     assert (reader.sent, box.count, box.bytes, box.empty) == ([], 0, 0, True)
 
 
-async def test_a_slow_reader_misses_the_oldest_and_the_log_says_so_once(
+async def test_the_oldest_notifications_to_a_slow_peer_are_dropped_and_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notification_outbox, "MAX_NOTES", 2)
@@ -118,7 +121,7 @@ async def test_a_slow_reader_misses_the_oldest_and_the_log_says_so_once(
     assert [method for method, _ in reader.sent] == ["d", "e"]
 
 
-async def test_what_is_closed_sends_nothing_more() -> None:
+async def test_a_closed_outbox_sends_nothing() -> None:
     reader = Reader()
     box = outbox(reader)
     reader.congested = True

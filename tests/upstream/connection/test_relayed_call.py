@@ -1,4 +1,4 @@
-"""One request of a client while a server works on it: what its client hears."""
+"""Notifications to the client of a request while a server processes it."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.support.single_exchange import exchange
 
 
 class Edge(NullReplyPath):
-    """Keeps what it is told; waits while it is closed."""
+    """A reply path that records notifications, and blocks while it is closed."""
 
     def __init__(self) -> None:
         super().__init__(ANONYMOUS)
@@ -47,7 +47,7 @@ def note(method: str = "notifications/x", params: Any = None) -> Notification:
     return Notification(method, UNSET if params is None else Raw(json.dumps(params).encode()))
 
 
-async def test_what_is_told_arrives_in_order_before_the_answer() -> None:
+async def test_notifications_are_sent_in_order_before_the_response() -> None:
     one, edge, _ = call()
     edge.open.clear()
     for n in range(3):
@@ -72,7 +72,7 @@ async def test_what_is_told_arrives_in_order_before_the_answer() -> None:
         (True, None, None),
     ],
 )
-async def test_a_session_is_told_in_the_words_of_its_revision(
+async def test_notifications_have_the_form_of_the_clients_revision(
     stateless: bool, params: Any, told: Any
 ) -> None:
     one, edge, request = call(stateless=stateless)
@@ -83,7 +83,7 @@ async def test_a_session_is_told_in_the_words_of_its_revision(
     assert edge.told == [("notifications/progress", told)]
 
 
-async def test_nothing_was_told_so_nothing_is_waited_for() -> None:
+async def test_flush_without_notifications_returns_at_once() -> None:
     one, edge, _ = call()
     await one.flushed()
     assert one.outbox is None
@@ -91,7 +91,9 @@ async def test_nothing_was_told_so_nothing_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("heard", "told"), [(True, 1), (False, 0)])
-async def test_a_client_that_is_not_there_is_told_nothing(heard: bool, told: int) -> None:
+async def test_notifications_are_dropped_while_no_request_of_the_client_waits(
+    heard: bool, told: int
+) -> None:
     one, edge, _ = call()
 
     class Rounds:
@@ -117,7 +119,7 @@ async def test_a_client_that_is_not_there_is_told_nothing(heard: bool, told: int
         ("notifications/message", None, set(), True),
     ],
 )
-async def test_news_of_a_resource_are_told_to_who_may_hear_of_it(
+async def test_updates_of_a_resource_are_sent_only_if_permitted(
     method: str, params: Any, permitted: set[str], expected: bool
 ) -> None:
     told = note(method, params)
@@ -148,7 +150,7 @@ async def test_progress_has_the_token_of_the_client() -> None:
     ("rising", "told"),
     [(True, [-5, 1, 2, "odd", 3]), (False, [-5, 1, 1, 2, 0.5, "odd", 3])],
 )
-async def test_progress_only_rises_where_a_request_is_sent_several_times(
+async def test_progress_only_rises_if_a_request_is_sent_several_times(
     rising: bool, told: list[Any]
 ) -> None:
     one, edge, _ = call({"_meta": {"progressToken": 1}}, rising=rising)
@@ -170,7 +172,7 @@ async def test_progress_only_rises_where_a_request_is_sent_several_times(
         ("odd", LEVELS),
     ],
 )
-def test_a_stateless_caller_gets_the_logs_that_it_asked_for(
+def test_a_stateless_caller_gets_logs_of_the_requested_level(
     level: str | None, wanted: list[str]
 ) -> None:
     one, _, asked = call()
@@ -189,7 +191,7 @@ def test_a_stateless_caller_gets_the_logs_that_it_asked_for(
 @pytest.mark.parametrize(
     ("method", "expected"), [("tools/call", True), ("prompts/get", True), ("tools/list", False)]
 )
-def test_a_server_may_ask_during_some_requests_of_who_can_be_reached(
+def test_a_server_may_ask_during_some_methods_if_the_client_can_be_reached(
     method: str, expected: bool
 ) -> None:
     one, _, _ = call(method=method)
@@ -199,7 +201,7 @@ def test_a_server_may_ask_during_some_requests_of_who_can_be_reached(
     assert one.may_be_asked is expected
 
 
-async def test_a_call_moves_to_the_request_with_which_its_client_came_back() -> None:
+async def test_a_call_moves_to_the_next_request_of_its_client() -> None:
     one, first, _ = call({"_meta": {"progressToken": "a"}})
     one.tell(note())
     await one.flushed()
@@ -216,7 +218,9 @@ async def test_a_call_moves_to_the_request_with_which_its_client_came_back() -> 
     [(None, [None, 0.5, 0.5, 0.2, 1]), (True, [None, 0.5, 1])],
     ids=["as it comes", "only more"],
 )
-async def test_progress_may_be_made_to_rise(rising: bool | None, told: list[Any]) -> None:
+async def test_progress_that_does_not_rise_is_dropped_on_request(
+    rising: bool | None, told: list[Any]
+) -> None:
     asked = exchange("tools/call", {"name": "x", "_meta": {"progressToken": "t"}})
     asked.edge = edge = Edge()
     one = RelayedCall(asked, None) if rising is None else RelayedCall(asked, None, rising=rising)

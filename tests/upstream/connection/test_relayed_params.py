@@ -1,4 +1,4 @@
-"""What interceptors have read is what the server gets: no name is there twice."""
+"""Params of forwarded requests: the server receives the values that interceptors have read."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ members = st.lists(st.tuples(names, values), max_size=4)
 
 
 def spelled(members: Members, space: str, *, ascii: bool) -> bytes:
-    """An object in which names may come again."""
+    """Encode an object in which names may occur more than once."""
     parts = (
         f"{json.dumps(name, ensure_ascii=ascii)}:{space}"
         + json.dumps(held, ensure_ascii=ascii, separators=(",", ":"))
@@ -62,7 +62,7 @@ def exchanged(params: bytes) -> Exchange:
 @example([("name", "rm"), ("name", "echo"), ("arguments", {})], "", True)
 @example([("name", "echo"), ("arguments", {"a": "1"}), ("arguments", {})], "", True)
 @example([("name", "ä"), ("arguments", {})], "", True)
-def test_every_name_is_there_once_with_the_value_that_was_read(
+def test_every_name_is_sent_once_with_the_value_that_was_read(
     members: Members, space: str, ascii: bool
 ) -> None:
     params = spelled(members, space, ascii=ascii)
@@ -77,13 +77,13 @@ def test_every_name_is_there_once_with_the_value_that_was_read(
     assert json.loads(bytes(sent)) == read
 
 
-def test_what_cannot_be_otherwise_is_not_made_anew() -> None:
+def test_params_without_room_for_duplicates_are_not_encoded_again() -> None:
     params = b'{"name":"echo","arguments":{"text":"x"}}'
     exchange = exchanged(params)
     assert params_as_decoded(exchange) is exchange.message.params
 
 
-# Params on their way to another connection
+# Params that are forwarded to another connection
 
 
 def filled(given: RelayedParams, request_id: int | str = 5) -> Any:
@@ -115,12 +115,12 @@ def test_a_progress_token_is_the_id_of_the_request(params: Any, tracked: bool, s
     assert filled(given) == sent
 
 
-def test_an_id_may_be_a_text() -> None:
+def test_a_request_id_may_be_a_string() -> None:
     tracked = {"_meta": {"progressToken": 1}}
     assert filled(passing(tracked), "ü-1") == {"_meta": {"progressToken": "ü-1"}}
 
 
-def test_members_of_the_metadata_are_added_and_left_out() -> None:
+def test_members_of_meta_are_added_and_removed() -> None:
     given = passing({"_meta": {"a": 1, "b": 2, "progressToken": 3}})
     given.without(("a", "c"))
     given.stamp({"d": Raw(b"4")})
@@ -141,7 +141,7 @@ def test_params_that_cannot_be_read_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("alias", "name"), [(None, "git_log"), ("log", "log")])
-def test_a_target_has_the_name_that_the_server_knows(alias: str | None, name: str) -> None:
+def test_the_target_is_sent_under_the_servers_own_name(alias: str | None, name: str) -> None:
     asked = exchanged(b'{"name":"git_log","x":1}')
     asked.alias = alias
     assert filled(params_of(asked)) == {"name": name, "x": 1}
@@ -178,7 +178,7 @@ ID = SUBSCRIPTION_KEY
         (None, 7, None),
     ],
 )
-def test_notifications_have_the_id_of_the_subscriber(
+def test_notifications_have_the_subscription_id_of_the_client(
     params: Any, subscription: int | None, told: Any
 ) -> None:
     raw = UNSET if params is None else Raw(json.dumps(params).encode())

@@ -1,4 +1,4 @@
-"""Messages that a server sends of its own accord, and the calls and sessions they are for."""
+"""Messages that a server sends unasked, and the calls and sessions that receive them."""
 
 import asyncio
 import contextlib
@@ -33,13 +33,13 @@ CHANGED = "notifications/tools/list_changed"
 
 
 class FakeSession:
-    """A session, and what it hears."""
+    """A session that records its notifications."""
 
     def __init__(self, level: str = "debug", principal: Principal = ANONYMOUS) -> None:
         self.level, self.principal = level, principal
         self.heard: list[str] = []
         self.outcome: Any = b'{"from":"session"}'
-        self.asked_in: list[Any] = []  # ids of its calls that the server asked about
+        self.asked_in: list[Any] = []  # ids of its calls during which the server asked
         self.taking = True
 
     def tell(self, note: Notification) -> None:
@@ -59,7 +59,7 @@ class FakeSession:
 
 
 class FakeCall:
-    """A call under way, and what its client hears."""
+    """A call in progress that records the notifications to its client."""
 
     def __init__(
         self, session: Any = None, *, stateless: bool = True, asking: bool = True, log: bool = True
@@ -106,17 +106,17 @@ async def test_a_log_message_goes_to_the_call_that_it_belongs_to() -> None:
     message = note("notifications/message", level="info")
     connection._passed(message, 1)
     connection._passed(message, 2)
-    connection._passed(message, None)  # there are two, of nobody's session
+    connection._passed(message, None)  # two calls without a session are ambiguous
     connection._passed(message, 9)
     assert (one.methods, other.methods) == (["notifications/message"], [])
 
 
-async def test_a_log_message_of_the_only_call_or_session_is_its_own() -> None:
+async def test_a_log_message_goes_to_the_only_call_or_session() -> None:
     connection, session = connection_of(), FakeSession("warning")
     call = FakeCall(session)
     known(connection, [session], c1=call, c2=FakeCall(session))
     connection._passed(note("notifications/message", level="error"), None)
-    assert call.methods == ["notifications/message"]  # several of one client are as good as one
+    assert call.methods == ["notifications/message"]  # several calls of one session count as one
     known(connection, [session])
     for level in ("info", "warning", "odd"):
         connection._passed(note("notifications/message", level=level), None)
@@ -134,7 +134,7 @@ async def test_a_log_message_of_the_only_call_or_session_is_its_own() -> None:
     ("watching", "sessions", "heard"),
     [((0,), 2, [1, 0]), ((0, 1), 2, [1, 1]), ((), 2, [0, 0]), ((), 1, [1])],
 )
-async def test_an_update_goes_to_who_watches_or_to_the_only_one(
+async def test_an_update_goes_to_the_subscribers_or_to_the_only_session(
     watching: tuple[int, ...], sessions: int, heard: list[int]
 ) -> None:
     connection, sessions = connection_of(), [FakeSession() for _ in range(sessions)]
@@ -161,7 +161,7 @@ async def test_an_update_goes_to_who_watches_or_to_the_only_one(
         ("notifications/vendor", 1, True, True, False),
     ],
 )
-async def test_other_news_are_of_a_call_or_for_everybody(
+async def test_other_notifications_go_to_a_call_or_to_all_sessions(
     method: str, related: int | None, stateless: bool, told: bool, others: bool
 ) -> None:
     connection, mine, other = connection_of(), FakeSession(), FakeSession()
@@ -179,7 +179,7 @@ async def test_other_news_are_of_a_call_or_for_everybody(
     assert len(call.heard) == told
 
 
-async def test_news_of_a_subscription_go_to_who_subscribed() -> None:
+async def test_notifications_of_a_subscription_go_to_the_subscriber() -> None:
     connection, call, news = connection_of(stateless=True), FakeCall(), []
     known(connection, c1=call, c2=FakeCall())
     connection.on_news = news.append
@@ -190,7 +190,7 @@ async def test_news_of_a_subscription_go_to_who_subscribed() -> None:
     }
     connection._passed(note(CHANGED, _meta={f"{META}subscriptionId": 9}), None)
     connection._passed(note(CHANGED), None)
-    connection._passed(note("notifications/vendor"), None)  # two calls: nobody knows whose
+    connection._passed(note("notifications/vendor"), None)  # ambiguous: two calls are in progress
     assert [one.method for one in news] == [CHANGED, CHANGED, "notifications/vendor"]
     connection._passed(note("notifications/vendor"), 1)
     known(connection, c1=call)
@@ -198,7 +198,7 @@ async def test_news_of_a_subscription_go_to_who_subscribed() -> None:
     assert call.methods[1:] == ["notifications/vendor"] * 2
 
 
-async def test_an_acknowledgement_of_ours_is_kept_from_nobody() -> None:
+async def test_an_acknowledgement_of_our_own_subscription_goes_to_the_bridge() -> None:
     connection, news = connection_of(stateless=True), []
     acknowledged = "notifications/subscriptions/acknowledged"
     connection.on_news = news.append
@@ -242,7 +242,7 @@ async def test_a_question_belongs_to_a_call_if_that_is_certain(
     ],
     ids=["refused", "protocol", "gone", "away"],
 )
-async def test_a_question_that_is_not_answered_is_refused(
+async def test_a_question_that_the_client_does_not_answer_is_refused(
     outcome: Exception, code: int, message: str
 ) -> None:
     connection, session = connection_of(), FakeSession()
@@ -254,7 +254,7 @@ async def test_a_question_that_is_not_answered_is_refused(
     assert message in refused.value.message
 
 
-async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_one() -> None:
+async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_session() -> None:
     connection, session, other = connection_of(), FakeSession(), FakeSession()
     other.outcome = b'{"from":"other"}'
     question = exchange("roots/list", {}, way=DOWN)
@@ -276,7 +276,7 @@ async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_one() ->
     assert await connection._asked(question) == Raw(b'{"from":"parked"}')
 
 
-async def test_a_server_that_asks_beside_its_calls_does_not_tell_whose_they_are() -> None:
+async def test_a_question_outside_of_a_calls_stream_ends_correlation() -> None:
     connection, session = connection_of(), FakeSession()
     connection.peer.channel.correlates_calls = True  # type: ignore[misc]
     known(connection, [session], c1=FakeCall(session))
@@ -289,7 +289,7 @@ async def test_a_server_that_asks_beside_its_calls_does_not_tell_whose_they_are(
     assert not connection.correlates_calls
 
 
-async def test_a_server_speaks_for_the_client_that_its_message_is_for() -> None:
+async def test_a_message_of_the_server_has_the_principal_of_its_client() -> None:
     connection, ada = connection_of(), principal_from("ada")
     session, call = FakeSession(principal=ada), FakeCall()
     call.exchange = exchange(principal=principal_from("bob"))
@@ -305,7 +305,7 @@ async def test_a_server_speaks_for_the_client_that_its_message_is_for() -> None:
     assert (stateless.stateless, stateless.revision) == (True, NEWEST)
 
 
-async def test_a_call_that_goes_on_is_known_until_it_is_over() -> None:
+async def test_a_call_with_questions_in_its_result_stays_registered() -> None:
     connection = connection_of(stateless=True)
     call: Any = FakeCall()
     call.sent_as = 7
@@ -314,7 +314,7 @@ async def test_a_call_that_goes_on_is_known_until_it_is_over() -> None:
     assert connection.calls == {}
 
 
-async def test_members_beside_an_answer_go_to_whoever_asked() -> None:
+async def test_members_beside_a_result_go_to_the_sender_of_the_request() -> None:
     connection, call, came = connection_of(stateless=True), FakeCall(), []
     edge: Any = call.exchange.edge
     edge.add_extra_members = lambda *of: came.append(of)
@@ -361,7 +361,7 @@ async def test_listeners_get_every_notification_before_interceptors() -> None:
 
 
 async def test_an_acknowledgement_of_our_own_subscription_is_hidden_from_interceptors() -> None:
-    """Also while no bridge is there to receive it, as on the default connection."""
+    """Also if no bridge receives it, as on the default connection."""
     seen: list[str] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -400,11 +400,11 @@ async def test_a_session_is_asked_on_the_stream_of_its_call() -> None:
     await connection._asked(exchange("sampling/createMessage", {}, way=DOWN))
     known(connection, [session])
     await connection._asked(exchange("sampling/createMessage", {}, way=DOWN))
-    assert session.asked_in == [1, None]  # the id under which the client knows the call
+    assert session.asked_in == [1, None]  # the client's own id of the call
 
 
 @pytest.mark.parametrize("method", ["roots/list", "sampling/createMessage"])
-@pytest.mark.parametrize("in_call", [True, False], ids=["in a call", "of its own accord"])
+@pytest.mark.parametrize("in_call", [True, False], ids=["in a call", "outside of calls"])
 @pytest.mark.parametrize("outcome", [b"{}", RpcError(5, "no")], ids=["answered", "refused"])
 async def test_the_session_whose_roots_are_requested_is_reported(
     method: str, in_call: bool, outcome: Any

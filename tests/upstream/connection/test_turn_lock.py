@@ -8,7 +8,7 @@ from fairlead.upstream.connection.turn_lock import TurnLock, first_turn
 from tests.support.virtual_time import VirtualTime
 
 
-async def test_one_owner_at_a_time_in_the_order_they_came() -> None:
+async def test_one_owner_holds_the_lock_at_a_time_in_order_of_arrival() -> None:
     turns = TurnLock()
     assert turns.free
     first = await turns.take("a", 1.0)
@@ -19,7 +19,7 @@ async def test_one_owner_at_a_time_in_the_order_they_came() -> None:
     await asyncio.sleep(0)
     assert turns.waiting == 2
     first.release()
-    first.release()  # a second time is harmless
+    first.release()  # releasing twice is harmless
     turn = await second
     await asyncio.sleep(0)
     assert not third.done()
@@ -29,7 +29,7 @@ async def test_one_owner_at_a_time_in_the_order_they_came() -> None:
     assert turns.free
 
 
-async def test_an_owner_takes_several_turns_unless_others_wait() -> None:
+async def test_an_owner_may_hold_several_turns_unless_others_wait() -> None:
     turns = TurnLock()
     held = [await turns.take("a", 1.0), await turns.take("a", 1.0)]
     other = asyncio.create_task(turns.take("b", 5.0))
@@ -51,7 +51,7 @@ async def test_an_owner_takes_several_turns_unless_others_wait() -> None:
     assert turns.free
 
 
-async def test_a_turn_that_does_not_come_in_time_is_not_waited_for() -> None:
+async def test_waiting_for_a_turn_times_out() -> None:
     turns = TurnLock()
     held = await turns.take("a", 1.0)
     with pytest.raises(TimeoutError):
@@ -61,7 +61,7 @@ async def test_a_turn_that_does_not_come_in_time_is_not_waited_for() -> None:
     assert turns.free
 
 
-async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+async def test_a_turn_granted_during_a_cancellation_goes_to_the_next_owner() -> None:
     turns = TurnLock()
     held = await turns.take("a", 1.0)
     cancelled = asyncio.create_task(turns.take("b", 0))
@@ -87,7 +87,7 @@ async def test_the_first_turn_of_several_locks_is_taken_and_no_other_is_kept(
         held.release()
     place, turn = await waiting
     assert place in (1, 2)
-    assert sum(lock.free for lock in locks) == 1  # the other one was given back
+    assert sum(lock.free for lock in locks) == 1  # the other turn was released
     turn.release()
     assert [lock.free for lock in locks] == [False, True, True]
     for lock in locks[1:]:

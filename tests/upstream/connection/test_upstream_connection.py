@@ -1,4 +1,4 @@
-"""What is left of calls and clients on a connection: nothing, however they end."""
+"""Cleanup of calls and clients on a connection, however they end."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,13 +40,13 @@ def only_connection(place: Scene) -> UpstreamConnection:
 @either_way
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("end", ["result", "error", "cancel"])
-async def test_nothing_is_left_of_a_call_however_it_ended(
+async def test_a_call_leaves_no_state_however_it_ended(
     interceptors: Any, era: str, end: str
 ) -> None:
     async with scene(era, interceptors=interceptors) as place:
         client = await place.session() if era == "handshake" else await place.client()
         given_up: list[str] = []
-        for method in ("warm/up", "x/y"):  # the first one opens the connection
+        for method in ("warm/up", "x/y"):  # the first call opens the connection
             asks = client.ask if era == "handshake" else client.stateless
             call = asks(method, {})
             server = place.servers[-1] if place.servers else await place.server()
@@ -69,11 +69,11 @@ async def test_nothing_is_left_of_a_call_however_it_ended(
             await eventually(lambda connection=connection: not connection.calls)  # type: ignore[misc]
             assert connection.used >= before
         await eventually(lambda: given_up == (["given up"] if end == "cancel" else []))
-        assert connection.idle is (era == "stateless")  # a session stays
+        assert connection.idle is (era == "stateless")  # a session keeps its connection
 
 
 @either_way
-async def test_a_call_that_the_server_does_not_answer_is_given_up(interceptors: Any) -> None:
+async def test_a_call_without_a_response_times_out(interceptors: Any) -> None:
     async with scene(interceptors=interceptors, call_timeout=0.05) as place:
         client = await place.session()
         await place.server()
@@ -87,7 +87,7 @@ async def test_a_call_that_the_server_does_not_answer_is_given_up(interceptors: 
         assert connection.calls == {}
 
 
-async def test_nothing_is_left_of_a_client_that_went() -> None:
+async def test_a_disconnected_client_leaves_no_state() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -104,7 +104,7 @@ async def test_nothing_is_left_of_a_client_that_went() -> None:
         await eventually(lambda: not place.relay._ending)
 
 
-async def test_a_resource_is_watched_until_the_last_client_goes() -> None:
+async def test_a_subscription_lasts_until_the_last_client_disconnects() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         for client in (one, other):
@@ -120,7 +120,7 @@ async def test_a_resource_is_watched_until_the_last_client_goes() -> None:
         await server.heard("resources/unsubscribe", "a:1")
 
 
-async def test_a_client_that_may_not_hear_of_a_resource_any_more_does_not() -> None:
+async def test_a_client_that_loses_access_to_a_resource_loses_its_subscription() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         for uri in ("a:1", "a:2", "a:3"):
@@ -134,7 +134,7 @@ async def test_a_client_that_may_not_hear_of_a_resource_any_more_does_not() -> N
         await server.heard("resources/unsubscribe", "a:3")
         await other.sync()
         gone = [m["params"]["uri"] for m in server.seen if m["method"] == "resources/unsubscribe"]
-        assert gone == ["a:3"]  # the other client still watches the second one
+        assert gone == ["a:3"]  # the other client is still subscribed to the second one
         assert place.relay.quota.uris.total == 2
 
 
@@ -170,7 +170,7 @@ async def test_a_connection_that_is_lost_is_forgotten_and_reported() -> None:
         assert opened == [connection, only_connection(place)]
 
 
-async def test_a_connection_that_we_close_is_ending_and_its_background_work_with_it() -> None:
+async def test_closing_a_connection_cancels_its_background_requests() -> None:
     async with scene(quiet={"slow/work"}) as place:
         await place.session()
         server = await place.server()
@@ -187,7 +187,7 @@ async def test_a_connection_that_we_close_is_ending_and_its_background_work_with
         assert connection._background == set()
 
 
-async def test_what_a_stateless_client_tells_passes_unless_it_names_a_request() -> None:
+async def test_notifications_of_stateless_clients_pass_unless_they_name_a_request() -> None:
     async with scene("stateless") as place:
         client = await place.client()
         client.stateless("x/y", {})
@@ -202,7 +202,7 @@ async def test_what_a_stateless_client_tells_passes_unless_it_names_a_request() 
 
 
 @pytest.mark.parametrize("everybody", [True, False])
-async def test_who_listens_is_hung_up_on(everybody: bool) -> None:
+async def test_hang_up_ends_listen_streams(everybody: bool) -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         wanted = {"notifications": {"toolsListChanged": True}}
@@ -227,7 +227,7 @@ async def test_who_listens_is_hung_up_on(everybody: bool) -> None:
         assert len(place.relay._same_era._listening) == (0 if everybody else 1)
 
 
-async def test_a_question_is_over_when_it_was_answered() -> None:
+async def test_an_answered_question_leaves_no_state() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -248,7 +248,7 @@ async def test_a_question_is_over_when_it_was_answered() -> None:
 
 
 class Client:
-    """A session of which only its stream is known."""
+    """A session of which only the stream is known."""
 
     def __init__(self, has_stream: bool = False) -> None:
         self.peer = SimpleNamespace(channel=SimpleNamespace(has_stream=has_stream))
@@ -280,7 +280,7 @@ async def test_use_of_a_connection(
     assert (connection.idle, connection.quiet, connection.abandoned) == (idle, quiet, abandoned)
 
 
-async def test_a_connection_whose_turn_is_taken_is_in_use() -> None:
+async def test_a_connection_with_a_held_turn_is_in_use() -> None:
     connection = unused_connection()
     turn = connection.turns.try_take("me")
     assert (connection.idle, connection.quiet, connection.abandoned) == (False, False, False)

@@ -1,4 +1,4 @@
-"""Arguments that travel in headers as well, and what a relay says of the server behind it."""
+"""Arguments that are mirrored in headers, with a relay in between."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def make() -> MCPServer:
 
 @contextlib.asynccontextmanager
 async def relayed(behind: str, era: str = "auto") -> AsyncIterator[Relay]:
-    """A relay in front of the server, over HTTP or without a network."""
+    """Return a relay to the server, over HTTP or in memory."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(LIMIT))
         target: Any = make()
@@ -54,7 +54,7 @@ async def relayed(behind: str, era: str = "auto") -> AsyncIterator[Relay]:
 @pytest.mark.parametrize("listed", [True, False], ids=["after-a-list", "at-once"])
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_a_client_that_sends_no_headers_calls_a_server_that_wants_them(
+async def test_a_client_without_headers_can_call_a_server_that_requires_them(
     version: str, era: str, listed: bool
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -67,7 +67,7 @@ async def test_a_client_that_sends_no_headers_calls_a_server_that_wants_them(
         assert (await client.call("where", {"region": "zürich"})).text == "in zürich"
 
 
-async def test_the_headers_of_a_client_pass_before_anybody_has_listed_tools() -> None:
+async def test_headers_of_a_client_are_forwarded_before_tools_were_listed() -> None:
     call = {"name": "where", "arguments": {"region": "north"}}
     async with relayed("http") as relay, serving(relay) as edge:  # type: ignore[arg-type]
         good = await edge.stateless("tools/call", call, {"Mcp-Param-Region": "north"})
@@ -80,10 +80,12 @@ async def test_the_headers_of_a_client_pass_before_anybody_has_listed_tools() ->
 @pytest.mark.parametrize(
     ("behind", "era"), [("memory", "auto"), ("http", "handshake"), ("http", "stateless")]
 )
-async def test_headers_are_held_against_the_arguments_whatever_is_behind(
+async def test_headers_are_compared_with_the_arguments_for_every_server(
     behind: str, era: str
 ) -> None:
-    """A server on pipes never sees them, and who routes by them must not be deceived."""
+    """A server on pipes does not receive the headers, and routers that use them must not be
+    deceived.
+    """
     call = {"name": "where", "arguments": {"region": "north"}}
     async with relayed(behind, era) as relay, serving(relay) as edge:  # type: ignore[arg-type]
         page = (await edge.stateless("tools/list")).result
@@ -96,14 +98,14 @@ async def test_headers_are_held_against_the_arguments_whatever_is_behind(
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_relay_offers_every_revision_whatever_its_server_speaks(era: str) -> None:
+async def test_a_relay_offers_every_revision_for_servers_of_either_era(era: str) -> None:
     async with relayed("http", era) as relay, serving(relay) as edge:  # type: ignore[arg-type]
         found = (await edge.stateless("server/discover")).result
     assert set(found["supportedVersions"]) == {revision.value for revision in Revision}
     assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "behind"
 
 
-async def test_tools_behind_an_empty_cursor_are_asked_for_too() -> None:
+async def test_tools_after_an_empty_cursor_are_requested() -> None:
     schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     tool = {"name": "where", "inputSchema": {"type": "object", **schema}}
     pages: dict[str | None, Any] = {
@@ -122,7 +124,7 @@ async def test_tools_behind_an_empty_cursor_are_asked_for_too() -> None:
 
 
 class PagingPeer:
-    """A server whose second page has an empty cursor, which is one in the stateless era."""
+    """A server whose second page has an empty cursor, which is valid in the stateless era."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

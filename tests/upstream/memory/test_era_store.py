@@ -1,4 +1,4 @@
-"""Era verdicts on disk: asked once, by whichever process; wrong ones heal."""
+"""Era verdicts on disk: shared by processes, and corrected if they are wrong."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ from fairlead.upstream.memory.tool_cache import FileStore, MemoryStore
 
 pytestmark = pytest.mark.slow  # part of `make test-all`
 
-# Speaks one era, as a file says, and writes down what it is asked. What it does with the other one
-# is its second argument.
+# A server of one era, which it reads from a file, that records its requests. The second argument
+# selects its behaviour in the other era.
 SERVER = """
 import json, sys
 from pathlib import Path
@@ -76,7 +76,7 @@ class Place:
         (folder / "server.py").write_text(SERVER)
 
     def start(self, manners: str, timeout: int = 20_000) -> "subprocess.Popen[str]":
-        """A process that connects to the server."""
+        """Start a process that connects to the server."""
         words = ["-S", "-E", str(self.folder / "server.py"), str(self.folder), manners]
         return subprocess.Popen(
             [sys.executable, "-c", CLIENT, str(timeout), *words],
@@ -89,7 +89,7 @@ class Place:
     def connect(
         self, era: str, manners: str = "refuses", outcome: str = "connected", **limit: int
     ) -> list[str]:
-        """What the server was asked by a new process."""
+        """Return the requests that the server received from a new process."""
         (self.folder / "era").write_text(era)
         asked = self.folder / "asked"
         asked.write_text("")
@@ -112,11 +112,12 @@ def test_the_second_process_does_not_probe(place: Place) -> None:
     assert place.connect("handshake") == PROBED
     assert place.connect("handshake") == ["initialize"]
     assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
-    assert "server.py" not in place.file.read_text()  # nobody learns what is run, or with what
+    # commands and arguments are not stored in plain text
+    assert "server.py" not in place.file.read_text()
 
 
 @pytest.mark.covers("CFG-13")
-def test_a_verdict_that_is_wrong_heals_at_once(place: Place) -> None:
+def test_a_wrong_verdict_is_corrected_at_once(place: Place) -> None:
     assert place.connect("handshake") == PROBED
     assert place.connect("stateless") == ["initialize", "server/discover"]
     assert place.connect("stateless") == ["server/discover"]
@@ -125,7 +126,9 @@ def test_a_verdict_that_is_wrong_heals_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("manners", ["dies", "says yes"])
-def test_it_heals_at_once_however_the_server_refuses(place: Place, manners: str) -> None:
+def test_a_wrong_verdict_is_corrected_however_the_server_refuses(
+    place: Place, manners: str
+) -> None:
     assert place.connect("handshake", manners) == PROBED
     assert place.connect("stateless", manners) == ["initialize", "server/discover"]
     assert place.connect("stateless", manners) == ["server/discover"]
@@ -133,7 +136,7 @@ def test_it_heals_at_once_however_the_server_refuses(place: Place, manners: str)
     assert place.connect("handshake", manners) == ["initialize"]
 
 
-def test_a_server_that_no_longer_answers_is_asked_anew_the_next_time(place: Place) -> None:
+def test_a_server_that_stopped_responding_is_probed_the_next_time(place: Place) -> None:
     manners = "is silent"
     assert place.connect("handshake", manners) == PROBED
     lost = place.connect("stateless", manners, outcome="disconnected", timeout=1000)
@@ -142,7 +145,7 @@ def test_a_server_that_no_longer_answers_is_asked_anew_the_next_time(place: Plac
 
 
 class _OneEra(BaseHTTPRequestHandler):
-    """Answers POSTs of one era, and the others with a status and no message."""
+    """A server that responds to POSTs of one era, and to others with a status and no message."""
 
     stateless = False
     protocol_version = "HTTP/1.1"
@@ -178,7 +181,7 @@ class _OneEra(BaseHTTPRequestHandler):
         pass
 
 
-async def test_a_server_elsewhere_heals_too() -> None:
+async def test_a_wrong_verdict_about_an_http_server_is_corrected() -> None:
     class Web(_OneEra):
         pass
 
@@ -198,13 +201,13 @@ async def test_a_server_elsewhere_heals_too() -> None:
             thread.join()
 
 
-def test_processes_that_write_at_once_leave_a_whole_file(place: Place) -> None:
+def test_concurrent_writers_leave_a_complete_file(place: Place) -> None:
     (place.folder / "era").write_text("handshake")
     started = [place.start(f"refuses {n}") for n in range(6)]  # six servers
     outcomes = [process.communicate(timeout=60) for process in started]
     assert [out for out, _ in outcomes] == ["connected\n"] * 6, outcomes
     kept = json.loads(place.file.read_text())["eras"]
-    assert 1 <= len(kept) <= 6  # who wrote last may not have seen the others: they ask once more
+    assert 1 <= len(kept) <= 6  # the last writer may have missed others, which are probed once more
     assert all(stateless is False for stateless, _ in kept.values())
     assert not list(place.home.rglob(".*.json.*"))
 
@@ -234,13 +237,13 @@ def _file(store: MemoryStore, **eras: tuple[bool, float]) -> None:
     store.write("eras", json.dumps({"version": 1, "eras": eras}).encode())
 
 
-def test_what_is_old_or_from_the_future_counts_for_nothing() -> None:
+def test_old_and_future_verdicts_are_ignored() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, old=(True, now - LIFETIME - 1), young=(True, now - 1), odd=(True, now + 3600))
     assert CachedEraStore(store).load() == {"young": True}
 
 
-def test_those_that_were_asked_longest_ago_go_first() -> None:
+def test_the_oldest_verdicts_are_dropped_first() -> None:
     store, now = MemoryStore(), time.time()
     _file(store, **{f"s{n}": (False, now - LIMIT + n) for n in range(LIMIT)})
     kept = CachedEraStore(store)
@@ -251,12 +254,12 @@ def test_those_that_were_asked_longest_ago_go_first() -> None:
     assert "s1" in kept.load()
 
 
-def test_two_processes_lose_nothing_of_each_other() -> None:
+def test_two_processes_keep_the_verdicts_of_each_other() -> None:
     store = MemoryStore()
     one, other = EraCache(), EraCache()
     one.keep(CachedEraStore(store))
     other.keep(CachedEraStore(store))
-    assert one.stateless("a") is other.stateless("b") is None  # both have read it now
+    assert one.stateless("a") is other.stateless("b") is None  # both have read the store now
     one.remember("a", True)
     other.remember("b", False)
     assert CachedEraStore(store).load() == {fingerprint("a"): True, fingerprint("b"): False}
@@ -264,7 +267,7 @@ def test_two_processes_lose_nothing_of_each_other() -> None:
     assert CachedEraStore(store).load() == {fingerprint("b"): False}
 
 
-def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     eras = EraCache()
     eras.keep(CachedEraStore(FileStore(tmp_path / "file" / "folder")))
@@ -272,7 +275,7 @@ def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
     assert eras.stateless("a") is True
 
 
-def test_what_is_known_is_not_written_again_so_it_grows_old() -> None:
+def test_a_known_verdict_is_not_written_again() -> None:
     class Counting(MemoryStore):
         writes = 0
 
@@ -300,7 +303,7 @@ def test_a_verdict_holds_for_a_week(
     assert store.load() == ({"a": True} if known else {})
 
 
-def test_the_verdicts_on_a_thousand_servers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verdicts_about_a_thousand_servers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1e9]
     monkeypatch.setattr(time, "time", lambda: now[0])
     store = CachedEraStore(MemoryStore())

@@ -1,4 +1,4 @@
-"""Facts about servers that one program finds out and the next one uses."""
+"""Facts about servers, kept from one program run to the next."""
 
 import json
 import time
@@ -19,7 +19,7 @@ UNKNOWN = ServerFacts()
 
 
 class BrokenStore:
-    """A store of a host program that raises an error of its own."""
+    """A store of a host program that raises its own exception."""
 
     def read(self, key: str) -> bytes | None:
         raise LookupError("broken")
@@ -69,7 +69,7 @@ def test_without_a_store_nothing_is_kept() -> None:
     assert memory.load(RED) == UNKNOWN
 
 
-def test_a_store_that_fails_is_as_good_as_none() -> None:
+def test_a_store_that_fails_is_ignored() -> None:
     memory = ServerMemory(BrokenStore())
     memory.save(RED, SINGLE)
     assert memory.load(RED) == UNKNOWN
@@ -78,7 +78,7 @@ def test_a_store_that_fails_is_as_good_as_none() -> None:
 @pytest.mark.parametrize(
     ("age", "known"), [(0.0, True), (LIFETIME - 1, True), (LIFETIME, False), (-1.0, False)]
 )
-def test_facts_count_for_thirty_days(
+def test_facts_are_valid_for_thirty_days(
     monkeypatch: pytest.MonkeyPatch, age: float, known: bool
 ) -> None:
     assert LIFETIME == 30 * 24 * 3600
@@ -88,7 +88,7 @@ def test_facts_count_for_thirty_days(
     monkeypatch.setattr(server_memory.time, "time", lambda: began + age)
     assert ServerMemory(store).load(RED) == (SINGLE if known else UNKNOWN)
     ServerMemory(store).save(BLUE, SINGLE)
-    assert len(stored(store)["servers"]) == 1 + known  # what is old is not written again
+    assert len(stored(store)["servers"]) == 1 + known  # expired facts are dropped on the next write
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_facts_of_another_version_or_too_many_bytes_are_not_used() -> None:
     assert memory.load(RED) == UNKNOWN
 
 
-def test_facts_that_a_later_release_adds_do_not_matter() -> None:
+def test_facts_of_a_later_release_are_ignored() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     memory.save(RED, SINGLE)
@@ -134,7 +134,7 @@ def test_facts_that_a_later_release_adds_do_not_matter() -> None:
     assert memory.load(RED) == SINGLE
 
 
-def test_servers_that_were_saved_longest_ago_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_records_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_memory, "LIMIT", 2)
     began = time.time()
     now = iter(range(100))
@@ -146,7 +146,7 @@ def test_servers_that_were_saved_longest_ago_go_first(monkeypatch: pytest.Monkey
     assert [memory.load(one) == SINGLE for one in (RED, BLUE, green)] == [True, False, True]
 
 
-def test_as_many_servers_as_are_kept_fit_into_the_file() -> None:
+def test_the_maximum_number_of_servers_fits_into_the_file() -> None:
     store = MemoryStore()
     memory = ServerMemory(store)
     memory.save(RED, ServerFacts(True, True, True, True))

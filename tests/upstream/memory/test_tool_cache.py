@@ -1,4 +1,4 @@
-"""Tools from last time."""
+"""Cached tools of an earlier run."""
 
 import json
 import time
@@ -37,7 +37,7 @@ def test_tools_are_kept_for_the_same_entry_only(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_be_read_is_a_miss(damage: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_entry_is_a_miss(damage: bytes, tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_a_miss(damage: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-60")
-def test_what_is_too_old_or_from_the_future_does_not_count(tmp_path: Path) -> None:
+def test_old_and_future_entries_are_ignored(tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -59,7 +59,7 @@ def test_what_is_too_old_or_from_the_future_does_not_count(tmp_path: Path) -> No
 
 
 @pytest.mark.covers("HST-25", "HST-60")
-def test_a_cache_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_raises_no_error(tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("no folder")
     cache = MCPToolCache(FileStore(place / "cache"))
@@ -68,7 +68,7 @@ def test_a_cache_that_cannot_be_written_hurts_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-60")
-def test_no_secret_goes_into_the_hash_or_the_file(tmp_path: Path) -> None:
+def test_hash_and_file_contain_no_secrets(tmp_path: Path) -> None:
     cache = MCPToolCache(FileStore(tmp_path))
     cache.set("s", ENTRY, TOOLS)
     (file,) = tmp_path.iterdir()
@@ -94,12 +94,12 @@ def test_tools_of_a_server_are_kept_up_to_a_limit(
     monkeypatch.setattr("fairlead.upstream.memory.tool_cache.MAX_BYTES", file.stat().st_size)
     assert cache.get("s", ENTRY) == TOOLS
     cache.set("s", ENTRY, [*TOOLS, *TOOLS])
-    assert cache.get("s", ENTRY) == TOOLS  # too long to be written
+    assert cache.get("s", ENTRY) == TOOLS  # the new tools are too large to be written
     monkeypatch.setattr("fairlead.upstream.memory.tool_cache.MAX_BYTES", file.stat().st_size - 1)
     assert cache.get("s", ENTRY) is None
 
 
-def test_a_server_that_did_not_start_is_remembered_as_such() -> None:
+def test_a_failed_start_is_remembered() -> None:
     cache = MCPToolCache(MemoryStore())
     assert cache.failed("s", ENTRY) is False
     cache.set("s", ENTRY, None)

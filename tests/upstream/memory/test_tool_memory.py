@@ -1,4 +1,4 @@
-"""Tools that servers had last time, and servers that did not start."""
+"""Tools remembered from an earlier run, and servers that did not start."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ ENTRY = MCPStdioServerConfig(command="x")
 
 
 class FakeCache:
-    """A cache of tools that records what is written to it."""
+    """A cache of tools that records writes."""
 
     def __init__(self, **tools: Any) -> None:
         self.tools = tools
@@ -46,7 +46,7 @@ def memory_of(cache: Any) -> ToolMemory:
 
 
 def server(name: str, tools: Any = None, **facts: Any) -> Any:
-    """Return what the memory reads of an upstream."""
+    """Return an object with the attributes of an upstream that the memory reads."""
     known = {"state": "connected", "error": None, "spec": ServerSpec(entry=ENTRY)}
     return SimpleNamespace(name=name, tools=tools, **{**known, **facts})
 
@@ -55,7 +55,7 @@ def tools(*names: str) -> list[dict[str, Any]]:
     return [{"name": name} for name in names]
 
 
-async def test_tools_of_the_cache_are_known_until_the_server_lists_its_own() -> None:
+async def test_cached_tools_are_used_until_the_server_lists_its_own() -> None:
     cache = FakeCache(red=tools("old"))
     memory = memory_of(cache)
     assert memory.recall("red", ENTRY)
@@ -76,7 +76,7 @@ async def test_tools_are_written_once_for_each_list() -> None:
     memory.update(red)
     red.state = "reconnecting"
     memory.update(red)
-    red.tools = tools("a")  # the same tools, listed again
+    red.tools = tools("a")  # equal tools, listed again
     memory.update(red)
     await memory.flush()
     assert cache.kept == [("red", tools("a"))] * 2
@@ -143,7 +143,7 @@ async def test_a_cache_that_fails_is_only_logged(caplog: pytest.LogCaptureFixtur
     ]
 
 
-async def test_without_a_cache_tools_are_remembered_as_long_as_the_program_runs() -> None:
+async def test_without_a_cache_tools_are_remembered_while_the_program_runs() -> None:
     memory = ToolMemory(None)
     assert not memory.recall("red", ENTRY)
     memory.update(server("red", tools("a")))
@@ -152,7 +152,7 @@ async def test_without_a_cache_tools_are_remembered_as_long_as_the_program_runs(
     assert (memory.get("red"), memory.is_known("blue")) == (tools("a"), True)
 
 
-async def test_the_end_waits_two_seconds_for_the_cache(virtual_time: VirtualTime) -> None:
+async def test_flush_waits_two_seconds_for_the_cache(virtual_time: VirtualTime) -> None:
     cache, release = FakeCache(), threading.Event()
     cache.set = lambda *_: release.wait(5)  # type: ignore[method-assign, assignment]
     memory = memory_of(cache)

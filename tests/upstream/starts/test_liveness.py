@@ -1,4 +1,4 @@
-"""A server that is alive and answers nothing is replaced; one that is only busy is left alone."""
+"""Servers that hang are replaced; busy servers are left alone."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -28,7 +28,7 @@ def give_up(client: Client, request_id: Any) -> None:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_relay_replaces_a_server_that_hangs_for_good(tmp_path: Path, era: str) -> None:
+async def test_a_relay_replaces_a_server_that_hangs(tmp_path: Path, era: str) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
         rough = Rough(tmp_path, "rough", HANGS, {})
         relay = Relay(rough.entry, "rough", era="handshake", hang_timeout=0.3)
@@ -39,7 +39,7 @@ async def test_a_relay_replaces_a_server_that_hangs_for_good(tmp_path: Path, era
         ask = client.ask if era == "handshake" else client.stateless
         first, second = ask("tools/call", CALL), ask("tools/call", CALL)
         await rough.got("tools/call", 1)
-        give_up(client, first)  # as clients do who have waited for too long
+        give_up(client, first)  # as clients do after their timeout
         told = (await client.answer_to(second))["error"]
         assert "server 'rough' hangs" in told["message"]
         assert told["data"] == {"source": "proxy", "server": "rough"}
@@ -48,7 +48,7 @@ async def test_a_relay_replaces_a_server_that_hangs_for_good(tmp_path: Path, era
         assert len(rough.pids) == 2
 
 
-async def test_the_limit_of_the_relay_itself_is_a_reason_to_look_too(tmp_path: Path) -> None:
+async def test_a_timeout_of_the_relay_itself_starts_a_check(tmp_path: Path) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
         rough = Rough(tmp_path, "rough", HANGS, {})
         relay = Relay(rough.entry, "rough", call_timeout=0.2, hang_timeout=0.2)
@@ -80,9 +80,9 @@ async def test_a_server_that_is_busy_and_answers_pings_is_left_alone(tmp_path: P
         give_up(client, long)
 
 
-async def test_who_answers_late_does_not_hang(tmp_path: Path) -> None:
+async def test_a_server_that_responds_late_does_not_hang(tmp_path: Path) -> None:
     async with nothing_left(tmp_path), AsyncExitStack() as stack:
-        rough = Rough(tmp_path, "rough")  # does one thing at a time, pings too
+        rough = Rough(tmp_path, "rough")  # handles one request at a time, including pings
         relay = Relay(rough.entry, "rough", era="handshake", hang_timeout=0.5)
         stack.push_async_callback(relay.close)
         client = await raw_client(relay, tmp_path, stack)
@@ -98,7 +98,7 @@ async def test_who_answers_late_does_not_hang(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-12")
-async def test_a_gateway_replaces_a_server_that_hangs_for_good(tmp_path: Path) -> None:
+async def test_a_gateway_replaces_a_server_that_hangs(tmp_path: Path) -> None:
     rules = Rules(hang_timeout=0.3, health_interval=0)
     async with (
         nothing_left(tmp_path),
@@ -120,7 +120,7 @@ async def test_a_gateway_replaces_a_server_that_hangs_for_good(tmp_path: Path) -
 
 
 @pytest.mark.covers("HST-22")
-async def test_a_manager_replaces_a_server_that_hangs_for_good(tmp_path: Path) -> None:
+async def test_a_manager_replaces_a_server_that_hangs(tmp_path: Path) -> None:
     rules = Rules(hang_timeout=0.3, health_interval=0)
     async with nothing_left(tmp_path), MCPManager(tmp_path, rules=rules) as manager:
         rough = Rough(tmp_path, "a", HANGS, {})

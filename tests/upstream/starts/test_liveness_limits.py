@@ -1,4 +1,4 @@
-"""How long a server may be silent after a call was given up."""
+"""The time that a server may take to respond after a caller stopped waiting."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class QuietServer:
-    """Answers pings after some seconds, or never."""
+    """A server that responds to pings after some seconds, or never."""
 
     def __init__(self, clock: VirtualTime, seconds: float | None, revision: Revision) -> None:
         self.asked: list[tuple[str, float]] = []
@@ -58,13 +58,13 @@ class QuietServer:
 @pytest.mark.parametrize(
     ("revision", "method"), [(NEWEST_HANDSHAKE, "ping"), (NEWEST, "server/discover")]
 )
-async def test_a_server_is_asked_after_a_second_and_hangs_after_the_limit(
+async def test_a_server_is_pinged_after_one_second_and_hangs_after_the_limit(
     virtual_time: VirtualTime, revision: Revision, method: str
 ) -> None:
     server = QuietServer(virtual_time, None, revision)
     probe = LivenessProbe(60.0)
     async with server.opened() as peer:
-        for _ in range(3):  # one look is enough
+        for _ in range(3):  # one ping is enough
             probe.check_hang(peer, server.told)
         await asyncio.sleep(100)
     assert server.asked == [(method, pytest.approx(1.0))]
@@ -72,7 +72,7 @@ async def test_a_server_is_asked_after_a_second_and_hangs_after_the_limit(
     assert server.hangs == [(why, pytest.approx(61.0))]
 
 
-async def test_one_that_answers_in_time_is_busy_and_may_be_looked_at_again(
+async def test_a_server_that_responds_in_time_is_busy_and_may_be_checked_again(
     virtual_time: VirtualTime,
 ) -> None:
     server = QuietServer(virtual_time, 59.0, NEWEST_HANDSHAKE)
@@ -85,7 +85,7 @@ async def test_one_that_answers_in_time_is_busy_and_may_be_looked_at_again(
     assert server.hangs == []
 
 
-async def test_a_probe_that_is_closed_tells_nothing(virtual_time: VirtualTime) -> None:
+async def test_a_closed_probe_reports_nothing(virtual_time: VirtualTime) -> None:
     server = QuietServer(virtual_time, None, NEWEST_HANDSHAKE)
     probe = LivenessProbe(60.0)
     async with server.opened() as peer:
@@ -94,6 +94,6 @@ async def test_a_probe_that_is_closed_tells_nothing(virtual_time: VirtualTime) -
         probe.close()
         await asyncio.sleep(100)
         assert server.hangs == []
-        LivenessProbe(0).check_hang(peer, server.told)  # never
+        LivenessProbe(0).check_hang(peer, server.told)  # 0: never
         await asyncio.sleep(100)
     assert (len(server.asked), server.hangs) == (1, [])

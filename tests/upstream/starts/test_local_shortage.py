@@ -1,4 +1,4 @@
-"""A shortage of this machine: how long starts pause, and when it is over."""
+"""Shortages of this machine: the delay of starts, and the end of a shortage."""
 
 import asyncio
 import logging
@@ -13,12 +13,12 @@ from tests.support.virtual_time import VirtualTime
 ERROR = LocalResourceError("no process", "file descriptors")
 
 
-async def test_starts_pause_ever_longer_until_one_succeeds(virtual_time: VirtualTime) -> None:
+async def test_the_delay_of_starts_grows_until_one_succeeds(virtual_time: VirtualTime) -> None:
     shortage = LocalShortage()
     pauses = []
     for _ in range(8):
         shortage.report(ERROR)
-        shortage.report(ERROR)  # of another server, at the same time: one pause for both
+        shortage.report(ERROR)  # of another server at the same time: one pause for both
         began = virtual_time.now
         await shortage.wait()
         pauses.append(virtual_time.now - began)

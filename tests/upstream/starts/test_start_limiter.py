@@ -1,4 +1,4 @@
-"""How many child processes may be starting at the same time."""
+"""Limit on the number of child processes that start at the same time."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from tests.support.managed_servers import entry
 from tests.support.virtual_time import VirtualTime
 
 
-async def test_so_many_start_at_once_and_the_next_follows_the_first_that_answered() -> None:
+async def test_a_start_waits_until_a_slot_is_released() -> None:
     places = StartLimiter(2)
     begun: asyncio.Queue[int] = asyncio.Queue()
     answers = [asyncio.Event() for _ in range(3)]
@@ -34,7 +34,7 @@ async def test_so_many_start_at_once_and_the_next_follows_the_first_that_answere
         answers[2].set()
 
 
-async def test_one_that_says_nothing_makes_room_after_a_while_and_only_once(
+async def test_a_start_without_a_response_releases_its_slot_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slots, "PATIENCE", 0.01)
@@ -46,18 +46,18 @@ async def test_one_that_says_nothing_makes_room_after_a_while_and_only_once(
 
     async with asyncio.timeout(5):
         first = asyncio.create_task(silent())
-        await asyncio.sleep(0)  # it has the only slot now
+        await asyncio.sleep(0)  # the first start holds the only slot
         monkeypatch.setattr(slots, "PATIENCE", 60.0)
-        async with places.starting():  # which is given up in time
+        async with places.starting():  # released by the timer
             first.cancel()
             await asyncio.wait((first,))
             waiting = asyncio.create_task(_enter(places))
             done, _ = await asyncio.wait((waiting,), timeout=0.05)
-            assert not done  # that the first has ended makes no second slot
+            assert not done  # the end of the first start does not release a second slot
         await waiting
 
 
-async def test_a_start_that_fails_or_is_given_up_frees_its_slot() -> None:
+async def test_a_failed_or_cancelled_start_releases_its_slot() -> None:
     places = StartLimiter(1)
     async with asyncio.timeout(5):
         with pytest.raises(OSError, match="no"):
@@ -66,12 +66,12 @@ async def test_a_start_that_fails_or_is_given_up_frees_its_slot() -> None:
         async with places.starting():
             waiting = asyncio.create_task(_enter(places))
             await asyncio.sleep(0)
-            waiting.cancel()  # before it had one
+            waiting.cancel()  # before it held a slot
             await asyncio.wait((waiting,))
         await _enter(places)
 
 
-async def test_there_are_two_per_core() -> None:
+async def test_two_servers_may_start_per_core() -> None:
     places = StartLimiter()
     async with asyncio.timeout(5):
         held = [places.starting() for _ in range(2 * (os.cpu_count() or 1))]
@@ -102,11 +102,11 @@ for line in sys.stdin:
 """
 
 
-async def test_the_first_answer_frees_a_slot_not_the_tools(
+async def test_the_first_response_releases_a_slot_before_the_tools_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "PATIENCE", 3600.0)
-    mute = {"command": sys.executable, "args": ["-c", MUTE]}  # never lists its tools
+    mute = {"command": sys.executable, "args": ["-c", MUTE]}  # a server that never lists its tools
     async with asyncio.timeout(20), MCPManager(max_starts=1) as manager:
         await manager.connect_servers({"a": mute, "b": entry(tmp_path, "b")}, startup="background")
         connection = await manager.wait_for_connection("b")
@@ -119,7 +119,7 @@ async def _enter(places: StartLimiter) -> None:
         pass
 
 
-async def test_a_start_that_says_nothing_holds_others_up_for_a_second_and_a_half(
+async def test_a_start_without_a_response_holds_its_slot_for_one_and_a_half_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     places, begun = StartLimiter(1), virtual_time.now
@@ -146,12 +146,12 @@ async def test_calls_go_first_then_reconnects_then_start_up(virtual_time: Virtua
 
     tasks = [asyncio.create_task(start(name)) for name in "abcd"]
     await asyncio.sleep(0.5)
-    wanted["d"] = StartPriority.CALL  # a call came for a server that waits
+    wanted["d"] = StartPriority.CALL  # a call arrived for a server that waits
     await asyncio.gather(*tasks)
     assert order == ["a", "d", "c", "b"]
 
 
-async def test_a_start_that_is_given_up_leaves_its_place_to_others(
+async def test_a_cancelled_start_passes_its_slot_on(
     virtual_time: VirtualTime,
 ) -> None:
     limiter = StartLimiter(1)
@@ -160,7 +160,7 @@ async def test_a_start_that_is_given_up_leaves_its_place_to_others(
         granted = asyncio.create_task(_enter(limiter))
         await asyncio.sleep(0)
         waiting.cancel()
-    granted.cancel()  # in the same moment in which it gets its turn
+    granted.cancel()  # in the same iteration of the loop in which it gets its slot
     await asyncio.gather(waiting, granted, return_exceptions=True)
     async with asyncio.timeout(0.5), limiter.starting():
         pass
