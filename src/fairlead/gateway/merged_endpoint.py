@@ -1,7 +1,6 @@
 """The merged endpoint `/mcp`: all servers of a gateway under merged names."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
 from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.http_app.http_runnable import EndpointHooks
+from ..server.http_app.endpoint_handler import EndpointHandler
 from ..transport.channel import Channel
 from ..wire import Notification
 from .backends.registry import BackendRegistry
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["MergedEndpoint"]
 
 
-class MergedEndpoint(EndpointHooks):
+class MergedEndpoint(EndpointHandler):
     """Endpoint that serves the clients of all servers."""
 
     def __init__(
@@ -121,11 +120,6 @@ class MergedEndpoint(EndpointHooks):
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Return the arguments of a tool that clients also send as headers."""
         return self._catalog.param_headers(tool, self._views.view_for(principal))
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Do nothing: the endpoint is open as long as the gateway is."""
-        yield None
 
     async def end_streams(self) -> None:
         """End all listen streams, and refuse messages that are held for a decision."""

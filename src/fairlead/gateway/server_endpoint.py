@@ -8,8 +8,7 @@ policies for a tool apply here too. Names that a view assigns apply to the merge
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -30,7 +29,7 @@ from ..protocol.targets.list_kind import ListKind
 from ..protocol.targets.unique_names import full_name
 from ..relay.request_params import level_of, listen_request_for, reference_of, uris_of, with_members
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.http_app.http_runnable import EndpointHooks, NoInlineMethods
+from ..server.http_app.endpoint_handler import EndpointHandler
 from ..server.results.result_envelope import ResultEnvelope
 from ..transport.channel import Channel
 from ..upstream.connection.relayed_call import LEVELS
@@ -63,7 +62,7 @@ _Restricted: TypeAlias = Callable[[Exchange, View], Awaitable[Answer]]
 _Check: TypeAlias = Callable[[Exchange, View], None]
 
 
-class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
+class SingleServerEndpoint(EndpointHandler):
     """Endpoint that serves the clients of one server."""
 
     def __init__(
@@ -181,11 +180,6 @@ class SingleServerEndpoint(NoInlineMethods, EndpointHooks):
                 context,
                 lambda passed: relay.on_stateless_notification(passed, caller, context),
             )
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Do nothing: the endpoint is open as long as the gateway is."""
-        yield None
 
     async def end_streams(self) -> None:
         """End the listen streams of all clients."""

@@ -194,7 +194,7 @@ except ConfigError as exc:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
     )
-    assert done.stdout == "searching tools needs bm25s: pip install 'fairlead[search]'\n"
+    assert done.stdout == "the search for tools needs bm25s: run `pip install 'fairlead[search]'`\n"
 
 
 def test_the_library_is_loaded_by_the_first_search() -> None:
@@ -234,7 +234,7 @@ def test_what_a_search_answers() -> None:
     found = [SearchMatch("a_b", 2.5, "Does\n  it."), SearchMatch("c_d", 1.0, "long " * 1000)]
     text, structured = answer(search_result("it", found, 800), SEARCH_TOOLS)
     first, line, other, _ = text.split("\n")
-    assert first == "2 of 800 tools, the best match first:"
+    assert first == "2 of 800 tools, best match first:"
     assert line == "- a_b: Does it."
     assert len(other) < 260
     assert structured["total"] == 800
@@ -257,7 +257,7 @@ def test_a_name_that_is_none_is_answered_with_others() -> None:
     result = json.loads(not_found_result("gti_log", [SearchMatch("git_log", 1, "")]))
     assert result["isError"] is True
     assert result["content"][0]["text"] == (
-        "There is no tool 'gti_log'. Did you mean git_log? Use search_tools to find one."
+        "unknown tool 'gti_log': did you mean 'git_log'? Use search_tools to find a tool."
     )
 
 
@@ -556,8 +556,8 @@ def test_the_text_of_a_search_result() -> None:
         "content": [
             {
                 "type": "text",
-                "text": "2 of 7 tools, the best match first:\n- a: Does a.\n- b: \n"
-                "See describe_tool for the arguments of one, and call_tool to call it.",
+                "text": "2 of 7 tools, best match first:\n- a: Does a.\n- b: \n"
+                "Use describe_tool to read the arguments of a tool, and call_tool to call it.",
             }
         ],
         "structuredContent": {

@@ -255,7 +255,7 @@ async def test_a_description_is_shown_as_in_lists_and_a_call_is_not_touched() ->
     assert "other words" in await one.text("describe_tool", "s_changed")
     assert "Of a pelican." in await one.text("describe_tool", "s_plain")
     missing = await one.text("describe_tool", "s_hidden")
-    assert missing.startswith("There is no tool 's_hidden'.")
+    assert missing.startswith("unknown tool 's_hidden': did you mean 's_changed' or 's_plain'?")
     assert one.waited == ["s_changed", "s_plain", "s_hidden"]
     call = await one.answer("call_tool", {"name": "s_hidden", "arguments": {"n": 1}})
     assert isinstance(call, Exchange)
@@ -268,8 +268,8 @@ async def test_a_description_is_shown_as_in_lists_and_a_call_is_not_touched() ->
 async def test_up_to_three_similar_tools_are_suggested() -> None:
     one = Searching(*(f"walrus_{letter}" for letter in "abcde"))
     assert await one.text("call_tool", "walrus") == (
-        "There is no tool 'walrus'. Did you mean s_walrus_a, s_walrus_b, s_walrus_c? "
-        "Use search_tools to find one."
+        "unknown tool 'walrus': did you mean 's_walrus_a' or 's_walrus_b' or 's_walrus_c'? "
+        "Use search_tools to find a tool."
     )
 
 

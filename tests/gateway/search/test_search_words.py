@@ -83,5 +83,5 @@ def test_a_tool_that_is_not_there() -> None:
     answer = json.loads(search.not_found_result("x" * 101))
     assert answer["isError"] is True
     assert answer["content"][0]["text"] == (
-        f"There is no tool {'x' * 100!r}. Use search_tools to find one."
+        f"unknown tool {'x' * 100!r}. Use search_tools to find a tool."
     )

@@ -1,8 +1,8 @@
-"""Three tools in place of a thousand: find one, read about it, call it.
+"""Tool search: three tools that find, describe and call all others.
 
-A model that is handed every tool of a big fleet spends its context on definitions it never uses.
-In search mode it gets these three, and finds the others by what they are for. A tool of a server
-that happens to be called `search_tools` as well is reached through `call_tool`.
+The definitions of a large number of tools fill the context of a model, which uses few of them. In
+search mode the list contains only these three tools. If a server has a tool of the same name as one
+of them, that tool is reached through `call_tool`.
 """
 
 import importlib.util
@@ -23,6 +23,7 @@ from ...protocol.downgrade.results import downgrade_result
 from ...protocol.json_edit import items_of, members_of, string_of
 from ...protocol.revisions import Revision
 from ...protocol.targets.unicode_forms import nfkc, without_long_mark_runs
+from ...suggestions import did_you_mean
 from ...wire import to_json
 
 __all__ = [
@@ -41,17 +42,18 @@ __all__ = [
     "search_result",
 ]
 
-MAX_LIMIT: Final = 50  # tools in one answer
+MAX_LIMIT: Final = 50  # tools in one result
 MAX_QUERY: Final = SEARCH_QUERY.value
-MAX_TEXT: Final = 10_000  # characters of a definition's text that are looked at
-MAX_DEPTH: Final = 4  # of properties in properties
-MAX_WORDS: Final = 100  # of a query
-SHORTEST_TEXT: Final = 200  # characters of a definition, however many there are
-NAME_WEIGHT: Final = 3  # a word in the name says as much as so many in the description
+MAX_TEXT: Final = 10_000  # characters of a definition that are indexed
+MAX_DEPTH: Final = 4  # of nested properties
+MAX_WORDS: Final = 100  # words of a query
+# characters indexed of each definition, however many definitions there are
+SHORTEST_TEXT: Final = 200
+NAME_WEIGHT: Final = 3  # occurrences in the description that count as much as one in the name
 
 
 class SearchMatch(Struct, frozen=True):
-    """A tool that may be the one."""
+    """A tool that a search found."""
 
     name: str
     score: float
@@ -59,14 +61,14 @@ class SearchMatch(Struct, frozen=True):
 
 
 class ToolSearchIndex:
-    """Finds tools by words of their names, descriptions and parameters (BM25).
+    """Index of tools by the words of their names, descriptions and parameters (BM25).
 
-    The index is built when somebody searches, and again only if the tools have changed. That
-    takes about 0.1 s for 2000 tools, and the first time 0.8 s: the library brings numpy. So whoever
-    has an event loop runs what `prepare` gives in a thread first.
+    The index is built on the first search, and again after the tools have changed. Building takes
+    about 0.1 s for 2000 tools, and 0.8 s the first time, because the library imports numpy. With an
+    event loop, call `prepare` and run the returned function in a thread before you search.
 
     Raises:
-        ConfigError: when built, if the library is not there.
+        ConfigError: The library is not installed. Raised by the constructor.
     """
 
     def __init__(
@@ -74,32 +76,36 @@ class ToolSearchIndex:
         definitions: Callable[[], Iterable[tuple[str, Raw]]],
         version: Callable[[], int],
     ) -> None:
-        """`definitions` gives names and definitions of all tools, `version` another number
-        whenever they have changed."""
+        """`definitions` returns the names and definitions of all tools. `version` returns a number
+        that changes with them.
+        """
         if importlib.util.find_spec("bm25s") is None:
-            raise ConfigError("searching tools needs bm25s: pip install 'fairlead[search]'")
+            raise ConfigError(
+                "the search for tools needs bm25s: run `pip install 'fairlead[search]'`"
+            )
         self._definitions = definitions
         self._version = version
         self._index: tuple[int, _Index] | None = None
 
     def search(self, query: str, limit: int = 10) -> list[SearchMatch]:
-        """The tools that fit best, the best first; one that is named in full before all others."""
+        """Return the best matches, best first. Tools that the query names in full precede others."""
         index = self._current()
         if len(query) > MAX_QUERY:
             SEARCH_QUERY.hit()
         return index.search(query[:MAX_QUERY], min(max(limit, 1), MAX_LIMIT))
 
     def __len__(self) -> int:
-        """How many tools there are to search in."""
+        """Return the number of tools in the index."""
         return len(self._current().names)
 
     def prepare(self) -> Callable[[], None] | None:
-        """What makes the next search quick, for a thread; None if it is quick already."""
+        """Return a function that builds the index in a thread; None if it is up to date."""
         version = self._version()
         if self._index is not None and self._index[0] == version:
             return None
         known = {} if self._index is None else self._index[1].documents
-        definitions = list(self._definitions())  # here, where nobody changes them meanwhile
+        # Read here and not in the thread, because the event loop may change the tools.
+        definitions = list(self._definitions())
 
         def build() -> None:
             self._index = version, _Index(definitions, known)
@@ -114,29 +120,30 @@ class ToolSearchIndex:
 
 
 class _Document(Struct, frozen=True):
-    """What is kept of one definition."""
+    """The indexed part of one definition."""
 
     words: list[str]
     description: str
 
 
 class _Index:
-    """Everything about one state of the tools."""
+    """The index of one version of the tools."""
 
     def __init__(
         self, definitions: Iterable[tuple[str, Raw]], known: "dict[bytes, _Document]"
     ) -> None:
-        """`known` are the documents of the index before, which need not be read again."""
+        """`known` are the documents of the previous index, which are reused."""
         self.names: list[str] = []
         self.documents: dict[bytes, _Document] = {}
         self._listed: list[_Document] = []
         definitions = list(definitions)
-        # Of many tools less is looked at of each: all texts together are in memory as words.
+        # All indexed texts are in memory as words, so with many tools less text of each is indexed.
         longest = min(MAX_TEXT, max(SHORTEST_TEXT, SEARCHED_TEXT.value // max(len(definitions), 1)))
         if longest < MAX_TEXT:
             SEARCHED_TEXT.hit()
         for name, raw in definitions:
             text = bytes(raw)
+            # Most tools stay the same between two versions, and extracting words is expensive.
             document = known.get(text) or _document(name, raw, longest)
             self.names.append(name)
             self.documents[text] = document
@@ -147,7 +154,7 @@ class _Index:
         if self.names:
             self._bm25 = _library().BM25()
             self._bm25.index([document.words for document in self._listed], show_progress=False)
-        # In order, so that what begins with a word is found without looking at all of them.
+        # Sorted, so that words with a prefix are found by bisection.
         self._vocabulary = sorted(self._bm25.vocab_dict) if self._bm25 is not None else []
 
     def search(self, query: str, limit: int) -> list[SearchMatch]:
@@ -157,6 +164,7 @@ class _Index:
         scores = self._bm25.get_scores(words).tolist() if words else [0.0] * len(self.names)
         best = max(scores)
         for at in self._named(query):
+            # Above the best score of any other tool.
             scores[at] += best + 1
         hits = [at for at, score in enumerate(scores) if score > 0]
         hits.sort(key=lambda at: (-scores[at], self.names[at]))
@@ -166,7 +174,7 @@ class _Index:
         ]
 
     def _named(self, query: str) -> set[int]:
-        """The tools whose whole name stands in the query."""
+        """Return the tools whose full name occurs in the query."""
         found = set()
         for word in {query.strip(), *re.split(r"[\s,;:!?()\"'`]+", query)}:
             at = self._by_name.get(word, self._by_folded.get(word.casefold()))
@@ -175,7 +183,9 @@ class _Index:
         return found
 
     def _known(self, words: Iterable[str]) -> list[str]:
-        """The words that some tool has; for another, those that begin with it."""
+        """Return the words that are in the index. An unknown word is replaced by words that it
+        begins.
+        """
         vocabulary: dict[str, int] = self._bm25.vocab_dict
         ordered = self._vocabulary
         known: dict[str, None] = {}
@@ -183,6 +193,7 @@ class _Index:
             if word in vocabulary:
                 known[word] = None
             elif len(word) > 2:
+                # At most five words, because a short prefix matches many.
                 at = bisect_left(ordered, word)
                 longer = takewhile(lambda one: one.startswith(word), ordered[at : at + 5])  # noqa: B023
                 known.update(dict.fromkeys(longer))
@@ -192,7 +203,7 @@ class _Index:
 @cache
 def _library() -> Any:
     module = importlib.import_module("bm25s")
-    # It lets its own details through to whoever logs, whatever level they chose.
+    # The library sets its logger to DEBUG, whatever level the program has chosen.
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     return module
 
@@ -207,7 +218,7 @@ def _document(name: str, raw: Raw, longest: int = MAX_TEXT) -> _Document:
 
 
 def _texts(schema: Raw | None, depth: int = MAX_DEPTH) -> Iterator[str]:
-    """Names and descriptions of the properties of a schema."""
+    """Yield the names and descriptions of the properties of a schema."""
     members = members_of(schema)
     if members is None or not depth:
         return
@@ -221,7 +232,7 @@ def _texts(schema: Raw | None, depth: int = MAX_DEPTH) -> Iterator[str]:
         yield from _texts(branch, depth - 1)
 
 
-# Words. `createIssue`, `create_issue` and "create issues" have the same two.
+# Words: `createIssue`, `create_issue` and "create issues" have the same two.
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -230,13 +241,14 @@ _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 def _words(text: str) -> Iterator[str]:
     for word in _WORD.findall(nfkc(without_long_mark_runs(text)) or ""):
-        if _UNSPACED.search(word):  # no spaces between words: pairs of characters do nearly as well
+        # Scripts without spaces between words: pairs of characters work nearly as well.
+        if _UNSPACED.search(word):
             yield from (word[at : at + 2] for at in range(max(1, len(word) - 1)))
             continue
         parts = _HUMP.split(word)
         yield from map(_singular, parts)
         if len(parts) > 1:
-            yield _singular(word)  # GitHub is also github
+            yield _singular(word)  # "GitHub" also matches "github".
 
 
 def _singular(word: str) -> str:
@@ -248,9 +260,12 @@ def _singular(word: str) -> str:
     return word
 
 
-# The three tools, and what they answer.
+# Definitions and results of the three tools
 
-_NAME: Final = {"type": "string", "description": "The full name of the tool, as it was found."}
+_NAME: Final = {
+    "type": "string",
+    "description": "The full name of the tool, as search_tools lists it.",
+}
 _TEXT: Final = {"type": "string"}
 
 
@@ -261,7 +276,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 def _tool(
     name: str, title: str, description: str, takes: dict[str, Any], gives: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """A definition; a tool that `gives` something known only looks."""
+    """Return a definition. A tool with an output schema (`gives`) is read-only."""
     tool = {
         "name": name,
         "title": title,
@@ -278,12 +293,12 @@ def _tool(
 SEARCH_TOOLS: Final = _tool(
     "search_tools",
     "Search tools",
-    "Find tools for a task. Many more tools are available than you can see here: search "
-    "whenever none of the tools you know does what you need, before you decide that it cannot "
-    "be done. Describe the task in a few words (what is done, to what, in which product), for "
-    "example 'create issue github' or 'query postgres database'. The answer lists names and "
-    "short descriptions, best match first. Use describe_tool next to learn which arguments a "
-    "tool takes, and call_tool to call it. If nothing fits, try other words.",
+    "Find tools for a task. Many more tools are available than are listed here: search whenever "
+    "none of the tools you know fits, before you decide that the task cannot be done. Describe "
+    "the task in a few words (action, object and product), for example 'create issue github' or "
+    "'query postgres database'. The result lists names and short descriptions, best match first. "
+    "Use describe_tool next to read which arguments a tool takes, and call_tool to call it. If "
+    "no tool fits, try other words.",
     _object(
         {
             "query": {
@@ -296,7 +311,7 @@ SEARCH_TOOLS: Final = _tool(
                 "minimum": 1,
                 "maximum": MAX_LIMIT,
                 "default": 10,
-                "description": "How many tools to list at most.",
+                "description": "The maximum number of tools to list.",
             },
         },
         "query",
@@ -310,7 +325,7 @@ SEARCH_TOOLS: Final = _tool(
                     *("name", "description", "score"),
                 ),
             },
-            "total": {"type": "integer", "description": "How many tools were searched."},
+            "total": {"type": "integer", "description": "The number of tools that were searched."},
         },
         *("tools", "total"),
     ),
@@ -326,14 +341,14 @@ DESCRIBE_TOOL: Final = _tool(
 CALL_TOOL: Final = _tool(
     "call_tool",
     "Call a tool",
-    "Call a tool that search_tools found, and get its result. The arguments must fit the "
+    "Call a tool that search_tools found, and return its result. The arguments must match the "
     "inputSchema that describe_tool shows for it.",
     _object(
         {
             "name": _NAME,
             "arguments": {
                 "type": "object",
-                "description": "The arguments of that tool; leave out if it takes none.",
+                "description": "The arguments of that tool. Omit if it takes none.",
                 "additionalProperties": True,
             },
         },
@@ -345,7 +360,7 @@ CALL_TOOL: Final = _tool(
 
 @cache
 def search_page(revision: Revision) -> bytes:
-    """The members of a list result with these three tools, without the braces."""
+    """Return the members of a list result with the three tools, without the braces."""
     result = to_json({"tools": [SEARCH_TOOLS, DESCRIBE_TOOL, CALL_TOOL]})
     return downgrade_result("tools/list", result, revision)[1:-1]
 
@@ -364,7 +379,7 @@ class DescribeToolArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CallToolArguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `call_tool`; those of the tool itself stay as they came."""
+    """The arguments of `call_tool`. Those of the called tool stay encoded."""
 
     name: str
     arguments: Raw = Raw(b"{}")
@@ -382,15 +397,16 @@ _ARGUMENTS: Final[
 def read_arguments(
     tool: str, arguments: Raw | None
 ) -> SearchToolsArguments | DescribeToolArguments | CallToolArguments | None:
-    """The arguments of a call, or None if it is to none of these tools.
+    """Return the arguments of a call; None if the call is not for one of these tools.
 
     Raises:
-        MCPToolError: if they do not fit; its `to_mcp_response` is what the model should read.
+        MCPToolError: The arguments are invalid. Its `to_mcp_response` is for the model.
     """
     kind = _ARGUMENTS.get(tool)
     if kind is None:
         return None
     try:
+        # Not strict, because models often send numbers as strings.
         read = msgspec.json.decode(
             b"{}" if arguments is None else arguments, type=kind, strict=False
         )
@@ -402,7 +418,7 @@ def read_arguments(
 
 
 def search_result(query: str, found: Sequence[SearchMatch], total: int) -> bytes:
-    """What `search_tools` answers."""
+    """Return the result of `search_tools`."""
     tools = [
         {"name": tool.name, "description": _short(tool.description), "score": tool.score}
         for tool in found
@@ -410,8 +426,8 @@ def search_result(query: str, found: Sequence[SearchMatch], total: int) -> bytes
     if tools:
         lines = [f"- {tool['name']}: {tool['description']}" for tool in tools]
         text = (
-            "\n".join([f"{len(tools)} of {total} tools, the best match first:", *lines])
-            + "\nSee describe_tool for the arguments of one, and call_tool to call it."
+            "\n".join([f"{len(tools)} of {total} tools, best match first:", *lines])
+            + "\nUse describe_tool to read the arguments of a tool, and call_tool to call it."
         )
     else:
         text = f"None of {total} tools matches {query[:100]!r}. Try other or fewer words."
@@ -419,7 +435,7 @@ def search_result(query: str, found: Sequence[SearchMatch], total: int) -> bytes
 
 
 def describe_result(definition: Raw) -> bytes:
-    """What `describe_tool` answers."""
+    """Return the result of `describe_tool`."""
     members = members_of(definition) or {}
     shown = {name: members[name] for name in _SHOWN if name in members}
     return _result(to_json(shown).decode(), {"tool": definition})
@@ -429,11 +445,10 @@ _SHOWN: Final = ("name", "title", "description", "inputSchema", "outputSchema", 
 
 
 def not_found_result(name: str, near: Sequence[SearchMatch] = ()) -> bytes:
-    """What `describe_tool` and `call_tool` answer if there is no such tool."""
-    text = f"There is no tool {name[:100]!r}."
-    if near:
-        text += f" Did you mean {', '.join(tool.name for tool in near)}?"
-    text += " Use search_tools to find one."
+    """Return the result of `describe_tool` and `call_tool` for an unknown tool."""
+    question = did_you_mean(tool.name for tool in near)
+    known = f": {question}" if question else "."
+    text = f"unknown tool {name[:100]!r}{known} Use search_tools to find a tool."
     return to_json({"content": [{"type": "text", "text": text}], "isError": True})
 
 
@@ -442,6 +457,6 @@ def _result(text: str, structured: dict[str, Any]) -> bytes:
 
 
 def _short(description: str, most: int = 240) -> str:
-    """A description on one line, cut off where it gets long."""
+    """Return a description on one line, shortened to `most` characters."""
     line = " ".join(description[: 4 * most].split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"

@@ -1,4 +1,4 @@
-"""Search mode at work: the three tools, over what a client gets to see."""
+"""The three search tools, applied to the tools in a client's view."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,13 +32,13 @@ Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
 
 
 def shown_hooks(interceptors: Sequence[Interceptor]) -> list[Shown]:
-    """Return the hooks `shown` of interceptors that define it, such as a tool lock."""
+    """Return the hooks `shown` of interceptors that define one, such as a tool lock."""
     hooks = map(hooks_of, interceptors)
     return [one.shown for one in hooks if overrides(one, InterceptorBase.shown)]
 
 
 class SearchTools:
-    """Answers `search_tools` and `describe_tool`, and takes `call_tool` apart."""
+    """Handler of `search_tools` and `describe_tool`, which also unpacks `call_tool`."""
 
     def __init__(
         self,
@@ -48,10 +48,11 @@ class SearchTools:
         listed: Callable[[], Awaitable[None]],
         expect: Callable[[str, Caller], Awaitable[None]],
     ) -> None:
-        """`shown` say how a tool may be seen, as in lists; None: not at all. `listed` waits a
-        moment for servers that are just starting, `expect` for the one that has some tool.
+        """`shown` are hooks that return a tool as a list would show it, or None to leave it out.
+        `listed` waits briefly for starting servers, `expect` for the server that has a certain
+        tool.
 
-        Raises `ConfigError` if the library for searching is not there.
+        Raises `ConfigError` if the library for searching is not installed.
         """
         self._catalog = catalog
         self._shown = shown
@@ -61,7 +62,7 @@ class SearchTools:
         self._indexes = {everything: self._new(everything)}
 
     async def answer(self, exchange: Exchange, view: View) -> bytes | Exchange | None:
-        """The result of a call; or the call that is meant; None if it is for none of the three."""
+        """Return the result of a call, or the call in a `call_tool`; None for any other tool."""
         given = exchange.head.arguments
         try:
             wanted = read_arguments(
@@ -78,6 +79,7 @@ class SearchTools:
             return search_result(wanted.query, found, len(index))
         await self._expect(wanted.name, exchange.caller)
         definition = self._catalog.definition(wanted.name, view)
+        # Only a description shows the definition. The call passes the interceptors itself.
         if isinstance(wanted, DescribeToolArguments) and definition is not None:
             definition = self._as_shown(exchange, definition)
         if definition is None:
@@ -91,7 +93,7 @@ class SearchTools:
     def _visible(
         self, exchange: Exchange, view: View, found: list[SearchMatch]
     ) -> list[SearchMatch]:
-        """What was found, as a list would show it."""
+        """Return the matches as a list would show them."""
         if not self._shown:
             return found
         visible = []
@@ -100,6 +102,7 @@ class SearchTools:
             shown = None if definition is None else self._as_shown(exchange, definition)
             if shown is definition:
                 visible.append(one)
+            # Interceptors may change what clients read, so the description must be the changed one.
             elif shown is not None:
                 described = string_of((members_of(shown) or {}).get("description")) or ""
                 visible.append(structs.replace(one, description=described))
@@ -117,7 +120,8 @@ class SearchTools:
         if index is None:
             index = self._indexes[view] = self._new(view)
         if (build := index.prepare()) is not None:
-            await asyncio.to_thread(build)  # it takes a while, and others need not wait
+            # In a thread, because building takes long enough to delay other requests.
+            await asyncio.to_thread(build)
         return index
 
     def _new(self, view: View) -> ToolSearchIndex:
