@@ -8,7 +8,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "fairlead"
 
 # Attributes of objects of other programs and libraries, which may be missing; "*" is a computed
 # name. Hooks of our own classes are declared in a base class instead: `InterceptorBase`,
-# `ReplyPathBase`, `SharedStream` (channels), `EndpointHooks`.
+# `ReplyPathBase`, `SharedStream` (channels), `EndpointHandler`.
 FOREIGN = {
     "interceptor/interceptor_base.py": {"*"},  # interceptors of other classes, once
     "transport/channel.py": {"*"},  # channels of other classes, once

@@ -1,22 +1,21 @@
 """The MCP server: construction, lifetime, and the channels it serves."""
 
 import weakref
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..interceptor import Answer, Exchange, Handler, Interceptor, chain, malformed_frame_hook
+from ..interceptor import Interceptor, chain, malformed_frame_hook
 from ..peer import Peer
-from ..protocol.caller import SERVER_INFO_KEY, Caller
+from ..protocol.caller import SERVER_INFO_KEY
 from ..protocol.conversation.conversation import Conversation, ConversationRole
-from ..protocol.envelope import TransportContext
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
-from ..wire import Notification, to_json
+from ..wire import to_json
 from .dispatch import MethodRoute, RequestDispatcher, make_routes
 from .execution.handler_errors import log_errors
 from .execution.tool_runner import ToolRunner
@@ -26,6 +25,7 @@ from .features.resource_registry import CacheHints
 from .features.subscription_requests import SubscriptionRequests
 from .features.tool_calls import ToolCalls
 from .features.tool_registry import MCPToolRegistry
+from .http_app.endpoint_handler import EndpointHandler
 from .http_app.http_runnable import HttpRunnable
 from .introduction import Introduction, server_info
 from .lifespan import Lifespan, LifespanFactory
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["MCPServer"]
 
 
-class MCPServer(HttpRunnable, Registration):
+class MCPServer(HttpRunnable, EndpointHandler, Registration):
     """An MCP server. Register tools, resources and prompts, then call `run()`.
 
     server = MCPServer("weather")
@@ -74,12 +74,10 @@ class MCPServer(HttpRunnable, Registration):
         self.info = server_info(config)
         # Inline answers are synchronous and would bypass the interceptors, which are not.
         self._dispatcher = RequestDispatcher(inline=not interceptors)
-        self.handler: Handler = self._dispatcher.handle
+        self.handler = self._dispatcher.handle
+        self.inline_methods = self._dispatcher.inline_methods  # inline tools add `tools/call`
+        self.answer_inline = self._dispatcher.answer_inline
         self._heard: InterceptedHandler | None = None
-        # A server ignores notifications outside of a connection; only its interceptors see them.
-        self.on_stateless_notification: (
-            Callable[[Notification, Caller, TransportContext], None] | None
-        ) = None
         if interceptors:
             self._intercept(tuple(interceptors))
         self.on_malformed = malformed_frame_hook(interceptors)
@@ -116,6 +114,7 @@ class MCPServer(HttpRunnable, Registration):
 
         self._heard = InterceptedHandler(interceptors, self.info, self._dispatcher.handle)
         self.handler = chain((log_errors, *interceptors), self._heard)
+        # A server ignores notifications outside of a connection; only its interceptors see them.
         self.on_stateless_notification = self._heard.on_stateless_notification
 
     def _make_routes(self) -> dict[str, MethodRoute]:
@@ -233,22 +232,6 @@ class MCPServer(HttpRunnable, Registration):
         for peer in list(self._peers):
             await peer.close()
 
-    @property
-    def inline_methods(self) -> Container[str]:
-        """Methods that `answer_inline` may be called for; inline tools add `tools/call`."""
-        return self._dispatcher.inline_methods
-
-    @property
-    def answer_inline(self) -> Callable[[Exchange], Answer]:
-        """Answer a request that does not have to wait; return None for all others.
-
-        A property, because callers keep the function: this saves one call per request.
-
-        Raises:
-            RpcError: The request is rejected.
-        """
-        return self._dispatcher.answer_inline
-
     def tool_param_headers(self, tool: str, principal: Principal) -> "tuple[ParamHeader, ...]":
         """Return the arguments of a tool that are also sent as headers (stateless HTTP)."""
         entry = self._tools.get(tool)
@@ -313,7 +296,7 @@ class MCPServer(HttpRunnable, Registration):
             conversation,
             handler=self.handler,
             inline=self.answer_inline,
-            inline_methods=self._dispatcher.inline_methods,
+            inline_methods=self.inline_methods,
             on_eof=self.changes.stop,  # requests of `subscriptions/listen` never end otherwise
             on_close=lambda _: self.changes.forget(attached[0]),
             max_in_flight=self.config.max_in_flight,

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.server.http_app import uvicorn_runner
-from fairlead.server.http_app.http_runnable import EndpointHooks, HttpRunnable
+from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.http.server.http_settings import HttpSettings
 
 
@@ -55,12 +55,10 @@ async def test_application_runs_and_its_end_is_reported(
     assert runnable.ended == ["the application"] * len(runs)
 
 
-async def test_base_classes_have_no_application_and_no_hooks() -> None:
+async def test_base_class_has_no_application() -> None:
     with pytest.raises(NotImplementedError):
         HttpRunnable().create_http_app()
     assert HttpRunnable.port == 8080
-    hooks = EndpointHooks()
-    assert (hooks.delegate_post, hooks.on_malformed, hooks.hides) == (None, None, None)
 
 
 def test_settings_and_options_cannot_be_combined() -> None:

@@ -3,19 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from ...errors import ChannelClosed
-from ...interceptor import Answer, Exchange, Handler, OnMalformed
 from ...observe.log_filter import register_secrets
-from ...peer import Peer
-from ...protocol.caller import Caller
-from ...protocol.envelope import TransportContext
-from ...protocol.headers import ParamHeader
 from ...protocol.identity.principal import Principal
-from ...transport.channel import Channel
 from ...transport.http.server.asgi import AsgiCall, BodyTimeout, Receive, Scope, Send
 from ...transport.http.server.endpoint import HttpEndpoint
 from ...transport.http.server.http_settings import HttpSettings
@@ -23,65 +17,14 @@ from ...transport.http.server.legacy_sse import MESSAGES, LegacySse
 from ...transport.http.server.refusals import send_rejection
 from ...transport.http.server.request_guard import RequestRefusal
 from ...transport.http.server.request_headers import repeated_header
-from ...transport.http.server.stateless_post import DelegatePost
 from ...transport.websocket.websocket_endpoint import WebSocketEndpoint
-from ...wire import Notification
+from .endpoint_handler import EndpointHandler
 
-__all__ = ["EndpointHandler", "HttpApp", "PageHandler"]
+__all__ = ["HttpApp", "PageHandler"]
 
 log = logging.getLogger("fairlead.server")
 
 CORRELATION = b"x-correlation-id"
-
-
-class EndpointHandler(Protocol):
-    """Handler behind an HTTP endpoint: a server, a relay or a gateway.
-
-    `EndpointHooks` has the defaults of the three attributes that may be None.
-    """
-
-    @property
-    def delegate_post(self) -> DelegatePost | None:
-        """Handler of stateless requests that need no task; used by relays."""
-
-    @property
-    def on_malformed(self) -> OnMalformed | None:
-        """Receiver of bodies that are not messages."""
-
-    @property
-    def hides(self) -> Callable[[Principal], bool] | None:
-        """Predicate that returns True for clients to which this path must look unused."""
-
-    @property
-    def handler(self) -> Handler: ...
-
-    @property
-    def inline_methods(self) -> Container[str]: ...
-
-    def attach(self, channel: Channel, principal: Principal, /) -> Peer: ...
-
-    @property
-    def answer_inline(self) -> Callable[[Exchange], Answer]: ...
-
-    def tool_param_headers(self, tool: str, principal: Principal, /) -> tuple[ParamHeader, ...]:
-        """Return the arguments of a tool that are also sent as headers.
-
-        Return none for a tool that is hidden from the principal.
-        """
-        ...
-
-    @property
-    def on_stateless_notification(
-        self,
-    ) -> Callable[[Notification, Caller, TransportContext], None] | None:
-        """Receiver of notifications that came outside of any connection, or None."""
-
-    def running(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """Return the context that is open while the application is served."""
-        ...
-
-    async def end_streams(self) -> None:
-        """End the streams of clients that only listen for changes."""
 
 
 class PageHandler(Protocol):

@@ -1,43 +1,18 @@
-"""Base classes of servers, relays and gateways that are served over HTTP."""
+"""Base class of servers, relays and gateways that are served over HTTP."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-from ...interceptor import Answer, Exchange, OnMalformed
-from ...protocol.identity.principal import Principal
 
 if TYPE_CHECKING:
     import ssl
 
     from ...transport.http.server.http_settings import HttpSettings
-    from ...transport.http.server.stateless_post import DelegatePost
     from .app import HttpApp
 
-__all__ = ["EndpointHooks", "HttpRunnable", "NoInlineMethods"]
+__all__ = ["HttpRunnable"]
 
 
-class EndpointHooks:
-    """Defaults of the optional attributes of an `EndpointHandler`."""
-
-    # Handler of stateless requests that need no task.
-    delegate_post: "DelegatePost | None" = None
-    # Receiver of bodies that are not messages.
-    on_malformed: OnMalformed | None = None
-    # Predicate that returns True for clients to which this path must look unused.
-    hides: Callable[[Principal], bool] | None = None
-
-
-class NoInlineMethods:
-    """The part of an `EndpointHandler` that handles every request in a task."""
-
-    inline_methods: Container[str] = ()
-
-    def answer_inline(self, exchange: Exchange) -> Answer:
-        """Return None, because no method is inline."""
-        return None
-
-
-class HttpRunnable(EndpointHooks):
+class HttpRunnable:
     """Base class that runs the ASGI application of a server, a relay or a gateway."""
 
     port = 8080  # default port of `run_http`

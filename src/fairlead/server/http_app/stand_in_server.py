@@ -5,15 +5,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...transport.http.server.http_settings import HttpSettings
-from .http_runnable import HttpRunnable, NoInlineMethods
+from .endpoint_handler import EndpointHandler
+from .http_runnable import HttpRunnable
 
 if TYPE_CHECKING:
-    from .app import EndpointHandler, HttpApp
+    from .app import HttpApp
 
 __all__ = ["StandInServer"]
 
 
-class StandInServer(NoInlineMethods, HttpRunnable):
+class StandInServer(HttpRunnable, EndpointHandler):
     """Server that needs no start-up and closes everything when it stops."""
 
     async def close(self) -> None:
@@ -28,9 +29,7 @@ class StandInServer(NoInlineMethods, HttpRunnable):
         finally:
             await self.close()
 
-    def create_http_app(
-        self: "EndpointHandler", settings: HttpSettings | None = None, **options: Any
-    ) -> "HttpApp":
+    def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> "HttpApp":
         """Return the ASGI application. `options` are fields of `HttpSettings`."""
         from .app import HttpApp
 
