@@ -1,4 +1,4 @@
-"""`fairlead demo`, and the server it shows."""
+"""Tests of `fairlead demo` and of the demo server."""
 
 import base64
 import re
@@ -14,7 +14,7 @@ from tests.support.cli_process import LIMIT, fairlead, on_terminal
 COMMAND = [sys.executable, "-m", "fairlead.demo"]
 
 
-def test_the_demo_shows_both_eras_and_ends_well() -> None:
+def test_the_demo_shows_both_eras() -> None:
     done = fairlead("demo")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
@@ -35,7 +35,7 @@ def test_the_demo_shows_both_eras_and_ends_well() -> None:
     assert not [line for line in done.stdout.splitlines() if line != line.rstrip()]
 
 
-def test_the_commands_it_recommends_work() -> None:
+def test_the_recommended_commands_work() -> None:
     *_, serve, tools, call = fairlead("demo").stdout.splitlines()
     for command, words in ((serve, ""), (tools, "roll_dice"), (call, '"total":')):
         done = subprocess.run(
@@ -49,13 +49,13 @@ def test_the_commands_it_recommends_work() -> None:
         assert words in done.stdout
 
 
-def test_it_is_colourful_on_a_terminal() -> None:
+def test_the_demo_has_colours_on_a_terminal() -> None:
     shown = on_terminal("demo")
     assert "\x1b[" in shown
     assert "Try it yourself" in shown
 
 
-def test_it_works_from_any_folder(tmp_path: Path) -> None:
+def test_the_demo_works_in_any_folder(tmp_path: Path) -> None:
     assert fairlead("demo", cwd=tmp_path).returncode == 0
 
 
@@ -92,7 +92,7 @@ async def test_the_demo_server_has_tools_resources_and_prompts() -> None:
         assert "Shopping" in review["messages"][0]["content"]["text"]
 
 
-def test_the_picture_is_a_png() -> None:
+def test_the_image_is_a_png() -> None:
     picture = base64.b64decode(SUNRISE)
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert picture.endswith(b"IEND\xaeB`\x82")

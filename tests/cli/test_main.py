@@ -1,4 +1,4 @@
-"""`fairlead` itself: help, version, and what happens with a wrong command."""
+"""Tests of `fairlead` itself: help, version and unknown commands."""
 
 import subprocess
 import sys
@@ -32,26 +32,26 @@ def test_each_command_has_help(command: str) -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_an_unknown_command_suggests_the_nearest() -> None:
+def test_an_unknown_command_suggests_a_similar_one() -> None:
     done = fairlead("serv")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == ("error: Unknown command 'serv'\nhint: did you mean `fairlead serve`?\n")
 
 
 @pytest.mark.parametrize("command", ["why", "add", "approve"])
-def test_a_command_of_a_group_is_found_there(command: str) -> None:
+def test_a_subcommand_without_its_group_is_suggested(command: str) -> None:
     done = fairlead(command)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"did you mean `fairlead mcp {command}`?" in done.stderr
 
 
-def test_help_fits_into_a_window() -> None:
+def test_help_fits_into_a_terminal() -> None:
     shown = fairlead("doctor", "--help").stdout
     assert max(map(len, shown.splitlines())) <= 88
     assert "Check configuration files, required programs" in shown
 
 
-def test_a_command_like_no_other_lists_them_all() -> None:
+def test_an_unknown_command_without_a_similar_one_lists_all() -> None:
     assert "expected one of serve, list, mcp, doctor, tools, call, " in fairlead("xyzzy").stderr
     assert "Unknown option '--frobnicate'" in fairlead("--frobnicate").stderr
 
@@ -63,7 +63,7 @@ def test_main_returns_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "error: " in capsys.readouterr().err
 
 
-def test_a_reader_that_has_had_enough_is_no_crash() -> None:
+def test_a_closed_pipe_is_not_a_crash() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "tools", *DEMO],
         stdout=subprocess.PIPE,
@@ -76,7 +76,7 @@ def test_a_reader_that_has_had_enough_is_no_crash() -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_colours_are_for_terminals_that_want_them() -> None:
+def test_colours_depend_on_the_terminal() -> None:
     assert "\x1b[31merror:" in on_terminal("serv")
     assert "\x1b[" not in on_terminal("serv", env={"NO_COLOR": "1"})
     assert "\x1b[" not in on_terminal("serv", env={"TERM": "dumb"})

@@ -1,4 +1,4 @@
-"""`fairlead call`: what goes in, what comes out, and every way in which it can fail."""
+"""Tests of `fairlead call`: arguments, results and all kinds of failure."""
 
 import json
 import sys
@@ -37,12 +37,12 @@ ECHO = """
 """
 
 
-def test_text_goes_to_stdout_as_it_is() -> None:
+def test_text_is_written_unchanged_to_stdout() -> None:
     done = fairlead("call", "convert_units", "value=1", "from_unit=nmi", "to_unit=km", *DEMO)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 nmi = 1.852 km\n", "")
 
 
-def test_values_become_what_the_schema_wants(tmp_path: Path) -> None:
+def test_values_are_converted_to_the_types_in_the_schema(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("words\nof a file")
     words = ["count=5", "ratio=1e3", "flag=true", "list=[1, 2]", "text=5", "maybe=null"]
     words += ["other=5", "exact:=5", f"file=@{tmp_path / 'words.txt'}"]
@@ -60,7 +60,7 @@ def test_values_become_what_the_schema_wants(tmp_path: Path) -> None:
     }
 
 
-def test_all_arguments_at_once(tmp_path: Path) -> None:
+def test_args_passes_all_arguments(tmp_path: Path) -> None:
     server = run_by(server_file(tmp_path, ECHO))
     (tmp_path / "args.json").write_text('{"a": 1, "b": 2}')
     for args, stdin in (
@@ -79,7 +79,7 @@ def test_options_may_stand_between_arguments() -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_the_whole_result_as_json() -> None:
+def test_json_prints_the_whole_result() -> None:
     done = fairlead("call", "roll_dice", "sides=1", "--json", *DEMO)
     result = json.loads(done.stdout)
     assert (done.returncode, result["isError"]) == (1, True)
@@ -100,7 +100,7 @@ def test_progress_is_one_line_on_a_terminal() -> None:
     assert "Counted to 2." in shown
 
 
-def test_what_is_no_text_is_described(tmp_path: Path) -> None:
+def test_content_that_is_not_text_is_summarised(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -120,7 +120,7 @@ def test_what_is_no_text_is_described(tmp_path: Path) -> None:
     ), done.stderr
 
 
-def test_structured_content_is_shown_where_there_is_no_text(tmp_path: Path) -> None:
+def test_structured_content_is_shown_without_text_content(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -135,7 +135,7 @@ def test_structured_content_is_shown_where_there_is_no_text(tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ('{\n  "metres": 5\n}\n', "")
 
 
-def test_control_characters_are_for_pipes_not_for_terminals(tmp_path: Path) -> None:
+def test_control_characters_are_escaped_only_on_a_terminal(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, "@server.tool()\n" + r"def t() -> str: return '\x1b[2Jgone\r\nnext'" + "\n"
     )
@@ -145,7 +145,7 @@ def test_control_characters_are_for_pipes_not_for_terminals(tmp_path: Path) -> N
     assert "\x1b[2J" not in shown
 
 
-# Failing
+# Failures
 
 
 @pytest.mark.covers("CMD-05")
@@ -155,14 +155,14 @@ def test_a_tool_that_fails_is_exit_code_1() -> None:
     assert done.stderr.startswith("error: Unknown unit 'parsec'\nhint: Use one of m, km")
 
 
-def test_arguments_that_the_server_refuses() -> None:
+def test_arguments_rejected_by_the_server_are_explained() -> None:
     done = fairlead("call", "roll_dice", "sides=1", "colour=red", *DEMO)
     assert done.returncode == 1
     assert "sides" in done.stderr
     assert "colour" in done.stderr
 
 
-def test_a_failure_in_plain_words(tmp_path: Path) -> None:
+def test_an_unstructured_tool_error_is_shown(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -178,13 +178,13 @@ def test_a_failure_in_plain_words(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: It broke\n  | here\n")
 
 
-def test_an_unknown_tool_suggests_near_names() -> None:
+def test_an_unknown_tool_suggests_similar_names() -> None:
     done = fairlead("call", "role_dice", *DEMO)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == ("error: Unknown tool 'role_dice'\nhint: did you mean 'roll_dice'?\n")
 
 
-def test_an_error_of_the_protocol_is_exit_code_1(tmp_path: Path) -> None:
+def test_a_json_rpc_error_is_exit_code_1(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, "@server.tool()\nasync def no() -> None: raise RpcError(-32099, 'not today')\n"
     )
@@ -215,14 +215,14 @@ def test_an_error_of_the_protocol_is_exit_code_1(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.covers("CMD-05")
-def test_wrong_usage_is_exit_code_2(args: tuple[str, ...], words: str) -> None:
+def test_invalid_usage_is_exit_code_2(args: tuple[str, ...], words: str) -> None:
     done = fairlead("call", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert words.lower() in done.stderr.lower()
     assert "Traceback" not in done.stderr
 
 
-def test_a_value_of_the_wrong_type_is_wrong_usage() -> None:
+def test_a_value_of_the_wrong_type_is_invalid_usage() -> None:
     done = fairlead("call", "roll_dice", "sides=many", *DEMO)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
@@ -232,24 +232,24 @@ def test_a_value_of_the_wrong_type_is_wrong_usage() -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_a_server_that_dies_at_once_is_exit_code_3() -> None:
+def test_a_server_that_exits_at_once_is_exit_code_3() -> None:
     dying = "import sys; print('no configuration found', file=sys.stderr); sys.exit(7)"
     done = fairlead("call", "add", "--", sys.executable, "-c", dying)
     assert (done.returncode, done.stdout) == (3, "")
     assert "exited with code 7" in done.stderr
     assert "  | no configuration found\n" in done.stderr
-    assert done.stderr.count("no configuration found") == 2  # in the command, and its last words
+    assert done.stderr.count("no configuration found") == 2  # in the command, and on stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_program_that_is_no_server() -> None:
+def test_a_program_that_is_not_a_server_is_exit_code_3() -> None:
     done = fairlead("call", "add", "--", sys.executable, "-c", "")
     assert done.returncode == 3
     assert "exited with code 0" in done.stderr
     assert "check that it calls `server.run()`" in done.stderr
 
 
-def test_a_server_that_dies_during_the_call(tmp_path: Path) -> None:
+def test_a_server_that_exits_during_the_call_is_exit_code_3(tmp_path: Path) -> None:
     file = server_file(
         tmp_path,
         """
@@ -267,7 +267,7 @@ def test_a_server_that_dies_during_the_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CMD-05")
-def test_a_server_that_never_answers_is_exit_code_4() -> None:
+def test_a_server_that_never_responds_is_exit_code_4() -> None:
     silent = "import sys; sys.stdin.read()"
     done = fairlead("call", "add", "--timeout", "0.3", "--", sys.executable, "-c", silent)
     assert (done.returncode, done.stdout) == (4, "")
@@ -275,7 +275,7 @@ def test_a_server_that_never_answers_is_exit_code_4() -> None:
     assert "--timeout" in done.stderr
 
 
-def test_a_tool_that_never_answers_is_exit_code_4(tmp_path: Path) -> None:
+def test_a_tool_that_never_responds_is_exit_code_4(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, "@server.tool()\nasync def hang() -> None: await asyncio.Event().wait()\n"
     )
@@ -284,7 +284,7 @@ def test_a_tool_that_never_answers_is_exit_code_4(tmp_path: Path) -> None:
     assert "Request timeout after 2000ms" in done.stderr
 
 
-def test_a_server_that_only_chats() -> None:
+def test_a_server_that_prints_only_text_is_an_error() -> None:
     chatty = "import sys; print('Welcome to the jungle\\n' * 150, flush=True); sys.stdin.read()"
     done = fairlead("call", "add", "--", sys.executable, "-c", chatty)
     assert (done.returncode, done.stdout) == (3, "")
@@ -292,7 +292,7 @@ def test_a_server_that_only_chats() -> None:
     assert len(done.stderr.splitlines()) < 5
 
 
-def test_a_server_that_chats_besides_is_mentioned(tmp_path: Path) -> None:
+def test_text_lines_on_stdout_are_a_warning(tmp_path: Path) -> None:
     file = server_file(tmp_path, ECHO, "os.write(1, b'hello\\nworld\\n')")
     done = fairlead("call", "echo", *run_by(file))
     assert (done.returncode, done.stdout) == (0, "{}\n")
@@ -308,7 +308,7 @@ def test_the_servers_stderr_is_shown_on_request(tmp_path: Path) -> None:
 # Ctrl-C
 
 
-def test_ctrl_c_during_a_call_ends_the_server_too(tmp_path: Path) -> None:
+def test_ctrl_c_during_a_call_stops_the_server(tmp_path: Path) -> None:
     with signpost(tmp_path / "called") as post:
         file = server_file(
             tmp_path,
@@ -322,7 +322,7 @@ def test_ctrl_c_during_a_call_ends_the_server_too(tmp_path: Path) -> None:
         assert interrupt(post, "call", "hang", *run_by(file)) == (130, "")
 
 
-def test_ctrl_c_while_connecting_ends_a_server_that_does_not_listen(tmp_path: Path) -> None:
+def test_ctrl_c_while_connecting_stops_an_unresponsive_server(tmp_path: Path) -> None:
     with signpost(tmp_path / "started") as post:
         deaf = f"import os, signal; {post.told}; signal.pause()"
         command = ("--", sys.executable, "-c", deaf)

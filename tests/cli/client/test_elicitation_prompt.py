@@ -1,4 +1,4 @@
-"""`call` with a server that asks: answered on a terminal, declined without one."""
+"""Tests of elicitation in `fairlead call`: prompted on a terminal, declined without one."""
 
 import os
 import pty
@@ -13,14 +13,14 @@ QUESTIONS = str(Path(__file__).parents[3] / "examples" / "questions.py")
 SERVER = ("--", sys.executable, QUESTIONS)
 
 
-def test_without_a_terminal_questions_are_declined() -> None:
+def test_without_a_terminal_elicitation_is_declined() -> None:
     done = fairlead("call", "book", "train=IC 5", *SERVER)
     assert done.returncode == 0
     assert done.stdout.endswith("no seats were booked\n")
     assert "declined: input request of the server: Which seats on IC 5?" in done.stderr
 
 
-def test_on_a_terminal_somebody_answers_field_by_field() -> None:
+def test_on_a_terminal_each_field_is_prompted() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "fairlead", "call", "book", "train=IC 5", *SERVER]
     process = subprocess.Popen(

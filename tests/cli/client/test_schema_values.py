@@ -1,4 +1,4 @@
-"""Reading values by a schema, and naming its types."""
+"""Tests of conversion by a schema, and of names of types."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ ROOT: dict[str, Any] = {
         ("2", {"enum": [1, 2]}, 2),
         ("2", {"enum": ["1", "2"]}, "2"),
         ("true", {"const": True}, True),
-        ("tiny", {"enum": ["small"]}, "tiny"),  # the server says what is allowed
+        ("tiny", {"enum": ["small"]}, "tiny"),  # the server decides which values are valid
         ("small", {"$ref": "#/$defs/Size"}, "small"),
         ("5", {"$ref": "#/$defs/Tree"}, 5),
         ("yes", {"$ref": "#/$defs/a~1b"}, True),
@@ -49,7 +49,7 @@ ROOT: dict[str, Any] = {
         ("5", {"allOf": [{"type": "integer"}]}, 5),
     ],
 )
-def test_a_text_becomes_what_the_schema_wants(text: str, schema: Any, value: Any) -> None:
+def test_a_text_is_converted_by_the_schema(text: str, schema: Any, value: Any) -> None:
     read = read_value(text, schema, ROOT)
     assert (read, type(read)) == (value, type(value))
 
@@ -71,7 +71,7 @@ def test_a_text_becomes_what_the_schema_wants(text: str, schema: Any, value: Any
         ("nil", "null"),
     ],
 )
-def test_a_text_that_cannot_be_it_is_a_misfit(text: str, kind: str) -> None:
+def test_a_text_of_another_type_is_a_mismatch(text: str, kind: str) -> None:
     with pytest.raises(SchemaMismatch, match=kind):
         read_value(text, {"type": kind}, {})
 

@@ -1,4 +1,4 @@
-"""`fairlead tools`."""
+"""Tests of commands that send a single request."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from fairlead.cli.client.simple_commands import arguments_of
 from tests.support.cli_process import DEMO, fairlead, on_terminal, run_by, server_file
 
 
-def test_the_list_for_people() -> None:
+def test_tools_are_listed_as_text() -> None:
     done = fairlead("tools", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("fairlead-demo 1.0.0 · 6 tools · protocol 2026-07-28\n")
@@ -27,7 +27,7 @@ search_notes  Search notes
 
 
 @pytest.mark.covers("CMD-05")
-def test_the_list_for_programs() -> None:
+def test_tools_are_listed_as_json() -> None:
     done = fairlead("tools", "--json", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     tools = json.loads(done.stdout)
@@ -42,7 +42,7 @@ def test_the_list_for_programs() -> None:
     assert tools[1]["inputSchema"]["required"] == ["title", "text"]
 
 
-def test_a_server_without_tools(tmp_path: Path) -> None:
+def test_a_server_without_tools_is_listed(tmp_path: Path) -> None:
     file = server_file(tmp_path, "")
     done = fairlead("tools", *run_by(file))
     assert (done.returncode, done.stderr) == (0, "")
@@ -50,7 +50,7 @@ def test_a_server_without_tools(tmp_path: Path) -> None:
     assert fairlead("tools", "--json", *run_by(file)).stdout == "[]\n"
 
 
-def test_a_forgotten_dash_dash_is_explained() -> None:
+def test_a_missing_dash_dash_is_explained() -> None:
     done = fairlead("tools", "python", "server.py")
     assert done.returncode == 2
     assert "`fairlead tools -- python server.py`" in done.stderr
@@ -59,7 +59,7 @@ def test_a_forgotten_dash_dash_is_explained() -> None:
     assert "Missing server: pass a configured name, a URL, or a command after `--`" in done.stderr
 
 
-def test_a_program_that_does_not_exist() -> None:
+def test_a_missing_program_is_exit_code_3() -> None:
     done = fairlead("tools", "--", "no-such-program", "--flag")
     assert (done.returncode, done.stdout) == (3, "")
     assert "program 'no-such-program' was not found" in done.stderr
@@ -71,7 +71,7 @@ def test_a_command_in_quotes_is_explained() -> None:
     assert "without quotes" in done.stderr
 
 
-def test_what_a_server_says_cannot_drive_a_terminal(tmp_path: Path) -> None:
+def test_control_characters_of_a_server_are_escaped(tmp_path: Path) -> None:
     file = server_file(
         tmp_path, r"@server.tool('t', 'evil \x1b]0;title\x07')" + "\ndef f() -> None: ...\n"
     )
@@ -80,7 +80,7 @@ def test_what_a_server_says_cannot_drive_a_terminal(tmp_path: Path) -> None:
     assert "\x1b]0" not in shown
 
 
-def test_schemas_of_strangers_do_not_break_the_list() -> None:
+def test_invalid_schemas_do_not_break_the_list() -> None:
     assert list(arguments_of({"name": "t"})) == []
     assert list(arguments_of({"name": "t", "inputSchema": {"properties": [1]}})) == []
     strange = {"properties": {"a": True, "b": {"type": 5, "default": {"x": 1}}}, "required": "a"}

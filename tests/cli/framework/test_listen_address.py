@@ -1,4 +1,4 @@
-"""`fairlead serve` on the network, and commands that talk to a URL: real processes and sockets."""
+"""Tests of `fairlead serve` on the network, and of commands that connect to a URL."""
 
 import contextlib
 import datetime
@@ -60,7 +60,7 @@ STATELESS = "2026-07-28"
 
 
 class Serving:
-    """`fairlead serve ...` as it runs, and what it says."""
+    """A running `fairlead serve` and its output."""
 
     def __init__(self, *args: str, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -79,20 +79,20 @@ class Serving:
         self._reader.start()
 
     def wait_for(self, words: str) -> str:
-        """The next line with these words in it."""
+        """Return the next line that contains these words."""
         until = time.monotonic() + LIMIT
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"it did not say {words!r} but: {self.said}") from None
-            assert line, f"it ended and did not say {words!r} but: {self.said}"
+                raise AssertionError(f"no line with {words!r} but: {self.said}") from None
+            assert line, f"the process ended without {words!r} but: {self.said}"
             if words in line:
                 return line
 
     @property
     def url(self) -> str:
-        """What it says is to be pasted."""
+        """Return the URL in the command that is printed for pasting."""
         return self.wait_for("connect: ").split("'")[1]
 
     @property
@@ -101,10 +101,10 @@ class Serving:
         return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal; nothing of it may be left after five seconds."""
+        """Send a signal; all processes must end within five seconds."""
         fds = [os.pidfd_open(pid) for pid in self.children]
         self.process.send_signal(number)
-        code = self.process.wait(8)  # five, and a slow machine
+        code = self.process.wait(8)  # five, and a margin for slow machines
         for fd in fds:
             assert select.select([fd], [], [], 5)[0], "a worker is still running"
             os.close(fd)
@@ -143,24 +143,24 @@ def file(tmp_path: Path) -> Path:
 
 
 def called(*args: str, env: Mapping[str, str] | None = None) -> str:
-    """What a command prints, once it has worked."""
+    """Return the output of a command that must succeed."""
     done = fairlead(*args, env=env)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 
 def eventually(what: Any, expected: Any) -> None:
-    """Ask until it is so."""
+    """Repeat a check until it succeeds."""
     until = time.monotonic() + LIMIT
     while (found := what()) != expected:
         assert time.monotonic() < until, found
 
 
-# Serving, and talking to what is served
+# Serving and connecting
 
 
 @pytest.mark.covers("CMD-01", "CMD-02")
-def test_http_and_every_command(file: Path) -> None:
+def test_every_client_command_works_over_http(file: Path) -> None:
     with serving(file, "--http", "0") as served:
         first = served.wait_for("serving: ")
         url = served.url
@@ -182,14 +182,14 @@ def test_http_and_every_command(file: Path) -> None:
         assert "Traceback" not in served.said
 
 
-def test_the_long_form(file: Path) -> None:
+def test_transport_http_uses_host_and_port(file: Path) -> None:
     options = ("--transport", "http", "--host", "localhost", "--port", "0")
     with serving(file, *options) as served:
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
         assert served.end(signal.SIGINT) == 0
 
 
-def test_websocket_is_told_first_and_needs_no_path(file: Path) -> None:
+def test_the_websocket_url_is_shown_first_and_needs_no_path(file: Path) -> None:
     with serving(file, "--ws", "127.0.0.1:0") as served:
         assert served.wait_for("serving: ").startswith("serving: test at ws://127.0.0.1:")
         url = served.url
@@ -200,7 +200,7 @@ def test_websocket_is_told_first_and_needs_no_path(file: Path) -> None:
         assert (wrong.returncode, wrong.stdout) == (2, "")
 
 
-def test_a_unix_socket_leaves_nothing_behind(file: Path, tmp_path: Path) -> None:
+def test_the_file_of_a_unix_socket_is_removed(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "a socket"
     with serving(file, "--unix", path) as served:
         url = served.url
@@ -210,18 +210,18 @@ def test_a_unix_socket_leaves_nothing_behind(file: Path, tmp_path: Path) -> None
         assert not path.exists()
 
 
-def test_a_file_that_runs_its_server_by_itself_is_served_too(tmp_path: Path) -> None:
+def test_a_file_that_runs_its_server_itself_is_served(tmp_path: Path) -> None:
     file = server_file(tmp_path, TOOLS, "server.run()")
     with serving(file, "--http", "0") as served:
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
         assert served.end() == 0
 
 
-# Who may come in
+# Access
 
 
 @pytest.mark.covers("SRV-47")
-def test_a_token_and_the_hint_without_one(file: Path) -> None:
+def test_a_token_is_required_and_a_missing_one_is_explained(file: Path) -> None:
     with serving(file, "--http", "0", "--token", "open-sesame") as served:
         url = served.url
         for address in (url, url.replace("http", "ws").replace("/mcp", "/ws")):
@@ -242,18 +242,18 @@ def test_a_token_and_the_hint_without_one(file: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_a_token_of_the_environment(file: Path, option: tuple[str, ...]) -> None:
+def test_a_token_from_the_environment(file: Path, option: tuple[str, ...]) -> None:
     env = {"FAIRLEAD_AUTH_TOKEN": "open-sesame"}
     with serving(file, "--http", "0.0.0.0:0", *option, env=env) as served:
         url = served.url
-        assert url.startswith("http://127.0.0.1:")  # 0.0.0.0 is no address to connect to
+        assert url.startswith("http://127.0.0.1:")  # 0.0.0.0 is not an address to connect to
         assert fairlead("tools", url).returncode == 1
         assert called("call", "add", "a=1", "b=2", url, "--token", "open-sesame") == "3\n"
 
 
 @pytest.mark.covers("SRV-45")
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_strangers_need_a_token_or_an_opt_out(file: Path, option: tuple[str, ...]) -> None:
+def test_a_public_address_requires_a_token_or_insecure(file: Path, option: tuple[str, ...]) -> None:
     done = fairlead("serve", str(file), "--http", "0.0.0.0:0", *option)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: 0.0.0.0 can be reached from other machines")
@@ -274,7 +274,7 @@ def test_a_token_in_the_code_of_the_server(tmp_path: Path, option: tuple[str, ..
 
 
 @pytest.mark.covers("SRV-46")
-def test_hosts_and_origins_are_let_in_by_name(file: Path) -> None:
+def test_allowed_hosts_and_origins_are_accepted(file: Path) -> None:
     allowed = ("--allow-host", "tools.example", "--allow-origin", "https://page.example")
     with serving(file, "--http", "0", *allowed) as served:
         url = served.url
@@ -286,7 +286,7 @@ def test_hosts_and_origins_are_let_in_by_name(file: Path) -> None:
 
 
 @pytest.mark.covers("SRV-49")
-def test_a_certificate(file: Path, tmp_path: Path) -> None:
+def test_tls_with_a_certificate(file: Path, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     tls = ("--tls-cert", certificate, "--tls-key", key)
     with serving(file, "--http", "0", *tls) as served:
@@ -304,11 +304,11 @@ def test_a_certificate(file: Path, tmp_path: Path) -> None:
     assert "Cannot use the certificate " in done.stderr
 
 
-# What can be wrong
+# Errors
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2"), ("--reload",)])
-def test_a_port_that_is_taken(file: Path, option: tuple[str, ...]) -> None:
+def test_a_port_in_use_is_an_error(file: Path, option: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = fairlead("serve", str(file), "--http", port, *option)
@@ -340,14 +340,16 @@ def test_a_port_that_is_taken(file: Path, option: tuple[str, ...]) -> None:
         (("--http", "0", "--tls-key", "x"), "--tls-key requires --tls-cert FILE"),
     ],
 )
-def test_options_of_serve_that_do_not_fit(file: Path, args: tuple[str, ...], words: str) -> None:
+def test_invalid_combinations_of_serve_options(
+    file: Path, args: tuple[str, ...], words: str
+) -> None:
     done = fairlead("serve", str(file), *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
-def test_a_target_that_is_not_there_is_said_once(option: tuple[str, ...]) -> None:
+def test_a_missing_target_is_reported_once(option: tuple[str, ...]) -> None:
     done = fairlead("serve", "missing.py", "--http", "0", *option)
     assert (done.returncode, done.stderr) == (2, "error: File not found: missing.py\n")
     done = fairlead("serve", "--http", "0", *option)
@@ -356,7 +358,7 @@ def test_a_target_that_is_not_there_is_said_once(option: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("option", [(), ("--workers", "2")])
-def test_a_server_that_cannot_start(tmp_path: Path, option: tuple[str, ...]) -> None:
+def test_a_server_that_cannot_start_is_an_error(tmp_path: Path, option: tuple[str, ...]) -> None:
     broken = """
         def lifespan(server):
             raise RuntimeError("no database")
@@ -394,14 +396,14 @@ def test_a_server_that_cannot_start(tmp_path: Path, option: tuple[str, ...]) -> 
         (("http://[nonsense",), "Invalid server URL: "),
     ],
 )
-def test_targets_that_do_not_fit(args: tuple[str, ...], words: str) -> None:
+def test_invalid_combinations_of_target_and_options(args: tuple[str, ...], words: str) -> None:
     done = fairlead("tools", *args)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "two words" not in done.stderr
 
 
-def test_nobody_there_is_exit_code_3_without_the_password() -> None:
+def test_a_refused_connection_is_exit_code_3_without_the_password() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     for scheme in ("http", "ws"):
@@ -411,10 +413,10 @@ def test_nobody_there_is_exit_code_3_without_the_password() -> None:
         assert "letmein" not in done.stderr
 
 
-# Code that changes
+# Reloading
 
 
-def test_reload_follows_the_code_and_survives_a_mistake(tmp_path: Path) -> None:
+def test_reload_follows_the_code_and_survives_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, TOOLS)
     with serving(file, "--http", "0", "--reload") as served:
         url = served.url
@@ -443,7 +445,7 @@ def test_reload_follows_the_code_and_survives_a_mistake(tmp_path: Path) -> None:
         assert "Traceback" not in served.said
 
 
-def test_nobody_is_refused_while_the_code_changes(file: Path) -> None:
+def test_no_connection_is_refused_during_a_reload(file: Path) -> None:
     with serving(file, "--http", "0", "--reload") as served:
         address = ("127.0.0.1", int(served.url.rpartition(":")[2].removesuffix("/mcp")))
         served.wait_for("watching the Python files")
@@ -469,7 +471,7 @@ def test_nobody_is_refused_while_the_code_changes(file: Path) -> None:
         assert refused == []
 
 
-def test_reload_begins_with_a_mistake(tmp_path: Path) -> None:
+def test_reload_waits_if_the_first_version_fails(tmp_path: Path) -> None:
     file = server_file(tmp_path, "def broken(:")
     with serving(file, "--http", "0", "--reload") as served:
         served.wait_for("waiting for the next change; connections wait")
@@ -489,7 +491,7 @@ def test_reload_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert called("call", "add", "a=1", "b=2", url) == "3\n"
 
 
-# Several processes
+# Several workers
 
 
 def test_workers_share_a_port_and_the_rounds_of_a_call(file: Path) -> None:
@@ -506,12 +508,12 @@ def test_workers_share_a_port_and_the_rounds_of_a_call(file: Path) -> None:
             second = post(url, "ask", **answer(first, yes=True))
         with stopped(one):
             assert text_of(post(url, "ask", **answer(second, yes=False))) == "True False"
-            # The token and the descriptors are not there for what tools start.
+            # Processes that tools start inherit neither the token nor the descriptors.
             assert text_of(post(url, "environment")) == '["FAIRLEAD_STATE_KEYS"]'
         assert served.end() == 0
 
 
-async def test_workers_answer_clients_of_either_era(file: Path) -> None:
+async def test_workers_serve_clients_of_both_eras(file: Path) -> None:
     from fairlead import MCPClientConfig
 
     with serving(file, "--http", "0", "--workers", "2") as served:
@@ -526,7 +528,7 @@ async def test_workers_answer_clients_of_either_era(file: Path) -> None:
                 assert text_of(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
 
 
-def test_a_worker_that_dies_is_replaced(file: Path) -> None:
+def test_a_worker_that_exits_is_replaced(file: Path) -> None:
     with serving(file, "--http", "0", "--workers", "2") as served:
         url = served.url
         eventually(lambda: len(served.children), 2)
@@ -539,13 +541,13 @@ def test_a_worker_that_dies_is_replaced(file: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--workers", "2"), ("--reload",)])
-def test_workers_do_not_outlive_a_parent_that_is_killed(file: Path, option: tuple[str]) -> None:
+def test_workers_end_with_a_killed_parent(file: Path, option: tuple[str]) -> None:
     with serving(file, "--http", "0", *option) as served:
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
         served.end(signal.SIGKILL)
 
 
-def test_a_tool_that_does_not_end_does_not_hold_the_workers(tmp_path: Path) -> None:
+def test_a_hanging_tool_does_not_delay_the_shutdown(tmp_path: Path) -> None:
     stuck = """
         import time
 
@@ -566,17 +568,17 @@ def test_a_tool_that_does_not_end_does_not_hold_the_workers(tmp_path: Path) -> N
         served.wait_for("stuck")
         began = time.monotonic()
         assert served.end() == 0
-        assert time.monotonic() - began < 6  # five, and a slow machine
+        assert time.monotonic() - began < 6  # five, and a margin for slow machines
         caller.kill()
         caller.wait(LIMIT)
 
 
-# What the tests need
+# Helpers
 
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """While it stands still, the other one gets all connections."""
+    """Stop a worker, so that the other one gets all connections."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -585,7 +587,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def post(url: str, tool: str, **params: Any) -> Any:
-    """One stateless call on a connection of its own."""
+    """Send one stateless call on a new connection."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": STATELESS,
         "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
@@ -613,7 +615,7 @@ def post(url: str, tool: str, **params: Any) -> Any:
 
 
 def answer(asked: Any, *, yes: bool) -> dict[str, Any]:
-    """The params that go on with a call that was asked back."""
+    """Return the params that continue a call after an input request."""
     (key,) = asked["inputRequests"]
     return {
         "inputResponses": {key: {"action": "accept", "content": {"value": yes}}},
@@ -626,7 +628,7 @@ def text_of(result: Any) -> str:
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A certificate for this machine, and its key."""
+    """Create a certificate for this machine, and its key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

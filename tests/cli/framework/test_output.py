@@ -1,4 +1,4 @@
-"""Showing what strangers say."""
+"""Tests of the output of untrusted text."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_each_block_is_text_or_one_line(block: dict[str, Any], shown: str) -> No
     assert list(blocks({"content": [block]})) == [shown]
 
 
-def test_structured_content_stands_in_for_text_only() -> None:
+def test_structured_content_replaces_only_missing_text() -> None:
     structured = {"structuredContent": {"a": 1}}
     text = {"type": "text", "text": "words"}
     assert list(blocks({"content": [text], **structured})) == ["words"]
@@ -46,7 +46,7 @@ def test_structured_content_stands_in_for_text_only() -> None:
     assert len(list(blocks({"content": [image], **structured}))) == 2
 
 
-def test_results_without_sense_do_not_break_it() -> None:
+def test_invalid_results_do_not_raise() -> None:
     assert list(blocks({})) == []
     assert list(blocks({"content": None})) == []
     assert list(blocks({"content": ["words", 5]})) == []

@@ -1,4 +1,4 @@
-"""Client commands by the name of a configured server, beside URLs and commands."""
+"""Tests of client commands with the name of a configured server."""
 
 import json
 import sys
@@ -26,13 +26,13 @@ def test_every_client_command_takes_a_name(person: Person) -> None:
     assert person.runs("mcp", "prompts", "notes").out.startswith("greet")
 
 
-def test_a_url_after_a_name_is_what_is_read(person: Person) -> None:
+def test_a_url_after_a_name_is_the_resource(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": person.server()})
     assert person.runs("read", "notes", "https://example.com/page").out == "A page.\n"
 
 
 @pytest.mark.covers("CMD-02")
-def test_a_command_and_a_name_do_not_get_mixed_up(person: Person) -> None:
+def test_commands_and_names_are_distinguished(person: Person) -> None:
     entry = person.server()
     person.has("ours/mcp.json", {"add": entry})
     command = ("--", entry["command"], *entry["args"])
@@ -43,7 +43,7 @@ def test_a_command_and_a_name_do_not_get_mixed_up(person: Person) -> None:
     assert "Missing server: pass a configured name, a URL, or a command after `--`" in alone.err
 
 
-def test_a_name_that_nobody_has_is_answered_with_those_that_are_near(person: Person) -> None:
+def test_an_unknown_name_suggests_similar_names(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("call", "note", "add")
     assert (done.code, done.out) == (2, "")
@@ -55,7 +55,7 @@ def test_a_name_that_nobody_has_is_answered_with_those_that_are_near(person: Per
     assert "`fairlead tools -- python server.py`" in person.does("tools", "python", "server.py").err
 
 
-def test_a_file_that_cannot_be_read_may_be_why_a_name_is_unknown(person: Person) -> None:
+def test_an_unknown_name_shows_unreadable_files(person: Person) -> None:
     file = person.has("ours/mcp.json", {})
     file.write_text('{"mcpServers": {')
     for command in (("call", "notes", "add"), ("mcp", "why", "notes"), ("mcp", "disable", "notes")):
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_read_may_be_why_a_name_is_unknown(person: Person)
         assert f"  | {file}:1: not valid JSON" in done.err
 
 
-def test_a_server_without_a_tool_is_half_of_a_call(person: Person) -> None:
+def test_a_call_without_a_tool_is_explained(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("call", "notes")
     assert (done.code, done.out) == (2, "")
@@ -77,7 +77,7 @@ def test_a_server_without_a_tool_is_half_of_a_call(person: Person) -> None:
     )
 
 
-def test_options_for_a_url_do_not_fit_a_name(person: Person) -> None:
+def test_url_options_are_rejected_for_a_name(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("ping", "notes", "--token", "t")
     assert done.code == 2
@@ -88,7 +88,7 @@ def test_options_for_a_url_do_not_fit_a_name(person: Person) -> None:
     )
 
 
-def test_a_project_runs_nothing_before_it_is_approved(person: Person) -> None:
+def test_a_project_server_is_not_started_before_approval(person: Person) -> None:
     witness = person.folder / "witness"
     code = f"open({str(witness)!r}, 'w')"
     person.has("project/.mcp.json", {"p": {"command": sys.executable, "args": ["-c", code]}})
@@ -99,7 +99,7 @@ def test_a_project_runs_nothing_before_it_is_approved(person: Person) -> None:
     assert not witness.exists()
 
 
-def test_variables_are_filled_in_and_never_shown(person: Person) -> None:
+def test_variables_are_resolved_and_never_shown(person: Person) -> None:
     entry = {**person.server(), "env": {"TOKEN": "${FROM_OUTSIDE}", "ASKED": "!echo asked"}}
     person.has("ours/mcp.json", {"notes": entry})
     env = {"FROM_OUTSIDE": "very-secret"}
@@ -116,7 +116,7 @@ def test_variables_are_filled_in_and_never_shown(person: Person) -> None:
     assert "the entry uses variables that are not set: FROM_OUTSIDE" in unset.err
 
 
-def test_what_is_asked_of_a_person_is_given_by_an_option(person: Person) -> None:
+def test_inputs_are_passed_by_an_option(person: Person) -> None:
     entry = {"type": "stdio", **person.server(TOOLS), "env": {"WHO": "${input:who}"}}
     file = person.home / ".config/Code/User/mcp.json"
     file.parent.mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_what_is_asked_of_a_person_is_given_by_an_option(person: Person) -> None
     assert given.out == "Ada\n"
 
 
-def test_at_a_terminal_a_person_is_asked(person: Person) -> None:
+def test_inputs_are_prompted_on_a_terminal(person: Person) -> None:
     entry = {**person.server(TOOLS), "env": {"WHO": "${input:who}-${input:key}"}}
     asked = [
         {"id": "who", "description": "Your name", "default": "Ada"},
@@ -141,10 +141,10 @@ def test_at_a_terminal_a_person_is_asked(person: Person) -> None:
     done = person.at_terminal("call", "v", "variable", "name=WHO", replies=replies)
     assert done.code == 0
     assert done.out.endswith("\nAda-sesame\n")
-    assert done.out.count("sesame") == 1  # it was not shown while it was typed
+    assert done.out.count("sesame") == 1  # not echoed while typing
 
 
-def test_the_same_server_answers_to_both_of_its_names(person: Person) -> None:
+def test_a_duplicate_server_is_found_by_both_names(person: Person) -> None:
     entry = person.server()
     person.has("ours/mcp.json", {"mine": entry})
     person.has("home/.cursor/mcp.json", {"theirs": entry})

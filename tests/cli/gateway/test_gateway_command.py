@@ -1,4 +1,4 @@
-"""`fairlead gateway FILE`: servers, clients and views of a file, on one endpoint."""
+"""Tests of `fairlead gateway FILE`: servers, clients and views of a file."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ TOOLS = """
 
 
 def gateway_file(person: Person, text: str, name: str = "gateway.toml") -> str:
-    """A file in which PYTHON and SERVER mean a server with our tools."""
+    """Write a file in which PYTHON and SERVER are replaced by a test server."""
     entry = person.server(TOOLS)
     text = text.replace("PYTHON", json.dumps(entry["command"]))
     (person.project / name).write_text(text.replace("SERVER", json.dumps(entry["args"][0])))
@@ -147,7 +147,7 @@ async def test_each_client_has_a_token_and_a_view(person: Person) -> None:
             assert await names_of(bob) == {"first_pid"}
         for token in ("", "wrong", "a-token2"):
             assert get(url, "/health", authorization=f"Bearer {token}")[0] == 401
-        # A view also holds where a server has an endpoint of its own, if it has one.
+        # A view also applies to the endpoint of a single server.
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         status, answer = post(f"{url}/second", call, authorization="Bearer b-token")
         assert "ask" not in answer, (status, answer)
@@ -177,7 +177,7 @@ async def test_replicas_share_the_calls_of_one_name(person: Person) -> None:
         assert gateway.ends() == 0
 
 
-async def test_its_servers_follow_the_file(person: Person) -> None:
+async def test_servers_follow_the_file(person: Person) -> None:
     file = gateway_file(person, TWO)
     with running(person, "gateway", file) as gateway:
         gateway.wait_for("first: connected")
@@ -189,7 +189,7 @@ async def test_its_servers_follow_the_file(person: Person) -> None:
             assert await names_of(client) == {"other_pid", "other_variable", "other_ask"}
 
 
-async def test_its_views_and_tokens_follow_the_file(person: Person) -> None:
+async def test_views_and_tokens_follow_the_file(person: Person) -> None:
     env = {"ADMIN": "adm1n", "BOB": "b-token"}
     file = gateway_file(person, GUARDED)
     with running(person, "gateway", file, env=env) as gateway:
@@ -214,7 +214,7 @@ async def test_its_views_and_tokens_follow_the_file(person: Person) -> None:
         assert gateway.ends() == 0
 
 
-async def test_what_is_discovered_can_be_included(person: Person) -> None:
+async def test_discovered_servers_can_be_included(person: Person) -> None:
     person.has("ours/mcp.json", {"found": person.server(TOOLS), "first": {"command": "/nowhere"}})
     file = gateway_file(person, 'include = "discovered"\n' + TWO)
     with running(person, "gateway", file) as gateway:
@@ -233,9 +233,7 @@ async def test_a_unix_socket(person: Person, tmp_path: Path) -> None:
     assert not place.exists()
 
 
-async def test_nothing_is_left_of_servers_that_do_not_want_to_end(
-    person: Person, tmp_path: Path
-) -> None:
+async def test_servers_that_ignore_signals_are_killed(person: Person, tmp_path: Path) -> None:
     with signpost(tmp_path / "stubborn") as deaf, signpost(tmp_path / "busy") as called:
         stubborn = (
             "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -259,7 +257,7 @@ async def test_nothing_is_left_of_servers_that_do_not_want_to_end(
                     await call
 
 
-def test_without_a_file_it_is_the_users_own(person: Person) -> None:
+def test_the_default_file_is_that_of_the_user(person: Person) -> None:
     done = person.runs("gateway")
     assert done.code == 2
     assert str(person.ours / "gateway.toml") in done.err
@@ -287,13 +285,13 @@ def test_without_a_file_it_is_the_users_own(person: Person) -> None:
         ),
     ],
 )
-def test_wrong_options(person: Person, args: tuple[str, ...], words: str) -> None:
+def test_invalid_options_are_rejected(person: Person, args: tuple[str, ...], words: str) -> None:
     gateway_file(person, TWO)
     done = person.runs("gateway", "gateway.toml", *args)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
 
 
-def test_a_file_that_is_not_there(person: Person) -> None:
+def test_a_missing_file_is_an_error(person: Person) -> None:
     done = person.runs("gateway", "none.toml")
     assert (done.code, done.err) == (2, "error: none.toml: file not found\n")

@@ -1,4 +1,4 @@
-"""`fairlead intercept` decides about what the rules of a gateway hold."""
+"""Tests of `fairlead intercept` with messages held by a rule."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ RULES = """\
 [[rules]]
 name = "ask-first"
 when = { tool = "*add" }
-do = { pause = { limit = 20, reason = "somebody looks at it" } }
+do = { pause = { limit = 20, reason = "review required" } }
 """
 
 
 @pytest.mark.covers("GTW-08")
-def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
+def test_held_messages_are_listed_and_decided(person: Person) -> None:
     (person.folder / "rules.toml").write_text(RULES)
     file = person.folder / "gateway.json"
     settings = {"rules": "rules.toml", "admin_token": "open-sesame"}
@@ -40,10 +40,10 @@ def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
             return done.out
 
         async def held() -> str:
-            """The number of what is held, once it is."""
+            """Wait for a held message and return its id."""
             while not (found := json.loads(await intercept("list", "--json"))):
                 pass
-            assert found[0]["reason"] == "somebody looks at it"
+            assert found[0]["reason"] == "review required"
             return str(found[0]["id"])
 
         async with connected(url) as client:
@@ -71,7 +71,7 @@ def test_a_rule_holds_and_a_person_decides(person: Person) -> None:
 
 
 @pytest.mark.covers("GTW-08")
-def test_a_gateway_that_ends_refuses_what_is_held(person: Person) -> None:
+def test_a_stopping_gateway_blocks_held_messages(person: Person) -> None:
     (person.folder / "rules.toml").write_text(RULES)
     file = person.folder / "gateway.json"
     settings = {"rules": "rules.toml", "admin_token": "open-sesame"}

@@ -1,4 +1,4 @@
-"""`fairlead proxy`: real clients, real servers, and nothing left behind at the end."""
+"""Tests of `fairlead proxy` with real clients and servers."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Proxy:
-    """`fairlead proxy --listen ...` as it runs; stdout must stay empty."""
+    """A running `fairlead proxy --listen ...`; its stdout must stay empty."""
 
     def __init__(self, *args: str, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -68,12 +68,12 @@ class Proxy:
         self.said = ""
 
     def wait_for(self, words: str) -> str:
-        """The first line with these words in it."""
+        """Return the first line that contains these words."""
         assert self.process.stderr is not None
         while not (found := [line for line in self.said.splitlines() if words in line]):
             assert select.select([self.process.stderr], [], [], LIMIT)[0], self.said
             some = os.read(self.process.stderr.fileno(), 65536)
-            assert some, f"it ended and did not say {words!r} but: {self.said}"
+            assert some, f"the process ended without the words {words!r} but: {self.said}"
             self.said += some.decode()
         return found[0]
 
@@ -129,7 +129,7 @@ async def confirm(_: Any) -> dict[str, Any]:
     return {"action": "accept", "content": {"value": True}}
 
 
-# From pipe to pipe
+# stdio
 
 
 @pytest.mark.covers("GTW-02")
@@ -163,7 +163,7 @@ async def test_the_official_client_on_pipes(file: Path, mode: Any) -> None:
     assert result.content[0].text == "ALOUD"
 
 
-def test_what_was_asked_before_the_end_of_stdin_is_answered(file: Path) -> None:
+def test_requests_before_the_end_of_stdin_are_answered(file: Path) -> None:
     call = {"method": "tools/call", "params": {"name": "shout", "arguments": {"text": "aloud"}}}
     done = fairlead("proxy", *run_by(file), input=talk(*({"id": i, **call} for i in (1, 2, 3))))
     messages = [json.loads(line) for line in done.stdout.splitlines()]
@@ -172,9 +172,7 @@ def test_what_was_asked_before_the_end_of_stdin_is_answered(file: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_its_server_in_the_middle_of_a_call(
-    tmp_path: Path, number: int
-) -> None:
+def test_a_signal_during_a_call_stops_the_proxy_and_its_server(tmp_path: Path, number: int) -> None:
     file = server_file(tmp_path, TOOLS, "sys.stderr.write(f'pid {os.getpid()}\\n')")
     call = {"id": 1, "method": "tools/call", "params": {"name": "wait", "arguments": {}}}
     process = subprocess.Popen(
@@ -202,8 +200,8 @@ def test_a_signal_ends_it_and_its_server_in_the_middle_of_a_call(
     assert [line for line in out.splitlines() if "result" in json.loads(line)] == []
 
 
-def test_a_server_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
-    (tmp_path / "no-program").write_text("it may not be executed")
+def test_a_server_that_cannot_be_started_is_an_error_response(tmp_path: Path) -> None:
+    (tmp_path / "no-program").write_text("not executable")
     done = fairlead("proxy", "--", str(tmp_path / "no-program"), input=talk())
     [message] = [json.loads(line) for line in done.stdout.splitlines()]
     assert message["id"] == 0
@@ -211,7 +209,7 @@ def test_a_server_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-# From the network
+# Network
 
 
 @pytest.mark.covers("GTW-02")
@@ -241,7 +239,7 @@ async def test_the_official_client_over_http(file: Path) -> None:
         running.end(signal.SIGINT)
 
 
-async def test_paths_are_those_that_were_given(file: Path) -> None:
+async def test_endpoints_have_the_given_paths(file: Path) -> None:
     with proxy("--listen", "ws://127.0.0.1:0/talk", *run_by(file)) as running:
         assert running.url.startswith("ws://127.0.0.1:")
         assert running.url.endswith("/talk")
@@ -253,7 +251,7 @@ async def test_paths_are_those_that_were_given(file: Path) -> None:
             assert await shouted(client) == "ALOUD"
 
 
-def test_a_port_is_enough_to_listen_at(file: Path) -> None:
+def test_listen_accepts_a_port(file: Path) -> None:
     with proxy("--listen", "0", *run_by(file)) as running:
         assert running.url.startswith("http://127.0.0.1:")
 
@@ -262,7 +260,8 @@ async def test_a_unix_socket(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "proxy.sock"
     with proxy("--listen", f"unix:{path}", *run_by(file)) as running:
         assert running.url == f"unix://{path}#/mcp"
-        assert "(protocol 20" in fairlead("ping", f"unix:{path}").stdout  # as it was said to listen
+        # the same form as in --listen
+        assert "(protocol 20" in fairlead("ping", f"unix:{path}").stdout
         async with connected(running.url) as client:
             pid = await pid_of(client)
         with gone_afterwards(pid):
@@ -272,7 +271,7 @@ async def test_a_unix_socket(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.covers("GTW-02")
 @pytest.mark.parametrize("way", ["http", "sse", "ws"])
-async def test_stdio_to_a_url_with_what_it_asks_for(file: Path, way: str) -> None:
+async def test_stdio_to_a_url_with_a_token(file: Path, way: str) -> None:
     listen = f"{'ws' if way == 'ws' else 'http'}://127.0.0.1:0"
     with proxy("--listen", listen, "--token", "sesame", *run_by(file)) as far:
         url = [far.url]
@@ -292,7 +291,7 @@ async def test_stdio_to_a_url_with_what_it_asks_for(file: Path, way: str) -> Non
         assert json.loads(refused.stdout)["error"]["data"]["source"] == "proxy"
 
 
-async def test_sessions_share_a_process_or_not(file: Path) -> None:
+async def test_share_decides_whether_sessions_share_a_process(file: Path) -> None:
     for upstream, processes in (("shared", 1), ("per-session", 2)):
         with proxy("--listen", ANYWHERE, "--upstream", upstream, *run_by(file)) as running:
             async with (
@@ -302,7 +301,7 @@ async def test_sessions_share_a_process_or_not(file: Path) -> None:
                 assert len({await pid_of(one), await pid_of(other)}) == processes
 
 
-# Servers by name, and what is wrong with a command line
+# Configured servers, and invalid command lines
 
 
 def test_a_configured_server_by_its_name(person: Person) -> None:
@@ -341,7 +340,9 @@ def test_a_configured_server_by_its_name(person: Person) -> None:
         (("--era", "new", "--", "x"), "invalid choice: 'new'"),
     ],
 )
-def test_what_cannot_be_meant_is_said(args: tuple[str, ...], words: str, person: Person) -> None:
+def test_invalid_command_lines_are_rejected(
+    args: tuple[str, ...], words: str, person: Person
+) -> None:
     done = person.does("proxy", *args)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
@@ -349,28 +350,26 @@ def test_what_cannot_be_meant_is_said(args: tuple[str, ...], words: str, person:
 
 @pytest.mark.parametrize("command", ["/nowhere/at-all", "no-such-program", "./nothing"])
 @pytest.mark.parametrize("listen", ["stdio", ANYWHERE])
-def test_a_program_that_is_not_there_is_told_before_anybody_waits(
-    command: str, listen: str
-) -> None:
+def test_a_missing_program_is_reported_at_start(command: str, listen: str) -> None:
     done = fairlead("proxy", "--listen", listen, "--", command)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"Program not found: {command!r}" in done.stderr
 
 
-def test_an_end_before_anybody_asked_for_anything_is_told() -> None:
+def test_stdin_that_closes_without_requests_is_noted() -> None:
     done = fairlead("proxy", "--", "false")
     assert (done.returncode, done.stdout) == (0, "")
     assert "stdin closed before any request; false was not used" in done.stderr
 
 
-def test_a_command_that_ends_at_once_is_told_to_both_sides() -> None:
+def test_a_command_that_exits_at_once_is_reported_on_both_sides() -> None:
     done = fairlead("proxy", "--", "false", input=talk())
     assert "exited with code 1" in json.loads(done.stdout.splitlines()[0])["error"]["message"]
     assert "exited with code 1" in done.stderr
     assert "was not used" not in done.stderr
 
 
-def test_a_key_in_the_url_is_told_to_nobody() -> None:
+def test_a_key_in_the_url_is_not_revealed() -> None:
     url = "http://me:pass@127.0.0.1:9/mcp?api_key=hush#hush"
     done = fairlead("proxy", url, input=talk())
     error = json.loads(done.stdout.splitlines()[0])["error"]
@@ -380,7 +379,7 @@ def test_a_key_in_the_url_is_told_to_nobody() -> None:
         assert "pass" not in said
 
 
-def test_how_a_server_was_started_is_told_to_no_client() -> None:
+def test_the_command_of_a_server_is_not_revealed_to_clients() -> None:
     done = fairlead("proxy", "--", sys.executable, "-c", "exit(3)", "hush)hush", input=talk())
     error = json.loads(done.stdout.splitlines()[0])["error"]
     assert error["message"].endswith("exited with code 3 during start-up")

@@ -1,4 +1,4 @@
-"""`fairlead mcp approve` and `revoke`: a person sees exactly what would run, and decides."""
+"""Tests of `fairlead mcp approve` and `revoke`."""
 
 import json
 import stat
@@ -11,7 +11,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
-def test_it_shows_what_would_run_and_asks(person: Person) -> None:
+def test_approve_shows_the_entry_and_asks(person: Person) -> None:
     entry = {**person.server(), "env": {"A": "in-the-open", "B": "!echo b", "C": "${HOME}"}}
     file = person.has("project/.fairlead/mcp.json", {"p": entry})
     code, shown, _ = person.at_terminal("mcp", "approve", "p", replies={"[y/N] ": "n"})
@@ -32,7 +32,7 @@ def test_it_shows_what_would_run_and_asks(person: Person) -> None:
     assert person.runs("call", "p", "add", "a=1", "b=2").out == "3\n"
 
 
-def test_without_a_terminal_somebody_has_to_say_yes(person: Person) -> None:
+def test_without_a_terminal_yes_is_required(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     done = person.does("mcp", "approve", "p")
     assert done.code == 2
@@ -42,7 +42,7 @@ def test_without_a_terminal_somebody_has_to_say_yes(person: Person) -> None:
     assert "p is already approved" in person.does("mcp", "approve", "p").out
 
 
-def test_nothing_can_hide_in_what_is_shown(person: Person) -> None:
+def test_control_characters_in_an_entry_are_visible(person: Person) -> None:
     args = ["safe\n  runs      /bin/true", "\x1b[2K", "\u202egnp.exe"]
     person.has("project/.mcp.json", {"p": {"command": "evil", "args": args}})
     shown = person.does("mcp", "approve", "p", "--yes").out
@@ -51,7 +51,7 @@ def test_nothing_can_hide_in_what_is_shown(person: Person) -> None:
     ]
 
 
-def test_a_change_asks_again_and_says_why(person: Person) -> None:
+def test_a_changed_entry_must_be_approved_again(person: Person) -> None:
     file = person.has("project/.mcp.json", {"p": {"command": "x"}})
     person.does("mcp", "approve", "p", "--yes")
     file.write_text(file.read_text().replace('"x"', '"y"'))
@@ -59,7 +59,7 @@ def test_a_change_asks_again_and_says_why(person: Person) -> None:
     assert "The entry has changed since its approval:" in person.does("mcp", "approve", "p").out
 
 
-def test_what_was_approved_is_taken_back(person: Person) -> None:
+def test_an_approval_is_revoked(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     assert "was not approved" in person.does("mcp", "revoke", "p").out
     person.does("mcp", "approve", "p", "--yes")
@@ -71,7 +71,7 @@ def test_what_was_approved_is_taken_back(person: Person) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_approvals_are_kept_where_nobody_else_reads_and_none_is_lost(person: Person) -> None:
+def test_approvals_are_private_and_concurrent_ones_are_kept(person: Person) -> None:
     names = [f"s{n}" for n in range(6)]
     person.has("project/.mcp.json", {name: {"command": name} for name in names})
     approving = [person.begins("mcp", "approve", name, "--yes") for name in names]

@@ -1,4 +1,4 @@
-"""`fairlead doctor` and `fairlead mcp test`: each kind of trouble, with what to do about it."""
+"""Tests of `fairlead doctor` and `fairlead mcp test`: each kind of problem and its remedy."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class _Refuses(BaseHTTPRequestHandler):
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """A web server that lets nobody in."""
+    """A web server that responds with 401."""
     with HTTPServer(("127.0.0.1", 0), _Refuses) as web:
         thread = Thread(target=web.serve_forever)
         thread.start()
@@ -55,7 +55,7 @@ def python(code: str) -> dict[str, Any]:
 
 
 def examine(person: Person, *args: str) -> tuple[int, dict[str, Any], Any]:
-    """The exit code, the servers by their names, and everything."""
+    """Return the exit code, the servers by name, and the whole report."""
     done = person.runs("doctor", "--json", *args)
     told = json.loads(done.out)
     return done.code, {server["name"]: server for server in told["servers"]}, told
@@ -75,7 +75,7 @@ def test_a_server_that_works_is_shown_step_by_step(person: Person) -> None:
     assert told["machine"][0]["text"].startswith("Python 3.")
 
 
-def test_each_trouble_comes_with_what_to_do(person: Person) -> None:
+def test_each_problem_has_a_remedy(person: Person) -> None:
     with refusing() as url:
         person.has(
             "ours/mcp.json",
@@ -113,7 +113,7 @@ def test_each_trouble_comes_with_what_to_do(person: Person) -> None:
     assert [step["step"] for step in failed["dies"]["steps"] if not step["ok"]] == ["connect"]
 
 
-def test_what_is_wrong_with_the_machine_is_told_with_its_place(person: Person) -> None:
+def test_problems_of_the_machine_are_reported(person: Person) -> None:
     file = person.has("home/.cursor/mcp.json", {})
     file.write_text('{\n "mcpServers": {\n  "a": nonsense\n}}')
     person.has("ours/mcp.json", {"tool": {"command": "uvx", "args": ["x"]}})
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_the_machine_is_told_with_its_place(person: Person) -
     assert "0 of 1 servers work, 3 problems to fix" in done.out
 
 
-def test_an_odd_name_that_works_is_not_broken(person: Person) -> None:
+def test_an_unusual_name_is_not_a_problem(person: Person) -> None:
     tool = person.server()
     person.has("home/.cursor/mcp.json", {"my notes": tool})
     code, servers, told = examine(person)
@@ -132,7 +132,7 @@ def test_an_odd_name_that_works_is_not_broken(person: Person) -> None:
     assert "  ! " in person.runs("doctor").out
 
 
-def test_also_what_nobody_foresaw_comes_with_what_to_do(person: Person) -> None:
+def test_an_unknown_problem_has_a_general_remedy(person: Person) -> None:
     refuses = """
 import json, sys
 for line in sys.stdin:
@@ -151,7 +151,7 @@ for line in sys.stdin:
     assert "its own log" in servers["refuses"]["hint"]
 
 
-def test_what_nobody_approved_is_not_broken_unless_it_is_asked_for(person: Person) -> None:
+def test_an_unapproved_server_is_a_problem_only_if_named(person: Person) -> None:
     person.has("project/.mcp.json", {"p": {"command": "x"}})
     done = person.runs("doctor")
     assert done.code == 0
@@ -161,14 +161,14 @@ def test_what_nobody_approved_is_not_broken_unless_it_is_asked_for(person: Perso
     assert (code, servers["p"]["status"]) == (1, "not approved")
 
 
-def test_only_those_that_are_named_are_examined(person: Person) -> None:
+def test_only_named_servers_are_checked(person: Person) -> None:
     person.has("ours/mcp.json", {"good": person.server(), "bad": python("exit(1)")})
     code, servers, _ = examine(person, "good")
     assert (code, list(servers)) == (0, ["good"])
     assert "did you mean 'good'?" in person.does("doctor", "goood").err
 
 
-def test_one_that_does_not_answer_is_quoted_and_ended(person: Person) -> None:
+def test_an_unresponsive_server_is_quoted_and_stopped(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
         said = "print('waiting for a lock', file=sys.stderr)"
         code = f"import os, signal, sys; {said}; {post.told}; signal.pause()"
@@ -180,14 +180,14 @@ def test_one_that_does_not_answer_is_quoted_and_ended(person: Person) -> None:
             os.kill(post.read(), 0)
 
 
-def test_an_interrupt_ends_what_was_started(person: Person) -> None:
+def test_an_interrupt_stops_started_servers(person: Person) -> None:
     with signpost(person.folder / "pipe") as post:
         code = f"import os, sys; {post.told}; sys.stdin.read()"
         person.has("ours/mcp.json", {"silent": python(code)})
         assert interrupt(post, "doctor")[0] == 130
 
 
-def test_one_server_is_tried_and_its_exit_code_says_how_it_went(person: Person) -> None:
+def test_mcp_test_has_the_exit_code_of_the_result(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {
@@ -212,8 +212,8 @@ def test_one_server_is_tried_and_its_exit_code_says_how_it_went(person: Person) 
     assert (facts["status"], facts["tools"]) == ("ok", 2)
 
 
-def test_servers_are_tried_a_few_at_a_time(person: Person) -> None:
-    # Each says how many it meets, and stays until it is given up.
+def test_few_servers_are_checked_concurrently(person: Person) -> None:
+    # Each server reports how many run beside it, and runs until it is stopped.
     code = (
         "import os, sys; file = f'{sys.argv[1]}/{os.getpid()}'; open(file, 'w').close(); "
         "print(len(os.listdir(sys.argv[1])), file=sys.stderr, flush=True); "

@@ -1,4 +1,4 @@
-"""`fairlead mcp add`, `remove`, `enable` and `disable`: our own files, and only those."""
+"""Tests of `fairlead mcp add`, `remove`, `enable` and `disable`."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_a_command_is_added_to_the_users_file(person: Person) -> None:
     }
 
 
-def test_a_file_that_is_found_only_from_here_is_mentioned(person: Person) -> None:
+def test_a_relative_file_is_noted(person: Person) -> None:
     (person.project / "server.py").write_text("")
     run = ("--", "python", "server.py")
     warned = person.runs("mcp", "add", "here", *run)
@@ -59,7 +59,7 @@ def test_a_url_is_added_with_its_headers(person: Person) -> None:
     }
 
 
-def test_a_name_that_is_there_is_replaced_only_by_force(person: Person) -> None:
+def test_an_existing_entry_is_replaced_only_with_force(person: Person) -> None:
     assert person.does("mcp", "add", "a", "--", "one").code == 0
     refused = person.does("mcp", "add", "a", "--", "two")
     assert (refused.code, refused.out) == (1, "")
@@ -87,7 +87,7 @@ def test_a_name_that_is_there_is_replaced_only_by_force(person: Person) -> None:
         (("a", "http://x:99999/mcp"), 2, "Invalid URL"),
     ],
 )
-def test_what_is_wrong_is_not_written(
+def test_invalid_entries_are_not_written(
     person: Person, args: tuple[str, ...], code: int, words: str
 ) -> None:
     done = person.does("mcp", "add", *args)
@@ -96,9 +96,7 @@ def test_what_is_wrong_is_not_written(
     assert not (person.ours / "mcp.json").exists()
 
 
-def test_the_projects_file_is_the_nearest_one(
-    person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_project_selects_the_nearest_file(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     (person.project / ".git").mkdir()
     done = person.does("mcp", "add", "--project", "p", "--", "x")
     assert done.out == f"added p to {person.project}/.fairlead/mcp.json\n"
@@ -112,13 +110,13 @@ def test_the_projects_file_is_the_nearest_one(
     assert sorted(person.read("project/.fairlead/mcp.json")["mcpServers"]) == ["p"]
 
 
-def test_a_name_of_another_program_is_mentioned(person: Person) -> None:
+def test_an_entry_of_another_program_with_the_same_name_is_noted(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     done = person.does("mcp", "add", "a", "--", "mine")
     assert f"takes precedence over the entry in {theirs}:" in done.err
 
 
-def test_only_what_is_ours_is_removed(person: Person) -> None:
+def test_only_own_entries_are_removed(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
     before = theirs.read_bytes()
     done = person.does("mcp", "remove", "their")
@@ -133,7 +131,7 @@ def test_only_what_is_ours_is_removed(person: Person) -> None:
     assert "`fairlead mcp remove --project p`" in person.does("mcp", "remove", "p").err
 
 
-def test_a_name_of_another_program_is_hidden_and_shown_by_our_file(person: Person) -> None:
+def test_servers_of_other_programs_are_disabled_in_the_own_file(person: Person) -> None:
     theirs = person.has("home/.cursor/mcp.json", {"their": {"command": "x"}})
     before = theirs.read_bytes()
     done = person.does("mcp", "disable", "their")
@@ -149,7 +147,7 @@ def test_a_name_of_another_program_is_hidden_and_shown_by_our_file(person: Perso
     assert theirs.read_bytes() == before
 
 
-def test_an_entry_of_ours_is_switched_in_its_place(person: Person) -> None:
+def test_an_own_entry_is_disabled_in_place(person: Person) -> None:
     person.does("mcp", "add", "mine", "--", "x")
     person.does("mcp", "disable", "mine")
     assert person.read("ours/mcp.json")["mcpServers"]["mine"] == {"command": "x", "enabled": False}
@@ -157,7 +155,7 @@ def test_an_entry_of_ours_is_switched_in_its_place(person: Person) -> None:
     assert person.read("ours/mcp.json")["mcpServers"]["mine"] == {"command": "x"}
 
 
-def test_a_switch_that_changes_nothing_says_so(person: Person) -> None:
+def test_an_ineffective_switch_is_reported(person: Person) -> None:
     person.has("project/.fairlead/mcp.json", {"a": {"command": "x"}})
     person.has("ours/mcp.json", {"a": {"command": "y"}})
     assert "still used" in person.does("mcp", "disable", "a").err
@@ -167,7 +165,7 @@ def test_a_switch_that_changes_nothing_says_so(person: Person) -> None:
     assert "a project file cannot enable" in refused.err
 
 
-def test_a_file_that_would_be_damaged_is_left_alone(person: Person) -> None:
+def test_a_file_with_comments_stays_unchanged(person: Person) -> None:
     person.ours.mkdir()
     (person.ours / "mcp.json").write_text('{"mcpServers": {}, // mine\n}')
     done = person.does("mcp", "add", "a", "--", "x")
@@ -176,7 +174,7 @@ def test_a_file_that_would_be_damaged_is_left_alone(person: Person) -> None:
     assert "Traceback" not in done.err
 
 
-def test_two_that_add_at_once_do_not_lose_each_other(person: Person) -> None:
+def test_concurrent_additions_are_all_kept(person: Person) -> None:
     adding = [person.begins("mcp", "add", f"s{n}", "--", "x") for n in range(4)]
     assert [process.wait(30) for process in adding] == [0] * 4
     for process in adding:
@@ -184,7 +182,7 @@ def test_two_that_add_at_once_do_not_lose_each_other(person: Person) -> None:
     assert sorted(person.read("ours/mcp.json")["mcpServers"]) == ["s0", "s1", "s2", "s3"]
 
 
-def test_a_wrong_command_suggests_the_nearest(person: Person) -> None:
+def test_an_unknown_subcommand_suggests_a_similar_one(person: Person) -> None:
     done = person.does("mcp", "ad")
     assert (done.code, done.out) == (2, "")
     assert "did you mean `fairlead mcp add`?" in done.err

@@ -1,4 +1,4 @@
-"""`fairlead mcp import` and `export`: between other programs' files and ours."""
+"""Tests of `fairlead mcp import` and `export`."""
 
 import json
 import tomllib
@@ -11,7 +11,7 @@ from tests.support.cli_user import Person, person
 __all__ = ["person"]
 
 
-def test_entries_are_copied_in_our_words(person: Person) -> None:
+def test_entries_are_converted_and_copied(person: Person) -> None:
     stdio = {
         "command": "npx",
         "args": ["-y", "${userHome}/x", "${env:PLACE}"],
@@ -39,7 +39,7 @@ def test_entries_are_copied_in_our_words(person: Person) -> None:
     assert theirs.read_bytes() == before
 
 
-def test_every_way_to_name_a_variable_becomes_ours(person: Person) -> None:
+def test_variables_of_all_programs_are_converted(person: Person) -> None:
     (person.home / ".codex").mkdir()
     (person.home / ".codex/config.toml").write_text(
         '[mcp_servers.a]\ncommand = "a"\nenv_vars = ["KEY"]\nstartup_timeout_sec = 5\n'
@@ -59,7 +59,7 @@ def test_every_way_to_name_a_variable_becomes_ours(person: Person) -> None:
     assert servers["d"]["args"] == ["${ONE}", "${TWO}"]
 
 
-def test_an_answer_of_a_person_becomes_a_variable(person: Person) -> None:
+def test_an_input_becomes_a_variable(person: Person) -> None:
     entry = {"type": "http", "url": "https://x.example", "headers": {"K": "${input:api-key}"}}
     person.has("home/.config/Code/User/mcp.json", {})
     (person.home / ".config/Code/User/mcp.json").write_text(json.dumps({"servers": {"v": entry}}))
@@ -68,7 +68,7 @@ def test_an_answer_of_a_person_becomes_a_variable(person: Person) -> None:
     assert person.read("ours/mcp.json")["mcpServers"]["v"]["headers"] == {"K": "${API_KEY}"}
 
 
-def test_what_would_mean_something_else_is_left_out(person: Person) -> None:
+def test_entries_that_cannot_be_converted_are_skipped(person: Person) -> None:
     person.has(
         "home/.cursor/mcp.json",
         {
@@ -89,7 +89,7 @@ def test_what_would_mean_something_else_is_left_out(person: Person) -> None:
     assert person.read("ours/mcp.json")["mcpServers"]["mine"]["command"] == "theirs"
 
 
-def test_a_project_cannot_get_into_the_users_file_unseen(person: Person) -> None:
+def test_an_unapproved_project_entry_is_not_imported(person: Person) -> None:
     person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
     refused = person.does("mcp", "import", "cursor")
     assert "first run `fairlead mcp approve p`" in refused.err
@@ -101,7 +101,7 @@ def test_a_project_cannot_get_into_the_users_file_unseen(person: Person) -> None
     assert person.read("ours/mcp.json")["mcpServers"]["p"]["command"] == "x"
 
 
-def test_names_and_programs_that_do_not_exist(person: Person) -> None:
+def test_unknown_names_and_programs_are_errors(person: Person) -> None:
     assert "expected one of claude-code, " in person.does("mcp", "import", "emacs").err
     assert "No servers are configured in cursor" in person.does("mcp", "import", "cursor").err
     person.has("home/.cursor/mcp.json", {"notes": {"command": "x"}})
@@ -132,7 +132,7 @@ def test_several_servers_are_exported_as_one_text(person: Person, program: str) 
             assert servers["b"]["uri"] == "https://b.example/mcp"
 
 
-def test_what_a_program_cannot_have_is_left_out_or_refused(person: Person) -> None:
+def test_unsupported_servers_are_skipped_or_rejected(person: Person) -> None:
     person.has(
         "ours/mcp.json",
         {

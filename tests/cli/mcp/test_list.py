@@ -1,4 +1,4 @@
-"""`fairlead list`, with real files and servers."""
+"""Tests of `fairlead list` with real files and servers."""
 
 import json
 import sys
@@ -42,7 +42,7 @@ def at_home(home: Path, *args: str) -> Any:
     return fairlead(*args, env=places(home))
 
 
-def test_every_configured_server_is_shown_with_how_it_is(home: Path) -> None:
+def test_every_configured_server_is_shown_with_its_state(home: Path) -> None:
     done = at_home(home, "list", "--json", "--project", str(home / "project"))
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)["servers"]}
@@ -56,7 +56,7 @@ def test_every_configured_server_is_shown_with_how_it_is(home: Path) -> None:
     assert rows["good"]["latency_ms"] > 0
     assert rows["theirs"]["status"] == "not approved"
     assert rows["theirs"]["path"] == f"{home}/project/.mcp.json:1"
-    assert done.stderr == ""  # what went wrong is said once
+    assert done.stderr == ""  # problems are reported once
     plain = at_home(home, "list", "--no-connect", "--project", str(home / "project"))
     assert "good" in plain.stdout
     assert "not approved" in plain.stdout
@@ -69,22 +69,22 @@ def has(home: Path, **entries: dict[str, Any]) -> None:
     ours.write_text(json.dumps({"mcpServers": entries}))
 
 
-def test_every_name_is_shown_also_those_that_are_not_connected(home: Path) -> None:
+def test_disabled_and_duplicate_servers_are_listed(home: Path) -> None:
     good = json.loads((home / "home/.cursor/mcp.json").read_text())["mcpServers"]["good"]
     has(home, exa={"command": "x"}, off={"command": "y", "enabled": False}, mine=good)
     done = at_home(home, "mcp", "list", "--no-connect", "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout)["servers"]}
     assert rows["off"]["status"] == "disabled"
-    assert rows["exa"]["status"] == "configured"  # nothing of the kind is built in here
+    assert rows["exa"]["status"] == "configured"  # the command line has no built-in Exa
     assert (rows["good"]["status"], rows["good"]["sameServerAs"]) == ("duplicate", "mine")
     plain = at_home(home, "list", "--no-connect").stdout
     assert [line.split()[1:4] for line in plain.splitlines() if line.startswith("good")] == [
         ["same", "as", "mine"]
     ]
-    assert "doctor" not in plain  # a second name is nothing to be mended
+    assert "doctor" not in plain  # a duplicate is not a problem
 
 
-def test_a_lazy_server_rests_with_the_tools_of_last_time(home: Path) -> None:
+def test_a_lazy_server_is_idle_with_its_cached_tools(home: Path) -> None:
     has(home, slow={"command": sys.executable, "args": [str(home / "server.py")], "lazy": True})
     first, second = (at_home(home, "list", "--json") for _ in range(2))
     status = [
@@ -99,7 +99,7 @@ def test_a_lazy_server_rests_with_the_tools_of_last_time(home: Path) -> None:
 def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None:
     shown = on_terminal("list", "--project", str(home / "project"), env=places(home))
     assert shown.index("connecting") < shown.index("connected")
-    assert "\x1b[1A" in shown  # lines are written again
+    assert "\x1b[1A" in shown  # lines are drawn again
     final = shown[shown.rindex("\x1b[2K") :]
     assert "connecting" not in final
     assert "1 tool " in final
@@ -118,13 +118,13 @@ def test_without_a_terminal_each_server_has_one_line(home: Path) -> None:
     assert "y" * 80 in why
 
 
-def test_a_project_that_does_not_exist(home: Path) -> None:
+def test_a_missing_project_folder_is_an_error(home: Path) -> None:
     done = at_home(home, "list", "--project", str(home / "nowhere"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "Folder not found" in done.stderr
 
 
-def test_nothing_is_configured(tmp_path: Path) -> None:
+def test_an_empty_list_suggests_mcp_add(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     done = at_home(tmp_path, "list", "--project", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""`fairlead paths`, and where things are on each kind of machine."""
+"""Tests of `fairlead paths`, on each platform."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ __all__ = ["person"]
 
 
 @pytest.mark.covers("CFG-13")
-def test_every_place_is_printed_and_moved_by_one_variable(person: Person) -> None:
+def test_fairlead_home_moves_all_paths(person: Person) -> None:
     places = json.loads(person.does("paths", "--json").out)
     ours, project = str(person.ours), str(person.project)
     assert places == {
@@ -31,9 +31,7 @@ def test_every_place_is_printed_and_moved_by_one_variable(person: Person) -> Non
 
 
 @pytest.mark.covers("CFG-13")
-def test_without_it_they_are_where_programs_keep_such_things(
-    person: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_paths_follow_the_platform(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FAIRLEAD_HOME")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     places = json.loads(person.does("paths", "--json").out)
@@ -43,7 +41,7 @@ def test_without_it_they_are_where_programs_keep_such_things(
     assert places["FAIRLEAD_HOME"] is None
 
 
-def test_people_see_what_is_not_there_yet(person: Person) -> None:
+def test_missing_paths_are_marked(person: Person) -> None:
     person.does("mcp", "add", "a", "--", "x")
     lines = person.does("paths").out.splitlines()
     assert f"servers    {person.ours}/mcp.json" in lines
@@ -51,7 +49,7 @@ def test_people_see_what_is_not_there_yet(person: Person) -> None:
 
 
 @pytest.mark.covers("CFG-13")
-def test_what_is_written_is_where_the_command_says(person: Person) -> None:
+def test_files_are_written_to_the_printed_paths(person: Person) -> None:
     person.has("project/.mcp.json", {"p": person.server()})
     person.does("mcp", "approve", "p", "--yes")
     assert person.runs("list").code == 0
@@ -87,6 +85,6 @@ def test_what_is_written_is_where_the_command_says(person: Person) -> None:
         ),
     ],
 )
-def test_each_kind_of_machine(platform: str, env: dict[str, str], data: str, cache: str) -> None:
+def test_paths_of_each_platform(platform: str, env: dict[str, str], data: str, cache: str) -> None:
     machine = HostPaths(platform=platform, home="/h", env=env, cwd="/")
     assert (machine.own_data, machine.own_cache) == (data, cache)

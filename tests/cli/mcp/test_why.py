@@ -1,4 +1,4 @@
-"""`fairlead mcp why`: where a server comes from, and what it needs; never a value."""
+"""Tests of `fairlead mcp why`."""
 
 import json
 
@@ -14,7 +14,7 @@ def why(person: Person, name: str) -> dict[str, object]:
     return facts
 
 
-def test_where_it_comes_from_and_whom_it_shadows(person: Person) -> None:
+def test_the_origin_and_shadowed_entries_are_shown(person: Person) -> None:
     person.has("ours/mcp.json", {"a": {"command": "mine"}})
     theirs = person.has("home/.cursor/mcp.json", {"a": {"command": "theirs"}})
     facts = why(person, "a")
@@ -41,13 +41,13 @@ def test_the_same_server_under_two_names(person: Person) -> None:
     assert (facts["sameServerAs"], facts["used"]) == ("mine", False)
 
 
-def test_whether_it_is_on_and_approved(person: Person) -> None:
+def test_the_status_shows_switches_and_approval(person: Person) -> None:
     person.has("ours/mcp.json", {"off": {"command": "x", "enabled": False}})
     person.has("home/.cursor/mcp.json", {"exa": {"command": "y"}})
     file = person.has("project/.cursor/mcp.json", {"p": {"command": "x"}})
     off, exa, p = (why(person, name) for name in ("off", "exa", "p"))
     assert (off["enabled"], off["used"]) == (False, False)
-    assert exa["used"] is True  # nothing of the kind is built in here
+    assert exa["used"] is True  # the command line has no built-in Exa
     assert (p["approved"], p["used"]) == (False, False)
     assert "is not approved; run `fairlead mcp approve p`" in person.does("mcp", "why", "p").out
     person.does("mcp", "approve", "p", "--yes")
@@ -56,7 +56,7 @@ def test_whether_it_is_on_and_approved(person: Person) -> None:
     assert why(person, "p")["changedSinceApproval"] is True
 
 
-def test_what_it_needs_is_named_and_what_it_holds_is_not_shown(
+def test_needs_are_shown_without_literal_values(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IS_SET", "value-of-it")
@@ -91,7 +91,7 @@ def test_what_it_needs_is_named_and_what_it_holds_is_not_shown(
     assert "value-of-it" not in shown
 
 
-def test_other_programs_spell_their_needs_otherwise(person: Person) -> None:
+def test_needs_in_the_syntax_of_other_programs(person: Person) -> None:
     entry = {
         "type": "http",
         "url": "https://x.example/${env:PLACE}",
@@ -107,7 +107,7 @@ def test_other_programs_spell_their_needs_otherwise(person: Person) -> None:
     assert "--input key=... (Your key)" in person.does("mcp", "why", "web").out
 
 
-def test_a_name_that_nobody_has(person: Person) -> None:
+def test_an_unknown_name_is_an_error(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": {"command": "x"}})
     done = person.does("mcp", "why", "note")
     assert (done.code, done.out) == (2, "")

@@ -1,4 +1,4 @@
-"""`fairlead lock` writes down what tools are, and sees whether they have changed."""
+"""Tests of `fairlead lock`."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def tools(person: Person, description: str) -> dict[str, Any]:
     return {"command": run_by(file)[1], "args": [str(file)]}
 
 
-def test_a_change_is_shown_and_ends_with_1(person: Person) -> None:
+def test_a_changed_tool_is_shown_and_is_exit_code_1(person: Person) -> None:
     person.has("ours/mcp.json", {"notes": tools(person, "Add numbers.")})
     done = person.runs("lock")
     assert (done.code, done.out) == (0, "notes: 1 tool\n")
@@ -52,7 +52,7 @@ def test_a_change_is_shown_and_ends_with_1(person: Person) -> None:
     assert person.runs("lock", "--check").code == 0
 
 
-def test_a_gateway_without_its_lock_says_how_to_write_it(person: Person) -> None:
+def test_a_missing_lock_file_is_explained(person: Person) -> None:
     file = person.folder / "gateway.json"
     file.write_text(json.dumps({"lock": "tools.lock.json", "servers": {}}))
     done = person.runs("gateway", str(file), "--port", "0")
@@ -61,7 +61,7 @@ def test_a_gateway_without_its_lock_says_how_to_write_it(person: Person) -> None
     assert f"`fairlead lock --gateway {file}` creates it" in done.err
 
 
-def test_one_server_is_locked_beside_the_others(person: Person) -> None:
+def test_locking_one_server_keeps_the_others(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     person.has("ours/mcp.json", {"notes": entry, "dead": {"command": "/no/where"}})
     done = person.runs("lock", "-o", "my.lock")
@@ -73,8 +73,8 @@ def test_one_server_is_locked_beside_the_others(person: Person) -> None:
     assert person.runs("lock", "--check", "-o", "my.lock", "--name", "new", *command).code == 1
 
 
-def test_what_is_wrong_is_said(person: Person) -> None:
-    assert person.runs("lock").code == 2  # nothing is configured
+def test_invalid_usage_is_rejected(person: Person) -> None:
+    assert person.runs("lock").code == 2  # no servers are configured
     done = person.runs("lock", "--check")
     assert (done.code, "cannot be read" in done.err) == (2, True)
     (person.project / "fairlead.lock.json").write_text("{")
@@ -117,7 +117,7 @@ def test_a_gateway_file_has_a_lock_a_journal_and_metrics(person: Person) -> None
         assert it.ends() == 0
 
 
-def test_mistakes_in_a_gateway_file_are_said(person: Person) -> None:
+def test_errors_in_a_gateway_file_are_reported(person: Person) -> None:
     entry = tools(person, "Add numbers.")
     done = person.runs("gateway", write_gateway(person, entry, lock="none.json"))
     assert (done.code, "Lock file not found" in done.err) == (2, True)

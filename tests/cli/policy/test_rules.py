@@ -1,4 +1,4 @@
-"""`fairlead rules`, and rules in front of real servers: a proxy and a gateway with a file."""
+"""Tests of `fairlead rules`, and of rules in a proxy and a gateway."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ RULES = """\
 [[rules]]
 name = "no-erasing"
 when = { tool = "*erase" }
-do = { block = "nothing is erased here" }
+do = { block = "erasing is disabled" }
 
 [[rules]]
 name = "no-etc"
@@ -48,18 +48,18 @@ def call(number: int, tool: str, path: str) -> dict[str, Any]:
 
 
 def answers(text: str) -> dict[Any, Any]:
-    """Results and errors by id."""
+    """Return results and errors by id."""
     found = [json.loads(line) for line in text.splitlines()]
     return {m["id"]: m.get("result", m.get("error")) for m in found if "id" in m}
 
 
-def test_a_file_is_checked(tmp_path: Path) -> None:
+def test_a_valid_file_is_summarised(tmp_path: Path) -> None:
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     done = fairlead("rules", "check", str(file))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "no-erasing  block (reason: nothing is erased here)",
+        "no-erasing  block (reason: erasing is disabled)",
         "no-etc  delay (seconds: 60.0), audit (path: audit.jsonl), mock (result: nothing to see)",
         "often  rate (rate: 0.01, burst: 2.0, per: all)",
         "3 rules, no errors",
@@ -74,7 +74,7 @@ def test_a_file_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-09")
-def test_mistakes_are_told_with_their_place(tmp_path: Path) -> None:
+def test_errors_are_reported_with_their_position(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("rules:\n  - name: a\n    wen: {}\n    do: {dealy: 1}\n")
     done = fairlead("rules", "check", str(file))
@@ -93,7 +93,7 @@ def test_mistakes_are_told_with_their_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-06", "GTW-09")
-def test_a_proxy_follows_its_rules_and_a_tape_shows_what_they_would_have_done(
+def test_a_proxy_applies_rules_and_a_tape_shows_their_effect(
     tmp_path: Path,
 ) -> None:
     server = server_file(tmp_path, TOOLS)
@@ -108,7 +108,7 @@ def test_a_proxy_follows_its_rules_and_a_tape_shows_what_they_would_have_done(
     ruled = fairlead("proxy", "--rules", str(file), *run_by(server), input=said)
     told = answers(ruled.stdout)
     assert told[1]["content"][0]["text"] == "what /home/a says", ruled.stderr
-    assert told[2]["message"] == "nothing is erased here"
+    assert told[2]["message"] == "erasing is disabled"
     assert told[2]["data"]["source"] == "proxy"
     assert told[3]["content"][0]["text"] == "nothing to see"
     lines = (tmp_path / "audit.jsonl").read_text().splitlines()
@@ -123,7 +123,7 @@ def test_a_proxy_follows_its_rules_and_a_tape_shows_what_they_would_have_done(
     assert shown.returncode == 0, shown.stderr
     assert [line.strip().partition(" ")[2] for line in shown.stdout.splitlines()][:4] == [
         "→ tools/call read: passed by often",
-        "→ tools/call erase: blocked by no-erasing (blocked: nothing is erased here)",
+        "→ tools/call erase: blocked by no-erasing (blocked: erasing is disabled)",
         "→ tools/call read: answered by no-etc (would delay (seconds: 60.0); "
         "would audit (path: audit.jsonl); mocked)",
         "→ tools/call read: passed by often",
@@ -145,16 +145,16 @@ def test_a_proxy_follows_its_rules_and_a_tape_shows_what_they_would_have_done(
         "method": "tools/call",
         "target": "erase",
         "rules": ["no-erasing"],
-        "did": ["blocked: nothing is erased here"],
+        "did": ["blocked: erasing is disabled"],
         "outcome": "blocked",
-        "reason": "nothing is erased here",
+        "reason": "erasing is disabled",
     }
     assert fairlead("rules", "test", str(file), str(tmp_path / "no-tape")).returncode != 0
 
 
 @pytest.mark.covers("GTW-09")
 @pytest.mark.parametrize("version", [NEWEST.value, NEWEST_HANDSHAKE.value])
-async def test_a_gateway_follows_its_rules_while_they_change(person: Person, version: str) -> None:
+async def test_a_gateway_follows_changes_of_its_rules(person: Person, version: str) -> None:
     entry = person.server(TOOLS)
     (person.project / "gateway.json").write_text(
         json.dumps({"listen": "127.0.0.1:0", "rules": "rules.yaml", "servers": {"files": entry}})
@@ -169,7 +169,7 @@ async def test_a_gateway_follows_its_rules_while_they_change(person: Person, ver
                 await client.call_tool("files_erase", {"path": "x"})
             assert text_of(await client.call_tool("files_read", {"path": "x"})) == "what x says"
             rules.write_text(block.replace("_erase", "_read") + "\n")
-            while True:  # it is looked at again with a message, after half a second
+            while True:  # the file is checked with a message, after half a second
                 try:
                     assert text_of(await client.call_tool("files_erase", {"path": "x"}))
                     break
@@ -179,7 +179,7 @@ async def test_a_gateway_follows_its_rules_while_they_change(person: Person, ver
                 await client.call_tool("files_read", {"path": "x"})
 
 
-def test_a_gateway_with_wrong_rules_does_not_start(person: Person) -> None:
+def test_a_gateway_with_invalid_rules_does_not_start(person: Person) -> None:
     (person.project / "gateway.toml").write_text('listen = "127.0.0.1:0"\nrules = "rules.toml"\n')
     (person.project / "rules.toml").write_text("[[rules]]\ndo = 'blok'\n")
     done = fairlead("gateway", "gateway.toml", cwd=person.project, env=person.env)

@@ -1,4 +1,4 @@
-"""`fairlead tape trim` and `export` write no file over that nobody gave up, and none by halves."""
+"""Tests of output files of `fairlead tape`: replaced only with --force, never partly written."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["--har", "--pytest"])
-def test_an_export_writes_over_a_file_only_by_force(folder: Path, kind: str) -> None:
+def test_an_export_replaces_a_file_only_with_force(folder: Path, kind: str) -> None:
     out = folder / "out"
     out.write_text("somebody's work")
     command = ("tape", "export", "./one", kind, "-o", "out")
@@ -55,7 +55,7 @@ def test_an_export_writes_over_a_file_only_by_force(folder: Path, kind: str) -> 
 
 
 @pytest.mark.parametrize("there", ["two.tape.jsonl", "two.tape.json"])
-def test_a_trimmed_tape_takes_the_place_of_another_only_by_force(folder: Path, there: str) -> None:
+def test_a_trimmed_tape_replaces_another_only_with_force(folder: Path, there: str) -> None:
     old = folder / there
     old.write_text("somebody's work")
     refused = fairlead(*TRIM, "./two", cwd=folder)
@@ -67,16 +67,17 @@ def test_a_trimmed_tape_takes_the_place_of_another_only_by_force(folder: Path, t
     done = fairlead(*TRIM, "./two", "--force", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert len(read_tape(folder / "two")) == 3
-    again = fairlead("tape", "trim", "./two", "--to", "2", cwd=folder)  # itself, as was said
+    # the tape itself may be replaced
+    again = fairlead("tape", "trim", "./two", "--to", "2", cwd=folder)
     assert (again.returncode, len(read_tape(folder / "two"))) == (0, 2), again.stderr
 
 
-def test_the_options_say_so(folder: Path) -> None:
+def test_help_describes_force(folder: Path) -> None:
     for command in ("trim", "export"):
         assert "replace an existing file" in fairlead("tape", command, "--help").stdout
 
 
-def test_a_tape_of_several_parts_is_trimmed_over(tmp_path: Path) -> None:
+def test_trimming_replaces_all_parts_of_a_tape(tmp_path: Path) -> None:
     with TapeWriter(tmp_path / "one", max_bytes=300) as tape:
         for line in talk(CALL, CALL, CALL).splitlines():
             tape.write(line.encode(), Direction.CLIENT_TO_SERVER, "s1")
@@ -87,9 +88,7 @@ def test_a_tape_of_several_parts_is_trimmed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [(*EXPORT, "out.tape.jsonl"), (*TRIM, "./out")])
-def test_what_does_not_fit_on_the_disk_leaves_the_old_file(
-    folder: Path, command: tuple[str, ...]
-) -> None:
+def test_a_full_disk_leaves_the_old_file(folder: Path, command: tuple[str, ...]) -> None:
     old = {name: (folder / name) for name in ("out.tape.json", "out.tape.jsonl")}
     for place in old.values():
         place.write_text("{}")
@@ -101,7 +100,7 @@ def test_what_does_not_fit_on_the_disk_leaves_the_old_file(
         text=True,
         timeout=LIMIT,
         check=False,
-        # No file may grow beyond this: the next byte fails, as on a full disk.
+        # A larger file fails to grow, as on a full disk.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600)),
     )
     assert done.returncode == 1
@@ -110,7 +109,7 @@ def test_what_does_not_fit_on_the_disk_leaves_the_old_file(
     assert names(folder) == ["one.tape.json", "one.tape.jsonl", *old]
 
 
-def test_links_stay_links_and_pipes_are_written_to(folder: Path) -> None:
+def test_links_stay_links_and_pipes_are_written(folder: Path) -> None:
     (folder / "real.har").write_text("old")
     (folder / "link.har").symlink_to("real.har")
     assert fairlead(*EXPORT, "link.har", cwd=folder).returncode == 1

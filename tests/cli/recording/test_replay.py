@@ -1,4 +1,4 @@
-"""`fairlead replay`: a tape as a server, and played to one."""
+"""Tests of `fairlead replay`."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ TOOLS = """
 
 @pytest.fixture
 def tape(tmp_path: Path) -> Path:
-    """A tape of a server that is in `server.py` beside it."""
+    """Return a tape of the server in `server.py` beside it."""
     file = server_file(tmp_path, TOOLS)
     place = tmp_path / "one.tape.jsonl"
     assert visit("record", str(place), *run_by(file), texts=["hello"]) == ["HELLO"]
@@ -39,7 +39,7 @@ def test_a_tape_is_served_on_stdio(tape: Path, version: str) -> None:
     assert "tools/call 'shout' is not on the tape" in said[1]
 
 
-def test_strict_matching_wants_the_order_of_the_tape(tape: Path) -> None:
+def test_strict_matching_requires_the_order_of_the_tape(tape: Path) -> None:
     said = visit("replay", str(tape), "--match", "strict", texts=["bye", "hello", "hello"])
     assert "is not on the tape; expected tools/call" in said[0]
     assert said[1] == "HELLO"
@@ -47,7 +47,7 @@ def test_strict_matching_wants_the_order_of_the_tape(tape: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["auto", "2025-11-25"])
-def test_steps_are_taken_with_the_keyboard(tape: Path, version: str) -> None:
+def test_keys_control_stepped_timing(tape: Path, version: str) -> None:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "fairlead", "replay", str(tape)),
@@ -85,7 +85,7 @@ def test_steps_are_taken_with_the_keyboard(tape: Path, version: str) -> None:
         process.communicate(timeout=LIMIT)
 
 
-def test_wrong_options_are_named(tape: Path) -> None:
+def test_invalid_options_are_rejected(tape: Path) -> None:
     for words, said in (
         (("--timing", "slow"), "Invalid timing 'slow'"),
         (("--timing", "-1"), "Invalid timing '-1'"),
@@ -100,7 +100,7 @@ def test_wrong_options_are_named(tape: Path) -> None:
 
 
 @pytest.mark.covers("GTW-11")
-def test_a_tape_is_played_to_a_server_and_the_exit_code_says_how_it_went(tape: Path) -> None:
+def test_replay_against_a_server_has_the_exit_code_of_the_result(tape: Path) -> None:
     file = tape.parent / "server.py"
     done = fairlead("replay", str(tape), "--against", *run_by(file))
     assert (done.returncode, done.stdout) == (0, "3 compared, 0 differ\n")
@@ -140,7 +140,7 @@ def test_a_tape_is_played_to_a_server_and_the_exit_code_says_how_it_went(tape: P
         ),
     ],
 )
-def test_nobody_to_compare_with_is_said_once(
+def test_an_unreachable_server_is_reported_once(
     tape: Path, target: list[str], why: str, what_to_do: str
 ) -> None:
     done = fairlead("replay", str(tape), "--against", *target)
@@ -152,7 +152,7 @@ def test_nobody_to_compare_with_is_said_once(
         assert done.stderr.splitlines()[0] == "no disk"
 
 
-def test_what_is_served_is_named(tape: Path) -> None:
+def test_the_served_tape_is_named(tape: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead", "replay", str(tape), "--listen", "http://127.0.0.1:0"],
         stdin=subprocess.DEVNULL,

@@ -206,6 +206,6 @@ def test_a_file_that_is_not_a_tape_is_an_error(
     tmp_path: Path, home: dict[str, str], command: tuple[str, ...]
 ) -> None:
     other = tmp_path / "letter.txt"
-    other.write_text("Dear all,\nthis is no tape.\n")
+    other.write_text("Dear all,\nthis is not a tape.\n")
     said = run(home, *command[:2], str(other), *command[2:], code=1)
     assert f"{other} is not a tape" in said

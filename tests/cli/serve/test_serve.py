@@ -1,4 +1,4 @@
-"""`fairlead serve`: files and modules, with everything that can be wrong with them."""
+"""Tests of `fairlead serve`: files and modules, valid and invalid."""
 
 import json
 import os
@@ -25,33 +25,33 @@ CALL_ADD = {
 
 
 def answers(stdout: str) -> dict[int, Any]:
-    """Every line of stdout is a message; the results by id."""
+    """Return the results by id; every line of stdout must be a message."""
     messages = [json.loads(line) for line in stdout.splitlines()]
     return {message["id"]: message["result"] for message in messages}
 
 
 def served(done: subprocess.CompletedProcess[str]) -> str:
-    """The text that the tool `add` answered, and the name of the server."""
+    """Return the text of the tool `add` and the name of the server."""
     assert done.returncode == 0, done.stderr
     results = answers(done.stdout)
     assert results[1]["content"][0]["text"] == "3"
     return str(results[0]["serverInfo"]["name"])
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_a_file_is_served(tmp_path: Path) -> None:
     file = server_file(tmp_path, ADD)
     done = fairlead("serve", str(file), input=talk(CALL_ADD))
     assert served(done) == "test"
     assert done.stderr == ""
 
 
-def test_a_file_in_the_current_folder_and_an_object_in_it(tmp_path: Path) -> None:
+def test_an_object_in_a_file_is_served(tmp_path: Path) -> None:
     server_file(tmp_path, "other = MCPServer('other')", ADD.replace("@server", "@other"))
     done = fairlead("serve", "server.py:other", input=talk(CALL_ADD), cwd=tmp_path)
     assert served(done) == "other"
 
 
-def test_a_module_of_the_current_folder(tmp_path: Path) -> None:
+def test_a_module_in_the_current_folder_is_served(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     server_file(tmp_path / "package", ADD, name="weather.py")
     done = fairlead("serve", "package.weather", input=talk(CALL_ADD), cwd=tmp_path)
@@ -75,12 +75,12 @@ def test_siblings_of_a_file_can_be_imported(tmp_path: Path) -> None:
     assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
 
 
-def test_a_file_with_the_name_of_a_loaded_module(tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_a_loaded_module_is_served(tmp_path: Path) -> None:
     file = server_file(tmp_path, ADD, name="fairlead.py")
     assert served(fairlead("serve", str(file), input=talk(CALL_ADD))) == "test"
 
 
-def test_prints_while_importing_stay_out_of_the_protocol(tmp_path: Path) -> None:
+def test_output_during_import_goes_to_stderr(tmp_path: Path) -> None:
     body = """
     print("from Python")
     sys.stdout.write("without an end")
@@ -93,7 +93,7 @@ def test_prints_while_importing_stay_out_of_the_protocol(tmp_path: Path) -> None
         assert words in done.stderr
 
 
-def test_a_file_that_runs_its_server_without_asking_is_served_once(tmp_path: Path) -> None:
+def test_a_file_that_runs_its_server_is_served_once(tmp_path: Path) -> None:
     file = server_file(tmp_path, ADD, "print('before')\nserver.run()\nprint('after')")
     done = fairlead("serve", str(file), input=talk(CALL_ADD))
     assert served(done) == "test"
@@ -101,7 +101,7 @@ def test_a_file_that_runs_its_server_without_asking_is_served_once(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["mcp", "app", "whatever"])
-def test_the_usual_names_or_the_only_server_are_found(tmp_path: Path, name: str) -> None:
+def test_default_names_or_the_only_server_are_found(tmp_path: Path, name: str) -> None:
     file = server_file(
         tmp_path, f"{name} = alias = server; del server", ADD.replace("server", name)
     )
@@ -123,7 +123,7 @@ def test_no_server_is_an_error_with_a_hint(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"error: No MCPServer in {file}\nhint: ")
 
 
-def test_an_object_that_is_no_server(tmp_path: Path) -> None:
+def test_an_object_that_is_not_a_server_is_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, "number = 5")
     done = fairlead("serve", f"{file}:number")
     assert done.returncode == 2
@@ -146,14 +146,14 @@ def test_an_object_that_is_no_server(tmp_path: Path) -> None:
         ("server.py:2+2", "Invalid server 'server.py:2+2'"),
     ],
 )
-def test_targets_that_are_not_there(tmp_path: Path, target: str, words: str) -> None:
+def test_missing_targets_are_errors(tmp_path: Path, target: str, words: str) -> None:
     done = fairlead("serve", target, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_failing_import_shows_the_authors_frames_only(tmp_path: Path) -> None:
+def test_a_failing_import_shows_only_frames_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "sibling.py").write_text("def fail():\n    return 1 / 0\n")
     file = server_file(tmp_path, "import sibling\nsibling.fail()")
     done = fairlead("serve", str(file))
@@ -165,7 +165,7 @@ def test_a_failing_import_shows_the_authors_frames_only(tmp_path: Path) -> None:
     assert "fairlead/" not in done.stderr
 
 
-def test_a_tool_that_cannot_be_one_is_blamed_on_its_line(tmp_path: Path) -> None:
+def test_an_invalid_tool_is_reported_with_its_line(tmp_path: Path) -> None:
     file = server_file(tmp_path, "@server.tool()\ndef f(x: complex) -> None: ...\n")
     done = fairlead("serve", str(file))
     assert done.returncode == 1
@@ -182,21 +182,21 @@ def test_a_syntax_error_shows_the_line(tmp_path: Path) -> None:
     assert "SyntaxError" in done.stderr
 
 
-def test_a_missing_module_inside_a_module_is_not_taken_for_the_module(tmp_path: Path) -> None:
+def test_a_missing_import_of_a_module_is_distinguished(tmp_path: Path) -> None:
     server_file(tmp_path, "import no_such_thing", name="weather.py")
     done = fairlead("serve", "weather", cwd=tmp_path)
     assert done.returncode == 1
     assert "No module named 'no_such_thing'" in done.stderr
 
 
-def test_a_file_that_exits_while_it_is_imported(tmp_path: Path) -> None:
+def test_a_file_that_exits_during_import_is_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, "sys.exit('no licence')")
     done = fairlead("serve", str(file))
     assert done.returncode == 1
     assert "called sys.exit() during import (no licence)" in done.stderr
 
 
-def test_a_transport_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_an_unsupported_transport_is_an_error(tmp_path: Path) -> None:
     file = server_file(tmp_path, "server = MCPServer('x', transport='carrier pigeon')")
     done = fairlead("serve", str(file))
     assert done.returncode == 1
@@ -218,7 +218,7 @@ def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.stdin.write(talk())
     process.stdin.flush()
-    assert '"serverInfo"' in process.stdout.readline()  # it is up
+    assert '"serverInfo"' in process.stdout.readline()  # the server is ready
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=LIMIT)
     assert (process.returncode, stderr) == (0, "")
@@ -236,7 +236,7 @@ def test_ctrl_c_during_the_import_is_exit_code_130(tmp_path: Path) -> None:
         assert interrupt(post, "serve", str(file)) == (130, "")
 
 
-def test_something_to_serve_is_required() -> None:
+def test_a_target_or_module_is_required() -> None:
     done = fairlead("serve")
     assert done.returncode == 2
     assert "FILE_OR_MODULE or --module is required" in done.stderr
@@ -255,7 +255,7 @@ def add(a: int, b: int) -> int:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a module of tools in it, one that cannot be imported, and a server."""
+    """Create a folder with a module of tools, a broken module, and a server."""
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "adding.py").write_text(MODULE)
     (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")

@@ -1,4 +1,4 @@
-"""`fairlead tap` is the command that it wraps, and somebody who listens."""
+"""Tests of `fairlead tap`: the command behaves as without it, and its messages are recorded."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def tap(file: Path, *options: str, args: tuple[str, ...] = ()) -> list[str]:
 def tapped(
     person: Person, file: Path, *options: str, env: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    # Where tests run in the background of a shell, Ctrl-C is ignored, and so it is by a tap.
+    # Tests that run in the background of a shell ignore Ctrl-C, and a tap inherits that.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen(
@@ -80,7 +80,7 @@ def lines_of(tape: Path) -> list[tuple[str, Any]]:
     return [(str(e.dir), json.loads(bytes(e.message))) for e in TapeReader(tape)]
 
 
-def test_every_byte_passes_as_it_came(person: Person) -> None:
+def test_every_byte_is_forwarded_unchanged(person: Person) -> None:
     file = script(
         person.folder,
         """
@@ -105,7 +105,7 @@ def test_every_byte_passes_as_it_came(person: Person) -> None:
     assert done.stderr == b"err \xff\n"
 
 
-def test_a_large_answer_passes_whole_and_in_time(person: Person) -> None:
+def test_a_large_response_is_forwarded_in_time(person: Person) -> None:
     file = script(person.folder, "sys.stdout.buffer.write(b'0123456789' * 10_000_000)")
     done = subprocess.run(
         tap(file, "--tape", str(person.folder / "big")),
@@ -119,7 +119,7 @@ def test_a_large_answer_passes_whole_and_in_time(person: Person) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_the_exit_code_passes(person: Person, code: int) -> None:
+def test_the_exit_code_is_forwarded(person: Person, code: int) -> None:
     done = subprocess.run(
         tap(script(person.folder, f"sys.exit({code})"), "--no-tape"),
         stdin=subprocess.DEVNULL,
@@ -130,18 +130,18 @@ def test_the_exit_code_passes(person: Person, code: int) -> None:
     assert (done.returncode, done.stderr) == (code, b"")
 
 
-def test_a_signal_that_ends_the_command_ends_the_tap_like_that(person: Person) -> None:
+def test_a_signal_that_ends_the_command_ends_the_tap(person: Person) -> None:
     file = script(person.folder, "os.kill(os.getpid(), signal.SIGKILL)")
     with tapped(person, file, "--no-tape") as process:
         assert process.wait(LIMIT) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_signals_pass(person: Person, number: signal.Signals) -> None:
+def test_signals_are_forwarded(person: Person, number: signal.Signals) -> None:
     file = script(
         person.folder,
         f"""
-        signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(number)}}})  # it waits until we do
+        signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(number)}}})  # blocked until sigwait
         print("ready", flush=True)
         print("heard", int(signal.sigwait({{{int(number)}}})), flush=True)
         sys.exit(7)
@@ -154,8 +154,8 @@ def test_signals_pass(person: Person, number: signal.Signals) -> None:
         assert process.wait(LIMIT) == 7
 
 
-def test_no_signal_is_left_lying(person: Person) -> None:
-    # Each comes while the tap returns from the one before, just before it waits again.
+def test_no_signal_is_missed(person: Person) -> None:
+    # Each signal arrives while the tap returns from the previous one, just before it waits again.
     file = script(
         person.folder,
         """
@@ -173,8 +173,8 @@ def test_no_signal_is_left_lying(person: Person) -> None:
             assert read_until(process, b"\n") == b"heard\n"
 
 
-def test_the_end_of_a_command_is_noticed_whatever_is_held_back(person: Person) -> None:
-    """Programs that wait for their children in a way of their own start us with that signal off."""
+def test_the_end_of_a_command_is_noticed_with_sigchld_blocked(person: Person) -> None:
+    """Some programs start their children with SIGCHLD blocked."""
     file = script(person.folder, 'print("ready", flush=True); sys.stdin.readline(); sys.exit(7)')
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     try:
@@ -187,7 +187,7 @@ def test_the_end_of_a_command_is_noticed_whatever_is_held_back(person: Person) -
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_the_end_of_either_side_passes(person: Person) -> None:
+def test_the_end_of_either_side_is_forwarded(person: Person) -> None:
     reads = script(person.folder, "sys.stdin.read(); print('end', flush=True); sys.exit(3)")
     with tapped(person, reads, "--no-tape") as process:
         assert process.stdin is not None
@@ -195,7 +195,7 @@ def test_the_end_of_either_side_passes(person: Person) -> None:
         process.stdin = None
         assert read_until(process, b"\n") == b"end\n"
         assert process.wait(LIMIT) == 3
-    # A client that reads no more: whoever writes hears so, and is not left writing for ever.
+    # If the client stops reading, the server must get an error instead of writing forever.
     writes = script(
         person.folder,
         """
@@ -213,7 +213,7 @@ def test_the_end_of_either_side_passes(person: Person) -> None:
         process.stdout = None
 
 
-def test_a_command_that_is_not_there_is_said_plainly(person: Person) -> None:
+def test_a_missing_command_is_an_error(person: Person) -> None:
     done = person.runs("tap", "--", "/no/such/command")
     assert (done.code, "No such file" in done.err) == (3, True)
     assert person.runs("tap", "--name", "x").code == 2
@@ -227,9 +227,7 @@ def test_a_command_that_is_not_there_is_said_plainly(person: Person) -> None:
         (["npx", "notes", "--", "--dry"], "-- npx notes -- --dry"),
     ],
 )
-def test_a_command_without_the_dashes_is_told_where_they_go(
-    person: Person, words: list[str], meant: str
-) -> None:
+def test_a_missing_dash_dash_is_explained(person: Person, words: list[str], meant: str) -> None:
     done = person.does("tap", *words)
     assert done.code == 2
     assert "The command of a server must follow `--`" in done.err
@@ -247,7 +245,8 @@ def test_a_tape_is_found_by_the_name_of_its_tap(person: Person) -> None:
         with TapeWriter(folder / name) as tape:
             message = json.dumps({"jsonrpc": "2.0", "method": method}).encode()
             tape.write(message, Direction.CLIENT_TO_SERVER)
-    (person.project / "my-notes").write_text("#!/bin/sh\n")  # what was tapped is not meant
+    # the tapped program itself is not the tape
+    (person.project / "my-notes").write_text("#!/bin/sh\n")
     for name, newest in (("my notes", "20260103-101010-5"), ("my-notes-c", "20260104-101010-5")):
         done = person.does("tape", "show", name)
         assert done.code == 0, done.err
@@ -260,7 +259,7 @@ def test_a_tape_is_found_by_the_name_of_its_tap(person: Person) -> None:
         "hint: did you mean one of my-notes-copy-20260104-101010-5, my-notes-20260103-101010-5"
         in done.err
     )
-    done = person.does("tape", "delete", "my-notes")  # what is lost has to be named
+    done = person.does("tape", "delete", "my-notes")  # deleting requires the exact name
     assert done.code == 1
     assert "hint: did you mean one of my-notes-20260103-101010-5, " in done.err
     assert len(list(folder.glob("*.tape.jsonl"))) == 4
@@ -288,7 +287,7 @@ def test_a_conversation_is_on_the_tape_without_its_secrets(person: Person) -> No
         env={**os.environ, **person.env, "MY_TOKEN": "env-" + SECRET},
         timeout=LIMIT,
     )
-    assert done.stdout.count(SECRET.encode()) == 4  # they speak as before
+    assert done.stdout.count(SECRET.encode()) == 4  # the conversation itself is unchanged
     entries = lines_of(tape)
     up = [message for way, message in entries if way == "client_to_server"]
     down = [message for way, message in entries if way == "server_to_client"]
@@ -304,7 +303,7 @@ def test_a_conversation_is_on_the_tape_without_its_secrets(person: Person) -> No
     assert TapeReader(tape).info.status == "complete"
 
 
-def test_a_batch_is_on_the_tape_message_by_message(person: Person) -> None:
+def test_a_batch_is_recorded_message_by_message(person: Person) -> None:
     file = script(
         person.folder,
         """
@@ -330,7 +329,7 @@ def test_a_batch_is_on_the_tape_message_by_message(person: Person) -> None:
     assert {str(entry.did) for entry in TapeReader(tape)} == {"['in a batch']"}
 
 
-def test_what_does_not_fit_on_the_disk_is_told_at_the_end(person: Person) -> None:
+def test_messages_lost_on_a_full_disk_are_reported(person: Person) -> None:
     file = script(person.folder, "sys.stdout.write(sys.stdin.read())")
     note = json.dumps({"jsonrpc": "2.0", "method": "note", "params": {"pad": "x" * 200}}) + "\n"
     tape = person.folder / "full"
@@ -369,7 +368,7 @@ def test_without_a_path_the_last_tapes_are_kept(person: Person) -> None:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", "auto"])
-async def test_a_client_cannot_tell_that_it_is_there(person: Person, version: str) -> None:
+async def test_a_client_sees_no_difference(person: Person, version: str) -> None:
     config = MCPClientConfig(protocol_version=version, timeout_seconds=LIMIT)
     demo = [sys.executable, "-m", "fairlead.demo"]
     tape = person.folder / "demo"
@@ -410,7 +409,7 @@ def test_a_killed_tap_leaves_a_readable_tape_and_no_child(person: Person) -> Non
             assert select.select([child], [], [], 10)[0], "the child is still running"
         finally:
             os.close(child)
-    # Whoever listened wrote down what it was told; it ends by itself.
+    # The listener writes the tape to its end and exits by itself.
     wait_for_file(tape.with_name("killed.tape.json"), "complete")
     assert [message["method"] for _, message in lines_of(tape)] == ["pid"]
 
@@ -423,7 +422,7 @@ def wait_for_file(path: Path, words: str) -> None:
     raise AssertionError(f"{path} has no {words!r}")
 
 
-def test_a_listener_that_fails_costs_nothing_but_the_tape(person: Person) -> None:
+def test_a_failing_listener_only_loses_the_tape(person: Person) -> None:
     blocked = person.folder / "file"
     blocked.write_text("not a folder")
     file = script(person.folder, "print('hello'); sys.exit(4)")

@@ -1,4 +1,4 @@
-"""What a tap says about time is when bytes passed, however late somebody listens."""
+"""Tests of the times in a tap: those when bytes were forwarded, even if the listener is late."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.support.cli_user import Person, person
 
 __all__ = ["person"]
 
-TAKES = 0.2  # seconds, for each answer
+TAKES = 0.2  # seconds per response
 SLOW = f"""
     import select
     for line in sys.stdin:
@@ -25,24 +25,25 @@ SLOW = f"""
         answer = {{"jsonrpc": "2.0", "id": json.loads(line)["id"], "result": {{}}}}
         print(json.dumps(answer), flush=True)
 """
-NEAR = 0.05  # seconds by which the clock of the wall may be put right meanwhile
+NEAR = 0.05  # seconds by which the wall clock may be adjusted meanwhile
 
 
 def listener_of(process: "subprocess.Popen[bytes]") -> int:
-    """The process that listens for a tap."""
+    """Return the process of the listener of a tap."""
     limit = time.monotonic() + LIMIT
     while time.monotonic() < limit:
         for thread in Path(f"/proc/{process.pid}/task").iterdir():
             for child in (thread / "children").read_text().split():
                 if b"tap_listener" in Path(f"/proc/{child}/cmdline").read_bytes():
                     return int(child)
-    raise AssertionError("nobody listens")
+    raise AssertionError("no listener found")
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs to find a child process")
-def test_a_listener_that_is_late_tells_the_right_times(person: Person) -> None:
+def test_a_late_listener_records_the_right_times(person: Person) -> None:
     tape = person.folder / "slow"
-    calls: list[tuple[float, float, float]] = []  # when asked, when answered, how long that took
+    # time of the request, time of the response, duration
+    calls: list[tuple[float, float, float]] = []
     file = script(person.folder, SLOW)
     with tapped(person, file, "--tape", str(tape), "--name", "notes") as process:
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""`fairlead tap --rules`: a tap that does what rules say, and follows their file."""
+"""Tests of `fairlead tap --rules`."""
 
 import json
 import os
@@ -59,9 +59,9 @@ class Tapped:
     def hear(self) -> Any:
         assert self.process.stdout is not None
         while b"\n" not in self._held:
-            assert select.select([self.process.stdout], [], [], LIMIT)[0], "nothing was said"
+            assert select.select([self.process.stdout], [], [], LIMIT)[0], "no output"
             some = os.read(self.process.stdout.fileno(), 65536)
-            assert some, "it has ended"
+            assert some, "the process ended"
             self._held += some
         line, _, self._held = self._held.partition(b"\n")
         return json.loads(line)
@@ -87,7 +87,7 @@ def tapped(person: Person, *options: str) -> Iterator[Tapped]:
                 process.kill()
 
 
-def test_a_tap_with_rules_does_what_they_say_and_follows_them(person: Person) -> None:
+def test_a_tap_applies_rules_and_follows_their_file(person: Person) -> None:
     rules = person.project / "rules.toml"
     rules.write_text(BLOCKED)
     tape = person.folder / "one"
@@ -98,11 +98,11 @@ def test_a_tap_with_rules_does_what_they_say_and_follows_them(person: Person) ->
         assert "Not allowed here" in refused["error"]["message"]
         rules.write_text("rules = []\n")
         limit, number, answer = time.monotonic() + LIMIT, 2, refused
-        while "error" in answer and time.monotonic() < limit:  # until the file was looked at
+        while "error" in answer and time.monotonic() < limit:  # until the file is checked
             answer = it.ask(number, "tools/call", name="erase", arguments={"title": "old"})
             number += 1
         assert answer["result"]["content"][0]["text"] == "old is gone"
-        rules.write_text("[[rules]]\nwhen = 3\n")  # a mistake changes nothing
+        rules.write_text("[[rules]]\nwhen = 3\n")  # an invalid file is ignored
         again = it.ask(number, "tools/call", name="erase", arguments={"title": "new"})
         assert again["result"]["content"][0]["text"] == "new is gone"
         assert it.process.stdin is not None
@@ -118,7 +118,7 @@ def test_a_tap_with_rules_does_what_they_say_and_follows_them(person: Person) ->
     assert stopped[0].did[0] == "rule: no-erasing"
 
 
-def test_what_hangs_behind_rules_is_flagged_when_the_tap_says(person: Person) -> None:
+def test_a_hanging_request_is_flagged_with_rules(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     options = ("--rules", "rules.toml", "--no-tape", "--hangs-after", "0.05")
     with tapped(person, *options) as it:
@@ -134,7 +134,9 @@ def test_what_hangs_behind_rules_is_flagged_when_the_tap_says(person: Person) ->
 @pytest.mark.parametrize(
     ("text", "said"), [("[[rules]]\nwhen = 3\n", "rules.toml"), (BLOCKED, "Program not found")]
 )
-def test_wrong_rules_or_no_command_are_told_at_once(person: Person, text: str, said: str) -> None:
+def test_invalid_rules_or_a_missing_command_are_errors(
+    person: Person, text: str, said: str
+) -> None:
     (person.project / "rules.toml").write_text(text)
     done = person.runs("tap", "--rules", "rules.toml", "--", "/nowhere/at-all")
     assert done.code != 0
@@ -144,7 +146,7 @@ def test_wrong_rules_or_no_command_are_told_at_once(person: Person, text: str, s
     assert said in done.err
 
 
-def test_a_server_that_ends_ends_the_tap_with_its_code(person: Person) -> None:
+def test_the_tap_ends_with_the_exit_code_of_the_server(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     with tapped(person, "--rules", "rules.toml", "--no-tape") as it:
         it.say(talk())
@@ -152,10 +154,10 @@ def test_a_server_that_ends_ends_the_tap_with_its_code(person: Person) -> None:
         call = {"name": "die", "arguments": {"code": 9}}
         asked = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": call}
         it.say(json.dumps(asked) + "\n")
-        assert it.process.wait(LIMIT) == 9  # while its stdin is open still
+        assert it.process.wait(LIMIT) == 9  # while stdin is still open
 
 
-def test_the_exit_code_of_the_server_passes_a_tap_with_rules(person: Person) -> None:
+def test_the_exit_code_is_forwarded_with_rules(person: Person) -> None:
     (person.project / "rules.toml").write_text(BLOCKED)
     file = server_file(person.folder, "")
     program = "import atexit, os, runpy; atexit.register(lambda: os._exit(7)); "

@@ -1,4 +1,4 @@
-"""`fairlead watch` shows a conversation in another terminal."""
+"""Tests of `fairlead watch`."""
 
 import contextlib
 import fcntl
@@ -23,7 +23,7 @@ from tests.support.cli_user import Person, person
 
 __all__ = ["person"]
 
-# Answers what it is told to, as it is told to.
+# A server whose responses are chosen by its requests.
 SERVER = """
     print("Starting up \\x1b[31m", flush=True)
     for line in sys.stdin:
@@ -46,7 +46,7 @@ class Talk:
         self._process = process
 
     def ask(self, number: Any, method: str, *answers: Any, **params: Any) -> None:
-        """Ask, and have these said by the server."""
+        """Send a request that makes the server write these lines."""
         assert self._process.stdin is not None
         asked = {"id": number, "method": method, "params": {**params, "say": answers}}
         self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **asked}).encode() + b"\n")
@@ -62,7 +62,7 @@ class Talk:
 
 
 class Watching:
-    """A watch that goes on, as a process of its own."""
+    """A running `fairlead watch` process."""
 
     def __init__(self, person: Person, *args: str) -> None:
         self.process = person.begins("watch", *args)
@@ -87,7 +87,7 @@ class Watching:
 
 
 def remembered(person: Person, last: int) -> list[dict[str, Any]]:
-    """What is known, as soon as the last one is."""
+    """Return the records up to the one with this id."""
     with Watching(person, "notes", "--json") as watching:
         said = watching.until(f'"id":{last},')
     return [json.loads(line) for line in said.splitlines() if line.endswith("}")]
@@ -122,7 +122,7 @@ def test_each_exchange_is_a_line(person: Person) -> None:
     assert "ended: notes" in err
 
 
-def test_what_is_odd_is_flagged(person: Person) -> None:
+def test_unusual_exchanges_are_flagged(person: Person) -> None:
     with conversation(person, "--hangs-after", "0.05") as talk:
         talk.ask(1, "tools/list", {"id": 1, "result": {}}, {"id": 1, "result": {}})
         talk.ask(2, "ping", {"id": "2", "result": {}}, {"id": None, "error": {"code": 1}})
@@ -136,7 +136,7 @@ def test_what_is_odd_is_flagged(person: Person) -> None:
     assert sorted(map(str, flags[3:])) == sorted(map(str, [["hangs"], odd, odd]))
 
 
-def test_details_and_one_exchange_are_shown_whole_but_for_secrets(person: Person) -> None:
+def test_details_are_complete_except_for_secrets(person: Person) -> None:
     with conversation(person) as talk:
         talk.ask(1, "tools/call", {"id": 1, "result": {"n": 7}}, name="add", token=SECRET)
         remembered(person, 2)
@@ -155,7 +155,7 @@ def test_details_and_one_exchange_are_shown_whole_but_for_secrets(person: Person
         assert [(one["hello"], one["kind"]) for one in listed] == [("notes", "tap")]
 
 
-def test_nobody_to_watch_is_waited_for(person: Person) -> None:
+def test_watch_waits_for_a_tap(person: Person) -> None:
     assert person.runs("watch", "--once").code == 1
     with Watching(person, "notes") as watching:
         assert watching.process.stderr is not None
@@ -165,7 +165,7 @@ def test_nobody_to_watch_is_waited_for(person: Person) -> None:
             watching.until("ping")
 
 
-def test_a_dead_socket_is_taken_away(person: Person) -> None:
+def test_a_stale_socket_is_removed(person: Person) -> None:
     import socket
 
     from fairlead.recording.journal.watch_socket import watch_folder
@@ -180,7 +180,7 @@ def test_a_dead_socket_is_taken_away(person: Person) -> None:
     place.rmdir()
 
 
-def test_a_proxy_is_watched_like_a_tap(person: Person) -> None:
+def test_a_proxy_can_be_watched(person: Person) -> None:
     entry = person.server()
     command = [entry["command"], *entry["args"]]
     process = subprocess.Popen(
@@ -213,11 +213,11 @@ def test_a_proxy_is_watched_like_a_tap(person: Person) -> None:
         process.communicate(timeout=LIMIT)
 
 
-# `fairlead watch` at a terminal, while a conversation goes on, until somebody presses Ctrl-C.
+# `fairlead watch` on a terminal during a conversation, ended by Ctrl-C.
 
 
 class Terminal:
-    """Somebody's terminal with a program in it, as a shell would start it."""
+    """A terminal with a program, started as by a shell."""
 
     def __init__(self, person: Person, *args: str) -> None:
         self._ours, self._theirs = pty.openpty()
@@ -238,7 +238,7 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def until(self, words: str) -> str:
-        """The line with these words, as it is seen."""
+        """Return the visible text of the line that contains these words."""
         while not (found := [line for line in self.lines() if words in line]):
             assert select.select([self._ours], [], [], LIMIT)[0], self.shown
             self.shown += os.read(self._ours, 65536).decode()
@@ -271,7 +271,7 @@ def terminal(person: Person, *args: str) -> Iterator[Terminal]:
 
 
 def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is for this program
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches this program
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -280,7 +280,7 @@ def _plain_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
-def test_a_terminal_is_left_as_it_was(person: Person) -> None:
+def test_the_terminal_is_restored(person: Person) -> None:
     long = "describe_everything_there_is_about_one_of_the_notes"
     with conversation(person, "--hangs-after", "0.5") as talk, terminal(person, "watch") as it:
         assert "[no message]" in it.until("stray: ")
@@ -299,4 +299,4 @@ def test_a_terminal_is_left_as_it_was(person: Person) -> None:
         assert it.process.wait(LIMIT) == 130
         assert it.settings() == it.before
         assert "Traceback" not in it.shown
-        assert not re.search(r"\x1b\[\?", it.shown)  # no mode of a terminal was changed
+        assert not re.search(r"\x1b\[\?", it.shown)  # no terminal mode was changed

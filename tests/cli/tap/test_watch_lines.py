@@ -1,4 +1,4 @@
-"""One line for each exchange: the right time, and no more than a terminal has room for."""
+"""Tests of lines for exchanges: times, and widths of terminals."""
 
 import io
 import re
@@ -37,7 +37,7 @@ def call(at: float = 0.0, target: str = "add", error: str | None = None) -> Jour
     )
 
 
-def test_the_last_half_of_a_thousandth_is_of_the_next_second() -> None:
+def test_milliseconds_are_rounded_up_to_the_next_second() -> None:
     line = shown(call(at=1_700_000_000.9996), io.StringIO())
     assert line.startswith(time.strftime("%H:%M:%S.000", time.localtime(1_700_000_001)))
 
@@ -46,14 +46,12 @@ def test_the_last_half_of_a_thousandth_is_of_the_next_second() -> None:
     ("seconds", "text"),
     [(0.0013, "1.3 ms"), (0.9993, "999 ms"), (0.9996, "1 s"), (30.0, "30 s"), (1234.5, "1234 s")],
 )
-def test_how_long_it_took_is_written_plainly(seconds: float, text: str) -> None:
+def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("error", [None, "there is no such thing, and never was, " * 4])
-def test_a_line_has_room_on_a_narrow_terminal(
-    monkeypatch: pytest.MonkeyPatch, error: str | None
-) -> None:
+def test_a_line_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, error: str | None) -> None:
     record = call(target="file:///" + "long/" * 90, error=error)
     whole = shown(record, io.StringIO())
     assert record.target is not None
@@ -65,5 +63,5 @@ def test_a_line_has_room_on_a_narrow_terminal(
         assert "resources/read file:///" in line
         assert "1.3 ms ok" in line if error is None else "1.3 ms refused -32602 there is" in line
         assert line.endswith("[id in use]")
-    monkeypatch.setenv("COLUMNS", "20")  # where nothing fits, it is broken, and says what it was
+    monkeypatch.setenv("COLUMNS", "20")  # too narrow: the line wraps, with its method intact
     assert "resources/read" in shown(record, Screen())
