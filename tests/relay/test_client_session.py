@@ -1,4 +1,4 @@
-"""Sessions of the handshake era through a relay: whose is what, and in which order."""
+"""Sessions of the handshake era through a relay: routing and order of messages."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ FORM = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "p
 
 
 @pytest.mark.covers("GTW-03", "GTW-05")
-async def test_two_clients_with_the_same_ids_get_their_own_answers() -> None:
+async def test_two_clients_with_the_same_request_ids_get_their_own_responses() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         for n in range(20):
@@ -58,7 +58,7 @@ async def test_requests_and_notifications_arrive_in_the_order_they_were_sent() -
 
 
 @pytest.mark.covers("GTW-03")
-async def test_a_cancellation_passes_with_its_reason_both_ways() -> None:
+async def test_a_cancellation_is_forwarded_with_its_reason_in_both_directions() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -72,13 +72,13 @@ async def test_a_cancellation_passes_with_its_reason_both_ways() -> None:
         client.tell("notifications/cancelled", {"requestId": call, "reason": "too slow"})
         told = await server.method("notifications/cancelled")
         assert told["params"] == {"requestId": request["id"], "reason": "too slow"}
-        server.reply(request, {"content": []})  # too late, and nobody's any more
+        server.reply(request, {"content": []})  # too late: the call was cancelled
         client.reply(asked, {"action": "accept"})
         await client.sync()
         assert not any(m.get("id") == call for m in client.skipped)
 
 
-async def test_progress_flows_both_ways_under_each_sides_own_token() -> None:
+async def test_progress_is_forwarded_in_both_directions_with_the_token_of_each_side() -> None:
     async with scene() as place:
         client = await place.session(ASKED)
         server = await place.server()
@@ -105,7 +105,7 @@ async def test_progress_flows_both_ways_under_each_sides_own_token() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_questions_go_to_the_client_whose_call_asks() -> None:
+async def test_a_server_request_goes_to_the_client_whose_call_caused_it() -> None:
     async with scene(max_connections=1) as place:
         one, other, server = await two_sessions(place, WITHOUT_ROOTS)
         first = one.ask("tools/call", {"name": "one"})
@@ -113,7 +113,8 @@ async def test_questions_go_to_the_client_whose_call_asks() -> None:
         second = other.ask("tools/call", {"name": "other"})  # waits for its turn
         server.ask("elicitation/create", FORM, "s1")
         asked = await one.method("elicitation/create")
-        # Who is asked may call something else before it answers, though somebody waits.
+        # A client with an unanswered server request may send another call, even while other clients
+        # wait.
         inner = one.ask("tools/call", {"name": "inner"})
         between = await server.method("tools/call")
         assert between["params"]["name"] == "inner"
@@ -134,13 +135,13 @@ async def test_questions_go_to_the_client_whose_call_asks() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_session_that_joins_does_not_confuse_a_call_under_way() -> None:
+async def test_a_session_that_joins_does_not_affect_a_pending_call() -> None:
     async with scene(max_connections=1) as place:
         one = await place.session(WITHOUT_ROOTS)
         server = await place.server()
         first = one.ask("tools/call", {"name": "one"})
         request = await server.method("tools/call")
-        other = await place.session(WITHOUT_ROOTS)  # only now there are two
+        other = await place.session(WITHOUT_ROOTS)  # the second session of the connection
         other.ask("tools/call", {"name": "other"})
         await other.sync()
         server.ask("elicitation/create", FORM, "s1")
@@ -151,7 +152,7 @@ async def test_a_session_that_joins_does_not_confuse_a_call_under_way() -> None:
         assert (await server.method("tools/call"))["params"]["name"] == "other"
 
 
-async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None:
+async def test_a_client_that_does_not_read_does_not_block_the_others() -> None:
     async with scene(max_connections=1) as place:
         slow, other, server = await two_sessions(place, WITHOUT_ROOTS)
         slow.ask("tools/call", {"name": "slow", "_meta": {"progressToken": 1}})
@@ -167,7 +168,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_others() -> None
 
 
 @pytest.mark.covers("GTW-05")
-async def test_each_session_has_its_own_connection_where_asked_for() -> None:
+async def test_each_session_has_its_own_connection_if_configured() -> None:
     async with scene(share="session") as place:
         one, other = await place.session(), await place.session()
         first, second = await place.server(), await place.server()
@@ -175,20 +176,20 @@ async def test_each_session_has_its_own_connection_where_asked_for() -> None:
         heard = await first.method("notifications/vendor")
         assert heard["params"] == {"who": "one"}
         await one.close()
-        assert await first.line() == b""  # it ends with its session
+        assert await first.line() == b""  # the connection ends with its session
         call = other.ask("tools/list")
         second.reply(await second.method("tools/list"), {"tools": []})
         assert "result" in await other.answer_to(call)
 
 
-async def test_a_connection_that_was_never_called_is_closed_after_its_time() -> None:
+async def test_an_unused_connection_is_closed_after_its_idle_time() -> None:
     async with scene(idle_close=0.05) as place:
         client = await place.session()
         server = await place.server()
         await server.method("notifications/initialized")
         end = asyncio.ensure_future(server.line())
         done, _ = await asyncio.wait((end,), timeout=0.2)
-        assert not done  # a session uses it
+        assert not done  # a session uses the connection
         await client.close()
         assert await end == b""
         assert place.relay.pool.connections == []
@@ -197,7 +198,7 @@ async def test_a_connection_that_was_never_called_is_closed_after_its_time() -> 
         assert "result" in await again.answer_to(again.ask("ping"))
 
 
-# What a server can make use of; each of them is another key.
+# Capabilities that a server can use. Each combination is another key.
 KINDS: list[dict[str, Any]] = [
     {"sampling": {}},
     {"sampling": {"tools": {}}},
@@ -209,7 +210,9 @@ KINDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared: bool) -> None:
+async def test_callers_with_many_capabilities_open_a_limited_number_of_connections(
+    shared: bool,
+) -> None:
     async with scene(max_connections=3, shared=shared) as place:
         place.relay.pool.evictable_after = 0.0
         client = await place.client()
@@ -220,7 +223,7 @@ async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared:
             assert "result" in await client.answer_to(call)
         assert len(place.servers) == len(KINDS)
         assert len(place.relay.pool.connections) == 3
-        # In another order it is the same declaration, and the same connection.
+        # The order of capabilities does not matter for the connection.
         opened = len(place.servers)
         for declared in ({"sampling": {}, "roots": {}}, {"roots": {}, "sampling": {}}):
             call = client.stateless("tools/list", {}, declared)
@@ -231,7 +234,7 @@ async def test_callers_of_many_kinds_do_not_make_connections_without_end(shared:
         assert len(place.servers) == opened + 1
 
 
-async def test_what_no_server_acts_on_does_not_make_another_connection() -> None:
+async def test_experimental_capabilities_do_not_open_another_connection() -> None:
     async with scene() as place:
         client, server = await place.client(), None
         for n in range(6):
@@ -242,7 +245,7 @@ async def test_what_no_server_acts_on_does_not_make_another_connection() -> None
         assert len(place.servers) == 1
 
 
-async def test_when_all_connections_are_in_use_the_next_kind_of_caller_is_refused() -> None:
+async def test_a_caller_that_needs_another_connection_is_refused_at_the_limit() -> None:
     async with scene(max_connections=1) as place:
         client = await place.client()
         call = client.stateless("tools/list", {}, {"sampling": {}})
@@ -256,7 +259,7 @@ async def test_when_all_connections_are_in_use_the_next_kind_of_caller_is_refuse
         assert "result" in await client.answer_to(call)
 
 
-async def test_sessions_with_a_connection_each_are_counted_too() -> None:
+async def test_connections_of_single_sessions_count_towards_the_limit() -> None:
     async with scene(share="session", max_connections=2) as place:
         one = await place.session()
         await place.session()
@@ -270,10 +273,11 @@ async def test_sessions_with_a_connection_each_are_counted_too() -> None:
         await place.session()
 
 
-async def test_a_session_is_refused_at_once_while_a_quiet_one_has_the_only_connection() -> None:
+async def test_a_session_is_refused_at_once_while_a_quiet_session_has_the_only_connection() -> None:
     async with scene(share="session", max_connections=1) as place:
         one, other = await place.session(), await place.client()
-        async with asyncio.timeout(1):  # a quiet session would make room after a minute
+        # a quiet session would release its connection after a minute
+        async with asyncio.timeout(1):
             refused = await other.initialize()
         assert "1 connections to it are in use" in refused["error"]["message"]
         await one.close()
@@ -286,7 +290,6 @@ async def test_a_session_is_refused_at_once_while_a_quiet_one_has_the_only_conne
 async def test_a_stateless_caller_may_share_a_connection_before_its_session_is_initialized() -> (
     None
 ):
-    """The session has not sent `notifications/initialized`, and may never do so."""
     introduction = {
         "protocolVersion": HANDSHAKE,
         "capabilities": {},
@@ -321,7 +324,7 @@ async def test_a_session_that_waits_for_its_turn_gets_another_connection() -> No
         assert moved["params"]["name"] == "other"
         assert (await another.heard("logging/setLevel"))["params"] == {"level": "error"}
         await another.heard("resources/subscribe", "a:1")
-        # Each server asks its own client.
+        # Each server sends its request to its own client.
         another.ask("elicitation/create", FORM, "s2")
         other.reply(await other.method("elicitation/create"), {"action": "cancel"})
         assert (await another.answer_to("s2"))["result"] == {"action": "cancel"}
@@ -335,7 +338,7 @@ async def test_a_session_that_waits_for_its_turn_gets_another_connection() -> No
         assert [len(each.sessions) for each in place.relay.pool.connections] == [1, 1]
 
 
-async def test_the_connection_that_a_session_left_keeps_no_subscription_of_it() -> None:
+async def test_a_session_that_moves_leaves_no_subscription_on_its_old_connection() -> None:
     async with scene(turn_wait=0.05) as place:
         one, other, server = await two_sessions(place, WITHOUT_ROOTS)
         await other.answer_to(other.ask("resources/subscribe", {"uri": "a:1"}))
@@ -352,7 +355,7 @@ async def test_the_connection_that_a_session_left_keeps_no_subscription_of_it() 
         await server.heard("resources/unsubscribe", "a:1")
 
 
-async def test_calls_of_one_session_at_once_stay_on_its_connection() -> None:
+async def test_concurrent_calls_of_one_session_stay_on_its_connection() -> None:
     async with scene(turn_wait=0.05) as place:
         one, _, server = await two_sessions(place, WITHOUT_ROOTS)
         calls = [one.ask("tools/call", {"name": f"t{n}"}) for n in range(3)]
@@ -363,7 +366,7 @@ async def test_calls_of_one_session_at_once_stay_on_its_connection() -> None:
         assert len(place.servers) == 1
 
 
-async def test_lists_that_change_during_a_call_are_told_to_all() -> None:
+async def test_a_list_change_during_a_call_is_sent_to_all_sessions() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         call = one.ask("tools/call", {"name": "x"})
@@ -386,15 +389,15 @@ async def test_turns_come_in_order_and_none_is_lost() -> None:
         turn = await turns.take(who, LIMIT)
         order.append(who)
         turn.release()
-        turn.release()  # a second time is harmless
+        turn.release()  # releasing twice has no effect
 
     tasks = [asyncio.ensure_future(take(who)) for who in "bcd"]
     await asyncio.sleep(0)
     assert turns.try_take("a") is None  # others wait
-    assert turns.try_take("b", urgent=True) is None  # not its turn
+    assert turns.try_take("b", urgent=True) is None  # another owner has the turn
     urgent = turns.try_take("a", urgent=True)
     assert urgent is not None
-    # One that is cancelled in the very moment in which its turn comes passes it on.
+    # A waiter that is cancelled at the moment of its turn passes the turn on.
     tasks[0].cancel()
     held.release()
     assert not order
@@ -440,7 +443,7 @@ async def test_every_notification_of_a_server_reaches_its_client(
 
 
 class OnePeer:
-    """A client's connection: it keeps what is sent and forwarded, and answers as a test wants."""
+    """Connection of a client that records messages and returns a given response."""
 
     def __init__(self, revision: Revision | None = None, state: Any = SessionState.ACTIVE) -> None:
         caller = None if revision is None else SimpleNamespace(revision=revision)
@@ -486,7 +489,9 @@ def session_of(peer: OnePeer, *interceptors: Any) -> ClientSession:
         ("odd", ["debug", "info", "error"]),
     ],
 )
-def test_logs_of_a_severity_that_the_client_wants(level: str | None, heard: list[str]) -> None:
+def test_log_messages_below_the_level_of_the_client_are_dropped(
+    level: str | None, heard: list[str]
+) -> None:
     session = ClientSession(ANONYMOUS, 1.0)
     session.level = level
     found = [one for one in ("debug", "info", "error") if session.wants_log(LEVELS.index(one))]
@@ -504,7 +509,7 @@ def test_logs_of_a_severity_that_the_client_wants(level: str | None, heard: list
     ],
     ids=["same words", "no revision", "no params", "older", "not yet"],
 )
-def test_a_session_is_told_in_the_words_of_its_revision(
+def test_notifications_are_adapted_to_the_revision_of_the_session(
     state: Any, revision: Revision | None, params: Any, told: str
 ) -> None:
     peer = OnePeer(revision, state)
@@ -526,7 +531,7 @@ def test_a_session_is_told_in_the_words_of_its_revision(
 
 
 class Edge:
-    """The server's connection, as far as an answer may have more members."""
+    """Connection of the server that records extra members."""
 
     log_level = None
 
@@ -538,7 +543,7 @@ class Edge:
 
 
 class Outbox:
-    """The way to the server."""
+    """Outbox of the server."""
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
@@ -554,7 +559,7 @@ async def ask(session: ClientSession, params: Any, server: Any = None, **about: 
     return await session.ask(asked, server or Outbox(), **about)
 
 
-async def test_a_question_is_forwarded_with_its_limits() -> None:
+async def test_a_server_request_is_forwarded_with_its_timeouts() -> None:
     peer = OnePeer(Revision.V2025_11_25)
     session = session_of(peer)
     peer.during = lambda request_id, overhear: asked.append((session.asked, overhear))
@@ -571,7 +576,7 @@ async def test_a_question_is_forwarded_with_its_limits() -> None:
     assert session.asked == 0
 
 
-async def test_a_question_that_the_revision_does_not_have_is_refused() -> None:
+async def test_a_server_request_that_the_revision_does_not_support_is_refused() -> None:
     peer = OnePeer(Revision.V2025_06_18)
     several = {"type": "object", "properties": {"x": {"type": "array", "items": {}}}}
     asked = exchange("elicitation/create", {"message": "?", "requestedSchema": several}, way=DOWN)
@@ -583,7 +588,7 @@ async def test_a_question_that_the_revision_does_not_have_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-async def test_progress_of_the_client_goes_to_the_server(tracked: bool) -> None:
+async def test_progress_of_the_client_is_sent_to_the_server(tracked: bool) -> None:
     peer, server = OnePeer(Revision.V2025_11_25), Outbox()
     note = Notification("notifications/progress", Raw(b'{"progressToken":9,"progress":1}'))
 
@@ -598,7 +603,7 @@ async def test_progress_of_the_client_goes_to_the_server(tracked: bool) -> None:
     assert server.notes == ([{"progressToken": "t", "progress": 1}] if tracked else [])
 
 
-async def test_an_answer_waits_for_progress_that_interceptors_hold() -> None:
+async def test_a_response_waits_for_progress_that_interceptors_delay() -> None:
     go_on = asyncio.Event()
 
     async def hold(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -621,19 +626,19 @@ async def test_an_answer_waits_for_progress_that_interceptors_hold() -> None:
     assert server.notes == [{"progressToken": "t", "progress": 1}]
 
 
-async def test_members_beside_a_result_reach_the_server_that_asked() -> None:
+async def test_extra_members_of_a_response_reach_the_server() -> None:
     peer, edge = OnePeer(Revision.V2025_11_25), Edge()
     session = session_of(peer)
     assert peer.on_extra_members == session.members_came
     peer.during = lambda request_id, _: session.members_came(request_id, {"x": Raw(b"1")})
     await ask(session, {}, edge=edge)
     assert edge.added == [(1, {"x": Raw(b"1")})]
-    session.members_came(9, {"x": Raw(b"1")})  # which is answered by now
+    session.members_came(9, {"x": Raw(b"1")})  # the request has been answered
     session.members_came(8, {"x": Raw(b"1")})
     assert len(edge.added) == 1
 
 
-async def test_interceptors_see_members_beside_a_result() -> None:
+async def test_interceptors_see_extra_members_of_a_response() -> None:
     class Changing(InterceptorBase):
         async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
             return await proceed(exchange)

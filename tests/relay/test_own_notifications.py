@@ -1,4 +1,4 @@
-"""What a gateway or a relay tells clients itself is on a tape, as they hear it."""
+"""Recording of notifications that a gateway or relay creates itself."""
 
 import asyncio
 import contextlib
@@ -36,14 +36,14 @@ KEY = "io.modelcontextprotocol/subscriptionId"
 
 
 def news(tape: Path) -> list[tuple[TapeEntry, dict[str, Any]]]:
-    """What was told of changes, to whom it was passed on."""
+    """Return the recorded notifications of changes that were forwarded."""
     told = [(entry, decode_entry(entry)) for entry in TapeReader(tape) if not entry.stopped]
     assert all(e.dir is Direction.SERVER_TO_CLIENT for e, m in told if m.get("method") == TOOLS)
     return [(e, m) for e, m in told if m.get("method") in (TOOLS, UPDATED)]
 
 
 def listen_id(tape: Path, session: str | None) -> Any:
-    """The id of the last subscription that a session has asked for."""
+    """Return the id of the last subscription of a session."""
     entries = [decode_entry(e) for e in TapeReader(tape) if e.session == session]
     return [m["id"] for m in entries if m.get("method") == "subscriptions/listen"][-1]
 
@@ -51,7 +51,7 @@ def listen_id(tape: Path, session: str | None) -> Any:
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("upstream", BOTH)
 @pytest.mark.parametrize("version", BOTH)
-async def test_changes_that_a_gateway_tells_of_are_on_its_tape(
+async def test_notifications_of_changes_by_a_gateway_are_recorded(
     tmp_path: Path, version: str, upstream: str
 ) -> None:
     ears, place = Ears(), tmp_path / "one"
@@ -85,7 +85,7 @@ async def test_changes_that_a_gateway_tells_of_are_on_its_tape(
     recorder.tape.close()
     told = news(place)
     assert Counter(message["method"] for _, message in told) == heard
-    assert [e.server for e, _ in told] == [None] * 4, "they are the gateway's own words"
+    assert [e.server for e, _ in told] == [None] * 4, "the gateway created them"
     assert {e.session for e, _ in told} == {"s1"}
     if version != HANDSHAKE:
         last = listen_id(place, "s1")
@@ -100,7 +100,7 @@ async def test_changes_that_a_gateway_tells_of_are_on_its_tape(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_everybody_is_told_on_the_tape_as_often_as_they_hear_it(
+async def test_a_notification_is_recorded_once_for_each_client_that_receives_it(
     tmp_path: Path, version: str
 ) -> None:
     place, everybody = tmp_path / "one", [Ears(), Ears()]
@@ -129,7 +129,7 @@ async def test_everybody_is_told_on_the_tape_as_often_as_they_hear_it(
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_changes_at_the_path_of_a_server_are_on_the_tape_once(
+async def test_changes_at_the_path_of_a_server_are_recorded_once(
     tmp_path: Path, version: str
 ) -> None:
     place, ears = tmp_path / "one", Ears()
@@ -159,8 +159,8 @@ async def test_changes_at_the_path_of_a_server_are_on_the_tape_once(
     assert told[0][0].session is not None
 
 
-async def test_what_a_relay_tells_in_the_other_era_is_on_its_tape(tmp_path: Path) -> None:
-    """The server has a handshake, so subscriptions are the relay's own affair."""
+async def test_notifications_of_a_relay_in_the_other_era_are_recorded(tmp_path: Path) -> None:
+    """The server has no listen requests, so the relay manages the subscriptions."""
     place = tmp_path / "one"
     recorder = Recorder(TapeWriter(place))
     async with scene(interceptors=[recorder]) as between:

@@ -1,4 +1,4 @@
-"""Without interceptors every value passes as the text it came as."""
+"""The relay: unchanged values, retries, notifications, lost connections and closing."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ from tests.support.raw_relay import (
 from tests.support.single_exchange import exchange as single_exchange
 from tests.support.virtual_time import VirtualTime
 
-# Texts of JSON values, not values: what a decoder would change is what we look for.
+# JSON text instead of values, because decoding would hide differences.
 NUMBERS = ["0", "-0", "1.0", "0.10", "1e400", "-1E+2", "1e-5", "9" * 40, "9007199254740993"]
 PIECES = ["a", "é", "\\u00e9", "\\/", "\\ud83d\\ude00", "😀", "\\n", '\\"', "\\\\", " ", "\\u0000"]
 
@@ -55,7 +55,7 @@ space = st.sampled_from(["", "", " ", "\t"])
 
 def objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     entries = st.lists(st.tuples(strings, space, values), max_size=4, unique_by=lambda e: e[0])
-    # A member that means something to the relay, or the same key spelled twice, is not in here.
+    # Members that the relay interprets and duplicate keys are excluded.
     return entries.map(
         lambda all_of: "{" + ",".join(f'"x{i}":{s}{v}' for i, (_, s, v) in enumerate(all_of)) + "}"
     )
@@ -82,7 +82,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 async def exchange(
     client: Client, server: Server, params: str, answer: str, extra: str
 ) -> tuple[bytes, bytes]:
-    """One request through the relay: what the server read, what the client got."""
+    """Send one request through the relay; return the lines that server and client received."""
     client.send(f'{{"jsonrpc":"2.0","id":"c","method":"vendor/any","params":{params}{extra}}}')
     asked = await server.line()
     ours = members(asked)["id"].decode()
@@ -99,7 +99,7 @@ async def opened(place: Scene, era: str) -> tuple[Client, Server]:
     client = await place.client()
     await client.answer_to(client.stateless("server/discover"))
     server = await place.server()
-    # The first discovery was the relay's own, the second one is the client's.
+    # The relay sent the first discovery, the client the second.
     assert [m["method"] for m in server.seen] == ["server/discover", "server/discover"]
     return client, server
 
@@ -118,7 +118,7 @@ def stamped(params: str, era: str) -> str:
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @settings(max_examples=examples(40))
 @given(params=some_objects, result=some_objects, extra=st.booleans())
-def test_params_and_results_pass_as_the_text_they_are(
+def test_params_and_results_keep_their_bytes(
     era: str, params: str, result: str, extra: bool
 ) -> None:
     async def work() -> None:
@@ -139,7 +139,7 @@ def test_params_and_results_pass_as_the_text_they_are(
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 @settings(max_examples=examples(25))
 @given(data=values, message=strings, code=st.sampled_from([-32000, 1, -32602, 7, -32099]))
-def test_errors_keep_code_message_data_and_more(
+def test_errors_keep_code_message_data_and_unknown_members(
     era: str, data: str, message: str, code: int
 ) -> None:
     error = f'{{"code":{code},"message":{message},"data":{data},"hint":1e400}}'
@@ -156,7 +156,7 @@ def test_errors_keep_code_message_data_and_more(
 @pytest.mark.covers("GTW-04")
 @settings(max_examples=examples(25))
 @given(params=some_objects, result=some_objects)
-def test_what_servers_ask_and_tell_passes_as_it_is(params: str, result: str) -> None:
+def test_requests_and_notifications_of_a_server_keep_their_bytes(params: str, result: str) -> None:
     async def work() -> None:
         async with scene() as place:
             client, server = await opened(place, "handshake")
@@ -177,7 +177,7 @@ def test_what_servers_ask_and_tell_passes_as_it_is(params: str, result: str) -> 
     run(work)
 
 
-async def test_half_an_emoji_becomes_a_replacement_character() -> None:
+async def test_an_unpaired_surrogate_becomes_a_replacement_character() -> None:
     async with scene() as place:
         client, server = await opened(place, "handshake")
         params = '{"cut":"\\ud83d!","whole":"\\ud83d\\ude00"}'
@@ -186,7 +186,7 @@ async def test_half_an_emoji_becomes_a_replacement_character() -> None:
 
 
 @pytest.mark.covers("DEC-13")
-async def test_depth_that_nobody_can_read_passes_or_is_refused_but_never_hangs() -> None:
+async def test_deeply_nested_values_are_forwarded_or_refused() -> None:
     async with scene() as place:
         client, server = await opened(place, "handshake")
         deep = '{"x":' + "[" * 400 + "]" * 400 + "}"
@@ -200,12 +200,12 @@ async def test_depth_that_nobody_can_read_passes_or_is_refused_but_never_hangs()
         await client.sync()
 
 
-# Clients that do not wait for the answer to their handshake.
+# Clients that do not wait for the response to `initialize`
 
 
 @pytest.mark.covers("GTW-03")
-async def test_what_is_asked_behind_initialize_waits_for_it_and_nothing_is_restored() -> None:
-    """No list has changed meanwhile: the server was never away."""
+async def test_requests_sent_right_after_initialize_wait_for_it() -> None:
+    """Nothing is restored and no `list_changed` is sent, because the connection was not lost."""
     params = {
         "protocolVersion": HANDSHAKE,
         "capabilities": {},
@@ -227,7 +227,7 @@ async def test_what_is_asked_behind_initialize_waits_for_it_and_nothing_is_resto
         assert len(place.servers) == 1
 
 
-# Notifications that go the wrong way: a relay passes them on, a strict one does not.
+# Notifications in the wrong direction: forwarded by default, dropped with `strict`
 
 
 VENDOR = "notifications/vendor"
@@ -236,7 +236,9 @@ UP, DOWN = "notifications/tools/list_changed", "notifications/roots/list_changed
 
 @pytest.mark.covers("PRO-17", "GTW-04")
 @pytest.mark.parametrize("strict", [False, True], ids=["transparent", "strict"])
-async def test_a_notification_against_the_table(strict: bool) -> None:
+async def test_a_notification_in_the_wrong_direction_is_forwarded_unless_strict(
+    strict: bool,
+) -> None:
     async with scene(settings=RelaySettings(strict=strict)) as place:
         client = await place.session()
         server = await place.server()
@@ -260,7 +262,7 @@ class Parked(ParkedCalls):
         super().close()
 
 
-async def test_calls_that_wait_elsewhere_are_not_ended_with_a_relay() -> None:
+async def test_closing_a_relay_does_not_close_shared_parked_calls() -> None:
     usual = RelaySettings()
     theirs = Parked(usual)
     relay = Relay({"command": "true"}, settings=usual, parked=theirs)
@@ -275,7 +277,7 @@ async def test_calls_that_wait_elsewhere_are_not_ended_with_a_relay() -> None:
 
 
 class Session:
-    """A session, as far as it watches resources."""
+    """Session with subscriptions."""
 
     def __init__(self, connection: Any = None) -> None:
         self.connection = connection
@@ -288,7 +290,7 @@ class Session:
 
 
 class StatelessConnection:
-    """A connection to a stateless server, and the work that nobody waits for."""
+    """Connection to a stateless server that records background work."""
 
     stateless = alive = True
 
@@ -307,7 +309,7 @@ class StatelessConnection:
         work.close()
 
 
-async def test_what_a_client_may_not_hear_of_is_not_watched_any_more() -> None:
+async def test_subscriptions_to_resources_that_are_no_longer_permitted_end() -> None:
     relay = Relay({"command": "true"})
     lost: Any = Session()
     relay.unwatch(lost, lambda uri: uri == "a:1")
@@ -323,7 +325,7 @@ async def test_what_a_client_may_not_hear_of_is_not_watched_any_more() -> None:
     await relay.pool.close()
 
 
-async def test_who_listens_to_changes_of_a_connection_is_hung_up_on() -> None:
+async def test_hang_up_ends_the_subscriptions_of_all_connections() -> None:
     relay, connection = Relay({"command": "true"}), StatelessConnection()
     given: Any = connection
     relay.pool._connections[CONNECTION_OF_ALL] = [given]
@@ -355,11 +357,11 @@ async def test_a_client_is_served_until_its_channel_ends_or_it_is_cancelled() ->
     await relay.close()
 
 
-# What becomes of one request
+# Retries and errors of one request
 
 
 class OneWay:
-    """A relay whose connections fail as often as a test wants."""
+    """Relay whose connections fail a given number of times."""
 
     def __init__(self, *failures: Exception, alive: bool = False) -> None:
         self.relay = Relay({"command": "true"}, "raw")
@@ -407,7 +409,7 @@ def lost(delivered: bool = False) -> TransportError:
     ],
     ids=["works", "once", "twice", "alive", "delivered", "refused"],
 )
-async def test_a_request_that_never_arrived_is_sent_once_more(
+async def test_a_request_that_was_not_delivered_is_sent_again_once(
     failures: list[Exception],
     alive: bool,
     opened: int,
@@ -448,7 +450,7 @@ async def test_failures_are_errors_for_the_client(
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
 
-def test_a_relay_has_one_server() -> None:
+def test_the_server_of_every_message_is_the_one_of_the_relay() -> None:
     relay = Relay({"command": "true"}, "raw")
     assert relay.server_of(single_exchange()) == relay.name == "raw"
     assert relay.answer_inline(single_exchange("ping")) is None
@@ -460,7 +462,7 @@ def test_a_relay_has_one_server() -> None:
 
 
 class NotedConnection:
-    """A connection that keeps what it is told."""
+    """Connection that records notifications."""
 
     def __init__(self, stateless: bool = False, **about: Any) -> None:
         self.stateless = stateless
@@ -495,7 +497,7 @@ class NotedConnection:
 
 
 class Noted:
-    """A relay with connections as a test wants them; bridges keep what is asked of them."""
+    """Relay with given connections, whose bridges record their calls."""
 
     def __init__(self, *connections: NotedConnection) -> None:
         self.relay = Relay({"command": "true"}, "raw")
@@ -533,7 +535,9 @@ class Noted:
         ("notifications/progress", False),
     ],
 )
-def test_notifications_that_stand_alone_go_to_a_stateless_server(method: str, told: bool) -> None:
+def test_notifications_outside_of_sessions_go_to_a_stateless_server(
+    method: str, told: bool
+) -> None:
     old, new, other = (
         NotedConnection(),
         NotedConnection(stateless=True),
@@ -559,7 +563,7 @@ def test_notifications_that_stand_alone_go_to_a_stateless_server(method: str, to
         (True, "notifications/roots/list_changed", [], []),
     ],
 )
-async def test_what_clients_say_of_their_own_accord(
+async def test_notifications_of_clients_are_forwarded_to_their_server(
     connection: bool | None, method: str, told: list[str], done: list[str]
 ) -> None:
     noted = Noted()
@@ -571,7 +575,7 @@ async def test_what_clients_say_of_their_own_accord(
     assert noted.done == done
 
 
-async def test_a_session_without_a_connection_speaks_to_a_stateless_server() -> None:
+async def test_notifications_of_a_session_without_a_connection_go_to_a_stateless_server() -> None:
     connection = NotedConnection(stateless=True)
     session: Any = SimpleNamespace(connection=None)
     Noted(connection).relay.told(session, Notification("notifications/vendor"))
@@ -587,7 +591,7 @@ async def test_a_session_without_a_connection_speaks_to_a_stateless_server() -> 
         (False, False, False, False),
     ],
 )
-async def test_a_client_that_leaves_watches_nothing_any_more(
+async def test_a_client_that_disconnects_is_unsubscribed(
     alive: bool, own: bool, others: bool, unsubscribed: bool
 ) -> None:
     connection = NotedConnection(alive=alive)
@@ -611,7 +615,7 @@ async def test_a_client_that_leaves_watches_nothing_any_more(
         (False, True, ["left"]),
     ],
 )
-async def test_a_stateless_server_is_told_what_is_still_watched(
+async def test_a_stateless_server_gets_the_remaining_subscriptions(
     stateless: bool, alive: bool, done: list[str]
 ) -> None:
     noted = Noted()
@@ -644,7 +648,7 @@ async def test_a_lost_connection_ends_its_bridge_and_its_listeners(
 
 
 class WaitingSession(ClientSession):
-    """A session that waits for news, of a client that is still there."""
+    """Session of a connected client that receives notifications."""
 
     def __init__(self, *uris: str, listens: bool = False, connected: bool = True) -> None:
         super().__init__(ANONYMOUS, 10.0)
@@ -677,13 +681,13 @@ async def test_sessions_with_subscriptions_are_reconnected_after_a_loss(
     began = virtual_time.now
     waiting, gone = WaitingSession("a:1"), WaitingSession("a:1", connected=False)
     relay._lost(connection, ChannelClosed("gone"), [waiting, gone, WaitingSession()])
-    connection.ending = True  # by us
+    connection.ending = True  # closed on purpose
     relay._lost(connection, ChannelClosed("gone"), [WaitingSession("a:1")])
     await asyncio.sleep(1)
     assert reconnected == [(waiting, began + 0.5)]
 
 
-async def test_sessions_that_listen_on_the_default_connection_get_the_next_one() -> None:
+async def test_sessions_that_lost_the_default_connection_join_the_next_one() -> None:
     noted, connection, reconnected = Noted(), NotedConnection(), list[Any]()
     connection.borrowed = True
 
@@ -696,20 +700,20 @@ async def test_sessions_that_listen_on_the_default_connection_get_the_next_one()
     relay._lost(connection, ChannelClosed("gone"), [listening, quiet])
     served = WaitingSession(listens=True)
     served.connection = connection  # type: ignore[assignment]
-    relay._orphans.append(served)  # a request of it has reconnected it meanwhile
+    relay._orphans.append(served)  # reconnected in the meantime by one of its requests
     for _ in range(2):
         await relay.readopt_sessions()
         assert reconnected == [listening]
 
 
-async def test_ending_streams_ends_those_of_all_connections() -> None:
+async def test_end_streams_ends_the_subscriptions_of_all_connections() -> None:
     one, other = NotedConnection(), NotedConnection()
     one.changes = one
     await Noted(one, other).relay.end_streams()
     assert (one.told, one.ended, other.ended) == (["stopped"], 1, 0)
 
 
-async def test_closing_waits_for_what_has_begun() -> None:
+async def test_closing_waits_for_background_tasks() -> None:
     noted, ended = Noted(), asyncio.Event()
     bridge: Any = noted
     connection: Any = NotedConnection()
@@ -723,13 +727,13 @@ async def test_closing_waits_for_what_has_begun() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert not closing.done()
-    assert noted.done == ["closed", "closed"]  # the bridge, and the connections
+    assert noted.done == ["closed", "closed"]  # the bridge and the connections
     ended.set()
     async with asyncio.timeout(5):
         await closing
 
 
-async def test_notifications_that_interceptors_hold_are_dropped_with_their_client() -> None:
+async def test_delayed_notifications_are_dropped_when_the_client_disconnects() -> None:
     held: list[str] = []
 
     async def hold(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -760,7 +764,7 @@ async def test_notifications_that_interceptors_hold_are_dropped_with_their_clien
         await reading
 
 
-async def test_standard_streams_are_served_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_stdio_serves_until_the_streams_end(monkeypatch: pytest.MonkeyPatch) -> None:
     near, far = memory_pair()
 
     @contextlib.asynccontextmanager

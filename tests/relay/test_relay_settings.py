@@ -1,4 +1,4 @@
-"""Defaults of relays that the documentation promises."""
+"""Documented defaults of relays."""
 
 from fairlead.relay.relay_settings import RelaySettings
 

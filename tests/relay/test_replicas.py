@@ -1,4 +1,4 @@
-"""One name of a gateway and its replicas: who is asked, and what a failure means."""
+"""Replicas behind one name of a gateway: choice, failover, lists and the registry of members."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ Outcome = bytes | Exception
 
 
 class FakeReplica:
-    """A server that answers as it is told to."""
+    """Replica that returns or raises given outcomes."""
 
     def __init__(self, name: str, *outcomes: Outcome, rank: int = 0) -> None:
         self.name = name
@@ -114,7 +114,7 @@ STARTING = StillStarting(StartupWait(5.0, 0.0))
     ],
     ids=["circuit", "starting", "downgrade", "protocol", "connect"],
 )
-def test_what_a_client_hears_if_a_server_could_not_be_asked(
+def test_the_error_for_a_client_contains_only_public_reasons(
     error: Exception, code: int, text: str, data: dict[str, Any]
 ) -> None:
     refused = unavailable_error("red", error)
@@ -138,7 +138,7 @@ def test_what_a_client_hears_if_a_server_could_not_be_asked(
     ],
     ids=["answered", "not sent", "sent", "circuit", "starting", "protocol", "refused"],
 )
-async def test_another_is_asked_if_the_first_certainly_was_not(
+async def test_another_replica_gets_a_request_that_was_not_delivered(
     first: Outcome, asked: tuple[int, int], refused: bool
 ) -> None:
     one, other = FakeReplica("one", first), FakeReplica("other", rank=2)
@@ -152,7 +152,7 @@ async def test_another_is_asked_if_the_first_certainly_was_not(
     assert (one.asked, other.asked) == asked
 
 
-async def test_if_none_could_be_asked_the_last_reason_counts_but_for_open_circuits() -> None:
+async def test_the_last_error_is_reported_unless_it_is_an_open_circuit() -> None:
     one = FakeReplica("one", lost(delivered=False))
     other = FakeReplica("other", CircuitOpenError(5.0, "red"), rank=3)
     with pytest.raises(RpcError) as refused:
@@ -161,7 +161,7 @@ async def test_if_none_could_be_asked_the_last_reason_counts_but_for_open_circui
     assert "retryAfter" not in refused.value.data
 
 
-async def test_requests_take_turns_among_the_best() -> None:
+async def test_requests_are_distributed_among_the_replicas_of_the_lowest_rank() -> None:
     replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c", rank=2)]
     several = member(*replicas)
     found = [await several.replicas.answer(exchange(), None) for _ in range(6)]
@@ -171,7 +171,7 @@ async def test_requests_take_turns_among_the_best() -> None:
     assert await member(alone).replicas.answer(exchange(), None) == b"x"
 
 
-async def test_a_session_stays_where_it_is_until_that_server_is_worse() -> None:
+async def test_a_session_stays_with_its_replica_until_another_has_a_lower_rank() -> None:
     one, other = FakeReplica("one"), FakeReplica("other")
     both, client = member(one, other), FakeClient()
     visitor: Any = client
@@ -199,7 +199,7 @@ def round_of(state: str) -> bytes:
     return json.dumps({"resultType": "input_required", "requestState": state}).encode()
 
 
-async def test_the_state_of_a_round_leads_to_the_server_that_gave_it() -> None:
+async def test_the_state_of_a_round_is_sent_to_the_replica_that_created_it() -> None:
     one, other = FakeReplica("one"), FakeReplica("other")
     both = member(one, other)
     for _ in range(4):
@@ -216,7 +216,7 @@ async def test_the_state_of_a_round_leads_to_the_server_that_gave_it() -> None:
     assert await both.replicas.answer(unaffected, None) in (b"one", b"other")
 
 
-async def test_who_listens_waits_for_a_server_to_come_back_or_to_be_taken_away() -> None:
+async def test_a_subscription_without_a_server_waits_until_one_connects_or_is_removed() -> None:
     one = FakeReplica("one", lost(delivered=False), lost(delivered=False))
     alone = member(one)
     listening = asyncio.create_task(
@@ -242,7 +242,7 @@ async def test_a_subscription_ends_with_its_server() -> None:
     assert json.loads(bytes(answer or b""))["resultType"] == "complete"
 
 
-async def test_of_several_that_start_the_first_is_asked(virtual_time: VirtualTime) -> None:
+async def test_the_first_replica_that_has_started_ends_the_wait(virtual_time: VirtualTime) -> None:
     slow, fast = FakeReplica("slow", rank=1), FakeReplica("fast", rank=1)
     loop = asyncio.get_running_loop()
     slow.connecting, fast.connecting = loop.create_future(), loop.create_future()
@@ -257,7 +257,7 @@ async def test_of_several_that_start_the_first_is_asked(virtual_time: VirtualTim
 @pytest.mark.parametrize(
     ("ranks", "awaited"), [((0, 1), (0, 0)), ((2, 3), (0, 0)), ((1, 2), (1, 0)), ((1, 1), (1, 1))]
 )
-async def test_only_those_that_start_are_waited_for(
+async def test_only_starting_replicas_are_waited_for(
     ranks: tuple[int, int], awaited: tuple[int, int]
 ) -> None:
     replicas = [FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)]
@@ -265,7 +265,7 @@ async def test_only_those_that_start_are_waited_for(
     assert tuple(one.awaited for one in replicas) == awaited
 
 
-async def test_if_all_start_too_slowly_that_is_said() -> None:
+async def test_a_request_fails_with_a_clear_error_if_all_replicas_start_too_slowly() -> None:
     replicas = [
         FakeReplica("a", STARTING, rank=1),
         FakeReplica("b", ConnectFailed("no"), rank=1),
@@ -283,7 +283,7 @@ async def test_if_all_start_too_slowly_that_is_said() -> None:
     ("ranks", "known", "cleared"),
     [((1, 2), False, True), ((0, 1), False, False), ((1, 1), True, False)],
 )
-async def test_a_server_that_starts_may_be_about_to_speak(
+async def test_a_starting_server_is_expected_to_introduce_itself(
     ranks: tuple[int, int], known: bool, cleared: bool
 ) -> None:
     one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
@@ -296,13 +296,15 @@ async def test_a_server_that_starts_may_be_about_to_speak(
 @pytest.mark.parametrize(
     ("ranks", "over"), [((2, 3), True), ((1, 2), False), ((0, 2), False), ((2, 2), True)]
 )
-async def test_nobody_waits_for_servers_that_all_failed(ranks: tuple[int, int], over: bool) -> None:
+async def test_waiters_are_released_when_all_replicas_have_failed(
+    ranks: tuple[int, int], over: bool
+) -> None:
     one = member(*[FakeReplica(str(n), rank=rank) for n, rank in enumerate(ranks)])
     one.failed()
     assert (one.listed.is_set(), one.introduced.is_set()) == (over, over)
 
 
-async def test_an_introduction_is_waited_for_as_long_as_a_start_may_take(
+async def test_waiting_for_an_introduction_is_limited_by_the_longest_start_up_time(
     virtual_time: VirtualTime,
 ) -> None:
     short, long = FakeReplica("short", rank=1), FakeReplica("long", rank=1)
@@ -327,7 +329,7 @@ async def test_an_introduction_is_waited_for_as_long_as_a_start_may_take(
         ((0, 0), (9.9, 10.0), (0, 1)),
     ],
 )
-async def test_lists_are_requested_again_if_they_are_old_and_the_server_is_connected(
+async def test_old_lists_of_connected_servers_are_requested_again(
     virtual_time: VirtualTime,
     ranks: tuple[int, int],
     ages: tuple[float, float],
@@ -340,13 +342,13 @@ async def test_lists_are_requested_again_if_they_are_old_and_the_server_is_conne
     assert tuple(one.refreshed for one in replicas) == refreshed
 
 
-async def test_all_servers_of_a_name_are_listed_again() -> None:
+async def test_refresh_requests_the_lists_of_all_replicas() -> None:
     replicas = [FakeReplica("a"), FakeReplica("b", rank=2)]
     member(*replicas).refresh()
     assert [one.refreshed for one in replicas] == [1, 1]
 
 
-async def test_lists_of_a_member_that_is_taken_away_are_not_shown() -> None:
+async def test_lists_of_a_removed_member_are_not_shown() -> None:
     replicas, changed = [FakeReplica("a"), FakeReplica("b")], list[ListKind]()
     both = member(*replicas, changed=changed.append)
     await both.close()
@@ -373,7 +375,7 @@ def registered(*names: str) -> tuple[BackendRegistry, list[Member]]:
     return registry, members
 
 
-async def test_members_are_found_by_the_names_of_their_servers() -> None:
+async def test_members_are_looked_up_by_the_names_of_their_servers() -> None:
     registry, (red, blue) = registered("red", "blue")
     assert registry.servers == ["red", "red#2", "blue", "blue#2"]
     assert (registry.owner("red#2"), registry.owner("green")) == (red, None)
@@ -387,7 +389,7 @@ async def test_members_are_found_by_the_names_of_their_servers() -> None:
     assert (registry.members, registry.endpoints, registry.servers) == ({}, {}, [])
 
 
-async def test_a_gateway_is_ready_when_each_server_has_spoken() -> None:
+async def test_a_registry_is_ready_when_all_members_have_listed() -> None:
     registry, (red, blue) = registered("red", "blue")
     assert not registry.is_ready
     red.listed.set()
@@ -397,7 +399,7 @@ async def test_a_gateway_is_ready_when_each_server_has_spoken() -> None:
     assert BackendRegistry().is_ready
 
 
-async def test_members_are_arranged_and_others_follow() -> None:
+async def test_members_that_are_not_named_follow_the_arranged_ones() -> None:
     registry, _ = registered("a", "b", "c", "d")
     registry.arrange(["c", "x", "a"])
     assert list(registry.members) == ["c", "a", "b", "d"]

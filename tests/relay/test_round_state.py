@@ -1,4 +1,4 @@
-"""States of questions that travel through clients: each is for one client and one server."""
+"""Sealed states of rounds: each is valid for one client and one server."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ def sealed_for(own: RoundStates, principal: Principal, state: str = "s1") -> str
 
 
 @pytest.mark.parametrize("principal", ["ada", "", ANONYMOUS])
-def test_a_state_comes_back_as_the_server_wrote_it(principal: Principal) -> None:
+def test_opening_a_sealed_state_returns_the_original_state(principal: Principal) -> None:
     own = states()
     sealed = sealed_for(own, principal, 'ünï"1')
     opened, replica = own.open(asked(sealed, principal), "red")
@@ -55,7 +55,9 @@ def test_a_state_comes_back_as_the_server_wrote_it(principal: Principal) -> None
         ("ada", "blue", "the state belongs to another server"),
     ],
 )
-def test_a_state_is_refused_elsewhere(principal: Principal, server: str, why: str) -> None:
+def test_a_state_is_refused_from_another_client_or_for_another_server(
+    principal: Principal, server: str, why: str
+) -> None:
     own = states()
     sealed = sealed_for(own, "ada")
     with pytest.raises(RpcError, match=why) as caught:
@@ -81,7 +83,7 @@ def test_a_key_written_with_escapes_is_found() -> None:
         states().open(forged, "red")
 
 
-def test_a_state_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_expires_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     own = states()
     sealed = sealed_for(own, "ada")
     now = sealed_state.time.time()
@@ -102,12 +104,12 @@ def test_a_state_ends_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
         b"[]",
     ],
 )
-def test_results_without_a_state_pass_as_they_are(answer: bytes | None) -> None:
+def test_results_without_a_state_are_unchanged(answer: bytes | None) -> None:
     own = states()
     assert own.seal(answer, server="red", replica="red", principal="ada") is answer
 
 
-def test_requests_without_a_state_pass_as_they_are() -> None:
+def test_requests_without_a_state_are_unchanged() -> None:
     plain = exchange("tools/call", {"name": "t"}, principal="ada")
     assert states().open(plain, "red") == (plain, None)
     nothing = exchange("tools/call", principal="ada")

@@ -8,7 +8,7 @@ import pytest
 from tests.support.raw_relay import LIMIT, SERVER_CAPABILITIES, members, scene, two_sessions
 
 
-async def test_an_initialize_passes_both_ways_with_everything_in_it() -> None:
+async def test_initialize_and_its_result_are_forwarded_with_unknown_members() -> None:
     offers: dict[str, Any] = {
         "instructions": "hé",
         "vendor": {"n": 9007199254740993},
@@ -35,14 +35,14 @@ async def test_an_initialize_passes_both_ways_with_everything_in_it() -> None:
 
 
 @pytest.mark.covers("GTW-04")
-async def test_an_older_version_that_the_server_answers_with_holds_for_both() -> None:
+async def test_an_older_version_of_the_server_applies_to_both_sides() -> None:
     async with scene(version="2025-03-26") as place:
         client = await place.client()
         answer = await client.initialize(version="2025-11-25")
         assert answer["result"]["protocolVersion"] == "2025-03-26"
         server = await place.server()
         await server.method("notifications/initialized")
-        # That revision has batches: they are taken apart, and each is answered.
+        # That revision has batches. Their requests are forwarded and answered one by one.
         client.send('[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]')
         for name in "ab":
             server.reply(await server.method(name), {"was": name})
@@ -50,7 +50,7 @@ async def test_an_older_version_that_the_server_answers_with_holds_for_both() ->
         assert answers == {1: "a", 2: "b"}
 
 
-async def test_a_server_that_answers_a_newer_version_is_put_into_older_words() -> None:
+async def test_results_of_a_newer_server_are_adapted_to_the_version_of_the_client() -> None:
     async with scene(version="2025-11-25") as place:
         client = await place.client()
         answer = await client.initialize(version="2024-11-05")
@@ -64,14 +64,14 @@ async def test_a_server_that_answers_a_newer_version_is_put_into_older_words() -
 
 
 @pytest.mark.covers("GTW-05")
-async def test_logs_reach_only_the_client_they_are_about() -> None:
+async def test_log_messages_reach_only_the_client_whose_call_caused_them() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         await one.answer_to(one.ask("logging/setLevel", {"level": "error"}))
         await other.answer_to(other.ask("logging/setLevel", {"level": "info"}))
         assert server.seen[-1]["params"]["level"] == "info"
         await one.answer_to(one.ask("logging/setLevel", {"level": "warning"}))
-        assert server.seen[-1]["params"]["level"] == "info"  # the other one still wants it
+        assert server.seen[-1]["params"]["level"] == "info"  # the level of the other session
         call = other.ask("tools/call", {"name": "x"})
         request = await server.method("tools/call")
         server.tell("notifications/message", {"level": "info", "data": "mine"})
@@ -88,7 +88,7 @@ async def test_logs_reach_only_the_client_they_are_about() -> None:
         assert [m["params"]["data"] for m in one.skipped] == ["ones"]
 
 
-async def test_a_wrong_log_level_is_the_servers_to_refuse() -> None:
+async def test_an_invalid_log_level_is_forwarded_for_the_server_to_refuse() -> None:
     async with scene(quiet={"logging/setLevel"}) as place:
         one, other, server = await two_sessions(place)
         await server.method("notifications/initialized")
@@ -103,7 +103,7 @@ async def test_a_wrong_log_level_is_the_servers_to_refuse() -> None:
 
 
 @pytest.mark.covers("GTW-05")
-async def test_updates_reach_only_those_who_subscribed() -> None:
+async def test_updates_reach_only_subscribed_sessions() -> None:
     async with scene() as place:
         one, other, server = await two_sessions(place)
         for end, uri in ((one, "x:1"), (other, "x:2"), (one, "x:both"), (other, "x:both")):
@@ -113,7 +113,7 @@ async def test_updates_reach_only_those_who_subscribed() -> None:
         await server.sync()
         assert [(await one.read())["params"]["uri"] for _ in range(2)] == ["x:1", "x:both"]
         assert [(await other.read())["params"]["uri"] for _ in range(2)] == ["x:2", "x:both"]
-        # The last one to go ends it at the server.
+        # The last subscriber ends the subscription at the server.
         await one.answer_to(one.ask("resources/unsubscribe", {"uri": "x:both"}))
         assert not any(m.get("method") == "resources/unsubscribe" for m in server.seen)
         await other.answer_to(other.ask("resources/unsubscribe", {"uri": "x:both"}))
@@ -125,7 +125,7 @@ async def test_updates_reach_only_those_who_subscribed() -> None:
         assert server.seen[-1]["method"] == "resources/unsubscribe"
 
 
-async def test_a_refused_subscription_is_none() -> None:
+async def test_a_session_gets_no_updates_after_a_refused_subscription() -> None:
     async with scene(quiet={"resources/subscribe"}) as place:
         one, other, server = await two_sessions(place)
         call = one.ask("resources/subscribe", {"uri": "x:1"})
@@ -137,7 +137,7 @@ async def test_a_refused_subscription_is_none() -> None:
         assert (await other.read())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_level_that_the_server_refuses_changes_nothing() -> None:
+async def test_a_refused_level_leaves_the_earlier_one_in_effect() -> None:
     async with scene(quiet={"logging/setLevel"}) as place:
         client = await place.client()
         await client.initialize()
@@ -153,7 +153,7 @@ async def test_a_level_that_the_server_refuses_changes_nothing() -> None:
         assert message["params"]["data"] == "still here"
 
 
-async def test_a_subscription_that_the_server_refuses_is_not_kept() -> None:
+async def test_a_refused_subscription_is_not_recorded() -> None:
     async with scene(quiet={"resources/subscribe"}) as place:
         client = await place.client()
         await client.initialize()
@@ -167,8 +167,7 @@ async def test_a_subscription_that_the_server_refuses_is_not_kept() -> None:
                 server.refuse(heard, -32603, "not now")
             await client.answer_to(request)
         [connection] = place.relay.pool.connections
-        assert list(connection.uris) == [
-            "a://1"
-        ]  # a second request that fails does not end the first
+        # A second request that fails does not end the first subscription.
+        assert list(connection.uris) == ["a://1"]
         [session] = connection.sessions
         assert sorted(session.uris) == ["a://1"]

@@ -1,4 +1,4 @@
-"""What a relay changes between a client and a server of one era, and who watches what."""
+"""Results and subscriptions that a relay changes between a client and a server of the same era."""
 
 import asyncio
 import json
@@ -31,14 +31,14 @@ from tests.support.virtual_time import VirtualTime
         ({"notifications": {}}, 0),
         ({}, 0),
         (None, 0),
-        ({"notifications": {"resourceSubscriptions": 5}}, 0),  # for the server to refuse
+        ({"notifications": {"resourceSubscriptions": 5}}, 0),  # the server refuses it
     ],
 )
 def test_the_resources_of_a_subscription_are_counted(params: Any, count: int) -> None:
     assert same_era._uri_count(exchange("subscriptions/listen", params)) == count
 
 
-def test_a_server_is_shown_with_the_revisions_that_we_speak() -> None:
+def test_with_our_versions_replaces_the_supported_versions() -> None:
     shown = json.loads(bytes(same_era._with_our_versions(Raw(b'{"a":1,"supportedVersions":[]}'))))
     ours = [revision.value for revision in reversed(Revision)]
     assert shown == {"a": 1, "supportedVersions": ours}
@@ -65,7 +65,7 @@ def test_the_last_result_of_a_subscription_has_the_id_of_the_client(
 
 
 class Watcher:
-    """A session, as far as it watches resources."""
+    """Session with subscriptions."""
 
     def __init__(self, quota: SubscriptionQuota, *uris: str) -> None:
         self.uris = quota.held("key")
@@ -78,7 +78,7 @@ class Watched:
         self.uris = uris
 
 
-def test_who_stops_watching_leaves_it_to_others() -> None:
+def test_stop_watching_keeps_other_subscribers() -> None:
     quota = SubscriptionQuota()
     one, other = Watcher(quota, "a", "b"), Watcher(quota, "a")
     connection: Any = Watched(a={one, other}, b={one})
@@ -99,7 +99,7 @@ def test_who_stops_watching_leaves_it_to_others() -> None:
 
 
 class OneConnection:
-    """A connection to a server that answers at once; it keeps what it was sent."""
+    """Connection to a server that responds at once and records requests."""
 
     def __init__(self, revision: Revision = NEWEST_HANDSHAKE, **about: Any) -> None:
         self.name = "raw"
@@ -142,7 +142,7 @@ class OneConnection:
             try:
                 await self.goes_on.wait()
             finally:
-                await asyncio.sleep(0)  # the server is told
+                await asyncio.sleep(0)  # the cancellation is sent to the server
                 self.over += 1
         if turn is not None:
             turn.release()
@@ -152,7 +152,7 @@ class OneConnection:
 
 
 class OneSession:
-    """A session with a level and resources that it watches."""
+    """Session with a log level and subscriptions."""
 
     def __init__(
         self, connection: OneConnection, quota: SubscriptionQuota, level: str | None = None
@@ -197,7 +197,7 @@ async def in_session(
     ],
     ids=["older", "same", "newer"],
 )
-def test_an_introduction_has_the_older_of_two_revisions(
+def test_the_result_of_initialize_has_the_older_of_two_revisions(
     asked: Revision, theirs: Revision, version: str, set_to: list[Revision]
 ) -> None:
     connection: Any = OneConnection(theirs)
@@ -221,7 +221,7 @@ def test_an_introduction_has_the_older_of_two_revisions(
         ("loud", ["info"], "loud"),
     ],
 )
-async def test_the_server_logs_what_any_session_wants(
+async def test_the_server_gets_the_lowest_level_of_all_sessions(
     level: str, others: list[str | None], sent: str
 ) -> None:
     connection = OneConnection()
@@ -234,14 +234,14 @@ async def test_the_server_logs_what_any_session_wants(
 
 
 @pytest.mark.parametrize("params", [None, {}, {"level": 7}])
-async def test_a_level_that_is_missing_is_for_the_server_to_refuse(params: Any) -> None:
+async def test_a_missing_level_is_forwarded_for_the_server_to_refuse(params: Any) -> None:
     connection = OneConnection()
     session = session_of(connection, "alert")
     await in_session(connection, session, "logging/setLevel", params)
     assert (connection.sent, session.level) == ([(params, 3600.0)], "alert")
 
 
-async def test_wishes_of_a_request_that_stands_alone_are_not_kept() -> None:
+async def test_requests_outside_of_sessions_record_no_level_or_subscription() -> None:
     connection = OneConnection()
     for method, params in (
         ("logging/setLevel", {"level": "info"}),
@@ -256,7 +256,7 @@ async def test_wishes_of_a_request_that_stands_alone_are_not_kept() -> None:
     assert connection.uris == {}
 
 
-async def test_a_level_is_the_earlier_one_again_if_the_server_refuses() -> None:
+async def test_the_earlier_level_is_restored_if_the_server_refuses() -> None:
     connection = OneConnection()
     connection.result = RpcError(-5, "no")
     session = session_of(connection, "alert")
@@ -265,14 +265,14 @@ async def test_a_level_is_the_earlier_one_again_if_the_server_refuses() -> None:
     assert session.level == "alert"
 
 
-async def test_resources_are_watched_from_the_request_on() -> None:
+async def test_a_subscription_is_recorded_unless_the_server_refuses_it() -> None:
     connection = OneConnection()
     one, other = session_of(connection), session_of(connection)
     for session in (one, other):
         await in_session(connection, session, "resources/subscribe", {"uri": "a:1"})
     assert connection.uris == {"a:1": {one, other}}
     connection.result = RpcError(-5, "no")
-    for uri in ("a:1", "b:1"):  # what it watches already stays
+    for uri in ("a:1", "b:1"):  # the existing subscription stays
         with pytest.raises(RpcError, match="no"):
             await in_session(connection, one, "resources/subscribe", {"uri": uri})
     assert (connection.uris, set(one.uris)) == ({"a:1": {one, other}}, {"a:1"})
@@ -287,7 +287,7 @@ async def test_resources_are_watched_from_the_request_on() -> None:
         await in_session(connection, other, "resources/unsubscribe", {"uri": "a:1"}) == b'{"a":1}'
     )
     assert (len(connection.sent), connection.uris) == (before + 1, {})
-    # Without a URI the server refuses it.
+    # Without a URI, the server refuses the request.
     for method in ("resources/subscribe", "resources/unsubscribe"):
         assert await in_session(connection, one, method, {}) == b'{"a":1}'
     assert connection.uris == {}
@@ -297,7 +297,7 @@ async def test_resources_are_watched_from_the_request_on() -> None:
     ("borrowed", "watched", "sent"),
     [(True, False, 0), (True, True, 1), (False, False, 1), (False, True, 1)],
 )
-async def test_a_subscription_of_the_gateway_itself_is_not_ended_by_a_client(
+async def test_a_client_cannot_end_a_subscription_of_the_gateway_itself(
     borrowed: bool, watched: bool, sent: int
 ) -> None:
     connection = OneConnection(borrowed=borrowed)
@@ -319,7 +319,7 @@ async def test_a_subscription_of_the_gateway_itself_is_not_ended_by_a_client(
         ("tools/list", b'{"roots":{}}', False, True, False),
     ],
 )
-async def test_calls_during_which_a_client_may_be_asked_take_turns(
+async def test_calls_during_which_the_server_may_request_input_take_turns(
     method: str, capabilities: bytes, correlates: bool, with_session: bool, turn: bool
 ) -> None:
     connection = OneConnection(correlates=correlates)
@@ -329,7 +329,9 @@ async def test_calls_during_which_a_client_may_be_asked_take_turns(
     assert connection.turns.free
 
 
-async def test_a_client_that_is_being_asked_need_not_wait(virtual_time: VirtualTime) -> None:
+async def test_a_session_with_an_unanswered_server_request_does_not_wait(
+    virtual_time: VirtualTime,
+) -> None:
     connection: Any = OneConnection()
     one, other = session_of(connection), session_of(connection)
     relay, begun = forwarder(turn_wait=0.25, turn_timeout=5.0), virtual_time.now
@@ -402,7 +404,7 @@ async def test_a_session_that_cannot_be_moved_waits(virtual_time: VirtualTime, w
         (Revision.V2025_11_25, False),
     ],
 )
-async def test_a_result_is_put_into_the_words_of_an_older_client(
+async def test_a_result_is_adapted_to_the_revision_of_an_older_client(
     revision: Revision, same: bool
 ) -> None:
     connection: Any = OneConnection(revision)
@@ -430,7 +432,7 @@ HEADERS = HeaderMap({b"mcp-param-a": b"1", b"mcp-param-b": b"2", b"accept": b"x"
         ("tools/list", HEADERS, True, []),
     ],
 )
-async def test_arguments_in_headers_are_passed_on_in_headers(
+async def test_arguments_in_headers_are_forwarded_in_headers(
     method: str, headers: HeaderMap | None, carries: bool, given: list[Any]
 ) -> None:
     connection: Any = OneConnection(carries_headers=carries)
@@ -443,7 +445,7 @@ async def test_arguments_in_headers_are_passed_on_in_headers(
     assert (connection.given_headers, connection.sent) == (given, [({"name": "x"}, 7.0)])
 
 
-async def test_a_server_is_discovered_with_the_revisions_of_the_relay() -> None:
+async def test_discovery_returns_the_revisions_of_the_relay() -> None:
     connection: Any = OneConnection()
     result = await forwarder(call_timeout=7.0).forward_stateless(
         exchange("server/discover", {}), None, connection
@@ -452,7 +454,7 @@ async def test_a_server_is_discovered_with_the_revisions_of_the_relay() -> None:
     assert connection.sent == [({}, 7.0)]
 
 
-async def test_streams_last_until_they_are_ended() -> None:
+async def test_subscriptions_last_until_one_side_ends_them() -> None:
     connection: Any = OneConnection()
     connection.goes_on = asyncio.Event()
     quota = SubscriptionQuota()
@@ -482,7 +484,7 @@ async def test_streams_last_until_they_are_ended() -> None:
     assert quota.uris.total == 0
 
 
-async def test_a_client_that_does_not_listen_any_longer_ends_its_stream() -> None:
+async def test_cancelling_a_subscription_ends_it_at_the_server() -> None:
     connection: Any = OneConnection()
     connection.goes_on = asyncio.Event()
     relay = forwarder()

@@ -21,7 +21,7 @@ from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
 
 
-async def test_a_server_that_came_back_hears_again_what_was_wanted() -> None:
+async def test_level_and_subscriptions_are_restored_after_a_restart_of_the_server() -> None:
     async with scene() as place:
         client = await place.session()
         server = await place.server()
@@ -38,13 +38,13 @@ async def test_a_server_that_came_back_hears_again_what_was_wanted() -> None:
         assert methods.count("initialize") == 1
         assert methods.count("logging/setLevel") == 1
         assert methods.count("resources/subscribe") == 1
-        assert len(place.servers) == 2  # and not one for each of the calls
+        assert len(place.servers) == 2  # one new connection for all calls
         told = [m["method"] for m in client.skipped]
         assert told.count("notifications/tools/list_changed") == 1
         assert told.count("notifications/resources/updated") == 1
 
 
-async def test_many_calls_at_once_after_a_loss_open_one_connection_for_a_session() -> None:
+async def test_concurrent_calls_after_a_loss_open_one_connection_for_a_session() -> None:
     async with scene(share="session") as place:
         client = await place.session()
         server = await place.server()
@@ -60,10 +60,10 @@ async def test_many_calls_at_once_after_a_loss_open_one_connection_for_a_session
 
 
 @pytest.mark.parametrize("share", ["alike", "session"])
-async def test_a_session_of_a_client_that_vanished_gives_its_connection_up(
+async def test_a_session_without_a_stream_releases_its_idle_connection(
     share: Any, tmp_path: Path
 ) -> None:
-    """It has no stream and makes no call; should the client come back, the session goes on."""
+    """The session itself stays, and continues with the next request of the client."""
     command = program(tmp_path, SERVER, stateless=False)
     entry = {"command": command[0], "args": command[1:]}
     relay = Relay(entry, "one", share=share, idle_close=0.2, idle_close_used=0.2)
@@ -75,7 +75,8 @@ async def test_a_session_of_a_client_that_vanished_gives_its_connection_up(
         assert (await (await post(web, url, name, "tools/call", {"name": "t"})).json())["result"]
         assert len(heard(tmp_path, "initialize")) == 2
         headers = {**HEADERS, **name, "Accept": "text/event-stream"}
-        async with web.get(url, headers=headers) as stream:  # now it may be told something
+        # with a stream, the client can receive notifications
+        async with web.get(url, headers=headers) as stream:
             assert stream.status == 200
             await post(web, url, name, "tools/call", {"name": "t"})
             [connection] = relay.pool.connections
@@ -109,7 +110,7 @@ CHANGED = ["notifications/tools/list_changed", *["notifications/resources/update
 
 
 class FakeConnection:
-    """A connection, and what its server is asked for."""
+    """Connection that records requests to its server."""
 
     def __init__(self, *, stateless: bool = False) -> None:
         self.name, self.alive, self.borrowed, self.stateless = "raw", True, False, stateless
@@ -153,7 +154,7 @@ class FakeSession:
 
 
 class Place:
-    """A session whose connection may be lost."""
+    """Session whose connection may be lost."""
 
     def __init__(self, connection: Any = None, *, stateless: bool = False) -> None:
         self.session = FakeSession(connection)
@@ -203,13 +204,13 @@ class Place:
         return await self.restorer.connection_of(session, asked.caller)
 
 
-async def test_a_connection_that_is_there_is_used() -> None:
+async def test_an_open_connection_is_used() -> None:
     place = Place(connection := FakeConnection())
     assert await place.connection() is connection
     assert (place.opened, connection.activated, place.session.told) == (0, 1, [])
 
 
-async def test_requests_at_once_get_one_new_connection_with_all_that_was_asked_for() -> None:
+async def test_concurrent_requests_get_one_new_connection_with_the_restored_state() -> None:
     lost = FakeConnection()
     lost.alive = False
     place = Place(lost)
@@ -249,7 +250,7 @@ async def test_the_lowest_log_level_of_all_sessions_of_a_connection_is_requested
     assert place.new.asked == asked
 
 
-async def test_who_comes_while_others_join_waits_behind_them() -> None:
+async def test_a_request_waits_behind_earlier_ones_that_wait_for_a_connection() -> None:
     place = Place(connection := FakeConnection())
     place.session.joining = 1
     async with place.session.opening:
@@ -260,7 +261,7 @@ async def test_who_comes_while_others_join_waits_behind_them() -> None:
     assert place.session.joining == 1
 
 
-async def test_a_server_that_refuses_is_used_all_the_same() -> None:
+async def test_a_server_that_refuses_to_restore_subscriptions_is_still_used() -> None:
     place = Place()
     place.session.level = None
     place.new.refuses = True
@@ -270,7 +271,9 @@ async def test_a_server_that_refuses_is_used_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("restores", [True, False])
-async def test_a_session_may_leave_the_default_connection_to_the_gateway(restores: bool) -> None:
+async def test_only_sessions_that_restore_the_default_connection_repeat_their_requests(
+    restores: bool,
+) -> None:
     place = Place()
     place.new.borrowed = True
     place.session.restores_default = restores
@@ -279,7 +282,7 @@ async def test_a_session_may_leave_the_default_connection_to_the_gateway(restore
     assert place.session.told == (["attached", *CHANGED] if restores else [])
 
 
-async def test_a_stateless_server_is_followed_by_its_bridge() -> None:
+async def test_a_bridge_restores_the_subscriptions_at_a_stateless_server() -> None:
     place = Place(stateless=True)
     await place.connection()
     assert (place.bridged, place.new.asked) == (["joined", "follow"], [])
@@ -297,7 +300,7 @@ async def test_a_stateless_server_is_followed_by_its_bridge() -> None:
     ],
     ids=["unknown", "known", "no roots", "borrowed", "stateless", "answered"],
 )
-async def test_a_server_may_read_the_roots_before_the_first_request(
+async def test_the_first_request_waits_until_the_server_has_read_the_roots(
     virtual_time: VirtualTime, about: dict[str, Any], waited: float
 ) -> None:
     place = Place(stateless=about.get("stateless", False))
@@ -311,7 +314,7 @@ async def test_a_server_may_read_the_roots_before_the_first_request(
     assert virtual_time.now - begun == pytest.approx(waited)
 
 
-async def test_a_session_begins_with_initialize() -> None:
+async def test_a_request_before_initialize_is_refused() -> None:
     place = Place()
     place.session.introduction = None
     with pytest.raises(RpcError, match="Missing handshake: send initialize first") as refused:
@@ -320,7 +323,7 @@ async def test_a_session_begins_with_initialize() -> None:
     assert (place.opened, place.session.joining) == (0, 0)
 
 
-async def test_a_session_is_moved_with_all_that_it_asked_for() -> None:
+async def test_a_session_is_moved_with_its_level_and_subscriptions() -> None:
     old = FakeConnection()
     place = Place(old)
     session = place.session
@@ -338,7 +341,7 @@ async def test_a_session_is_moved_with_all_that_it_asked_for() -> None:
     assert session.told == ["attached", *CHANGED]
 
 
-async def test_a_session_that_lost_its_connection_leaves_none() -> None:
+async def test_a_session_without_a_connection_can_be_moved() -> None:
     place = Place()
     assert await place.move() is place.new
     assert (place.session.connection, place.left) == (place.new, [])

@@ -95,8 +95,8 @@ class Replicas(Sequence[Relay]):
                 try:
                     session = None if client is None else client.session_with(relay)
                     health = None if relay.upstream is None else relay.upstream.health
-                    # A subscription lasts as long as the client needs it, so its end says nothing
-                    # about the health of the server.
+                    # The client decides how long a subscription lasts, so its end is not a sign of
+                    # the health of the server.
                     if health is None or method == LISTEN:
                         answer = await relay.answer(exchange, session)
                     else:

@@ -138,6 +138,6 @@ class UpstreamSessionRestorer:
                 )
         session.attached()
         # Changes while the server was disconnected were not reported, so clients have to read
-        # everything again.
+        # lists and resources again.
         for note in possibly_missed_changes(connection, session):
             session.tell(note)
