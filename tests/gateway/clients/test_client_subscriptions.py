@@ -267,7 +267,7 @@ async def test_a_failed_subscription_on_a_connection_of_the_client_is_taken_back
     with pytest.raises(RpcError if refused else ConnectFailed) as caught:
         await parts.ask("resources/subscribe", "red:1", client)
     if refused:
-        assert "red does not tell of changes of red:1" in str(caught.value)
+        assert "Server 'red' refused the subscription to red:1" in str(caught.value)
     assert (session.uris, connection.uris, client.uris) == (set(), {}, {})
     assert parts.done == [("+", "red:1"), ("-", "red:1")]
 
@@ -319,7 +319,7 @@ async def test_a_client_without_a_connection_is_not_subscribed(gone: bool) -> No
 async def test_a_refused_subscription_is_taken_back() -> None:
     parts, client = Parts(), watcher()
     parts.refused.add("red:1")
-    with pytest.raises(RpcError, match="red does not tell of changes of red:1") as refused:
+    with pytest.raises(RpcError, match="Server 'red' refused the subscription to red:1") as refused:
         await parts.ask("resources/subscribe", "red:1", client)
     assert refused.value.code == -32603
     assert (client.uris, parts.done[-1]) == ({}, ("-", "red:1"))

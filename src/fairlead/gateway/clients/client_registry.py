@@ -13,11 +13,11 @@ __all__ = ["ClientRegistry"]
 
 
 class ClientRegistry:
-    """Clients on connections that outlive a request, at all endpoints of a gateway."""
+    """Clients at all endpoints of a gateway whose connections outlive a request."""
 
     def __init__(self, endpoints: Mapping[str, SingleServerEndpoint]) -> None:
         """`endpoints` are those of single servers, which register their clients themselves."""
-        self.merged: dict[object, ConnectedClient] = {}  # at the merged endpoint, by their peers
+        self.merged: dict[object, ConnectedClient] = {}  # at the merged endpoint, by peer
         self._endpoints = endpoints
 
     def __iter__(self) -> Iterator[ConnectedClient]:
@@ -29,7 +29,9 @@ class ClientRegistry:
         return sum(1 for _ in self)
 
     def seeing(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
-        """Yield the connections of merged clients with this key, or that use this connection."""
+        """Yield the connections of merged clients that see the lists of a variant or of a
+        connection.
+        """
         for client in self.merged.values():
             if isinstance(whose, UpstreamConnection):
                 if any(session.connection is whose for session in client.sessions.values()):

@@ -1,4 +1,4 @@
-"""Clients that are connected to a gateway, and the session of each with every server it uses."""
+"""Clients that are connected to a gateway, and the sessions of each with the servers it uses."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ __all__ = ["ConnectedClient", "SingleServerClient"]
 
 
 class ConnectedClient:
-    """A client of the merged endpoint, on a connection that outlives its requests."""
+    """A client of the merged endpoint whose connection outlives its requests."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class ConnectedClient:
     ) -> None:
         self.principal = principal
         self._quota = quota or SubscriptionQuota()
-        self.peer: Peer  # set by `connect`: the peer is created with callbacks of this client
-        self.introduction: Raw | None = None  # the params of its `initialize`
+        self.peer: Peer  # set by `connect`, because the peer needs callbacks of this client
+        self.introduction: Raw | None = None  # params of its `initialize`
         self.level: str | None = None
-        self.uris: dict[str, str] = {}  # its subscriptions, with the server that has the resource
-        self.sessions: dict[object, ClientSession] = {}  # by the relay that serves it
+        self.uris: dict[str, str] = {}  # subscriptions: the server of each resource
+        self.sessions: dict[object, ClientSession] = {}  # by relay
         self.incoming = NotificationPipeline(interceptors, Direction.CLIENT_TO_SERVER)
-        # Notifications of the gateway itself; those of servers pass the interceptors upstream.
+        # For notifications of the gateway. Those of servers have passed the interceptors before.
         self.outgoing = NotificationPipeline(interceptors, Direction.SERVER_TO_CLIENT)
         self.on_attached: Callable[[ClientSession], None] = lambda session: None
         self.on_lost: Callable[[ClientSession], None] = lambda session: None
@@ -47,7 +47,7 @@ class ConnectedClient:
         self._interceptors = interceptors
 
     def connect(self, peer: Peer) -> None:
-        """Set the peer on the client's connection."""
+        """Set the peer of the client's connection."""
         self.peer = peer
         peer.on_malformed = malformed_frame_hook(self._interceptors)
         self._outbox = PeerOutbox(peer)
@@ -55,15 +55,17 @@ class ConnectedClient:
 
     def _receive_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         for session in self.sessions.values():
-            session.members_came(request_id, members)  # only one has sent a request with that id
+            # Every session gets them, but only one has sent a request with that id.
+            session.members_came(request_id, members)
 
     def session_with(self, relay: object) -> ClientSession:
-        """Return its session with the server of a relay."""
+        """Return the client's session with the server of a relay."""
         session = self.sessions.get(relay)
         if session is None:
             session = self._new_session()
             session.peer, session.outbox = self.peer, self._outbox
             session.introduction = self.introduction
+            # A session of a client that has disconnected would never be removed.
             if not self.gone:
                 self.sessions[relay] = session
         session.level = self.level
@@ -71,7 +73,8 @@ class ConnectedClient:
 
     def _new_session(self) -> ClientSession:
         session = _MergedSession(self.principal, self._input_timeout, self._interceptors)
-        session.uris = set()  # counted where the client subscribes
+        # A plain set, because the quota counts them where the client subscribes.
+        session.uris = set()
         session.on_attached = lambda: self.on_attached(session)
         session.on_lost = lambda: self.on_lost(session)
         return session
@@ -82,7 +85,7 @@ class ConnectedClient:
         )
 
     def close(self) -> None:
-        """Drop what was not sent yet; the connection has ended."""
+        """Drop unsent messages after the connection has ended."""
         self.gone = True
         self.incoming.close()
         self.outgoing.close()
@@ -92,7 +95,7 @@ class ConnectedClient:
 class SingleServerClient(ConnectedClient):
     """A client of the endpoint of one server, which gets all notifications of that server.
 
-    If the server has replicas, another one takes over its subscriptions.
+    Its subscriptions are shared by its sessions with all replicas.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class SingleServerClient(ConnectedClient):
         quota: SubscriptionQuota | None = None,
         permits: Callable[[str], bool] = lambda uri: True,
     ) -> None:
-        """`permits` returns True for a URI of whose changes the client may be notified."""
+        """`permits` returns True for URIs of which the client may be notified."""
         super().__init__(principal, input_timeout, interceptors, quota)
         self.watched: HeldUris
         self._permits = permits
@@ -120,9 +123,9 @@ class SingleServerClient(ConnectedClient):
 
 
 class _SingleServerSession(ClientSession):
-    """A session that gets notifications only of resources in the client's view.
+    """A session that receives notifications only of resources in the client's view.
 
-    A server may send more than the client has subscribed to.
+    A server may send notifications that the client has not subscribed to.
     """
 
     permits: Callable[[str], bool]
@@ -135,12 +138,13 @@ class _SingleServerSession(ClientSession):
 class _MergedSession(ClientSession):
     """A session with one of several servers at the merged endpoint.
 
-    The gateway itself notifies of changes, once its own lists have them.
+    Changes of lists and resources are not forwarded, because the gateway itself sends such
+    notifications, after its lists contain the change.
     """
 
     on_attached: Callable[[], None]
     on_lost: Callable[[], None]
-    restores_default = False  # the gateway subscribes for all of its clients there
+    restores_default = False  # On the default connection the gateway subscribes for all clients.
 
     def attached(self) -> None:
         self.on_attached()

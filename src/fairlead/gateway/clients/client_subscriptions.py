@@ -31,7 +31,7 @@ __all__ = ["ClientSubscriptions", "StatelessListener"]
 
 
 class StatelessListener(Struct, frozen=True, eq=False):
-    """A stateless client that listens."""
+    """A stateless client with an open listen stream."""
 
     edge: object
     principal: Principal
@@ -40,7 +40,7 @@ class StatelessListener(Struct, frozen=True, eq=False):
 
 
 class ClientSubscriptions:
-    """Subscribes clients to changes, at the broadcaster and at the servers that have a resource."""
+    """Subscriptions of clients, at the broadcaster and at the servers that own the resources."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ClientSubscriptions:
         tasks: BackgroundTasks,
         deadline: float,
     ) -> None:
-        """`deadline` limits the seconds to wait for a server that is slow to subscribe."""
+        """`deadline` is the number of seconds to wait for a server that is slow to subscribe."""
         self._upstream = upstream
         self._changes = changes
         self._catalog = catalog
@@ -71,46 +71,51 @@ class ClientSubscriptions:
         """Subscribe a client of the handshake era to a resource.
 
         Raises:
-            RpcError: No server has the resource, or its server does not notify of changes.
+            RpcError: No server has the resource, or its server refused the subscription.
         """
         member = await self._router.resource(exchange)
         uri = exchange.head.uri
         assert isinstance(uri, str)
+        # Before the request to the server, because the first notification may precede its response.
         self._changes.subscribe(exchange.edge, uri)
         if client is not None and not client.gone and client.uris.get(uri) != member.name:
-            self.unwatch(client, uri)  # another server had it before
+            self.unwatch(client, uri)  # Another server owned the resource before.
             client.uris[uri] = member.name
             subscribed = False
             try:
                 subscribed = await self._subscribe_at(member, uri, client)
             finally:
-                if not subscribed:  # or the request was cancelled
+                if not subscribed:  # refused, or the request was cancelled
                     client.uris.pop(uri, None)
                     self._changes.unsubscribe(exchange.edge, uri)
             if not subscribed:
-                raise own_error(INTERNAL_ERROR, f"{member.name} does not tell of changes of {uri}")
+                raise own_error(
+                    INTERNAL_ERROR, f"Server {member.name!r} refused the subscription to {uri}"
+                )
         return b"{}"
 
     async def _subscribe_at(self, member: Member, uri: str, client: ConnectedClient) -> bool:
-        """Subscribe where the client's calls go: on its own connection, if it has one."""
+        """Subscribe on the client's own connection, if it has one, because its calls use that."""
         for relay in member.replicas:
             session = client.sessions.get(relay)
             if session is not None and _has_own_connection(session):
                 return await _subscribe_in_session(session, uri)
         for relay in member.replicas:
-            client.session_with(relay).uris.add(uri)  # for a connection of its own, later
+            # Remembered for a connection of its own, which may be opened later.
+            client.session_with(relay).uris.add(uri)
         return await self._upstream.add(member, uri, client, self._deadline)
 
     def session_attached(self, client: ConnectedClient, session: ClientSession) -> None:
-        """Leave the default connection for one of the client's own, where all was restored."""
+        """End subscriptions on the default connection that were moved to the client's own one."""
         if _has_own_connection(session):
             for uri in session.uris:
                 if (owner := client.uris.get(uri)) is not None:
                     self._upstream.remove(owner, uri, client)
-                    self._changes.changed_for((client.peer,), UPDATED, uri)  # it is another process
+                    # The client now uses another process, in which the resource may differ.
+                    self._changes.changed_for((client.peer,), UPDATED, uri)
 
     def session_lost(self, client: ConnectedClient, session: ClientSession) -> None:
-        """Notify a client whose own connection was lost: everything may have changed."""
+        """Notify a client whose own connection was lost that everything may have changed."""
         if session.connection is None and not client.gone:
             self._changes.all_lists_changed((client.peer,))
             for uri in session.uris:
@@ -125,7 +130,7 @@ class ClientSubscriptions:
         return b"{}"
 
     def unwatch(self, client: ConnectedClient | None, uri: str) -> None:
-        """End what a client has at a server because of its subscription."""
+        """End the subscription that a server has because of this client."""
         if client is not None and (owner := client.uris.pop(uri, None)) is not None:
             self._upstream.remove(owner, uri, client)
             member = self._registry.members.get(owner)
@@ -142,13 +147,14 @@ class ClientSubscriptions:
                 self.unwatch(client, uri)
 
     async def listen(self, exchange: Exchange) -> Answer:
-        """Notify a stateless client of lists, and of the resources that its view has.
+        """Notify a stateless client of changes in lists, and in the resources that its view
+        permits.
 
         Raises:
-            RpcError: -32602, for more streams or resources than a client may have.
+            RpcError: -32602, the client has too many streams or resources.
         """
         uris = uris_of(exchange)
-        # All requested URIs count, also those that no server has: they are looked up, too.
+        # All requested URIs count, even those that no server has, because each is looked up.
         with self._changes.admitted(exchange, len(uris)):
             if uris and not self._registry.is_ready:
                 await self._lists.ready()
@@ -162,6 +168,7 @@ class ClientSubscriptions:
             member = self._registry.members.get(self._catalog.owner(uri, view) or "")
             if member is not None:
                 found[uri] = member
+            # Lets other tasks run, because a request may name thousands of URIs.
             if number % URIS_PER_TURN == 0:
                 await asyncio.sleep(0)
         return found
@@ -171,17 +178,19 @@ class ClientSubscriptions:
         listener = StatelessListener(exchange.edge, caller.principal, [], variant_key(caller))
         try:
             subscribed = await self._upstream.add_all(watched, listener, self._deadline)
-            view = self._views.view_of(exchange.caller)  # it may be another by now
+            # Read again, because the view may have changed during the wait.
+            view = self._views.view_of(exchange.caller)
             listener.uris.extend(uri for uri in subscribed if view.permits_uri(uri))
             self.listeners.add(listener)
             granted = listen_request_for(exchange, listener.uris)
             return await self._changes.listen_admitted(granted, CAPABILITIES)
         finally:
             self.listeners.discard(listener)
+            # In the background, because the stream may end by cancellation and have many URIs.
             self._tasks.start(self._remove(listener, watched))
 
     def listening(self, whose: VariantKey | UpstreamConnection) -> Iterator[object]:
-        """Yield the connections of stateless listeners that see lists of this key."""
+        """Yield the connections of stateless listeners that see the lists of this variant."""
         return (one.edge for one in self.listeners if one.variant == whose)
 
     async def _remove(self, listener: StatelessListener, watched: dict[str, Member]) -> None:
@@ -202,11 +211,13 @@ async def _subscribe_in_session(session: ClientSession, uri: str) -> bool:
     assert connection is not None
     watchers = connection.uris.setdefault(uri, set())
     first = not watchers
+    # Before the request, so that a second session does not send another one.
     watchers.add(session)
     session.uris.add(uri)
     if first:
         try:
             await connection.peer.request("resources/subscribe", {"uri": uri})
+        # Also after a cancellation the session must not stay registered.
         except BaseException as exc:
             stop_watching(uri, session, connection)
             if isinstance(exc, RpcError | LocalProtocolError):

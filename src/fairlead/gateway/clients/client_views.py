@@ -1,4 +1,4 @@
-"""The view of each client of a gateway."""
+"""The views of a gateway's clients."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ __all__ = ["ClientViews"]
 
 
 class ClientViews:
-    """Views by principal; principals without one of their own share the default."""
+    """Views by principal. Principals without a view of their own share the default view."""
 
     def __init__(self, views: Mapping[str, View], default: View) -> None:
         self._views = dict(views)
@@ -30,5 +30,5 @@ class ClientViews:
         return self.view_for(caller.principal)
 
     def replace(self, views: Mapping[str, View], default: View) -> None:
-        """Use other views from now on."""
+        """Replace all views."""
         self._views, self._default = dict(views), default

@@ -18,7 +18,7 @@ __all__ = ["LogLevels"]
 
 
 class LogLevels:
-    """Sets the levels of clients, and requests them from servers."""
+    """Levels of clients, and the requests that set them at servers."""
 
     def __init__(
         self,
@@ -34,15 +34,16 @@ class LogLevels:
         self._tasks = tasks
 
     async def set(self, exchange: Exchange, client: ConnectedClient | None) -> bytes:
-        """Set the level of a client.
+        """Set the log level of a client.
 
         Raises:
-            RpcError: There is no such level.
+            RpcError: The level is unknown.
         """
         level = level_of(exchange)
         if level not in LEVELS:
             raise own_error(
-                INVALID_PARAMS, f"No log level {level!r}; there are {', '.join(LEVELS)}"
+                INVALID_PARAMS,
+                f"Unknown log level {level!r}: expected one of {', '.join(LEVELS)}",
             )
         exchange.edge.log_level = level
         if client is not None:
@@ -50,12 +51,13 @@ class LogLevels:
             for session in client.sessions.values():
                 session.level = level
                 self._set_on(session.connection)
+        # On the default connection, which clients share, the lowest level of all of them applies.
         for name in self._registry.servers:
             self._request(name, self._lowest() or level)
         return b"{}"
 
     def apply_to(self, servers: list[str]) -> None:
-        """Request the current level from new servers, if a client has set one."""
+        """Set the current level at new servers, if a client has set one."""
         level = self._lowest()
         if level is not None:
             for name in servers:
@@ -67,7 +69,7 @@ class LogLevels:
             self._tasks.start(log_failure(upstream.set_log_level(level)))
 
     def _set_on(self, connection: UpstreamConnection | None) -> None:
-        """Request the lowest level of its sessions on a connection other than the default one."""
+        """Set the lowest level of the sessions on a connection that is not the default one."""
         if connection is None or connection.stateless or connection.borrowed:
             return
         levels = [session.level for session in connection.sessions if session.level is not None]
@@ -75,6 +77,6 @@ class LogLevels:
         self._tasks.start(log_failure(connection.peer.request("logging/setLevel", wanted)))
 
     def _lowest(self) -> str | None:
-        """Return the lowest level of all clients, because a server has one level for all."""
+        """Return the lowest level of all clients; None if no client has set one."""
         wanted = [one.level for one in self._clients.values() if one.level is not None]
         return min(wanted, key=LEVELS.index, default=None)

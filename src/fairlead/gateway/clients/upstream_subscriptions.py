@@ -1,4 +1,4 @@
-"""Subscriptions to resources of servers, each shared by the clients that watch the resource."""
+"""Subscriptions at servers, each shared by all clients that watch the resource."""
 
 import asyncio
 import logging
@@ -12,18 +12,18 @@ from ..background_tasks import BackgroundTasks
 
 __all__ = ["URIS_PER_TURN", "UpstreamSubscriptions", "log_failure"]
 
-URIS_PER_TURN = 16  # of one request, before other work gets its turn
+URIS_PER_TURN = 16  # URIs of one request that are handled before other tasks run
 
 log = logging.getLogger("fairlead.gateway")
 
-_Key = tuple[str, str]  # the name of a member, and a URI
+_Key = tuple[str, str]  # name of a member, URI
 
 
 class UpstreamSubscriptions:
-    """Subscribes to a resource of a server for as long as a client watches it.
+    """Subscriptions to resources of servers, which last as long as a client watches the resource.
 
-    The upstream renews a subscription after each reconnect. A server that could not be reached
-    gets the request once it is connected; so does one that replaces another of its name.
+    The upstream renews a subscription after each reconnect. A server that cannot be reached gets
+    the request once it is connected, and so does a new server with the name of a removed one.
     """
 
     def __init__(
@@ -33,43 +33,46 @@ class UpstreamSubscriptions:
         self._members = members
         self._tasks = tasks
         self._watchers: dict[_Key, set[object]] = {}
-        self._by_member: dict[str, dict[str, None]] = {}  # watched URIs, by the name of a member
-        self._asking: dict[_Key, asyncio.Task[bool]] = {}  # subscriptions without an answer yet
-        self._asked: set[tuple[str, str]] = set()  # replicas and URIs
+        self._by_member: dict[str, dict[str, None]] = {}  # watched URIs by the name of the member
+        self._asking: dict[_Key, asyncio.Task[bool]] = {}  # subscriptions in progress
+        self._asked: set[tuple[str, str]] = set()  # name of a replica and URI, subscribed
 
     def __len__(self) -> int:
         return len(self._watchers)
 
     def wants(self, member: Member, uri: str) -> bool:
-        """Return True if a client watches this resource of that server."""
+        """Return True if a client watches this resource of the server."""
         return (member.name, uri) in self._watchers
 
     def uris(self, member: Member, changed: str | None = None) -> list[str]:
-        """Return the URIs that are watched at a server; with `changed`, those that it concerns.
+        """Return the watched URIs of a server; with `changed`, only those that a changed URI
+        affects.
 
-        A server may notify of a part of a resource; that is a change of the whole.
+        The specification allows notifications about a part of a resource, which count as changes of
+        the whole resource.
         """
         watched = self._by_member.get(member.name, {})
         if changed is None:
             return list(watched)
         if changed in watched:
             return [changed]
-        if len(changed) < len(watched):  # the cheaper way: a server decides how often this runs
+        # The cheaper of two searches, because a server decides how often this runs.
+        if len(changed) < len(watched):
             return [start for end in range(len(changed)) if (start := changed[:end]) in watched]
         return [uri for uri in watched if changed.startswith(uri)]
 
     async def add(self, member: Member, uri: str, watcher: object, deadline: float) -> bool:
-        """Add a watcher of a resource; return False if the server refuses to notify of it.
+        """Add a watcher of a resource; return False if the server refuses the subscription.
 
-        A server that is slow or not connected is waited for no longer than `deadline`, and counts
-        as one that agrees. If the wait is cancelled, the watcher is removed again.
+        After `deadline` seconds, a server that has not responded or is not connected counts as one
+        that agrees. If the wait is cancelled, the watcher is removed.
         """
         return bool(await self.add_all({uri: member}, watcher, deadline))
 
     async def add_all(
         self, wanted: Mapping[str, Member], watcher: object, deadline: float
     ) -> Sequence[str]:
-        """Do the same for several resources; return those of which their servers notify."""
+        """Add a watcher of several resources; return the URIs whose servers have not refused."""
         asked: dict[str, asyncio.Task[bool] | None] = {}
         try:
             for uri, member in wanted.items():
@@ -103,7 +106,7 @@ class UpstreamSubscriptions:
         return asking
 
     def remove(self, name: str, uri: str, watcher: object) -> None:
-        """Remove a watcher if it is one; the member of that name may be removed by now."""
+        """Remove a watcher, if it is registered. The member may be removed already."""
         key = name, uri
         watchers = self._watchers.get(key, set())
         watchers.discard(watcher)
@@ -117,15 +120,18 @@ class UpstreamSubscriptions:
         for own in () if member is None else member.names:
             self._asked.discard((own, uri))
             upstream = self._upstreams.get(own)
-            if upstream is not None and key not in self._asking:  # which checks for watchers then
+            # A running task checks for watchers itself when it is done.
+            if upstream is not None and key not in self._asking:
                 self._tasks.start(log_failure(upstream.unsubscribe(uri)))
 
     def forget(self, member: Member) -> None:
-        """Forget what a removed server was asked; watchers stay for another of its name."""
+        """Forget the subscriptions of a removed server. Watchers stay for another server of its
+        name.
+        """
         self._asked = {pair for pair in self._asked if pair[0] not in member.names}
 
     def connected(self, member: Member, replica: str) -> None:
-        """Subscribe at a server that is connected to what it was not asked for yet."""
+        """Subscribe at a connected replica to the watched URIs that it does not have yet."""
         for uri in list(self._by_member.get(member.name, ())):
             if (replica, uri) not in self._asked:
                 self._tasks.start(self._ask(member, replica, uri))
@@ -137,27 +143,29 @@ class UpstreamSubscriptions:
         return any(await asyncio.gather(*asked))
 
     async def _ask(self, member: Member, replica: str, uri: str) -> bool:
-        """Return False if the server refuses to notify of the resource."""
+        """Subscribe at a replica; return False if the server refuses."""
         upstream = self._upstreams.get(replica)
         if upstream is None:
             return True
         try:
             await upstream.subscribe(uri)
         except (RpcError, LocalProtocolError) as exc:
-            log.info("%s: it does not tell of changes of %s: %s", replica, uri, exc)
+            log.info("%s: subscription to %s refused: %s", replica, uri, exc)
             return False
         except FairleadError as exc:
-            log.info("%s: no subscription to %s yet: %s", replica, uri, exc)
+            log.info(
+                "%s: subscription to %s failed, retried after reconnecting: %s", replica, uri, exc
+            )
         else:
             if self.wants(member, uri):
                 self._asked.add((replica, uri))
-            else:  # the watchers have been removed meanwhile
+            else:  # The last watcher was removed during the request.
                 await log_failure(upstream.unsubscribe(uri))
         return True
 
 
 async def log_failure(work: Coroutine[Any, Any, object]) -> None:
-    """Run a request whose result is not needed; log it if it fails."""
+    """Await a request whose result is not needed, and log its failure."""
     try:
         await work
     except FairleadError as exc:

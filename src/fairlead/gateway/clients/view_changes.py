@@ -1,4 +1,4 @@
-"""How a change of views reaches the clients that are connected."""
+"""Changes of views while clients are connected."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -15,7 +15,7 @@ __all__ = ["ViewUpdater"]
 
 
 class ViewUpdater:
-    """Changes views, and what clients with another view than before are subscribed to."""
+    """Replacement of views, with the notifications and subscriptions that it affects."""
 
     def __init__(
         self,
@@ -28,7 +28,9 @@ class ViewUpdater:
         has_variants: Callable[[], bool] = lambda: False,
         sees_variant: Callable[[ConnectedClient, str], bool] = lambda client, server: False,
     ) -> None:
-        """`sees_variant` returns True for a client that sees lists of its own of a server."""
+        """`sees_variant` returns True if a client sees other lists of a server than the default
+        ones.
+        """
         self._has_variants = has_variants
         self._sees_variant = sees_variant
         self._views = views
@@ -59,7 +61,8 @@ class ViewUpdater:
         return self._views.view_for(principal).includes(server)
 
     def show(self, views: Mapping[str, View], default: View) -> None:
-        """Use these views from now on, and notify the clients for whom lists change."""
+        """Replace all views, and notify the clients whose lists change."""
+        # Principals that are not connected have nothing to notify, so their views are not compared.
         view_for = self._views.view_for
         before = {name: view_for(name) for name in {*self._principals(), ANONYMOUS}}
         self._views.replace(views, default)
@@ -73,6 +76,8 @@ class ViewUpdater:
             if listener.principal in affected:
                 edges.add(listener.edge)
                 view = view_for(listener.principal)
+                # The filter of a listen stream cannot be changed. The client has to open another
+                # one.
                 if not all(view.permits_uri(uri) for uri in listener.uris):
                     self._changes.stop(listener.edge)
         self._changes.all_lists_changed(edges)
@@ -86,7 +91,7 @@ class ViewUpdater:
             yield from (principal for _, principal in endpoint.listeners.values())
 
     def _narrow(self, client: ConnectedClient) -> None:
-        """End subscriptions and sessions of a client that are outside its view now."""
+        """End the subscriptions and sessions of a client that are outside its new view."""
         view = self._views.view_for(client.principal)
         self._subscriptions.narrow(
             client, lambda server, uri: view.includes(server) and view.permits_uri(uri)

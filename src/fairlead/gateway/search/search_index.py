@@ -88,7 +88,7 @@ class ToolSearchIndex:
         self._index: tuple[int, _Index] | None = None
 
     def search(self, query: str, limit: int = 10) -> list[SearchMatch]:
-        """Return the best matches, best first. Tools that the query names in full precede others."""
+        """Return the best matches, best first. Tools that the query names in full come first."""
         index = self._current()
         if len(query) > MAX_QUERY:
             SEARCH_QUERY.hit()
