@@ -5,7 +5,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 RUNTIME := $(VENV)/.installed-to-run
 
-.PHONY: run test test-slow test-all conformance interop-suites public-servers check bench docs tables mutants evidence clean format
+.PHONY: run test test-slow test-all test-versions dist conformance interop-suites public-servers check bench docs tables mutants evidence clean format
 
 run: $(RUNTIME)  ## serve everything that is configured here, or two demo servers, as one
 	@$(BIN)/fairlead up $(ARGS)
@@ -23,6 +23,22 @@ test-slow: $(STAMP)  ## the others: peers, chaos, and what takes long
 
 test-all: $(STAMP)  ## all tests, with more examples than `make test` tries
 	@$(PYTEST) $(ARGS)
+
+# The interpreters from 3.11 to 3.14 that this machine has. A shim of pyenv may exist without its
+# interpreter, so each one has to run.
+VERSIONS := $(foreach v,3.11 3.12 3.13 3.14,$(shell python$(v) -c 'print("$(v)")' 2>/dev/null))
+
+test-versions: $(VERSIONS:%=test-on-%)  ## `make test` on every supported interpreter of this machine
+
+test-on-%:
+	@echo "Python $*:"
+	@test -x .cache/python$*/bin/python || python$* -m venv .cache/python$*
+	@.cache/python$*/bin/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@.cache/python$*/bin/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
+
+dist: $(STAMP)  ## wheel and source distribution, into dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
 
 conformance: $(STAMP)  ## the official conformance suite, with Node from npm if need be
 	@$(BIN)/python tests/conformance/run.py $(ARGS)
