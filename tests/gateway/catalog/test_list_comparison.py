@@ -205,7 +205,7 @@ async def test_lists_that_change_without_notice_are_not_compared(
     await place.idle()
     assert (place.variant(upstream), place.changed) == (DEFAULT_VARIANT, [])
     assert upstream.retired == [connection]
-    assert "red: its lists change without notice; not compared" in caplog.messages
+    assert "red: the lists change without notification and are not compared" in caplog.messages
 
 
 async def test_servers_are_compared_one_at_a_time() -> None:

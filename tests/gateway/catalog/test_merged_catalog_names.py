@@ -136,7 +136,9 @@ def test_what_is_left_out_is_counted_until_the_list_is_another() -> None:
 def test_a_new_name_that_is_taken_is_told() -> None:
     one = catalog(git=tools("log", "push"))
     one.check(View(rename={"git_log": "history"}))
-    with pytest.raises(ConfigError, match="a new name is taken already among the tools: 'git_log'"):
+    with pytest.raises(
+        ConfigError, match="names assigned by the view are in use by other tools: 'git_log'"
+    ):
         one.check(View(rename={"git_push": "git_log"}))
 
 

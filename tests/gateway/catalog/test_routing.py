@@ -147,14 +147,14 @@ async def test_names_are_routed_to_the_server_that_has_them() -> None:
             ["git"],
             False,
             False,
-            "Unknown tool: git_none; git has not said what it offers",
+            "Unknown tool: git_none; git has not listed its items",
         ),
         (
             "git_none",
             ["git"],
             True,
             True,
-            "Unknown tool: git_none; git has not said what it offers",
+            "Unknown tool: git_none; git has not listed its items",
         ),
         ("none", [], False, False, "Unknown tool: none"),
         (None, [], False, False, "Unknown tool: "),
@@ -265,7 +265,7 @@ async def test_completions_are_sent_under_the_servers_own_name(reference: Any, s
         ({"name": "git_none"}, "Unknown prompt: git_none"),
         ({"name": "git_log"}, "Unknown prompt: git_log"),
         ({}, "Unknown prompt: None"),
-        ({"uri": "b:{x}"}, "No such template: b:{x}"),
+        ({"uri": "b:{x}"}, "Unknown resource template: b:{x}"),
     ],
 )
 async def test_nothing_is_completed_that_no_server_has(reference: Any, words: str) -> None:

@@ -58,7 +58,7 @@ def test_two_may_swap_their_names() -> None:
 def test_a_new_name_that_is_taken_is_refused_and_not_taken_over() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "time_now"})
-    with pytest.raises(ConfigError, match="taken already among the tools: 'time_now'"):
+    with pytest.raises(ConfigError, match="in use by other tools: 'time_now'"):
         catalog.check(view)
     assert own(catalog.tool("time_now", view)) == ("git", "log")
     assert catalog.names(ListKind.TOOLS, view) == ["git_push", "time_now"]

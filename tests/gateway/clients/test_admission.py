@@ -161,7 +161,7 @@ async def test_mistakes_and_what_cannot_change_leave_everything_as_it_was(tmp_pa
     everybody = tmp_path / "open"
     everybody.mkdir()
     async with scene(everybody, "") as place:
-        with pytest.raises(ConfigError, match="start it again"):
+        with pytest.raises(ConfigError, match="restart it to require them"):
             await place.now(OPEN)
 
 
