@@ -371,7 +371,7 @@ def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) 
 @pytest.mark.parametrize(
     ("clients", "counts", "words"),
     [
-        (0, {}, "0 clients · nothing listed yet"),
+        (0, {}, "0 clients · no items yet"),
         (1, {"tools": 1, "prompts": 0}, "1 client · 1 tool<"),
         (2, {"tools": 2, "resources": 1}, "2 clients · 2 tools, 1 resource<"),
     ],

@@ -297,7 +297,7 @@ def page(clients: int = 1, *servers: dict[str, Any], **counts: int) -> str:
 @pytest.mark.parametrize(
     ("clients", "counts", "shown"),
     [
-        (0, {}, "0 clients · nothing listed yet<"),
+        (0, {}, "0 clients · no items yet<"),
         (1, {"tools": 1, "prompts": 0}, "1 client · 1 tool<"),
         (2, {"tools": 2, "prompts": 1}, "2 clients · 2 tools, 1 prompt<"),
     ],

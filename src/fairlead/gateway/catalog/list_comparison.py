@@ -28,7 +28,7 @@ from .merged_catalog import MergedCatalog
 
 __all__ = ["ListComparison", "VariantChanged"]
 
-FIRST_PAUSE = 0.05  # initial pause between two listings of one connection, in seconds
+FIRST_PAUSE = 0.05  # seconds between two listings of one connection, at first
 
 log = logging.getLogger("fairlead.gateway")
 

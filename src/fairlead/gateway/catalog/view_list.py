@@ -134,6 +134,6 @@ class ViewList:
         handed_out = size > 0 or self._continues
         if not handed_out or not found or kind != self.kind.value:
             raise RpcError(
-                INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list again without a cursor"
+                INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list again from the start"
             )
         return bisect_right(self.listed, last)
