@@ -98,7 +98,8 @@ def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
     if not key:
         return None
     try:
-        text.decode()  # Checked here, because the other members are never decoded.
+        # Checked here, because the other members are never decoded.
+        text.decode()
     except UnicodeDecodeError:
         return None
     return CatalogItem(server, kind, key, single_line(text).strip())

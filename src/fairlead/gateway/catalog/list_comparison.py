@@ -212,7 +212,8 @@ class ListComparison:
             self._changed(whose, kinds)
 
     def _store(self, upstream: Upstream, lists: Lists) -> int:
-        server = upstream.name.partition("#")[0]  # Replicas share the name of their server.
+        # Replicas share the name of their server.
+        server = upstream.name.partition("#")[0]
         number, dropped = upstream.variants.add(lists, upstream.lists.items)
         if dropped is not None:
             self._catalog.drop_variant(server, dropped)
@@ -232,5 +233,6 @@ def _is_comparable(upstream: Upstream, caller: Caller, introduction: Raw | None)
     if upstream.state != "connected" or upstream.settings.share == "all":
         return False
     if upstream.spec.entry.lazy:
-        return False  # A lazy server is started by calls only.
+        # A lazy server is started by calls only.
+        return False
     return caller.stateless or introduction is not None

@@ -348,7 +348,8 @@ class MergedCatalog:
 
     def _view_list(self, kind: ListKind, view: View, selection: Selection = None) -> ViewList:
         if selection is not None and not self.has_variants:
-            selection = None  # Without variants all clients see the same lists.
+            # Without variants all clients see the same lists.
+            selection = None
         found = self._view_lists.get((kind, view, selection))
         if found is None:
             if len(self._view_lists) >= MAX_LISTS:

@@ -100,7 +100,8 @@ class ViewList:
         for name in self.listed[start:stop]:
             text = self.items[name].written(revision, name)
             room -= len(text) + 1
-            if room < 0 and texts:  # A larger page would not fit into a message.
+            # A larger page would not fit into a message.
+            if room < 0 and texts:
                 PAGE_BYTES.hit()
                 self._continues = True
                 break

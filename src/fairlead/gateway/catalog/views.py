@@ -79,8 +79,9 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         """Return True if a tool, prompt or resource is not listed."""
         return self._hide.deny(target)
 
+    # Cached, because every request for a page needs the hash.
     @cached_property
-    def _hash(self) -> int:  # Cached, because every request for a page needs the hash.
+    def _hash(self) -> int:
         renamed = frozenset(self.rename.items())
         return hash((self.servers, self.allow, self.deny, renamed, self.hide))
 
