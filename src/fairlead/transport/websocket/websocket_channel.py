@@ -13,6 +13,7 @@ from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
 from ...wire import Decoder, Message, RequestId, encode, encode_success
 from ..channel import Deliver, Incoming, SharedStream
+from ..line_channel import closed_again
 from .write_queue import WriteQueue
 
 __all__ = ["SUBPROTOCOL", "WebSocketChannel", "WebSocketClosed", "WebSocketConnection", "describe"]
@@ -94,7 +95,7 @@ class WebSocketChannel(SharedStream):
         self._end: ChannelClosed | None = None  # set once nothing can be sent
         # the error that `run` raises, if the channel ended without `close`
         self._broken: ChannelClosed | None = None
-        self._farewell = (1000, "")
+        self.farewell = (1000, "")  # code and reason of the close frame that `close` sends
         self._reader: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
@@ -131,7 +132,7 @@ class WebSocketChannel(SharedStream):
     async def drain(self) -> None:
         await self._outbox.drain()
         if self._end is not None:
-            raise self._refused(self._end)
+            raise closed_again(self._end)
 
     async def close(self) -> None:
         if self._closing is None:
@@ -168,7 +169,7 @@ class WebSocketChannel(SharedStream):
     def check_open(self) -> None:
         """Raise `ChannelClosed` if nothing can be sent."""
         if self._end is not None:
-            raise self._refused(self._end)
+            raise closed_again(self._end)
         if not self._socket.open:
             raise ChannelClosed("WebSocket not open", delivered=False)
 
@@ -181,13 +182,9 @@ class WebSocketChannel(SharedStream):
         self.check_open()
         self._outbox.put(frame)
 
-    def set_close_reason(self, code: int, reason: str) -> None:
-        """Set the code and reason of the close frame that `close` sends."""
-        self._farewell = code, reason
-
     def close_with(self, code: int, reason: str) -> None:
         """End the channel and drop all queued frames; `close` then sends this code and reason."""
-        self.set_close_reason(code, reason)
+        self.farewell = code, reason
         self._ended(WebSocketClosed(code, reason))
         if self._reader is not None:
             self._reader.cancel()
@@ -247,7 +244,7 @@ class WebSocketChannel(SharedStream):
             await self._outbox.flush(LINGER)
             try:
                 async with asyncio.timeout(LINGER):
-                    await self._socket.close(*self._farewell)
+                    await self._socket.close(*self.farewell)
             except (WebSocketClosed, TimeoutError, OSError) as exc:
                 log.debug("WebSocket closing handshake failed: %s", exc)
         finally:
@@ -255,10 +252,6 @@ class WebSocketChannel(SharedStream):
             if self._reader is not None:
                 self._reader.cancel()
             self._closed.set()
-
-    @staticmethod
-    def _refused(end: ChannelClosed) -> ChannelClosed:
-        return ChannelClosed(end.reason, delivered=False, public=end.public)
 
 
 def describe(code: int, reason: str = "") -> str:

@@ -59,8 +59,6 @@ async def connect_websocket(
     shown = _shown(url)
     seconds = OPEN_TIMEOUT if open_timeout is None else open_timeout
     options: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
-    if proxy is not True:
-        options["proxy"] = proxy
     try:
         connection = await _Connect(
             url,
@@ -75,6 +73,7 @@ async def connect_websocket(
             ping_timeout=ping_interval,
             close_timeout=LINGER,
             max_size=max_size,
+            proxy=proxy,
             **options,
         )
     except Exception as exc:
