@@ -36,8 +36,12 @@ from ...wire import (
 from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
 from ..channel import Incoming
 from ..http.server.sessions.streamed_channel import StreamedChannel
-from .client_channel import WebSocketClientChannel, to_jsonrpc
-from .websocket_channel import WebSocketChannel, WebSocketConnection
+from .websocket_channel import (
+    WebSocketChannel,
+    WebSocketClientChannel,
+    WebSocketConnection,
+    to_jsonrpc,
+)
 
 __all__ = ["ToolCallClientChannel", "ToolCallServerChannel", "is_tool_call"]
 

@@ -11,12 +11,22 @@ from msgspec.structs import replace
 from ...errors import ChannelClosed, RemoteProtocolError
 from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
-from ...wire import Decoder, Message, RequestId, encode, encode_success
+from ...protocol.json_edit import RawMembers, members_of
+from ...wire import Decoder, Message, Notification, RequestId, encode, encode_success, to_json
+from ...wire.error_codes import INVALID_REQUEST
 from ..channel import Deliver, Incoming, SharedStream
 from ..line_channel import closed_again
 from .write_queue import WriteQueue
 
-__all__ = ["SUBPROTOCOL", "WebSocketChannel", "WebSocketClosed", "WebSocketConnection", "describe"]
+__all__ = [
+    "SUBPROTOCOL",
+    "WebSocketChannel",
+    "WebSocketClientChannel",
+    "WebSocketClosed",
+    "WebSocketConnection",
+    "describe",
+    "to_jsonrpc",
+]
 
 SUBPROTOCOL = "mcp"
 LINGER = 1.0  # seconds to write queued frames, and again to wait for the peer's close frame
@@ -254,7 +264,37 @@ class WebSocketChannel(SharedStream):
             self._closed.set()
 
 
+class WebSocketClientChannel(WebSocketChannel):
+    """A WebSocket channel that ignores objects that are neither JSON-RPC nor a response.
+
+    An example is `{"type": "ping"}`, which some servers send.
+    """
+
+    def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
+        members = members_of(frame) if error.code == INVALID_REQUEST else None
+        if members is None or "jsonrpc" in members or error.request_id is not None:
+            super().unread(frame, error)
+        elif (told := _bare_notification(members)) is not None:
+            self.hand_over(told)
+
+
 def describe(code: int, reason: str = "") -> str:
     """Return a description of how a WebSocket was closed, for people."""
     name = f" ({_NAMES[code]})" if code in _NAMES else ""
     return f"WebSocket closed with {code}{name}" + (f": {reason}" if reason else "")
+
+
+def to_jsonrpc(members: RawMembers, *names: str) -> bytes:
+    """Return a JSON-RPC frame with the given members."""
+    return to_json({"jsonrpc": "2.0", **{n: members[n] for n in names if n in members}})
+
+
+def _bare_notification(members: RawMembers) -> Notification | None:
+    """Return the notification in a frame that lacks the `jsonrpc` member, or None."""
+    if "id" in members or "method" not in members:
+        return None
+    try:
+        message = Decoder().decode(to_jsonrpc(members, "method", "params"))
+    except RemoteProtocolError:
+        return None
+    return message if isinstance(message, Notification) else None

@@ -22,9 +22,14 @@ from ...errors import ConfigError, ConnectFailed, HttpError
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
 from ..local_resources import connect_error
-from .client_channel import WebSocketClientChannel
 from .toolcall_dialect import ToolCallClientChannel
-from .websocket_channel import LINGER, SUBPROTOCOL, WebSocketChannel, WebSocketClosed
+from .websocket_channel import (
+    LINGER,
+    SUBPROTOCOL,
+    WebSocketChannel,
+    WebSocketClientChannel,
+    WebSocketClosed,
+)
 
 __all__ = ["WebSocketDialect", "connect_websocket"]
 

@@ -128,13 +128,8 @@ class SessionPosts:
         revision = session.revision
         if revision is not None and revision.resumable:
             session.keep(stream)
-        await write_stream(
-            call,
-            stream,
-            heartbeat=self._settings.heartbeat,
-            prime=revision is not None and revision.polling,
-            retry=self._settings.retry,
-        )
+        prime = revision is not None and revision.polling
+        await write_stream(call, stream, self._settings, prime=prime)
 
     async def _wait_for_answer(self, call: HttpCall, stream: EventStream) -> bool:
         """Wait for a message to send; return True if it must be sent as an event."""
@@ -173,16 +168,14 @@ class SessionPosts:
             await self._refusals.refuse(call, batch, why, 400)
             return
         messages = [item for item in batch.items if not isinstance(item, RemoteProtocolError)]
-        if len(messages) != len(batch.items):
-            await self._refuse_items(call, batch)
+        wrong = [item for item in batch.items if isinstance(item, RemoteProtocolError)]
+        if wrong:
+            error = RpcError(wrong[0].code, str(wrong[0]))
+            await self._refusals.refuse(call, batch, error, 400)
         elif session is not None:
             await self.post(call, session, messages, batch=True)
         else:
             await self._batch_alone(call, messages, revision, principal)
-
-    async def _refuse_items(self, call: AsgiCall, batch: Batch) -> None:
-        wrong = next(item for item in batch.items if isinstance(item, RemoteProtocolError))
-        await self._refusals.refuse(call, batch, RpcError(wrong.code, str(wrong)), 400)
 
     async def _batch_alone(
         self, call: AsgiCall, messages: list[Message], revision: Revision, principal: Principal
