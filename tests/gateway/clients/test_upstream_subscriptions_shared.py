@@ -199,7 +199,7 @@ async def test_removing_an_unknown_watcher_changes_nothing() -> None:
     assert place.servers["red"].said == ["+a:1", "-a:1"]
 
 
-async def test_few_resources_are_subscribed_without_a_pause(virtual_time: VirtualTime) -> None:
+async def test_many_resources_are_subscribed_without_a_pause(virtual_time: VirtualTime) -> None:
     place, begun = Place(), virtual_time.now
     wanted = {f"a:{number}": place.member for number in range(40)}
     place.servers["red"].said.clear()
