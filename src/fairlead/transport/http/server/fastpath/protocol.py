@@ -24,10 +24,9 @@ from .....protocol.revisions import find_revision
 from .....wire import Request
 from ....lazy_timer import LazyTimer
 from ..asgi import JSON, HeaderMap
-from ..endpoint import HttpEndpoint
+from ..endpoint import HttpEndpoint, is_self_describing
 from ..guarded_protocol import MAX_HEAD, GuardedProtocol, RequestPhase
 from ..http_settings import HttpSettings
-from ..post_router import is_self_describing
 from ..request_guard import RequestRefusal
 from .fastpath_call import FastPathCall, RequestHead
 from .session_call import answer_session_post

@@ -2,12 +2,10 @@
 
 import asyncio
 
-from msgspec import Raw
-
 from .....errors import RemoteProtocolError, RpcError
 from .....protocol.identity.principal import Principal
 from .....protocol.revisions import Revision, find_revision
-from .....wire import Batch, Message, Notification, Request
+from .....wire import Batch, Message, Request
 from .....wire.error_codes import INVALID_REQUEST
 from ....client_shares import NoShareLeft
 from ..asgi import AsgiCall, HttpCall
@@ -186,8 +184,7 @@ class SessionPosts:
             return
         try:
             session.revision = revision
-            session.take(_introduction(revision))
-            session.take(Notification("notifications/initialized"))
+            session.simulate_handshake("_", revision, {"name": "", "version": ""})
             await self.post(call, session, messages, batch=True)
         finally:
             await self._sessions.end(session)
@@ -216,8 +213,3 @@ async def _no_beat() -> None:
 def _batch_revision(call: AsgiCall) -> Revision | None:
     version = call.headers.get(b"mcp-protocol-version", ASSUMED_REVISION.value.encode())
     return find_revision(version.decode("latin-1"))
-
-
-def _introduction(revision: Revision) -> Request:
-    params = b'{"protocolVersion":"%b","capabilities":{},"clientInfo":{"name":"","version":""}}'
-    return Request("_", "initialize", Raw(params % revision.value.encode()))
