@@ -1,4 +1,4 @@
-"""Tasks that a gateway runs beside requests."""
+"""Background tasks of a gateway."""
 
 import asyncio
 

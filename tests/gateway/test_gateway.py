@@ -1,4 +1,4 @@
-"""What many servers offer, used as if it were one server's."""
+"""The gateway as a whole: servers, endpoints, closing, and the public interface."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ from tests.support.scripted_stdio_server import program as scripted_program
 from tests.support.single_exchange import exchange
 
 
-async def test_servers_come_and_go_and_clients_of_both_eras_hear_of_it() -> None:
+async def test_clients_of_both_eras_are_notified_of_added_and_removed_servers() -> None:
     old, new = Ears(), Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -71,13 +71,13 @@ async def test_servers_come_and_go_and_clients_of_both_eras_hear_of_it() -> None
             with pytest.raises(RpcError):
                 await client.call_tool("red_who", {})
             assert (await client.call("blue_who")).text.startswith("blue")
-        # And back again, under the same name.
+        # Connect it again under the same name.
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
         assert (await handshake.call("red_who")).text.startswith("red")
 
 
-async def test_a_wrong_entry_changes_nothing() -> None:
+async def test_an_invalid_entry_changes_nothing() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         with pytest.raises(ConfigError):
             await gateway.connect({"red": {"url": red}, "bad": {"command": 7}})
@@ -108,7 +108,7 @@ async def test_disconnecting_one_server_leaves_the_questions_of_another_open() -
             assert (await call).text.startswith("Ada to red")
 
 
-async def test_a_server_with_an_odd_name_is_served_all_the_same() -> None:
+async def test_a_server_with_an_unusual_name_is_served() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"a#2": {"url": red}, "b c/d": {"url": red}})
         async with joining(gateway) as client:
@@ -116,7 +116,7 @@ async def test_a_server_with_an_odd_name_is_served_all_the_same() -> None:
             assert (await client.call("b_c_d_who")).text.startswith("red")
 
 
-async def test_the_servers_of_somebody_elses_manager_outlive_the_gateway() -> None:
+async def test_servers_of_a_given_manager_outlive_the_gateway() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, MCPManager() as manager:
         async with Gateway(manager) as gateway:
             await gateway.connect({"red": {"url": red}})
@@ -127,9 +127,7 @@ async def test_the_servers_of_somebody_elses_manager_outlive_the_gateway() -> No
 
 
 @pytest.mark.parametrize(("share", "processes"), [("all", 1), ("alike", 1), ("session", 3)])
-async def test_sessions_share_a_process_or_each_have_their_own(
-    share: Share, processes: int
-) -> None:
+async def test_sessions_share_a_process_or_have_one_each(share: Share, processes: int) -> None:
     relay = RelaySettings(share=share)
     async with asyncio.timeout(LIMIT), Gateway(relay=relay) as gateway:
         await gateway.connect({"red": program("red")})
@@ -155,7 +153,7 @@ async def test_a_call_right_after_a_crash_is_answered_by_the_next_process() -> N
 
 
 class RawClient:
-    """The other end of a channel: it sends messages, and keeps what comes."""
+    """A client at the other end of a channel that sends messages and keeps the received ones."""
 
     def __init__(self) -> None:
         self.channel, self.other = memory_pair()
@@ -189,7 +187,7 @@ async def test_closing_ends_the_connections_of_clients_at_every_endpoint() -> No
         await served
         assert (gateway.clients, gateway.members, gateway.endpoints) == (0, {}, {})
         assert gateway.upstreams.connected() == []
-        await gateway.close()  # which is safe
+        await gateway.close()  # closing again is safe
 
 
 async def test_closing_answers_listeners_before_their_connections_end() -> None:
@@ -223,7 +221,7 @@ for request in requests():
 """
 
 
-async def test_closing_ends_calls_that_wait_for_an_answer_of_their_client(tmp_path: Path) -> None:
+async def test_closing_ends_calls_that_wait_for_input_of_their_client(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def on_elicit(question: object) -> dict[str, object]:
@@ -255,7 +253,7 @@ async def test_closing_ends_background_tasks() -> None:
         assert task.cancelled()
 
 
-async def test_a_manager_does_not_hold_on_to_a_gateway_that_is_closed() -> None:
+async def test_a_manager_keeps_no_reference_to_a_closed_gateway() -> None:
     async with MCPManager() as manager:
         gateway = Gateway(manager, observing=Observability(metrics=Metrics()))
         gone = weakref.ref(gateway.catalog)
@@ -265,7 +263,7 @@ async def test_a_manager_does_not_hold_on_to_a_gateway_that_is_closed() -> None:
         assert gone() is None
 
 
-# Its public interface
+# Public interface
 
 
 class Passing(InterceptorBase):
@@ -273,7 +271,7 @@ class Passing(InterceptorBase):
         return await proceed(exchange)
 
 
-def test_interceptors_are_in_order() -> None:
+def test_interceptors_run_in_the_documented_order() -> None:
     mine, other = Passing(), Passing()
     assert Gateway().interceptors == ()
     resolver, *given = Gateway(interceptors=[mine, other]).interceptors
@@ -289,7 +287,7 @@ def test_interceptors_are_in_order() -> None:
     assert [type(one) for one in only_lock] == [TargetResolver, ToolLock]
 
 
-def test_settings_are_given_whole_or_one_by_one() -> None:
+def test_settings_are_given_as_an_object_or_as_options() -> None:
     settings = GatewaySettings(name="harbour", page_size=3)
     assert Gateway(settings=settings).settings is settings
     assert Gateway(name="harbour", page_size=3).settings == settings
@@ -298,7 +296,7 @@ def test_settings_are_given_whole_or_one_by_one() -> None:
     assert Gateway(manager).upstreams is manager.upstreams
 
 
-async def test_a_call_is_judged_once_its_server_is_known() -> None:
+async def test_the_server_of_a_call_is_known_after_waiting() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=0) as one:
         await one.connect({"red": {"url": red}})
         call = exchange("tools/call", {"name": "red_who"})
@@ -307,7 +305,7 @@ async def test_a_call_is_judged_once_its_server_is_known() -> None:
         assert one.server_of(call) == "red"
 
 
-async def test_interceptors_see_what_the_gateway_tells_of_its_own_accord() -> None:
+async def test_interceptors_see_notifications_of_the_gateway_itself() -> None:
     seen: list[str] = []
 
     async def look(exchange: Exchange, proceed: Proceed) -> Answer:
@@ -326,7 +324,7 @@ async def test_interceptors_see_what_the_gateway_tells_of_its_own_accord() -> No
         assert changed in seen
 
 
-async def test_the_search_is_offered_where_it_is_switched_on() -> None:
+async def test_search_tools_exist_only_if_search_is_enabled() -> None:
     call = exchange("tools/call", {"name": "search_tools", "arguments": {"query": "x"}})
     answer = await Gateway(search=True).handler(call)
     assert b"None of 0 tools matches" in bytes(answer or b"")
@@ -334,7 +332,7 @@ async def test_the_search_is_offered_where_it_is_switched_on() -> None:
         await Gateway().handler(call)
 
 
-async def test_lists_are_waited_for_until_the_deadline() -> None:
+async def test_listed_waits_until_servers_have_listed_their_items() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(deadline=LIMIT) as one:
         await one.connect({"red": {"url": red}})
         assert not one.is_ready
@@ -346,7 +344,7 @@ async def test_lists_are_waited_for_until_the_deadline() -> None:
         assert one.server_of(call) == "red"
 
 
-async def test_what_follows_its_files_is_asked_to_reload() -> None:
+async def test_reload_calls_the_registered_function() -> None:
     gateway, reloads = Gateway(), []
 
     async def reload() -> None:
@@ -358,7 +356,7 @@ async def test_what_follows_its_files_is_asked_to_reload() -> None:
     assert reloads == [1]
 
 
-async def test_applications_follow_the_servers() -> None:
+async def test_http_apps_serve_added_servers_and_drop_removed_ones() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         app, other = gateway.create_http_app(), gateway.create_http_app(path="/all")
@@ -377,7 +375,7 @@ async def test_applications_follow_the_servers() -> None:
         assert (served(app), served(other)) == ({"/mcp/blue"}, set())
 
 
-async def test_other_views_apply_at_once() -> None:
+async def test_new_views_apply_immediately() -> None:
     told: list[str] = []
 
     class Keeping(Passing):
@@ -392,7 +390,7 @@ async def test_other_views_apply_at_once() -> None:
     assert gateway.catalog.changes == changes + 1
 
 
-async def test_standard_streams_are_served_until_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stdio_is_served_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     client = RawClient()
 
     @contextlib.asynccontextmanager

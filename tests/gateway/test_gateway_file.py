@@ -1,4 +1,4 @@
-"""Files that describe a gateway: what they may say, and what they hear if they say it wrong."""
+"""Gateway files: their keys, and the errors for invalid ones."""
 
 import json
 from pathlib import Path
@@ -99,7 +99,7 @@ def as_yaml(data: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("ending", ["toml", "json", "yaml"])
-def test_everything_that_a_file_may_say(tmp_path: Path, ending: str) -> None:
+def test_all_keys_of_a_file_are_read(tmp_path: Path, ending: str) -> None:
     writers = {"toml": lambda _: TOML, "json": json.dumps, "yaml": as_yaml}
     file = read(tmp_path, writers[ending](EVERYTHING), ending)
     guests = View(allow=("notes_*",), deny=("*_write",), rename={"notes_read": "read"})
@@ -135,7 +135,7 @@ def test_everything_that_a_file_may_say(tmp_path: Path, ending: str) -> None:
         assert secret not in repr(file)
 
 
-def test_an_empty_file_is_a_gateway_of_the_usual_kind(tmp_path: Path) -> None:
+def test_an_empty_file_has_the_default_settings(tmp_path: Path) -> None:
     file = read(tmp_path, "")
     path = str(tmp_path / "gateway.toml")
     assert file == GatewayFile(path=path, settings=GatewaySettings())
@@ -146,7 +146,7 @@ def test_an_empty_file_is_a_gateway_of_the_usual_kind(tmp_path: Path) -> None:
     assert (file.tls_cert, file.tls_key, file.lock_policy) == (None, None, "refuse")
 
 
-def test_a_schema_reference_is_no_setting(tmp_path: Path) -> None:
+def test_a_schema_reference_is_ignored(tmp_path: Path) -> None:
     assert read(tmp_path, '{"$schema": "x", "name": "n"}', "json").settings.name == "n"
 
 
@@ -173,7 +173,7 @@ PLACES: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("text", "name", "value"), PLACES, ids=[one[0] for one in PLACES])
-def test_settings_of_the_place_where_a_gateway_is_served(
+def test_settings_of_the_http_endpoint_are_read(
     tmp_path: Path, text: str, name: str, value: Any
 ) -> None:
     file = read(tmp_path, text)
@@ -181,7 +181,7 @@ def test_settings_of_the_place_where_a_gateway_is_served(
     assert structs.replace(file, **{name: getattr(read(tmp_path, ""), name)}) == read(tmp_path, "")
 
 
-def test_files_beside_are_named_from_the_folder_of_the_file(
+def test_paths_are_relative_to_the_folder_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
@@ -189,7 +189,7 @@ def test_files_beside_are_named_from_the_folder_of_the_file(
     assert (file.rules, file.lock) == (str(tmp_path / "r.toml"), "/home/ann/l.json")
 
 
-def test_the_environment_is_the_process_s_own_unless_another_is_given(
+def test_the_process_environment_is_used_unless_another_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "g.toml").write_text("name = '${HARBOUR:-none}'")
@@ -205,7 +205,7 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert read_gateway_file("g.toml").path == str(tmp_path / "g.toml")
 
 
-def test_the_views_of_clients(tmp_path: Path) -> None:
+def test_clients_are_mapped_to_their_views(tmp_path: Path) -> None:
     file = read(
         tmp_path,
         """
@@ -226,7 +226,7 @@ def test_the_views_of_clients(tmp_path: Path) -> None:
     assert repr(file.clients[0]) == "<Client 'ann'>"
 
 
-def test_a_view_names_servers_of_the_file_unless_more_are_discovered(tmp_path: Path) -> None:
+def test_a_view_may_name_unknown_servers_only_with_discovery(tmp_path: Path) -> None:
     view = "[servers.a]\ncommand = 'x'\n[views.v]\nservers = ['a', 'b']"
     with pytest.raises(ConfigError, match="unknown server 'b': expected one of a"):
         read(tmp_path, view)
@@ -240,7 +240,7 @@ def test_a_token_from_the_environment_is_preferred_to_one_in_the_file(tmp_path: 
     assert file.clients == (ClientEntry("bob", "two"),)
 
 
-def test_replicas_have_what_they_share_and_what_is_their_own(tmp_path: Path) -> None:
+def test_replicas_combine_shared_and_own_keys(tmp_path: Path) -> None:
     file = read(
         tmp_path,
         """
@@ -280,7 +280,7 @@ def test_numbers_are_read_from_variables_only(tmp_path: Path) -> None:
         read(tmp_path, "page_size = '${TOKEN}'")
 
 
-async def test_variables_of_servers_are_filled_in_when_they_connect(
+async def test_variables_of_servers_are_replaced_when_they_connect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = read(tmp_path, '[servers.a]\ncommand = "x"\nenv = { A = "${LATER}" }')
@@ -311,7 +311,7 @@ async def test_variables_of_servers_are_filled_in_when_they_connect(
             "max_channels = 2",
             {},
             ["`max_channels` is deprecated: use `max_connections`"],
-        ),  # another limit
+        ),  # the value is dropped
         (
             "linger = 7\nidle_close = 5",
             {"idle_close": 5.0},
@@ -320,7 +320,7 @@ async def test_variables_of_servers_are_filled_in_when_they_connect(
         ("share = 'alike'", {"share": "alike"}, []),
     ],
 )
-def test_old_spellings_of_settings_are_read_with_a_warning(
+def test_deprecated_settings_are_read_with_a_warning(
     tmp_path: Path, where: str, text: str, settings: dict[str, Any], warnings: list[str]
 ) -> None:
     file = read(tmp_path, where + text)
@@ -343,11 +343,11 @@ def test_a_server_may_have_settings_of_its_own(tmp_path: Path) -> None:
     [a], [b] = file.servers["a"], file.servers["b"]
     assert a.settings == {"era": "handshake", "max_connections": 2, "idle_close": 5.0}
     assert b.settings == {"share": "session"}
-    # A server whose settings change is still the same one.
+    # A server whose settings change is not another server.
     assert [before.servers[name][0].digest for name in "ab"] == [a.digest, b.digest]
 
 
-def test_settings_of_a_server_may_have_variables(tmp_path: Path) -> None:
+def test_settings_of_a_server_may_contain_variables(tmp_path: Path) -> None:
     file = read(tmp_path, "[servers.a]\ncommand = 'x'\nmax_connections = '${PAGE}'")
     assert file.servers["a"][0].settings == {"max_connections": 7}
 
@@ -459,7 +459,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), WRONG)
-def test_mistakes_are_told_with_their_line(
+def test_an_error_has_the_path_and_line_of_the_mistake(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -475,7 +475,7 @@ def test_mistakes_are_told_with_their_line(
         ("yaml", "servers:\n  a: {command: x}\nviews: {v: {serves: []}}\n"),
     ],
 )
-def test_lines_in_other_formats(tmp_path: Path, ending: str, text: str) -> None:
+def test_errors_in_json_and_yaml_have_a_line(tmp_path: Path, ending: str, text: str) -> None:
     with pytest.raises(ConfigError, match="did you mean 'servers'") as caught:
         read(tmp_path, text, ending)
     assert caught.value.line == 3
@@ -487,13 +487,13 @@ def test_values_that_may_be_secrets_are_not_repeated(tmp_path: Path) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_mistake_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_the_reason_of_an_error_does_not_contain_the_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "serch = true")
     assert caught.value.args[0] == "unknown setting 'serch': did you mean 'search'?"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="file not found") as caught:
         read_gateway_file(tmp_path / "none.toml")
     assert caught.value.path == str(tmp_path / "none.toml")
@@ -508,7 +508,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ("json", '{"servers": null}', "`servers` must be a map of names, not null"),
     ],
 )
-def test_values_that_only_some_formats_have(
+def test_values_of_unexpected_types_are_described_by_their_type(
     tmp_path: Path, ending: str, text: str, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

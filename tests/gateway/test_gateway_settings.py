@@ -1,4 +1,4 @@
-"""Settings of a gateway that concern the connections to its servers."""
+"""Settings of a gateway that affect the connections to its servers."""
 
 import asyncio
 from pathlib import Path
@@ -46,7 +46,7 @@ async def test_a_server_that_hangs_is_replaced_after_the_hang_timeout(tmp_path: 
             await until(lambda: len(heard(tmp_path, "initialize")) == 2)
 
 
-async def test_a_server_that_is_known_to_want_a_handshake_is_not_probed_again(
+async def test_a_known_handshake_server_is_not_probed_again(
     tmp_path: Path,
 ) -> None:
     source = """
@@ -63,7 +63,7 @@ async def test_a_server_that_is_known_to_want_a_handshake_is_not_probed_again(
         await gateway.connect({"one": {"command": command[0], "args": command[1:]}})
         await until(lambda: gateway.is_ready)
         probes = len(heard(tmp_path, "server/discover"))
-        # A client that can be asked gets a process of its own.
+        # A client that supports input requests gets its own process.
         async with joining(gateway, "2026-07-28", on_elicit=lambda _: None) as client:
             assert (await client.call("one_t")).text == "done"
         assert len(heard(tmp_path, "initialize")) == 2

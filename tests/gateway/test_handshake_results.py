@@ -1,4 +1,4 @@
-"""Instructions of a gateway and of its servers."""
+"""Results of `initialize` and `server/discover`, and merged instructions."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tests.support.single_exchange import exchange
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_client_hears_what_each_server_wants_a_model_to_know(version: str) -> None:
+async def test_a_client_gets_the_instructions_of_all_servers(version: str) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}, "blue": program("blue")})
         await until(lambda: gateway.is_ready)
@@ -40,7 +40,7 @@ async def test_a_client_hears_what_each_server_wants_a_model_to_know(version: st
 
 
 class Place:
-    """Servers with instructions, and the results with which a client begins."""
+    """Servers with instructions, and the results built from them."""
 
     def __init__(
         self, own: str | None = None, view: View | None = None, **texts: str | None
@@ -60,7 +60,7 @@ class Place:
         )
 
     def owner(self, server: str) -> Any:
-        """Return the member of a server; one of two replicas, or one that was removed."""
+        """Return the member of an upstream, which may be a replica or removed."""
         return None if server == "gone" else SimpleNamespace(name=server.partition("2")[0])
 
     async def ready(self) -> None:
@@ -88,7 +88,7 @@ CAPABLE = {
 }
 
 
-async def test_a_session_begins_with_what_the_gateway_can_do() -> None:
+async def test_initialize_returns_the_capabilities_of_the_gateway() -> None:
     place = Place()
     client: Any = SimpleNamespace(introduction=None)
     asked = exchange("initialize", {"clientInfo": {"name": "c"}}, stateless=False)
@@ -105,7 +105,7 @@ async def test_a_session_begins_with_what_the_gateway_can_do() -> None:
     assert client.introduction is None
 
 
-async def test_a_gateway_is_discovered_with_all_revisions() -> None:
+async def test_discover_returns_all_revisions() -> None:
     place = Place()
     answer = await place.results.discover(exchange("server/discover", {}))
     found = json.loads(bytes(answer or b""))
@@ -128,7 +128,7 @@ async def test_a_gateway_is_discovered_with_all_revisions() -> None:
         ("", None, {"a": "A"}, ""),
     ],
 )
-async def test_instructions_of_the_servers_in_the_view(
+async def test_instructions_are_those_of_servers_in_the_view(
     own: str | None, view: View | None, texts: dict[str, str | None], shown: str | None
 ) -> None:
     place = Place(own, view, **texts)
@@ -137,7 +137,7 @@ async def test_instructions_of_the_servers_in_the_view(
     assert place.readied == (1 if own is None else 0)
 
 
-async def test_long_instructions_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_instructions_are_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(INSTRUCTIONS_TEXT, "value", 4)
     hits = INSTRUCTIONS_TEXT.hits
     assert await Place(a="1234").instructions() == "a: 1234"

@@ -1,4 +1,4 @@
-"""Requests at the merged endpoint, each answered by the server that has the item."""
+"""Dispatch of requests at the merged endpoint to the server that owns the item."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ from tests.support.single_exchange import exchange
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
-async def test_each_thing_is_asked_of_the_server_that_has_it(version: str) -> None:
+async def test_requests_go_to_the_server_that_owns_the_item(version: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -52,7 +52,7 @@ async def test_each_thing_is_asked_of_the_server_that_has_it(version: str) -> No
                 assert read["contents"][0]["text"] == f"fixed of {name}"
                 read = await client.read_resource(f"{name}://item/7")
                 assert read["contents"][0]["text"] == f"7 of {name}"
-            # Both have it: who was there first is asked, and always the same.
+            # Both servers list it: requests always go to the first one.
             read = await client.read_resource("shared://note")
             assert read["contents"][0]["text"] == "note of red"
 
@@ -65,13 +65,13 @@ async def test_each_thing_is_asked_of_the_server_that_has_it(version: str) -> No
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_what_nobody_has_is_refused_by_the_gateway(version: str) -> None:
+async def test_requests_for_unknown_items_are_refused(version: str) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         async with joining(gateway, version) as client:
             code = -32602 if client.protocol_version == "2026-07-28" else -32002
             for asking, expected in (
-                (client.call_tool("who", {}), -32602),  # its own name is not the merged one
+                (client.call_tool("who", {}), -32602),  # the server's own name, not the merged one
                 (client.call_tool("blue_who", {}), -32602),
                 (client.get_prompt("hello", {"city": "x"}), -32602),
                 (client.read_resource("blue://fixed"), code),
@@ -123,7 +123,7 @@ async def test_every_request_passes_the_interceptors() -> None:
 
 
 class FakeBackend:
-    """A server that answers with its name, and keeps what it was asked."""
+    """A server that responds with its name and keeps the requests it received."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -139,13 +139,13 @@ class FakeBackend:
 
 
 class Parts:
-    """All that a dispatcher needs, with one server `git` and its tool `log`."""
+    """The collaborators of a dispatcher, with one server `git` and its tool `log`."""
 
     def __init__(self, *interceptors: Any, search: Any = None) -> None:
         self.git = FakeBackend("git")
         self.members: dict[str, Any] = {"git": self.git}
         self.is_ready = True
-        self.compared = True  # which lists the client sees is known
+        self.compared = True  # the lists that the client sees are known
         self.calls: list[Any] = []
         self.catalog = MergedCatalog()
         self.catalog.put("git", ListKind.TOOLS, tools("log"))
@@ -205,7 +205,7 @@ class Parts:
         self.calls.append("passed")
 
     async def answer(self, asked: Exchange, view: View) -> bytes | Exchange | None:
-        """As the search tools do."""
+        """Answer like the search tools."""
         return self._search(asked)  # type: ignore[no-any-return]
 
     async def ask(self, method: str, params: Any = None, **about: Any) -> Any:
@@ -226,7 +226,7 @@ class Parts:
         ("tools/call", False, True, True, None),
     ],
 )
-def test_what_needs_no_waiting_is_answered_inline(
+def test_requests_that_need_no_waiting_are_answered_inline(
     method: str, stateless: bool, ready: bool, compared: bool, answer: bytes | None
 ) -> None:
     parts = Parts()
@@ -238,7 +238,7 @@ def test_what_needs_no_waiting_is_answered_inline(
     assert parts.calls == ([(ListKind.TOOLS, client)] if listed else [])
 
 
-def test_nothing_is_answered_inline_that_interceptors_must_see() -> None:
+def test_no_method_is_inline_if_there_are_interceptors() -> None:
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(asked)
 
@@ -255,7 +255,7 @@ def test_nothing_is_answered_inline_that_interceptors_must_see() -> None:
         ("resources/templates/list", ListKind.TEMPLATES),
     ],
 )
-async def test_lists_wait_for_servers_that_start(method: str, kind: ListKind) -> None:
+async def test_lists_wait_for_starting_servers(method: str, kind: ListKind) -> None:
     parts = Parts()
     assert await parts.ask(method, {}, stateless=False) == {kind.value: []}
     assert parts.calls == ["alone", ("ready", None), (kind, None)]
@@ -284,11 +284,11 @@ async def test_a_request_is_forwarded_with_its_client(
     client = parts.clients[request.edge] = SimpleNamespace(incoming=parts)
     parts.calls.clear()
     assert await parts.dispatcher.handler(request) == b'{"by":"git"}'
-    assert parts.calls == ["passed"]  # notifications that were sent before
+    assert parts.calls == ["passed"]  # for notifications that were sent before
     assert parts.git.asked == [(*asked, None), (*asked, client)]
 
 
-async def test_a_server_that_is_removed_meanwhile_has_gone() -> None:
+async def test_a_call_to_a_server_that_was_removed_meanwhile_is_refused() -> None:
     with pytest.raises(RpcError, match="Server 'gone' was removed") as refused:
         await Parts().ask("prompts/get", {})
     assert refused.value.code == -32602
@@ -305,14 +305,16 @@ async def test_a_server_that_is_removed_meanwhile_has_gone() -> None:
         ("subscriptions/listen", True),
     ],
 )
-async def test_what_the_gateway_answers_itself(method: str, stateless: bool) -> None:
+async def test_some_methods_are_answered_by_the_gateway_itself(
+    method: str, stateless: bool
+) -> None:
     parts = Parts()
     assert await parts.ask(method, {}, stateless=stateless) == {}
     assert parts.calls == ["alone", (method, None)]
     assert await parts.ask("ping", stateless=False) == {}
 
 
-async def test_a_call_that_the_search_finds_passes_the_interceptors_again() -> None:
+async def test_a_call_inside_call_tool_passes_the_interceptors_again() -> None:
     seen: list[str | None] = []
 
     async def look(asked: Exchange, proceed: Proceed) -> Answer:

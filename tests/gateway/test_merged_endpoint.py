@@ -1,4 +1,4 @@
-"""Clients of the merged endpoint: how they connect, what they say, and how they leave."""
+"""Clients of the merged endpoint: connecting, notifications, and disconnecting."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ ADA, BOB = principal_from("ada"), principal_from("bob")
 
 
 class Place:
-    """An endpoint, and records of what it tells the other parts of a gateway."""
+    """An endpoint, and records of its calls to the other parts of a gateway."""
 
     inline_methods = ("inline",)
 
@@ -141,7 +141,7 @@ async def test_a_client_is_registered_until_its_connection_ends() -> None:
         ("unwatch", client, "b:1"),
         ("forget", one.peer),
     ]
-    assert "stop" in place.done  # its listen streams, as soon as it sends nothing more
+    assert "stop" in place.done  # its listen streams end at the end of its input
     await other.peer.close()
 
 
@@ -189,7 +189,7 @@ class FakeConnection:
         self.told.append(note.method)
 
 
-async def test_notifications_go_to_connections_of_the_client_alone() -> None:
+async def test_notifications_go_only_to_connections_of_the_client_itself() -> None:
     place, one = Place(), RawClient()
     client = one.attach(place)
     await one.initialize()
@@ -235,7 +235,7 @@ async def test_interceptors_may_hold_a_cancellation_back(passes: bool) -> None:
     await one.peer.close()
 
 
-async def test_ending_streams_refuses_what_is_held() -> None:
+async def test_ending_streams_refuses_held_messages() -> None:
     place = Place()
     await place.endpoint.end_streams()
     assert place.done == ["the gateway ends", ("end", None)]
@@ -253,7 +253,9 @@ async def test_ending_streams_refuses_what_is_held() -> None:
 @pytest.mark.parametrize(
     ("tool", "who", "count"), [("s_t", ADA, 0), ("s_t", BOB, 1), ("x", BOB, 0)]
 )
-def test_headers_of_arguments_are_those_of_the_view(tool: str, who: Principal, count: int) -> None:
+def test_param_headers_are_those_of_tools_in_the_view(
+    tool: str, who: Principal, count: int
+) -> None:
     place = Place(ada=View(deny=("s_t",)))
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
     place.catalog.put("s", ListKind.TOOLS, [raw(name="t", inputSchema=schema)])

@@ -15,7 +15,7 @@ from tests.support.gateway_servers import BOTH, LIMIT, joining, make, names, ser
 
 @asynccontextmanager
 async def at_red(version: str, view: View) -> AsyncIterator[MCPClient]:
-    """A client of the server `red`, who sees this much of it."""
+    """A client of the server `red` with this view of it."""
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway(view=view) as gateway:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
@@ -24,7 +24,7 @@ async def at_red(version: str, view: View) -> AsyncIterator[MCPClient]:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_restricted_client_reaches_only_what_its_view_has(version: str) -> None:
+async def test_a_restricted_client_reaches_only_items_in_its_view(version: str) -> None:
     view = View(deny=("*secret", "red_hello", "red://item/*"))
     async with at_red(version, view) as client:
         assert "who" in await names(client)
@@ -45,7 +45,7 @@ async def test_a_restricted_client_reaches_only_what_its_view_has(version: str) 
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_other_clients_get_the_answers_of_the_server_itself(version: str) -> None:
+async def test_other_clients_get_the_results_of_the_server_itself(version: str) -> None:
     async with at_red(version, View.everything()) as client:
         assert (await client.call("secret")).text == "the secret of red"
         with pytest.raises(RpcError) as caught:

@@ -1,4 +1,4 @@
-"""The endpoint of one server: what a view restricts, who listens, and who waits."""
+"""The endpoint of one server: restricted views, listen streams, and waiting."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ PART = View(deny=("red_secret", "b:*", "red_hidden"))
 
 
 class FakeRelay:
-    """The relay to the server, as far as it is told something."""
+    """A relay to the server that records the calls of the endpoint."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -154,7 +154,7 @@ class Place:
         ("server/discover", {}, None),
     ],
 )
-async def test_a_restricted_client_reaches_only_what_its_view_has(
+async def test_a_restricted_client_reaches_only_items_in_its_view(
     method: str, params: Any, refusal: tuple[int, str] | None
 ) -> None:
     place = Place(ada=PART)
@@ -165,7 +165,7 @@ async def test_a_restricted_client_reaches_only_what_its_view_has(
             await place.ask(method, params)
         assert (refused.value.code, refused.value.message) == refusal
         assert place.member.asked == []
-    assert await place.ask(method, params, BOB) == {"by": "red"}  # who may see everything
+    assert await place.ask(method, params, BOB) == {"by": "red"}  # unrestricted
 
 
 async def test_a_resource_that_is_missing_has_the_code_of_the_era() -> None:
@@ -181,14 +181,14 @@ async def test_lists_of_a_restricted_client_come_from_the_catalog() -> None:
     assert (place.ready_count, place.member.asked) == (1, [])
 
 
-async def test_a_filter_of_the_entry_restricts_everybody() -> None:
+async def test_a_filter_of_the_entry_restricts_all_clients() -> None:
     place = Place()
     place.member.filtered = True
     assert "tools" in await place.ask("tools/list", {}, BOB)
     assert place.member.asked == []
 
 
-async def test_a_server_outside_of_the_view_is_not_there() -> None:
+async def test_a_server_outside_the_view_is_unknown() -> None:
     place = Place(ada=View(servers=("blue",)))
     assert (place.endpoint.hides(ADA), place.endpoint.hides(BOB)) == (True, False)
     with pytest.raises(RpcError, match="Unknown server: red") as refused:
@@ -197,7 +197,7 @@ async def test_a_server_outside_of_the_view_is_not_there() -> None:
     assert place.endpoint.tool_param_headers("log", ADA) == ()
 
 
-async def test_a_view_that_changes_while_a_server_starts_is_the_one_that_counts() -> None:
+async def test_a_view_that_changes_while_a_server_starts_applies() -> None:
     place = Place(ada=PART)
     place.member.introduced.clear()
     place.member.refusal = RpcError(-32603, "still starting")
@@ -214,7 +214,7 @@ async def test_a_view_that_changes_while_a_server_starts_is_the_one_that_counts(
         await place.ask("tools/call", {"name": "log"})
 
 
-async def test_interceptors_know_the_merged_name() -> None:
+async def test_interceptors_see_the_merged_name() -> None:
     seen: list[tuple[Any, Any]] = []
 
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
@@ -229,7 +229,7 @@ async def test_interceptors_know_the_merged_name() -> None:
     assert {asked.server for asked in place.member.asked} == {"red"}
 
 
-async def test_who_listens_is_known_until_it_ends() -> None:
+async def test_a_listener_is_registered_until_its_stream_ends() -> None:
     place = Place(ada=PART)
     place.member.wait.clear()
     wanted = {"notifications": {"resourceSubscriptions": ["a:1", "b:1"]}}
@@ -249,7 +249,7 @@ async def test_who_listens_is_known_until_it_ends() -> None:
     assert place.endpoint.listeners == {}
 
 
-async def test_the_last_answers_of_a_server_are_waited_for_a_second(
+async def test_removal_waits_one_second_for_the_last_responses(
     virtual_time: VirtualTime,
 ) -> None:
     place = Place()
@@ -267,7 +267,7 @@ async def test_the_last_answers_of_a_server_are_waited_for_a_second(
     await idle
     assert virtual_time.now == began + 1.5
     assert place.endpoint._pending == 0
-    # Once more, after it was idle.
+    # Again, after it was idle.
     place.member.wait.clear()
     pending = asyncio.create_task(place.ask("vendor/x", {}, BOB))
     await asyncio.sleep(0)
@@ -277,11 +277,11 @@ async def test_the_last_answers_of_a_server_are_waited_for_a_second(
     await pending
 
 
-# Clients on connections
+# Clients with connections
 
 
 class RawClient:
-    """A client at the other end of a channel: it sends messages, and keeps what comes."""
+    """A client at the other end of a channel that sends messages and keeps the received ones."""
 
     def __init__(self, place: Place, principal: Principal = ADA) -> None:
         self.channel, other = memory_pair()
@@ -324,13 +324,13 @@ async def test_closing_an_endpoint_closes_the_connections_of_its_clients() -> No
     assert place.member.left_by == [client.session for client in clients]
 
 
-async def test_a_client_introduces_itself_to_the_server() -> None:
+async def test_the_params_of_initialize_are_kept_for_the_server() -> None:
     place = Place()
     client = RawClient(place)
     await client.initialize()
     assert place.alone == []
     await place.ask("ping")
-    assert place.alone == ["ping"]  # which is outside of any connection
+    assert place.alone == ["ping"]  # the call without a connection
     introduction = json.loads(bytes(client.session.introduction or b""))
     assert introduction["clientInfo"] == {"name": "c", "version": "1"}
     await place.endpoint.close()
@@ -350,7 +350,7 @@ async def test_notifications_of_a_client_reach_the_relays_that_it_uses() -> None
     await place.endpoint.close()
 
 
-async def test_a_request_waits_for_notifications_that_were_sent_before() -> None:
+async def test_a_request_waits_for_earlier_notifications() -> None:
     order: list[str] = []
     go_on = asyncio.Event()
 
@@ -377,9 +377,7 @@ async def test_a_request_waits_for_notifications_that_were_sent_before() -> None
 
 
 @pytest.mark.parametrize(("level", "kept"), [("error", "error"), ("loud", "debug")])
-async def test_the_level_of_a_client_is_kept_if_there_is_such_a_level(
-    level: str, kept: str
-) -> None:
+async def test_a_valid_log_level_of_a_client_is_kept(level: str, kept: str) -> None:
     place = Place()
     client = RawClient(place)
     await client.initialize()
@@ -390,7 +388,7 @@ async def test_the_level_of_a_client_is_kept_if_there_is_such_a_level(
     await place.endpoint.close()
 
 
-async def test_a_changed_view_is_told_and_applied() -> None:
+async def test_clients_are_notified_of_a_changed_view() -> None:
     place = Place()
     ada, bob = RawClient(place), RawClient(place, BOB)
     for client in (ada, bob):
@@ -422,7 +420,7 @@ async def test_a_changed_view_is_told_and_applied() -> None:
     await place.endpoint.close()
 
 
-async def test_a_client_is_notified_of_resources_by_its_view_at_that_time() -> None:
+async def test_notifications_of_resources_follow_the_current_view() -> None:
     place = Place(ada=PART)
     client = RawClient(place)
     await client.initialize()
@@ -435,7 +433,7 @@ async def test_a_client_is_notified_of_resources_by_its_view_at_that_time() -> N
     await place.endpoint.close()
 
 
-# Clients without a connection
+# Stateless clients
 
 
 @pytest.mark.parametrize(
@@ -451,7 +449,7 @@ async def test_a_client_is_notified_of_resources_by_its_view_at_that_time() -> N
     ],
     ids=["all", "renamed", "this", "another", "denied", "allowed", "hidden"],
 )
-async def test_notifications_that_stand_alone_are_forwarded_for_unrestricted_clients(
+async def test_stateless_notifications_of_unrestricted_clients_are_forwarded(
     view: View, heard: bool
 ) -> None:
     place = Place(ada=view)
@@ -462,7 +460,7 @@ async def test_notifications_that_stand_alone_are_forwarded_for_unrestricted_cli
     assert place.member.relay.heard == expected
 
 
-async def test_notifications_that_interceptors_hold_are_dropped_when_it_closes() -> None:
+async def test_notifications_held_by_interceptors_are_dropped_on_close() -> None:
     held = asyncio.Event()
 
     async def hold(asked: Exchange, proceed: Proceed) -> Answer:
@@ -480,7 +478,7 @@ async def test_notifications_that_interceptors_hold_are_dropped_when_it_closes()
     assert not place.endpoint._stateless_notifications.busy
 
 
-async def test_ending_streams_ends_those_of_all_replicas() -> None:
+async def test_end_streams_ends_the_streams_of_all_replicas() -> None:
     place = Place()
     await place.endpoint.end_streams()
     assert place.member.ended == 1
@@ -489,7 +487,7 @@ async def test_ending_streams_ends_those_of_all_replicas() -> None:
         pass
 
 
-async def test_a_call_under_a_merged_name_waits_for_a_server_that_starts() -> None:
+async def test_a_call_under_a_merged_name_waits_for_a_starting_server() -> None:
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(asked)
 
@@ -506,7 +504,7 @@ async def test_a_call_under_a_merged_name_waits_for_a_server_that_starts() -> No
     assert await unwatched.ask("tools/call", {"name": "log"}, BOB) == {"by": "red"}
 
 
-async def test_headers_of_arguments_are_those_of_tools_in_the_view() -> None:
+async def test_param_headers_are_those_of_tools_in_the_view() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}
     place = Place(ada=PART, bob=View(servers=("blue",)))
     place.catalog.put(

@@ -1,4 +1,4 @@
-"""Configuration files that change while their servers run: real files, real servers."""
+"""Changes of configuration files while their servers run, with real files and servers."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from fairlead.upstream.memory.tool_cache import MCPToolCache, MemoryStore
 from tests.support.managed_servers import entry
 
 LIMIT = 20.0
-QUICK = 0.03  # seconds between looks
+QUICK = 0.03  # seconds between checks
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _forget_verdicts() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, and an environment that names no other place."""
+    """Return an empty home directory; the environment names no other folder."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(path: Path, servers: dict[str, Any] | str) -> None:
-    """As careful programs do: the new file takes the place of the old one in one step."""
+    """Replace the file in one step, as careful programs do."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = servers if isinstance(servers, str) else json.dumps({"mcpServers": servers})
     draft = path.with_suffix(".draft")
@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Looks:
-    """Counts how often files were read, so that a test knows when something had been seen."""
+    """Counts reads of the files, so that a test can wait for the next one."""
 
     def __init__(self, load: Callable[[], ConfigSnapshot]) -> None:
         self._load = load
@@ -73,9 +73,7 @@ def states(manager: MCPManager) -> dict[str, int]:
 
 
 @pytest.mark.covers("HST-17")
-async def test_files_are_followed_and_only_what_changed_is_touched(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_changes_of_files_affect_only_the_changed_servers(home: Path, tmp_path: Path) -> None:
     cursor = home / ".cursor" / "mcp.json"
     project = tmp_path / "project"
     project.mkdir()
@@ -100,17 +98,19 @@ async def test_files_are_followed_and_only_what_changed_is_touched(
         assert after["changes"].client is not before["changes"].client
         assert manager.get_tool("mcp_goes_whoami") is None
 
-        # A file that was not there, of a program that was not either.
+        # A new file of a program that had none before.
         write(home / ".gemini" / "settings.json", {"late": entry(tmp_path, "late")})
         await until(lambda: "late" in manager.get_connected_servers())
         (home / ".gemini" / "settings.json").unlink()
         await until(lambda: "late" not in manager.get_all_server_names())
         assert manager.connections["stays"].client is before["stays"].client
     write(cursor, {"after": entry(tmp_path, "after")})
-    assert manager.get_all_server_names() == []  # closing ended it: no task is left
+    assert manager.get_all_server_names() == []  # closing ended the watcher
 
 
-async def test_a_file_that_is_being_written_takes_nothing_away(home: Path, tmp_path: Path) -> None:
+async def test_a_file_that_is_being_written_disconnects_no_server(
+    home: Path, tmp_path: Path
+) -> None:
     cursor = home / ".cursor" / "mcp.json"
     servers = {name: entry(tmp_path, name) for name in "ab"}
     write(cursor, servers)
@@ -128,16 +128,17 @@ async def test_a_file_that_is_being_written_takes_nothing_away(home: Path, tmp_p
         assert {name: one.client for name, one in manager.connections.items()} == {
             name: one.client for name, one in before.items()
         }
-        # Removed and written anew, as some editors do: between two looks nobody notices.
+        # Removed and created again, as some editors do; no check sees the gap.
         cursor.unlink()
         write(cursor, {"a": servers["a"]})
         await until(lambda: manager.get_all_server_names() == ["a"])
         assert manager.connections["a"].client is before["a"].client
-        assert threading.get_ident() not in looks.threads  # whoever is slow to read holds nobody up
+        # a slow read does not block the event loop
+        assert threading.get_ident() not in looks.threads
         await reloader.close()
 
 
-async def test_a_configuration_that_changes_while_its_servers_start_is_the_one_that_counts(
+async def test_a_configuration_that_changes_while_servers_start_is_applied(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fairlead.manager.config_watch.INTERVAL", QUICK)
@@ -159,7 +160,7 @@ async def test_a_configuration_that_changes_while_its_servers_start_is_the_one_t
 
 
 @pytest.mark.covers("HST-40")
-async def test_reload_is_disconnect_discover_refresh(home: Path, tmp_path: Path) -> None:
+async def test_a_reload_disconnects_discovers_and_refreshes(home: Path, tmp_path: Path) -> None:
     cursor = home / ".cursor" / "mcp.json"
     write(cursor, {"a": entry(tmp_path, "a"), "b": entry(tmp_path, "b")})
     async with MCPManager(tmp_path) as manager:
@@ -176,6 +177,6 @@ async def test_reload_is_disconnect_discover_refresh(home: Path, tmp_path: Path)
             registry = session.registry.tools  # type: ignore[attr-defined]
             (whoami,) = [tool for name, tool in registry.items() if name == "mcp_c_whoami"]
             assert (await whoami.execute()).text.startswith("c ")
-        # A session that is over hears nothing any more, though its manager goes on.
+        # A closed session is not notified, although its manager continues.
         await manager.connect_servers({"d": entry(tmp_path, "d")})
         assert registry == {}

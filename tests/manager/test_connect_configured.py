@@ -1,4 +1,4 @@
-"""Discovery and connection of every configured server, in one step."""
+"""Discovery and connection of all configured servers, in one step."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from fairlead.manager.connect_report import ConnectReport
 
 
 class FakeManager:
-    """A manager that records the servers it is to connect; one of them cannot be connected."""
+    """A manager that records the servers to connect; one of them cannot be connected."""
 
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
@@ -26,7 +26,7 @@ class FakeManager:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty home directory that the environment names."""
+    """Return an empty home directory, set in the environment."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -41,7 +41,7 @@ def write(path: Path, servers: dict[str, object] | str) -> None:
     path.write_text(text)
 
 
-async def test_configured_servers_are_connected_with_their_variables_unfilled(
+async def test_configured_servers_are_passed_with_unresolved_variables(
     home: Path, tmp_path: Path
 ) -> None:
     manager = FakeManager()
@@ -73,7 +73,9 @@ async def test_errors_of_files_come_before_those_of_servers(
     assert report.connected_servers == ["red"]
 
 
-async def test_keys_of_exa_are_returned_in_place_of_its_servers(home: Path, tmp_path: Path) -> None:
+async def test_exa_api_keys_are_returned_in_place_of_exa_servers(
+    home: Path, tmp_path: Path
+) -> None:
     manager = FakeManager()
     exa = {"url": "https://mcp.exa.ai/mcp?exaApiKey=k3y"}
     write(home / ".cursor" / "mcp.json", {"exa": exa, "red": {"command": "red"}})

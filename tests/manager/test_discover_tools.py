@@ -1,4 +1,4 @@
-"""From configuration files to tools, with real servers."""
+"""Discovery of configured servers and their tools, with real servers."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def _forget_verdicts() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home, and an environment that names no other place."""
+    """Return an empty home directory; the environment names no other folder."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))
@@ -50,7 +50,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.covers("HST-01", "HST-03")
-async def test_servers_of_several_programs_are_one_set_of_tools(home: Path, tmp_path: Path) -> None:
+async def test_tools_of_servers_from_several_programs_are_merged(
+    home: Path, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     project.mkdir()
     write(home / ".cursor" / "mcp.json", {"mcpServers": {"a": entry(tmp_path, "a")}})
@@ -79,7 +81,7 @@ async def test_a_project_runs_nothing_before_it_is_approved(home: Path, tmp_path
         (error,) = first.errors
         assert "is not approved" in error["error"]
     found = load_all_mcp_configs(project).found["p"]
-    assert not MCPToolCache().failed("p", found.entry)  # so that it is waited for the next time
+    assert not MCPToolCache().failed("p", found.entry)  # so that the next start-up waits for it
     trust.approve(found)
     second = await discover_mcp_servers(project, trust=trust)
     async with second.manager:
@@ -90,7 +92,7 @@ async def test_a_project_runs_nothing_before_it_is_approved(home: Path, tmp_path
 
 
 @pytest.mark.covers("HST-02")
-async def test_discovery_that_fails_is_an_error_and_no_end(home: Path, tmp_path: Path) -> None:
+async def test_a_failed_discovery_is_reported_and_not_raised(home: Path, tmp_path: Path) -> None:
     found = await discover_and_load_mcp_tools(tmp_path, loading={"hosts": 17})
     async with found.manager:
         assert found.tools == []
@@ -99,7 +101,9 @@ async def test_discovery_that_fails_is_an_error_and_no_end(home: Path, tmp_path:
 
 
 @pytest.mark.covers("HST-04", "HST-42")
-async def test_a_session_has_the_tools_of_late_servers_too(home: Path, tmp_path: Path) -> None:
+async def test_a_session_gets_the_tools_of_servers_that_connect_late(
+    home: Path, tmp_path: Path
+) -> None:
     write(
         home / ".cursor" / "mcp.json",
         {
@@ -117,9 +121,7 @@ async def test_a_session_has_the_tools_of_late_servers_too(home: Path, tmp_path:
         await until(lambda: {t.mcp_server_name for t in session.mcp_tools} == {"quick", "late"})
 
 
-async def test_files_that_change_change_what_they_speak_of_and_nothing_else(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_changed_file_affects_only_its_changed_servers(home: Path, tmp_path: Path) -> None:
     place = home / ".cursor" / "mcp.json"
     write(place, {"mcpServers": {n: entry(tmp_path, n) for n in ("stays", "goes", "changes")}})
     trust = Trust(tmp_path / "approvals.json")
@@ -144,6 +146,6 @@ async def test_files_that_change_change_what_they_speak_of_and_nothing_else(
         assert after["stays"].client is before["stays"].client
         assert after["changes"].client is not before["changes"].client
         place.write_text("{ half written")
-        await asyncio.sleep(0.2)  # long enough to have been read
+        await asyncio.sleep(0.2)  # long enough for another read
         assert manager.get_connected_servers() == ["changes", "comes", "stays"]
         await reloader.close()

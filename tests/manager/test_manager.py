@@ -1,4 +1,4 @@
-"""Many servers at once: fast, kept, and unable to hurt each other."""
+"""Many servers at once: start-up, supervision, and independence from each other."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def run(manager: MCPManager, name: str, arguments: Any = None) -> str:
 
 
 @pytest.mark.covers("HST-03", "HST-12", "HST-19")
-async def test_one_server_that_fails_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_a_server_that_fails_does_not_affect_the_others(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         loaded = await manager.connect_servers(
             {
@@ -67,11 +67,11 @@ async def test_one_server_that_fails_costs_the_others_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.covers("HST-14", "HST-15", "HST-52", "DEC-12")
-async def test_a_slow_server_is_there_from_last_time_and_then_for_real(tmp_path: Path) -> None:
+async def test_a_slow_server_has_remembered_tools_until_it_is_connected(tmp_path: Path) -> None:
     cache = MCPToolCache(MemoryStore())
     slow = {"slow": entry(tmp_path, "slow", "slow", "1.0")}
     async with MCPManager(cache=cache) as first:
-        await first.connect_servers(slow)  # nothing is known: it is waited for
+        await first.connect_servers(slow)  # the tools are unknown, so the call waits
         assert first.get_connected_servers() == ["slow"]
     async with MCPManager(cache=cache) as second:
         began = asyncio.get_running_loop().time()
@@ -83,13 +83,13 @@ async def test_a_slow_server_is_there_from_last_time_and_then_for_real(tmp_path:
         told: list[int] = []
         second.add_tools_listener(lambda tools: told.append(len(tools)))
         (whoami,) = [t for t in loaded.tools if t.mcp_tool_name == "whoami"]
-        assert (await whoami.execute()).text.startswith("slow ")  # it waits
+        assert (await whoami.execute()).text.startswith("slow ")  # the call waits for the server
         assert not any(isinstance(tool, DeferredMCPTool) for tool in second.get_tools())
         await until(lambda: bool(told))
 
 
 @pytest.mark.covers("HST-14")
-async def test_in_the_background_nothing_is_waited_for(tmp_path: Path) -> None:
+async def test_start_up_in_the_background_does_not_wait(tmp_path: Path) -> None:
     async with MCPManager(startup="background") as manager:
         began = asyncio.get_running_loop().time()
         await manager.connect_servers({"slow": entry(tmp_path, "slow", "slow", "1.0")})
@@ -100,7 +100,7 @@ async def test_in_the_background_nothing_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("HST-13")
-async def test_a_server_that_never_answers_is_given_up_in_its_own_time(tmp_path: Path) -> None:
+async def test_a_server_that_never_responds_times_out_by_its_own_limit(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         loaded = await manager.connect_servers(
             {"silent": entry(tmp_path, "silent", "silent", timeout=600)}
@@ -110,7 +110,7 @@ async def test_a_server_that_never_answers_is_given_up_in_its_own_time(tmp_path:
 
 
 @pytest.mark.covers("DEC-12", "HST-14")
-async def test_nobody_waits_again_for_a_server_that_did_not_start_last_time(
+async def test_start_up_does_not_wait_for_a_server_that_failed_in_the_last_run(
     tmp_path: Path,
 ) -> None:
     cache = MCPToolCache(MemoryStore())
@@ -125,7 +125,8 @@ async def test_nobody_waits_again_for_a_server_that_did_not_start_last_time(
         loop = asyncio.get_running_loop()
         began = loop.time()
         loaded = await manager.connect_servers(servers)
-        assert loop.time() - began < 1.4  # the gate, and not the time limit of the silent one
+        # the limit of the gate, not the timeout of the silent server
+        assert loop.time() - began < 1.4
         assert any(tool.mcp_server_name == "good" for tool in loaded.tools)
         assert manager.get_connection_status("silent") == "connecting"
         await manager.settled()
@@ -133,7 +134,7 @@ async def test_nobody_waits_again_for_a_server_that_did_not_start_last_time(
 
 
 @pytest.mark.covers("HST-20", "HST-18", "HST-55")
-async def test_a_server_that_dies_comes_back_and_its_tools_keep_working(tmp_path: Path) -> None:
+async def test_a_server_that_exits_is_restarted_and_its_tools_keep_working(tmp_path: Path) -> None:
     events: list[StatusEvent] = []
     async with MCPManager() as manager:
         manager.add_status_listener(events.append)
@@ -143,7 +144,7 @@ async def test_a_server_that_dies_comes_back_and_its_tools_keep_working(tmp_path
         pid = int((await whoami.execute()).text.split()[1])
         others = (await run(manager, "mcp_b_whoami")).split()[1]
         os.kill(pid, signal.SIGKILL)
-        again = (await whoami.execute()).text  # read-only, so it is called once more
+        again = (await whoami.execute()).text  # read-only, so the call is repeated
         assert int(again.split()[1]) != pid
         assert (await run(manager, "mcp_b_whoami")).split()[1] == others
         connection = manager.get_connection("a")
@@ -154,7 +155,7 @@ async def test_a_server_that_dies_comes_back_and_its_tools_keep_working(tmp_path
 
 
 @pytest.mark.covers("HST-54", "HST-55")
-async def test_a_call_that_may_have_had_its_effect_is_not_repeated(tmp_path: Path) -> None:
+async def test_a_call_that_may_have_had_an_effect_is_not_repeated(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
         assert (await run(manager, "mcp_a_die")).startswith("MCP error: ")
@@ -163,7 +164,7 @@ async def test_a_call_that_may_have_had_its_effect_is_not_repeated(tmp_path: Pat
 
 
 @pytest.mark.covers("HST-21")
-async def test_a_crash_loop_is_ended_and_a_person_can_begin_again(tmp_path: Path) -> None:
+async def test_a_crash_loop_suspends_a_server_until_a_manual_reconnect(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
         server = manager.describe()["a"]
@@ -175,7 +176,7 @@ async def test_a_crash_loop_is_ended_and_a_person_can_begin_again(tmp_path: Path
             await until(lambda g=generation: server.generation > g or server.state == "suspended")
         assert server.state == "suspended"
         assert "suspended after" in (await run(manager, "mcp_a_whoami"))
-        assert "mcp_a_whoami" in names_of(manager)  # HST-24: it stays listed
+        assert "mcp_a_whoami" in names_of(manager)  # HST-24: the tool stays listed
         whoami = manager.get_tool("mcp_a_whoami")
         assert whoami is not None
         assert not whoami.available
@@ -184,7 +185,7 @@ async def test_a_crash_loop_is_ended_and_a_person_can_begin_again(tmp_path: Path
 
 
 @pytest.mark.covers("HST-23", "HST-43")
-async def test_a_server_that_was_disconnected_never_comes_back(tmp_path: Path) -> None:
+async def test_a_disconnected_server_is_not_reconnected(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers(
             {"a": entry(tmp_path, "a"), "slow": entry(tmp_path, "slow", "slow", "0.5")},
@@ -204,7 +205,7 @@ async def test_a_server_that_was_disconnected_never_comes_back(tmp_path: Path) -
 
 
 @pytest.mark.covers("HST-30")
-async def test_a_new_tool_is_there_as_soon_as_its_server_says_so(tmp_path: Path) -> None:
+async def test_a_new_tool_is_listed_after_the_notification_of_its_server(tmp_path: Path) -> None:
     heard: list[tuple[str, str]] = []
     async with MCPManager() as manager:
         manager.add_notification_listener(lambda server, method, _: 1 / 0)
@@ -217,7 +218,7 @@ async def test_a_new_tool_is_there_as_soon_as_its_server_says_so(tmp_path: Path)
 
 
 @pytest.mark.covers("HST-31", "HST-32")
-async def test_resources_prompts_and_instructions_of_all(tmp_path: Path) -> None:
+async def test_resources_prompts_and_instructions_of_all_servers_are_listed(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a"), "b": entry(tmp_path, "b")})
         uris = {(server, r["uri"]) for server, r in await manager.list_resources()}
@@ -232,12 +233,13 @@ async def test_resources_prompts_and_instructions_of_all(tmp_path: Path) -> None
         assert manager.get_instructions() == {"a": "use a well", "b": "use b well"}
 
 
-async def test_a_lazy_server_starts_when_it_is_used_and_rests_again(tmp_path: Path) -> None:
+async def test_a_lazy_server_starts_on_use_and_stops_when_idle(tmp_path: Path) -> None:
     cache = MCPToolCache(MemoryStore())
     servers = {"a": entry(tmp_path, "a", lazy=True)}
     rules = Rules(idle_stop=0.3, health_interval=0)
     async with MCPManager(cache=cache, rules=rules) as manager:
-        await manager.connect_servers(servers)  # nobody knows its tools: it is asked once
+        # the tools are unknown, so the server is started once
+        await manager.connect_servers(servers)
         await until(lambda: manager.describe()["a"].state == "idle")
     async with MCPManager(cache=cache, rules=rules) as manager:
         loaded = await manager.connect_servers(servers)
@@ -249,19 +251,19 @@ async def test_a_lazy_server_starts_when_it_is_used_and_rests_again(tmp_path: Pa
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 
 
-async def test_a_call_that_meets_the_stop_of_a_lazy_server_is_answered(tmp_path: Path) -> None:
+async def test_a_call_during_the_stop_of_a_lazy_server_succeeds(tmp_path: Path) -> None:
     rules = Rules(idle_stop=0.05, health_interval=0)
     async with MCPManager(rules=rules, lazy=True) as manager:
         await manager.connect_servers({"a": entry(tmp_path, "a")})
         server = manager.describe()["a"]
         async with asyncio.timeout(LIMIT):
             while server.state != "idle":
-                await asyncio.sleep(0)  # until it is just being stopped
+                await asyncio.sleep(0)  # until the stop begins
         assert (await run(manager, "mcp_a_whoami")).startswith("a ")
 
 
 @pytest.mark.covers("HST-16", "HST-44", "HST-45")
-async def test_more_servers_may_be_added_and_all_end_together(tmp_path: Path) -> None:
+async def test_servers_may_be_added_and_close_stops_all_of_them(tmp_path: Path) -> None:
     manager = MCPManager()
     await manager.connect_servers({"a": entry(tmp_path, "a")})
     await manager.connect_servers({"b": entry(tmp_path, "b"), "a": entry(tmp_path, "a")})

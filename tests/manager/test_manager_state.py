@@ -1,4 +1,4 @@
-"""The state of a manager: its servers by state, the events about them, and the end."""
+"""The state of a manager: its servers by state, events, and closing."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ def spec(name: str) -> ServerSpec:
 
 
 def manager(**states: str) -> MCPManager:
-    """Return a manager whose servers are in these states; nothing is connected."""
+    """Return a manager whose servers are in these states, without connections."""
     one = MCPManager()
     for name, state in states.items():
         upstream = one.upstreams.add(name, spec(name))
@@ -38,7 +38,7 @@ def manager(**states: str) -> MCPManager:
 
 
 def put(upstream: Upstream, state: Any) -> None:
-    """Bring a server into a state."""
+    """Set the state of a server."""
     upstream.state, upstream.generation, upstream.latency = state, 2, 0.5
     client: Any = ScriptedClient() if state == "connected" else None
     upstream.client = client
@@ -72,7 +72,9 @@ async def test_servers_are_grouped_by_their_states() -> None:
     assert dict(one.describe()) == dict(one.upstreams)
 
 
-async def test_a_connection_has_the_facts_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_has_the_properties_of_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def open_client(*_: Any) -> ScriptedClient:
         return ScriptedClient()
 
@@ -101,7 +103,7 @@ async def test_the_configuration_of_a_server_is_known_by_its_name() -> None:
     assert one.get_configured("red") is one.upstreams["red"].spec
 
 
-async def test_an_unknown_server_is_refused_with_the_names_of_the_known_ones() -> None:
+async def test_the_error_for_an_unknown_server_lists_the_known_servers() -> None:
     one = manager(red="connected", blue="idle")
     with pytest.raises(ConfigError, match="Unknown server 'green'; known servers: blue, red"):
         await one.reconnect_server("green")
@@ -149,7 +151,7 @@ async def test_the_tools_of_all_connected_servers_are_listed_again(
     assert {tool.mcp_server_name for tool in one._index.rebuild()} == {"red"}
 
 
-async def test_a_server_that_was_removed_changes_nothing() -> None:
+async def test_a_change_of_a_removed_server_is_ignored() -> None:
     one, told = manager(red="connected"), list[StatusEvent]()
     one.add_status_listener(told.append)
     red = one.upstreams["red"]
@@ -167,7 +169,7 @@ async def test_new_tools_are_reported_to_every_listener(caplog: pytest.LogCaptur
     one, told = manager(red="connected"), list[list[str]]()
 
     def fail(tools: list[Any]) -> None:
-        tools.clear()  # each listener has a list of its own
+        tools.clear()  # each listener gets its own list
         raise ValueError("the host's mistake")
 
     one.add_tools_listener(fail)

@@ -1,4 +1,4 @@
-"""Resources and prompts of many servers, and the server that each of them belongs to."""
+"""Resources and prompts of many servers, and the server of each resource."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """The calls to a server that lists what the test says."""
+    """The calls to a server that lists the items given by the test."""
 
     def __init__(self, name: str, state: str = "connected", **lists: Any) -> None:
         self.name, self.lists = name, lists
@@ -70,7 +70,7 @@ def templates(*several: str) -> list[dict[str, str]]:
     return [{"uriTemplate": text} for text in several]
 
 
-async def test_lists_are_those_of_all_connected_servers() -> None:
+async def test_lists_contain_the_items_of_all_connected_servers() -> None:
     red = FakeServer("red", resources=uris("a:1"), prompts=[{"name": "p"}])
     blue = FakeServer("blue", resources=uris("a:2"), templates=templates("b:{n}"))
     away = FakeServer("away", state="failed", resources=uris("a:3"))
@@ -95,11 +95,11 @@ async def test_a_server_that_hangs_is_left_out_after_half_a_minute(
 @pytest.mark.parametrize(
     ("uri", "owner"),
     [
-        ("note:1", "listed"),  # exactly this one, also if a template fits
+        ("note:1", "listed"),  # an exact match precedes templates
         ("note:2", "narrow"),
         ("note:2/x", "wide"),
         ("other:1", None),
-        ("same:1", "narrow"),  # the first of two that are equally specific
+        ("same:1", "narrow"),  # the first of two equally specific templates
     ],
 )
 async def test_a_resource_belongs_to_the_server_that_lists_it_or_has_the_most_specific_template(
@@ -120,7 +120,7 @@ async def test_a_resource_belongs_to_the_server_that_lists_it_or_has_the_most_sp
         await several.subscribe(uri)
         assert [one.name for one in servers if ("+", uri) in one.requests] == [owner]
     result = await several.read_resource(uri, server="listed")
-    assert result["server"] == "listed"  # a server that is named need not be found
+    assert result["server"] == "listed"  # a named server is used without a search
 
 
 async def test_requests_go_to_one_server_or_to_all() -> None:
@@ -140,7 +140,7 @@ async def test_requests_go_to_one_server_or_to_all() -> None:
     assert refused.value.code == -32602
 
 
-def test_instructions_are_those_of_servers_that_have_some() -> None:
+def test_servers_without_instructions_are_left_out() -> None:
     red, blue = FakeServer("red", instructions="read"), FakeServer("blue", instructions="")
     away = FakeServer("away", instructions="x")
     away.upstream.client = None

@@ -1,4 +1,4 @@
-"""The tools of a manager's servers: listed now, or remembered from last time."""
+"""The tools of a manager's servers: current ones, and those remembered from the last run."""
 
 import asyncio
 from types import SimpleNamespace
@@ -57,7 +57,7 @@ async def test_changes_of_several_servers_are_reported_once() -> None:
     await asyncio.sleep(0)
     assert servers.reported == [["mcp_blue_b", "mcp_red_a"]]
     assert servers.names() == servers.reported[0]
-    servers.index.rebuild_soon()  # without a change
+    servers.index.rebuild_soon()  # no change
     await asyncio.sleep(0)
     assert len(servers.reported) == 1
     found = servers.index.get("mcp_red_a")
@@ -77,7 +77,7 @@ async def test_an_immediate_rebuild_replaces_the_one_that_is_scheduled() -> None
     red.tools = tools("a", "b")
     await asyncio.sleep(0)
     assert len(servers.reported) == 1
-    servers.index.rebuild_soon()  # another one can be scheduled
+    servers.index.rebuild_soon()  # another rebuild can be scheduled
     await asyncio.sleep(0)
     assert (len(servers.reported), servers.index._rebuilding) == (2, None)
 
@@ -107,7 +107,7 @@ async def test_a_tool_is_available_while_its_server_is_connected_or_idle() -> No
     assert not tool.available
 
 
-async def test_tools_of_a_server_that_is_down_stay_listed() -> None:
+async def test_tools_of_a_lost_server_stay_listed() -> None:
     servers = IndexedServers()
     red = servers.server("red", tools("a"))
     servers.index.rebuild()
@@ -117,7 +117,7 @@ async def test_tools_of_a_server_that_is_down_stay_listed() -> None:
     assert len(servers.reported) == 1
 
 
-async def test_tools_that_are_forgotten_are_gone_with_the_next_rebuild() -> None:
+async def test_forgotten_tools_are_removed_by_the_next_rebuild() -> None:
     servers = IndexedServers({"red": tools("old")})
     servers.server("red")
     assert len(servers.index.rebuild()) == 1
@@ -130,7 +130,7 @@ async def test_remembered_tools_of_a_server_that_is_not_configured_are_not_liste
     assert IndexedServers({"red": tools("old")}).index.rebuild() == []
 
 
-async def test_tools_that_the_entry_leaves_out_are_not_listed() -> None:
+async def test_tools_that_the_entry_excludes_are_not_listed() -> None:
     servers = IndexedServers({"blue": tools("a", "b")}, without_tools=("b",))
     servers.server("red", tools("a", "b"))
     servers.server("blue")
@@ -140,7 +140,7 @@ async def test_tools_that_the_entry_leaves_out_are_not_listed() -> None:
     ]
 
 
-async def test_a_tool_names_the_program_that_configured_its_server() -> None:
+async def test_a_tool_has_the_name_of_the_program_that_configured_its_server() -> None:
     servers = IndexedServers()
     servers.server("red", tools("a"))
     (tool,) = servers.index.rebuild()

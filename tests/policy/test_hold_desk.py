@@ -14,6 +14,8 @@ from fairlead.limits import HELD_MESSAGES
 from fairlead.policy.actions.pause import Pause
 from fairlead.policy.hold_desk import SHOWN, HeldMessage, HoldDecision, HoldDesk, NotHeld
 from fairlead.protocol.envelope import Direction
+from fairlead.redaction.redact_messages import Redactor
+from fairlead.redaction.redact_text import REDACTED
 from tests.support.raw_relay import ASKED, LIMIT, Client, Scene, Server, scene
 
 CALL = {"name": "add", "arguments": {"a": 1}}
@@ -327,6 +329,12 @@ async def test_a_held_message_is_shown_without_secrets_and_with_its_deadline() -
     async with holding(HoldDesk(), limit=3, otherwise="resume") as (held, _):
         assert held.until - held.at == pytest.approx(3)
         assert (held.otherwise, held.target, held.reason) == ("resume", None, None)
+
+
+async def test_a_long_target_is_cut_after_redaction() -> None:
+    desk = HoldDesk(redactor=Redactor(values=["hunter2-hunter2"]))
+    async with holding(desk, target="x" * (SHOWN - 7) + "hunter2-hunter2") as (held, _):
+        assert held.target == ("x" * (SHOWN - 7) + REDACTED)[:SHOWN]
 
 
 @pytest.mark.parametrize(("room", "held"), [(1, False), (2, True)])

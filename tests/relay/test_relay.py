@@ -205,7 +205,7 @@ async def test_deeply_nested_values_are_forwarded_or_refused() -> None:
 
 @pytest.mark.covers("GTW-03")
 async def test_requests_sent_right_after_initialize_wait_for_it() -> None:
-    """Nothing is restored and no `list_changed` is sent, because the connection was not lost."""
+    """The relay sends no `list_changed`, because the connection was not lost."""
     params = {
         "protocolVersion": HANDSHAKE,
         "capabilities": {},

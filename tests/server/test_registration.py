@@ -81,7 +81,7 @@ def test_resource_has_the_registered_properties() -> None:
             (about := entry.definition).name,
             about.title or None,
             about.description or None,
-            entry.mime_type,
+            entry.definition.mime_type,
             entry.cache,
         )
         for listing in (server.resources.fixed, server.resources.templates)

@@ -66,12 +66,14 @@ async def test_http_is_served_on_port_8080_of_this_machine_by_default(
 ) -> None:
     places: list[Any] = []
 
-    async def run_app(app: Any, host: str, port: int, **options: Any) -> None:
+    def bind(host: str, port: int, *args: Any, **options: Any) -> None:
         places.append((host, port))
+        raise ConfigError("refused")
 
-    monkeypatch.setattr(run_http, "run_app", run_app)
-    await MCPServer("s").run_http()
-    await MCPServer("s").run_http(port=0)
+    monkeypatch.setattr(run_http, "bind", bind)
+    for options in ({}, {"port": 0}):
+        with pytest.raises(ConfigError, match="^refused$"):
+            await MCPServer("s").run_http(**options)
     assert places == [("127.0.0.1", 8080), ("127.0.0.1", 0)]
 
 
@@ -185,10 +187,10 @@ def test_process_exits_although_a_function_still_runs(
 class Runnable:
     """Server that records how it is run."""
 
-    name = "n"
-
     def __init__(self, transport: str) -> None:
-        self.config = MCPServerConfig(transport=transport, host="::1", port=7, auth_token="t")
+        self.config = MCPServerConfig(
+            name="n", transport=transport, host="::1", port=7, auth_token="t"
+        )
         self.runs: list[Any] = []
 
     async def run_stdio(self) -> None:

@@ -14,7 +14,7 @@ from ..wire import Notification, Request, RequestId
 if TYPE_CHECKING:
     from ..protocol.targets.targets import Target
 
-__all__ = ["Answer", "Exchange", "Handler", "ReplyPath", "ReplyPathBase"]
+__all__ = ["Answer", "Delivery", "Exchange", "Handler", "ReplyPath", "ReplyPathBase"]
 
 Answer: TypeAlias = bytes | Raw | None  # bytes of a result; None for a notification
 
@@ -93,6 +93,12 @@ class ReplyPathBase:
         """Do nothing: the request ends with its response."""
 
 
+class Delivery(Struct):
+    """Outcome of a notification, which all copies of its exchange share."""
+
+    dropped: bool = False
+
+
 class Exchange(Struct):
     """Message for a handler, with its sender and the transport it came by."""
 
@@ -112,6 +118,7 @@ class Exchange(Struct):
     permits: Callable[[str], bool] | None = None
     # Returns every name of the target, if one endpoint serves several servers.
     resolver: "Callable[[Exchange], tuple[Target, ...]] | None" = None
+    delivery: Delivery | None = None  # of a notification, if an interceptor asked for it
 
     @property
     def method(self) -> str:
@@ -127,6 +134,18 @@ class Exchange(Struct):
         if self.did is None:
             self.did = []
         self.did.append(what)
+
+    def drop(self, what: str) -> None:
+        """Record an interceptor's note that it does not forward this notification."""
+        self.note(what)
+        if self.delivery is not None:
+            self.delivery.dropped = True
+
+    def watch_delivery(self) -> Delivery:
+        """Return the outcome of this notification; later copies of the exchange share it."""
+        if self.delivery is None:
+            self.delivery = Delivery()
+        return self.delivery
 
     @property
     def target(self) -> str | None:

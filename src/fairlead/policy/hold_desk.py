@@ -114,7 +114,8 @@ class HoldDesk:
             phase=phase,
             dir=direction,
             method=method,
-            target=None if target is None else clean.text(target[:SHOWN]),
+            # Cut only after redaction: half of a secret would not be recognised.
+            target=None if target is None else clean.text(target)[:SHOWN],
             principal=principal,
             reason=None if reason is None else clean.text(reason),
             message=Raw(clean.message(raw)) if 0 < len(raw) <= SHOWN else UNSET,

@@ -1,6 +1,7 @@
 """Table of methods: their senders, revisions and required capabilities."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -119,272 +120,89 @@ _2025_06_18: Final = Revision.V2025_06_18
 _2025_11_25: Final = Revision.V2025_11_25
 _2026_07_28: Final = Revision.V2026_07_28
 
+# Most requests are sent by clients, most notifications by servers.
+_request = partial(Method, kind="request", sender="client")
+_notification = partial(Method, kind="notification", sender="server")
+_input_request = partial(
+    Method,
+    kind="request",
+    sender="server",
+    until=NEWEST_HANDSHAKE,
+    embedded_since=_2026_07_28,
+)
+_task_request = partial(Method, kind="request", sender="both", since=_2025_11_25, until=_2025_11_25)
+
 METHODS: Final[tuple[Method, ...]] = (
     # Lifecycle.
-    Method(
-        name="initialize",
-        kind="request",
-        sender="client",
-        until=NEWEST_HANDSHAKE,
-    ),
-    Method(
-        name="notifications/initialized",
-        kind="notification",
-        sender="client",
-        until=NEWEST_HANDSHAKE,
-    ),
-    Method(
-        name="ping",
-        kind="request",
-        sender="both",
-        until=NEWEST_HANDSHAKE,
-    ),
-    Method(
-        name="server/discover",
-        kind="request",
-        sender="client",
-        since=_2026_07_28,
-        cacheable=True,
-    ),
+    _request(name="initialize", until=NEWEST_HANDSHAKE),
+    _notification(name="notifications/initialized", sender="client", until=NEWEST_HANDSHAKE),
+    _request(name="ping", sender="both", until=NEWEST_HANDSHAKE),
+    _request(name="server/discover", since=_2026_07_28, cacheable=True),
     # Tools.
-    Method(
-        name="tools/list",
-        kind="request",
-        sender="client",
-        capability="tools",
-        cacheable=True,
-    ),
-    Method(
-        name="tools/call",
-        kind="request",
-        sender="client",
-        capability="tools",
-        target="name",
-        asks=True,
-    ),
-    Method(
-        name="notifications/tools/list_changed",
-        kind="notification",
-        sender="server",
-        capability="tools.listChanged",
-    ),
+    _request(name="tools/list", capability="tools", cacheable=True),
+    _request(name="tools/call", capability="tools", target="name", asks=True),
+    _notification(name="notifications/tools/list_changed", capability="tools.listChanged"),
     # Resources.
-    Method(
-        name="resources/list",
-        kind="request",
-        sender="client",
-        capability="resources",
-        cacheable=True,
+    _request(name="resources/list", capability="resources", cacheable=True),
+    _request(name="resources/templates/list", capability="resources", cacheable=True),
+    _request(
+        name="resources/read", capability="resources", target="uri", cacheable=True, asks=True
     ),
-    Method(
-        name="resources/templates/list",
-        kind="request",
-        sender="client",
-        capability="resources",
-        cacheable=True,
-    ),
-    Method(
-        name="resources/read",
-        kind="request",
-        sender="client",
-        capability="resources",
-        target="uri",
-        cacheable=True,
-        asks=True,
-    ),
-    Method(
+    _request(
         name="resources/subscribe",
-        kind="request",
-        sender="client",
         until=NEWEST_HANDSHAKE,
         capability="resources.subscribe",
         target="uri",
     ),
-    Method(
+    _request(
         name="resources/unsubscribe",
-        kind="request",
-        sender="client",
         until=NEWEST_HANDSHAKE,
         capability="resources.subscribe",
         target="uri",
     ),
-    Method(
-        name="notifications/resources/list_changed",
-        kind="notification",
-        sender="server",
-        capability="resources.listChanged",
-    ),
-    Method(
-        name="notifications/resources/updated",
-        kind="notification",
-        sender="server",
-        capability="resources.subscribe",
-        target="uri",
+    _notification(name="notifications/resources/list_changed", capability="resources.listChanged"),
+    _notification(
+        name="notifications/resources/updated", capability="resources.subscribe", target="uri"
     ),
     # Prompts and completion.
-    Method(
-        name="prompts/list",
-        kind="request",
-        sender="client",
-        capability="prompts",
-        cacheable=True,
-    ),
-    Method(
-        name="prompts/get",
-        kind="request",
-        sender="client",
-        capability="prompts",
-        target="name",
-        asks=True,
-    ),
-    Method(
-        name="notifications/prompts/list_changed",
-        kind="notification",
-        sender="server",
-        capability="prompts.listChanged",
-    ),
+    _request(name="prompts/list", capability="prompts", cacheable=True),
+    _request(name="prompts/get", capability="prompts", target="name", asks=True),
+    _notification(name="notifications/prompts/list_changed", capability="prompts.listChanged"),
     # 2024-11-05 has the method but no capability for it, so a client can only try.
-    Method(
-        name="completion/complete",
-        kind="request",
-        sender="client",
-        until=Revision.V2024_11_05,
-    ),
-    Method(
-        name="completion/complete",
-        kind="request",
-        sender="client",
-        since=_2025_03_26,
-        capability="completions",
-    ),
+    _request(name="completion/complete", until=Revision.V2024_11_05),
+    _request(name="completion/complete", since=_2025_03_26, capability="completions"),
     # Logging.
-    Method(
-        name="logging/setLevel",
-        kind="request",
-        sender="client",
-        until=NEWEST_HANDSHAKE,
-        capability="logging",
-    ),
-    Method(
-        name="notifications/message",
-        kind="notification",
-        sender="server",
-        capability="logging",
-    ),
+    _request(name="logging/setLevel", until=NEWEST_HANDSHAKE, capability="logging"),
+    _notification(name="notifications/message", capability="logging"),
     # Input requests of a server to its client. Stateless servers send no requests; they embed these
     # in results.
-    Method(
-        name="roots/list",
-        kind="request",
-        sender="server",
-        until=NEWEST_HANDSHAKE,
-        embedded_since=_2026_07_28,
-        capability="roots",
-    ),
-    Method(
-        name="sampling/createMessage",
-        kind="request",
-        sender="server",
-        until=NEWEST_HANDSHAKE,
-        embedded_since=_2026_07_28,
-        capability="sampling",
-    ),
-    Method(
-        name="elicitation/create",
-        kind="request",
-        sender="server",
-        since=_2025_06_18,
-        until=NEWEST_HANDSHAKE,
-        embedded_since=_2026_07_28,
-        capability="elicitation",
-    ),
-    Method(
+    _input_request(name="roots/list", capability="roots"),
+    _input_request(name="sampling/createMessage", capability="sampling"),
+    _input_request(name="elicitation/create", since=_2025_06_18, capability="elicitation"),
+    _notification(
         name="notifications/roots/list_changed",
-        kind="notification",
         sender="client",
         until=NEWEST_HANDSHAKE,
         capability="roots.listChanged",
     ),
     # Sent by the server, but the capability it depends on (elicitation.url) is that of the client,
     # so the row names none.
-    Method(
-        name="notifications/elicitation/complete",
-        kind="notification",
-        sender="server",
-        since=_2025_11_25,
-        until=_2025_11_25,
-    ),
+    _notification(name="notifications/elicitation/complete", since=_2025_11_25, until=_2025_11_25),
     # Requests in progress. A stateless client receives no requests, so it sends no progress.
-    Method(
-        name="notifications/cancelled",
-        kind="notification",
-        sender="both",
-    ),
-    Method(
-        name="notifications/progress",
-        kind="notification",
-        sender="both",
-        until=NEWEST_HANDSHAKE,
-    ),
-    Method(
-        name="notifications/progress",
-        kind="notification",
-        sender="server",
-        since=_2026_07_28,
-    ),
+    _notification(name="notifications/cancelled", sender="both"),
+    _notification(name="notifications/progress", sender="both", until=NEWEST_HANDSHAKE),
+    _notification(name="notifications/progress", since=_2026_07_28),
     # Subscriptions. The filter in the params decides which capabilities matter, so the row names
     # none.
-    Method(
-        name="subscriptions/listen",
-        kind="request",
-        sender="client",
-        since=_2026_07_28,
-    ),
-    Method(
-        name="notifications/subscriptions/acknowledged",
-        kind="notification",
-        sender="server",
-        since=_2026_07_28,
-    ),
+    _request(name="subscriptions/listen", since=_2026_07_28),
+    _notification(name="notifications/subscriptions/acknowledged", since=_2026_07_28),
     # Tasks of 2025-11-25: part of the core, in both directions.
-    Method(
-        name="tasks/get",
-        kind="request",
-        sender="both",
-        since=_2025_11_25,
-        until=_2025_11_25,
-        capability="tasks",
-        target="taskId",
-    ),
-    Method(
-        name="tasks/result",
-        kind="request",
-        sender="both",
-        since=_2025_11_25,
-        until=_2025_11_25,
-        capability="tasks",
-        target="taskId",
-    ),
-    Method(
-        name="tasks/list",
-        kind="request",
-        sender="both",
-        since=_2025_11_25,
-        until=_2025_11_25,
-        capability="tasks.list",
-    ),
-    Method(
-        name="tasks/cancel",
-        kind="request",
-        sender="both",
-        since=_2025_11_25,
-        until=_2025_11_25,
-        capability="tasks.cancel",
-        target="taskId",
-    ),
-    Method(
+    _task_request(name="tasks/get", capability="tasks", target="taskId"),
+    _task_request(name="tasks/result", capability="tasks", target="taskId"),
+    _task_request(name="tasks/list", capability="tasks.list"),
+    _task_request(name="tasks/cancel", capability="tasks.cancel", target="taskId"),
+    _notification(
         name="notifications/tasks/status",
-        kind="notification",
         sender="both",
         since=_2025_11_25,
         until=_2025_11_25,
@@ -392,37 +210,11 @@ METHODS: Final[tuple[Method, ...]] = (
         target="taskId",
     ),
     # Tasks of the extension: only the server has tasks.
-    Method(
-        name="tasks/get",
-        kind="request",
-        sender="client",
-        since=_2026_07_28,
-        extension=TASKS_EXTENSION,
-        target="taskId",
-    ),
-    Method(
-        name="tasks/update",
-        kind="request",
-        sender="client",
-        since=_2026_07_28,
-        extension=TASKS_EXTENSION,
-        target="taskId",
-    ),
-    Method(
-        name="tasks/cancel",
-        kind="request",
-        sender="client",
-        since=_2026_07_28,
-        extension=TASKS_EXTENSION,
-        target="taskId",
-    ),
-    Method(
-        name="notifications/tasks",
-        kind="notification",
-        sender="server",
-        since=_2026_07_28,
-        extension=TASKS_EXTENSION,
-        target="taskId",
+    _request(name="tasks/get", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"),
+    _request(name="tasks/update", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"),
+    _request(name="tasks/cancel", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"),
+    _notification(
+        name="notifications/tasks", since=_2026_07_28, extension=TASKS_EXTENSION, target="taskId"
     ),
 )
 

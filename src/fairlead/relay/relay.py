@@ -95,10 +95,8 @@ class Relay(StandInServer):
         **options: Any,
     ) -> None:
         """`target` is an entry of a configuration file, a server object, a `ServerTarget`, or an
-        `Upstream`, which is closed by its owner. `options` are fields of `RelaySettings`.
-
-        `parked`, `quota` and `starts` can be shared between relays. By default each relay has its
-        own.
+        `Upstream`, which is closed by its owner. Relays can share `parked`, `quota` and `starts`.
+        `options` are fields of `RelaySettings`.
         """
         self.settings = settings if settings is not None else RelaySettings(**options)
         self.upstream = target if isinstance(target, Upstream) else None
@@ -110,8 +108,7 @@ class Relay(StandInServer):
             self.pool.opener.interceptors = interceptors
         self.pool.on_lost = self._lost
         self.name = self.pool.name
-        # Return True if a client gets the same lists as those of the default connection. A gateway
-        # replaces this function.
+        # Replaced by a gateway: True if a client gets the same lists as the default connection.
         self.sees_default: Callable[[Caller], bool] = lambda caller: False
         self.wait_until_known: Callable[[Exchange], Awaitable[None]] | None = None
         self.handler: Handler = chain(interceptors, self._handle)
@@ -175,8 +172,7 @@ class Relay(StandInServer):
             ),
             on_cancelled=lambda note, cancel: session.passage.cancel(note, session.peer, cancel),
             on_close=lambda _: self._left(session),
-            # Subscriptions have no end of their own and would keep the connection open after the
-            # client has ended its side.
+            # Open subscriptions would keep the connection open after the client has ended its side.
             on_eof=self.hang_up,
             input_timeout=self.settings.input_timeout,
             take=partial(self._forwarder.take, session) if self._forwarder.possible else None,
@@ -215,7 +211,6 @@ class Relay(StandInServer):
     def rank(self) -> Rank:
         """The likelihood that a call succeeds now, for choosing one of several equal servers."""
         upstream = self.upstream
-        # Without an owner that keeps a connection open, each request connects if necessary.
         if upstream is None:
             return Rank.CONNECTED
         if upstream.health is not None and upstream.health.breaker.state == "open":
@@ -227,9 +222,8 @@ class Relay(StandInServer):
     def tool_param_headers(self, tool: str, principal: Principal) -> tuple[ParamHeader, ...]:
         """Return the headers that repeat arguments of a tool.
 
-        The relay compares these headers with the arguments, because a server on stdio does not
-        receive headers. Before a tool list has been forwarded, the headers are unknown and not
-        compared.
+        The relay compares them with the arguments, because a server on stdio does not receive
+        headers. They are unknown until a tool list has been forwarded.
         """
         return self.pool.opener.param_headers.of(tool)
 
@@ -240,8 +234,7 @@ class Relay(StandInServer):
         self._alone.put_stateless(note, caller, context, self._forward_stateless)
 
     def _forward_stateless(self, note: Notification) -> None:
-        # The id or token is one of the client. On the shared connection, it may belong to a request
-        # of another client.
+        # On the shared connection, the id or token may belong to a request of another client.
         if note.method in _NAMING_A_REQUEST:
             return
         connection = next((one for one in self.connections if one.stateless), None)
@@ -263,9 +256,7 @@ class Relay(StandInServer):
 
     async def _handle(self, exchange: Exchange) -> Answer:
         session = self._sessions_by_peer.get(exchange.edge)
-        # `initialize` is the first message of a session, so the notifications in the pipeline
-        # arrived after it. All other requests are handled after the notifications that preceded
-        # them.
+        # Notifications precede later requests. `initialize` is first, so they arrived after it.
         if session is not None and session.passage.busy and exchange.method != "initialize":
             await session.passage.passed()
         return await self.handle(exchange, session)
@@ -298,8 +289,7 @@ class Relay(StandInServer):
         caller = exchange.caller
         if caller.stateless:
             for again in (True, False):
-                # Awaiting a coroutine for an open connection would take 3 % of the gateway's time
-                # per call.
+                # Awaiting a coroutine here would take 3 % of the gateway's time per call.
                 connection = self.pool.stateless_connection
                 if connection is None:
                     connection = await self._for_stateless(exchange)
@@ -308,8 +298,7 @@ class Relay(StandInServer):
                         return await self._same_era.forward_stateless(exchange, session, connection)
                     return await self._stateless.answer(exchange, session, connection)
                 except TransportError as exc:
-                    # Repeat the request only if it was not delivered and the connection is lost. On
-                    # a connection that is still open, the second attempt would fail like the first.
+                    # On a connection that is still open, a second attempt would fail as well.
                     if exc.delivered or not again or connection.alive:
                         raise
         if exchange.method == "initialize" and session is not None:
@@ -381,8 +370,7 @@ class Relay(StandInServer):
         async with session.opening:
             connection = await self.pool.for_session(session, introduction, exchange.caller)
             session.connection = connection
-        # The server is stateless, or the connection was not opened for a session, so the server's
-        # own result is not known.
+        # The server is stateless, or the connection was not opened for a session.
         if connection.introduction is None:
             return self._bridge(connection).initialized(exchange)
         return self._same_era.initialized(exchange, session, connection)
@@ -401,16 +389,14 @@ class Relay(StandInServer):
         """Forward a notification of a client to its server."""
         connection = session.connection
         if note.method == "notifications/initialized":
-            # A stateless server has no handshake. The notification starts the subscription to its
-            # lists.
+            # A stateless server has no handshake, so the notification is not forwarded.
             if connection is not None and connection.stateless:
                 self._start(self._opened(connection))
             elif connection is not None:
                 connection.activate(note)
         elif connection is None:
             self._forward_stateless(note)
-        # A stateless server knows no notifications of the handshake era, but may know those of
-        # extensions.
+        # A stateless server may know notifications of extensions, but none of the handshake era.
         elif not connection.stateless or not exists(note.method):
             connection.outbox.put(note)
 
@@ -476,10 +462,7 @@ class Relay(StandInServer):
         log.log(level, "%s: the connection was lost: %s", self.name, end)
 
     def _listens_now(self, session: ClientSession) -> bool:
-        """Return True if a client of a gateway receives notifications now.
-
-        A client of a relay is reconnected with its next request.
-        """
+        """Return True for a gateway's client with a stream; others reconnect with a request."""
         return self.upstream is not None and session.listens and session.peer.channel.has_stream
 
     async def _reconnect_later(self, session: ClientSession) -> None:

@@ -1,7 +1,6 @@
-"""Table of methods and their routes, and the dispatch of requests through it."""
+"""Dispatch of requests to the routes of their methods, and the handlers of some of them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct, UnsetType
@@ -16,16 +15,9 @@ from .decode_params import decode_params
 from .execution.handler_errors import error_for_caller
 from .features.completion_registry import Completions
 from .features.paged_list import PagedList
-from .features.prompt_entry import PromptEntry
-from .features.prompt_gets import PromptGets
-from .features.resource_reads import ResourceReads
-from .features.resource_registry import Resources
-from .features.subscription_requests import SubscriptionRequests
-from .features.tool_calls import ToolCalls
-from .introduction import Introduction
 from .results.result_envelope import ResultEnvelope
 
-__all__ = ["MethodRoute", "RequestDispatcher", "make_routes"]
+__all__ = ["MethodRoute", "RequestDispatcher", "answer_completion", "answer_list", "set_level"]
 
 
 class MethodRoute(NamedTuple):
@@ -115,46 +107,12 @@ async def _traced(exchange: Exchange, answer: Callable[[Exchange], Awaitable[Ans
         return await answer(exchange)
 
 
-def make_routes(
-    *,
-    introduction: Introduction,
-    calls: ToolCalls,
-    reads: ResourceReads,
-    gets: PromptGets,
-    subscriptions: SubscriptionRequests,
-    resources: Resources,
-    prompts: PagedList[PromptEntry],
-    completions: Completions,
-    envelope: ResultEnvelope,
-) -> dict[str, MethodRoute]:
-    """Return the route of every method that a server answers."""
-    listed = partial(_list, envelope)
-    return {
-        "tools/call": MethodRoute(calls.call_inline, calls.call),
-        # The listing is looked up in each request, because another registry may replace it.
-        "tools/list": MethodRoute(lambda exchange: _list(envelope, calls.listing, exchange)),
-        "resources/read": MethodRoute(None, reads.answer, resources),
-        "resources/list": MethodRoute(partial(listed, resources.fixed), offers=resources),
-        "resources/templates/list": MethodRoute(
-            partial(listed, resources.templates), offers=resources
-        ),
-        "resources/subscribe": MethodRoute(subscriptions.subscribe),
-        "resources/unsubscribe": MethodRoute(subscriptions.unsubscribe),
-        "prompts/get": MethodRoute(None, gets.answer, prompts),
-        "prompts/list": MethodRoute(partial(listed, prompts), offers=prompts),
-        "completion/complete": MethodRoute(
-            None, partial(_complete, envelope, completions), completions
-        ),
-        "subscriptions/listen": MethodRoute(None, subscriptions.listen),
-        "server/discover": MethodRoute(introduction.discover),
-        "initialize": MethodRoute(introduction.initialize),
-        # `ping` has an empty result in every revision.
-        "ping": MethodRoute(lambda _: b"{}"),
-        "logging/setLevel": MethodRoute(_set_level),
-    }
+def answer_list(envelope: ResultEnvelope, listing: PagedList[Any], exchange: Exchange) -> bytes:
+    """Return one page of a list.
 
-
-def _list(envelope: ResultEnvelope, listing: PagedList[Any], exchange: Exchange) -> bytes:
+    Raises:
+        RpcError: -32602, the cursor is unknown.
+    """
     params = exchange.message.params
     cursor = None
     if not isinstance(params, UnsetType):
@@ -163,9 +121,14 @@ def _list(envelope: ResultEnvelope, listing: PagedList[Any], exchange: Exchange)
     return envelope.listed(members, exchange.caller)
 
 
-async def _complete(
+async def answer_completion(
     envelope: ResultEnvelope, completions: Completions, exchange: Exchange
 ) -> bytes:
+    """Return the completions of an argument.
+
+    Raises:
+        RpcError: The reference is unknown, or the completion function failed; the error is logged.
+    """
     try:
         members = await completions.complete(exchange.message.params)
     # Completion functions are user code and may raise anything.
@@ -174,7 +137,12 @@ async def _complete(
     return envelope.answered(members, exchange.caller)
 
 
-def _set_level(exchange: Exchange) -> bytes:
+def set_level(exchange: Exchange) -> bytes:
+    """Set the lowest level of the log messages that a session accepts.
+
+    Raises:
+        RpcError: -32602, the level is unknown.
+    """
     level = decode_params(exchange.message.params, _LevelParams).level
     if level not in LOG_LEVELS:
         raise RpcError(

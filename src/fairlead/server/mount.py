@@ -1,7 +1,6 @@
 """Mounting of one server in another, which then offers the entries of both."""
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,14 +42,11 @@ def mount(
     unnamed = _home(handler, info)
 
     def tool(entry: ToolEntry) -> ToolEntry:
-        renamed = copy(entry)
-        renamed.name = stem + entry.name
-        renamed.definition = structs.replace(entry.definition, name=renamed.name)
+        definition = structs.replace(entry.definition, name=stem + entry.name)
+        home = _home(handler, info, entry.name)
         # Inline calls bypass the handler of the inner server, which applies its interceptors and
         # limits.
-        renamed.inline = False
-        renamed.home = _home(handler, info, entry.name)
-        return renamed
+        return structs.replace(entry, definition=definition, inline=False, home=home)
 
     def prompt(entry: PromptEntry) -> PromptEntry:
         name = entry.definition.name

@@ -31,7 +31,7 @@ class Registration:
         self._workers = workers
         self._cache = CacheHints(config.cache_ttl, config.cache_scope)
         self.changes = ChangeBroadcaster()
-        self.resources = Resources(config.page_size, self._workers)
+        self.resources = Resources(config.page_size)
         self.prompts: PagedList[PromptEntry] = PagedList(
             "prompt", "prompts/list", "prompts", config.page_size
         )

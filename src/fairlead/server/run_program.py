@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..transport.event_loop import new_loop
 from .server_config import MCPServerConfig
 
-__all__ = ["RunnableServer", "freeze_memory", "print_url", "run_program", "run_server"]
+__all__ = ["RunnableServer", "freeze_memory", "run_program", "run_server"]
 
 STOP_LIMIT = 5.0  # seconds from a signal to the end of the process
 
@@ -23,19 +23,9 @@ class RunnableServer(Protocol):
 
     config: MCPServerConfig
 
-    @property
-    def name(self) -> str: ...
-
     async def run_stdio(self) -> None: ...
 
-    async def run_http(
-        self,
-        host: str,
-        port: int,
-        *,
-        started: Callable[[str], None] | None = None,
-        **options: Any,
-    ) -> None: ...
+    async def run_http(self, host: str, port: int, **options: Any) -> None: ...
 
 
 def run_server(server: RunnableServer) -> None:
@@ -45,10 +35,16 @@ def run_server(server: RunnableServer) -> None:
         ConfigError: The configured transport is neither "stdio" nor "http".
     """
     config = server.config
+
+    def print_url(url: str) -> None:
+        # The space before the full stop keeps terminals from making the full stop part of the link.
+        sys.stderr.write(f"{config.name}: serving MCP at {url} . Press Ctrl-C to stop.\n")
+        sys.stderr.flush()
+
     if config.transport == "http":
         run_program(
             lambda: server.run_http(
-                config.host, config.port, auth_token=config.auth_token, started=print_url(server)
+                config.host, config.port, auth_token=config.auth_token, started=print_url
             )
         )
         return
@@ -56,20 +52,9 @@ def run_server(server: RunnableServer) -> None:
         raise ConfigError(f"invalid transport {config.transport!r}: expected 'stdio' or 'http'")
     # `sys.stdin` is None in a process without a console, such as `pythonw` on Windows.
     if sys.stdin is not None and sys.stdin.isatty():
-        say = f"{server.name}: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
+        say = f"{config.name}: serving MCP on stdin and stdout. Press Ctrl-C or Ctrl-D to stop.\n"
         sys.stderr.write(say)
     run_program(server.run_stdio)
-
-
-def print_url(server: RunnableServer) -> Callable[[str], None]:
-    """Return a callback that prints the URL of the server to stderr once the server listens."""
-
-    def say(url: str) -> None:
-        # The space before the full stop keeps terminals from making the full stop part of the link.
-        sys.stderr.write(f"{server.name}: serving MCP at {url} . Press Ctrl-C to stop.\n")
-        sys.stderr.flush()
-
-    return say
 
 
 def run_program(main: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +17,13 @@ from ..protocol.outgoing_params import Identity
 from ..protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ..transport.channel import Channel
 from ..wire import to_json
-from .dispatch import MethodRoute, RequestDispatcher, make_routes
+from .dispatch import (
+    MethodRoute,
+    RequestDispatcher,
+    answer_completion,
+    answer_list,
+    set_level,
+)
 from .execution.handler_errors import log_errors
 from .execution.tool_runner import ToolRunner
 from .features.prompt_gets import PromptGets
@@ -118,19 +125,36 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         self.on_stateless_notification = self._heard.on_stateless_notification
 
     def _make_routes(self) -> dict[str, MethodRoute]:
-        context, envelope, meta = self._runner.context, self._envelope, self._meta
-        capabilities = self._introduction.capabilities
-        return make_routes(
-            introduction=self._introduction,
-            calls=self._calls,
-            reads=ResourceReads(self.resources, context, envelope, meta),
-            gets=PromptGets(self.prompts, self._workers, context, envelope, meta),
-            subscriptions=SubscriptionRequests(self.changes, self.resources, capabilities),
-            resources=self.resources,
-            prompts=self.prompts,
-            completions=self.completions,
-            envelope=envelope,
-        )
+        """Return the route of every method that the server answers."""
+        calls, introduction, envelope = self._calls, self._introduction, self._envelope
+        resources, prompts, completions = self.resources, self.prompts, self.completions
+        parts = (self._workers, self._runner.context, envelope, self._meta)
+        subscriptions = SubscriptionRequests(self.changes, resources, introduction.capabilities)
+        listed = partial(answer_list, envelope)
+        completed = partial(answer_completion, envelope, completions)
+        return {
+            "tools/call": MethodRoute(calls.call_inline, calls.call),
+            # The listing is looked up in each request, because another registry may replace it.
+            "tools/list": MethodRoute(
+                lambda exchange: answer_list(envelope, calls.listing, exchange)
+            ),
+            "resources/read": MethodRoute(None, ResourceReads(resources, *parts).answer, resources),
+            "resources/list": MethodRoute(partial(listed, resources.fixed), offers=resources),
+            "resources/templates/list": MethodRoute(
+                partial(listed, resources.templates), offers=resources
+            ),
+            "resources/subscribe": MethodRoute(subscriptions.subscribe),
+            "resources/unsubscribe": MethodRoute(subscriptions.unsubscribe),
+            "prompts/get": MethodRoute(None, PromptGets(prompts, *parts).answer, prompts),
+            "prompts/list": MethodRoute(partial(listed, prompts), offers=prompts),
+            "completion/complete": MethodRoute(None, completed, completions),
+            "subscriptions/listen": MethodRoute(None, subscriptions.listen),
+            "server/discover": MethodRoute(introduction.discover),
+            "initialize": MethodRoute(introduction.initialize),
+            # `ping` has an empty result in every revision.
+            "ping": MethodRoute(lambda _: b"{}"),
+            "logging/setLevel": MethodRoute(set_level),
+        }
 
     def _tools_changed(self) -> None:
         super()._tools_changed()

@@ -1,7 +1,6 @@
 """Exponential backoff: the delays between attempts at something that fails or ends."""
 
 import random
-from collections.abc import Callable
 
 __all__ = ["Backoff", "exponential"]
 
@@ -25,12 +24,10 @@ class Backoff:
         maximum: float,
         *,
         jitter: float = 0.25,
-        uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._initial = initial
         self._maximum = maximum
         self._jitter = jitter
-        self._uniform = uniform
         self._attempts = 0
         self.delay = initial  # the last delay, without jitter
 
@@ -38,7 +35,7 @@ class Backoff:
         """Return the next delay and store its value without jitter in `delay`."""
         self.delay = exponential(self._initial, self._attempts, self._maximum)
         self._attempts += 1
-        return self.delay * self._uniform(1.0 - self._jitter, 1.0)
+        return self.delay * random.uniform(1.0 - self._jitter, 1.0)
 
     def after(self, lasted: float) -> float:
         """Return the next delay after an attempt that ended after `lasted` seconds.

@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # not imported at run time: a server over stdio does not need
 __all__ = [
     "Channel",
     "Deliver",
-    "HttpCapabilities",
     "Incoming",
     "RequestLost",
     "SharedStream",
@@ -40,20 +39,22 @@ Incoming: TypeAlias = Message | Batch | RemoteProtocolError | RequestLost
 Deliver: TypeAlias = Callable[[Incoming], None]
 
 
-class HttpCapabilities(Protocol):
-    """The members of `Channel` that only HTTP implements; `SharedStream` has defaults."""
+class Channel(Protocol):
+    """A bidirectional stream of messages with one peer.
+
+    All methods may be called by any task, in any order; only `run` belongs to one task. Derive a
+    channel from `SharedStream`, which has defaults for all optional members. `complete_channel`
+    adds them to a channel of another class.
+    """
+
+    context: TransportContext
+
+    # Members that only HTTP implements
 
     # Called after the server has forgotten the session and a new one was opened.
     on_renewed: Callable[[], None] | None
-
-    @property
-    def param_headers_of(self) -> "Callable[[str], tuple[ParamHeader, ...]] | None":
-        """Function that returns the arguments of a tool to be sent in headers as well; settable."""
-
-    @param_headers_of.setter
-    def param_headers_of(
-        self, marks: "Callable[[str], tuple[ParamHeader, ...]] | None"
-    ) -> None: ...
+    # Returns the arguments of a tool to be sent in headers as well.
+    param_headers_of: "Callable[[str], tuple[ParamHeader, ...]] | None"
 
     @property
     def id(self) -> str | None:
@@ -88,16 +89,7 @@ class HttpCapabilities(Protocol):
         """Return True if an outbound request was accepted and its response is an event stream."""
         ...
 
-
-class Channel(HttpCapabilities, Protocol):
-    """A bidirectional stream of messages with one peer.
-
-    All methods may be called by any task, in any order; only `run` belongs to one task. Derive a
-    channel from `SharedStream`, which has defaults for all optional members. `complete_channel`
-    adds them to a channel of another class.
-    """
-
-    context: TransportContext
+    # Members of all channels
 
     async def run(self, deliver: Deliver) -> None:
         """Deliver messages in order until the peer ends its side of the stream. Called once.
@@ -126,7 +118,6 @@ class Channel(HttpCapabilities, Protocol):
 
     def send_request(self, number: int, method: str, params: Raw) -> None:
         """Send a request that is only forwarded."""
-        self.send(Request(number, method, params))
 
     def join_writes(self) -> None:
         """Announce that several messages will be sent, which the channel may write as one."""

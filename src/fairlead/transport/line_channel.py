@@ -26,6 +26,7 @@ from ..wire import (
 )
 from ..wire.error_codes import INVALID_REQUEST
 from .channel import Deliver, SharedStream
+from .drain_waiter import DrainWaiter
 
 __all__ = [
     "HIGH_WATER",
@@ -35,6 +36,7 @@ __all__ = [
     "ReadPipeProtocol",
     "SocketProtocol",
     "WritePipeProtocol",
+    "closed_again",
 ]
 
 HIGH_WATER = 1 << 20  # bytes queued for writing above which `congested` is set
@@ -77,7 +79,7 @@ class LineChannel(SharedStream):
         self._sink: ByteSink | None = None
         self._read_ended: asyncio.Future[Exception | None] = self._loop.create_future()
         self._write_error: ChannelClosed | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._drained = DrainWaiter()
         self._flushed: asyncio.Future[None] | None = None
         self._reading_stopped = False
         self._early = b""  # bytes that arrived before `run` was called
@@ -103,7 +105,7 @@ class LineChannel(SharedStream):
         held, self._held = self._held, []
         self.take_lines(held + self._splitter.finish())
         if failure is not None:
-            raise ChannelClosed(str(failure) or type(failure).__name__) from failure
+            raise ChannelClosed(_why(failure)) from failure
 
     def send(self, message: Message, *, reply_to: RequestId | None = None) -> None:
         self.write(encode(message) + b"\n")
@@ -120,12 +122,10 @@ class LineChannel(SharedStream):
             self._joined.append(frame)
 
     async def drain(self) -> None:
+        if self.congested and self._write_error is None:
+            await self._drained.wait()
         if self._write_error is not None:
-            raise _again(self._write_error)
-        if self.congested:
-            if self._drained is None:
-                self._drained = self._loop.create_future()
-            await asyncio.shield(self._drained)
+            raise closed_again(self._write_error)
 
     async def close(self) -> None:
         await self.close_sink()
@@ -219,15 +219,7 @@ class LineChannel(SharedStream):
 
     def resume_writing(self) -> None:
         self.congested = False
-        if self._drained is not None:
-            if not self._drained.done():
-                if self._write_error is not None:
-                    self._drained.set_exception(_again(self._write_error))
-                    # Mark the exception as retrieved, or asyncio would log it if no task waits.
-                    self._drained.exception()
-                else:
-                    self._drained.set_result(None)
-            self._drained = None
+        self._drained.wake()
         if self._reading_stopped and self._source is not None:
             self._reading_stopped = False
             held, self._held = self._held, []
@@ -242,7 +234,7 @@ class LineChannel(SharedStream):
     def write(self, data: bytes) -> None:
         sink = self._sink
         if self._write_error is not None:
-            raise _again(self._write_error)
+            raise closed_again(self._write_error)
         if sink is None:
             raise ChannelClosed("not open", delivered=False)
         if not self._offered and self._fd is not None:
@@ -415,7 +407,7 @@ def _unread(pipe: int) -> int:
         return 0
 
 
-def _again(error: ChannelClosed) -> ChannelClosed:
+def closed_again(error: ChannelClosed) -> ChannelClosed:
     """Return a copy of an error for another caller.
 
     A raised exception references the frames of its caller through its traceback.

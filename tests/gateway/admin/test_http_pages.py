@@ -1,4 +1,4 @@
-"""What a gateway shows of itself: a page, its health, and an admin API behind a token."""
+"""HTTP pages of a gateway: status, health, and the admin API."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,7 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
         return answer.status, await answer.text()
 
 
-async def test_the_page_shows_how_each_server_is() -> None:
+async def test_the_page_shows_the_state_of_each_server() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -77,10 +77,10 @@ async def test_the_page_shows_how_each_server_is() -> None:
             assert (await get(web, base + "/health", method="PUT"))[0] == 405
             async with web.head(base + "/health") as answer:
                 assert answer.status == 200
-            assert (await get(web, base + "/admin/servers"))[0] == 404  # there is no token
+            assert (await get(web, base + "/admin/servers"))[0] == 404  # no admin_token is set
 
 
-async def test_a_gateway_is_ready_when_it_knows_of_every_server() -> None:
+async def test_a_gateway_is_ready_once_every_server_has_listed_or_failed() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway() as gateway,
@@ -95,7 +95,7 @@ async def test_a_gateway_is_ready_when_it_knows_of_every_server() -> None:
             assert await get(web, base + "/ready") == (200, {"ready": True})
 
 
-async def test_nothing_on_the_page_is_taken_for_markup() -> None:
+async def test_text_on_the_page_is_escaped() -> None:
     async with (
         asyncio.timeout(LIMIT),
         aiohttp.ClientSession() as web,
@@ -111,7 +111,7 @@ async def test_nothing_on_the_page_is_taken_for_markup() -> None:
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_the_admin_api_wants_its_token() -> None:
+async def test_the_admin_api_requires_its_token() -> None:
     ears = Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -178,7 +178,7 @@ async def test_only_the_admin_sees_how_a_server_was_started() -> None:
         assert "`/nowhere/at-all hush`" in servers[0]["error"]
 
 
-async def test_an_empty_admin_token_is_none() -> None:
+async def test_an_empty_admin_token_disables_the_admin_api() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(admin_token="") as gateway,
@@ -190,7 +190,7 @@ async def test_an_empty_admin_token_is_none() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/health", "/ready", "/admin/servers"])
-async def test_a_gateway_with_tokens_shows_nothing_without_one(path: str) -> None:
+async def test_pages_of_a_gateway_with_tokens_require_one(path: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(views={"bob": View(servers=("red",))}, admin_token="open sesame") as gateway,
@@ -200,7 +200,7 @@ async def test_a_gateway_with_tokens_shows_nothing_without_one(path: str) -> Non
         assert (await get(web, url.removesuffix("/mcp") + path, headers=ADMIN))[0] == 401
 
 
-async def test_the_page_shows_a_client_with_a_view_no_other_servers() -> None:
+async def test_the_page_shows_only_servers_in_the_view() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -219,14 +219,14 @@ async def test_the_page_shows_a_client_with_a_view_no_other_servers() -> None:
                 assert now["counts"]["tools"] == 8 * len(seen)
             page = (await get(web, base + "/", headers=head))[1]
             assert "blue" not in page
-            assert "Bearer TOKEN" in page  # what is there to be copied works
+            assert "Bearer TOKEN" in page  # the entry to copy contains the header
 
 
-# Pages without a connection
+# Pages without a network
 
 
 class Answers:
-    """One request to the pages of a gateway, and the response."""
+    """Send one request to the pages of a gateway, and keep the response."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._pages = gateway._pages("/mcp")
@@ -297,7 +297,7 @@ async def test_paths_methods_and_headers(
     assert (answers.headers.get(b"connection") == b"close") is (status == 401)
 
 
-async def test_a_server_that_cannot_be_reached_is_a_bad_gateway() -> None:
+async def test_an_unreachable_server_is_status_502() -> None:
     gateway = Gateway(admin_token="open sesame")
 
     async def fails() -> None:
@@ -308,7 +308,7 @@ async def test_a_server_that_cannot_be_reached_is_a_bad_gateway() -> None:
     assert (status, said) == (502, "502 Bad Gateway: it is away\n")
 
 
-async def test_metrics_are_for_those_who_see_everything() -> None:
+async def test_metrics_require_an_unrestricted_view_or_the_admin_token() -> None:
     observing = Observability(metrics=Metrics())
     answers = Answers(Gateway(observing=observing, admin_token="open sesame"))
     assert (await answers("GET", "/metrics"))[0] == 200
@@ -323,7 +323,7 @@ async def test_metrics_are_for_those_who_see_everything() -> None:
     assert (await unlocked("GET", "/metrics", x_admin_token=""))[0] == 403
 
 
-async def test_the_page_is_for_browsers_and_locked() -> None:
+async def test_the_page_is_html_with_strict_security_headers() -> None:
     answers = Answers(Gateway(name="harbour"))
     status, page = await answers("GET", "/", host="example.org:80")
     assert status == 200
@@ -371,7 +371,7 @@ def test_the_row_of_a_server(changes: Any, shown: list[str], hidden: list[str]) 
 @pytest.mark.parametrize(
     ("clients", "counts", "words"),
     [
-        (0, {}, "0 clients · nothing listed yet"),
+        (0, {}, "0 clients · no items yet"),
         (1, {"tools": 1, "prompts": 0}, "1 client · 1 tool<"),
         (2, {"tools": 2, "resources": 1}, "2 clients · 2 tools, 1 resource<"),
     ],

@@ -1,4 +1,4 @@
-"""The part of the admin API that is about messages: limits of what is asked for."""
+"""Routes of the admin API for messages, and their limits."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def request(query: str = "", *values: str, body: Any = None) -> PageRequest:
 
 
 class FakeJournal:
-    """A journal with nothing in it, whose readers say how long they would wait."""
+    """An empty journal whose readers record how long they would wait."""
 
     dropped = 3
 
@@ -69,7 +69,7 @@ class FakeJournal:
     ("query", "waited"),
     [("wait=5", 5.0), ("wait=60", 60.0), ("wait=61", 60.0), ("wait=0.5", 0.5), ("wait=inf", 60.0)],
 )
-async def test_a_reader_waits_a_minute_at_most(query: str, waited: float) -> None:
+async def test_a_reader_waits_at_most_a_minute(query: str, waited: float) -> None:
     journal: Any = FakeJournal()
     answer = await messages_api.read_journal(journal, request(f"after=9&{query}"))
     assert answer == {"records": ["new"], "dropped": 3}
@@ -77,26 +77,26 @@ async def test_a_reader_waits_a_minute_at_most(query: str, waited: float) -> Non
 
 
 @pytest.mark.parametrize("query", ["", "wait=0"])
-async def test_nobody_waits_who_does_not_ask_for_it(query: str) -> None:
+async def test_a_request_without_wait_does_not_wait(query: str) -> None:
     journal: Any = FakeJournal()
     assert await messages_api.read_journal(journal, request(query)) == {"records": [], "dropped": 3}
     assert (journal.waited, journal.flagged, journal.asked) == ([], 1, [0])
 
 
-async def test_what_is_there_is_not_waited_for() -> None:
+async def test_existing_records_are_returned_without_waiting() -> None:
     journal: Any = FakeJournal([1])
     answer = await messages_api.read_journal(journal, request("wait=5"))
     assert (answer["records"], journal.waited) == ([1], [])
 
 
 @pytest.mark.parametrize("query", ["wait=-1", "wait=x", "wait=nan"])
-async def test_what_is_no_time_is_refused(query: str) -> None:
+async def test_an_invalid_wait_is_refused(query: str) -> None:
     journal: Any = FakeJournal()
     with pytest.raises(BadRequest, match="^`wait` must be a number of seconds, 0 or more$"):
         await messages_api.read_journal(journal, request(query))
 
 
-def test_one_exchange() -> None:
+def test_one_exchange_is_returned_by_its_number() -> None:
     journal: Any = FakeJournal()
     assert messages_api.read_exchange(journal, request("", "7")) == "one"
     with pytest.raises(ConfigError, match="^unknown exchange 8: not in the journal$"):
@@ -124,13 +124,13 @@ class FakeTapes:
     ("query", "count"),
     [("", 100), ("limit=7", 7), ("limit=0", 1), ("limit=1000", 1000), ("limit=1001", 1000)],
 )
-async def test_entries_come_in_pages(tmp_path: Path, query: str, count: int) -> None:
+async def test_entries_are_returned_in_pages(tmp_path: Path, query: str, count: int) -> None:
     tapes: Any = FakeTapes(tmp_path)
     page = await messages_api.read_entries(tapes, request(query, "t"))
     assert (len(page.entries), page.more) == (count, True)
 
 
-async def test_what_is_no_place_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_place_is_refused(tmp_path: Path) -> None:
     tapes: Any = FakeTapes(tmp_path)
     with pytest.raises(BadRequest, match="invalid tape position"):
         await messages_api.read_entries(tapes, request("from=x", "t"))
@@ -139,7 +139,7 @@ async def test_what_is_no_place_is_refused(tmp_path: Path) -> None:
 
 
 class FakeDesk:
-    """A desk with the message 7 on it; it keeps what is decided."""
+    """A desk with the message 7, which records decisions."""
 
     def __init__(self) -> None:
         self.decided: list[Any] = []
@@ -161,7 +161,7 @@ class FakeDesk:
         self._decide(number, "block", reason)
 
 
-async def test_held_messages_are_decided() -> None:
+async def test_held_messages_are_resumed_changed_and_blocked() -> None:
     desk: Any = FakeDesk()
     assert messages_api.resume(desk, request("", "7")) == {"resumed": 7}
     for body in ({"params": {"a": 1}}, {"result": {}}, {}):
@@ -178,7 +178,7 @@ async def test_held_messages_are_decided() -> None:
     ]
 
 
-async def test_what_is_not_held_cannot_be_decided() -> None:
+async def test_decisions_on_unknown_messages_are_refused() -> None:
     desk: Any = FakeDesk()
     with pytest.raises(NotHeld):
         messages_api.resume(desk, request("", "8"))
@@ -215,7 +215,7 @@ async def test_tapes_are_recorded_stopped_and_deleted(tmp_path: Path) -> None:
         await messages_api.delete(tapes, request("", "one"))
 
 
-def test_parts_that_are_off_have_no_handlers(tmp_path: Path) -> None:
+def test_disabled_parts_have_no_handlers(tmp_path: Path) -> None:
     parts: dict[str, Any] = {
         "journal": Journal(),
         "metrics": Metrics(),

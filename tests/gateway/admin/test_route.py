@@ -1,4 +1,4 @@
-"""Routes of the admin API, and what a request to one of them says."""
+"""Routes of the admin API, and their requests."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def body(text: bytes) -> dict[str, Any]:
         ("/a/{uri:path}", "/a/", ("",)),
     ],
 )
-def test_values_in_a_path(route: str, path: str, values: tuple[str, ...] | None) -> None:
+def test_values_are_read_from_a_path(route: str, path: str, values: tuple[str, ...] | None) -> None:
     assert Route("GET", route, lambda request: None).values(path) == values
 
 
@@ -56,23 +56,23 @@ def test_a_route_is_shown_with_the_names_of_its_values() -> None:
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("9" * 15, int("9" * 15))])
-def test_numbers(text: str, number: int) -> None:
+def test_valid_numbers_are_parsed(text: str, number: int) -> None:
     assert number_of(text) == number
     assert request(values=(text,)).number == number
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 16, "٣"])
-def test_what_is_no_number(text: str) -> None:
+def test_other_texts_are_not_numbers(text: str) -> None:
     with pytest.raises(BadRequest, match=" is not a number$"):
         number_of(text)
 
 
-def test_what_stands_behind_the_question_mark() -> None:
+def test_query_parameters_are_read() -> None:
     assert request(query="a=1&a=2&b=%20x").query == {"a": "2", "b": " x"}
     assert request().query == {}
 
 
-async def test_bodies() -> None:
+async def test_bodies_are_decoded() -> None:
     assert (await request(body(b'{"a": 3}')).body(Wanted)).a == 3
     assert (await request(body(b"")).body(Wanted)).a == 0
     for wrong in (b"{", b'{"b": 1}', b'{"a": "x"}', b"\xff"):
@@ -87,13 +87,13 @@ async def test_a_body_has_a_limit() -> None:
     assert ADMIN_BODY_BYTES.hits == hits + 1
 
 
-async def test_a_client_that_has_gone() -> None:
+async def test_a_disconnected_client_is_an_error() -> None:
     with pytest.raises(ConfigError, match="^the client has disconnected$") as gone:
         await request({"type": "http.disconnect"}).body(Wanted)
     assert not isinstance(gone.value, BadRequest)
 
 
-def test_mistakes_of_a_request_are_told_from_others() -> None:
+def test_config_errors_become_bad_requests_except_the_given_types() -> None:
     class Other(ConfigError):
         pass
 
@@ -105,7 +105,7 @@ def test_mistakes_of_a_request_are_told_from_others() -> None:
         raise ValueError("x")
 
 
-def test_a_long_text_that_is_no_number_is_cut() -> None:
+def test_a_long_text_is_truncated_in_the_error() -> None:
     with pytest.raises(BadRequest) as refused:
         number_of("x" * 51)
     assert str(refused.value) == f"'{'x' * 50}' is not a number"

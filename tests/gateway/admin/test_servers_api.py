@@ -1,4 +1,4 @@
-"""The part of the admin API that is about servers and clients."""
+"""Routes of the admin API for servers and clients."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import raw, resources, templates
 
 
-def test_methods_and_uris_are_kept_and_nothing_else() -> None:
+def test_only_methods_and_uris_are_kept() -> None:
     log = NotificationLog()
     log.add("notes", "notifications/resources/updated", {"uri": "file:///a", "secret": 1})
     log.add("notes", "notifications/message", {"data": "secret", "uri": 1})
@@ -44,7 +44,7 @@ class FakePeer:
 
 
 class Clients(list[Any]):
-    """Connected clients, as far as they can be closed."""
+    """Connected clients that record that they were closed."""
 
     def __init__(self, count: int) -> None:
         self.closed: list[Any] = []
@@ -54,7 +54,7 @@ class Clients(list[Any]):
         return [{"client": f"c{number}"} for number in range(len(self))]
 
 
-async def test_sessions_have_numbers_that_stay() -> None:
+async def test_numbers_of_sessions_do_not_change() -> None:
     clients: Any = Clients(2)
     sessions = ClientSessions(clients)
     assert sessions.list() == [{"id": 1, "client": "c0"}, {"id": 2, "client": "c1"}]
@@ -84,7 +84,7 @@ class FakeUpstream:
 
 
 class Place:
-    """The servers `red` and `blue`, and a record of what is done to them."""
+    """The servers `red` and `blue`, and records of the calls to them."""
 
     def __init__(self) -> None:
         self.done: list[Any] = []
@@ -155,13 +155,13 @@ async def test_servers_are_reconnected_refreshed_and_removed() -> None:
         await place.api.reconnect(request("red"))
 
 
-async def test_each_server_of_a_name_is_reconnected_by_itself() -> None:
+async def test_each_replica_is_reconnected_separately() -> None:
     place = Place()
     assert await place.api.reconnect(request("red#2")) == {"reconnected": "red#2"}
     assert place.done == ["reconnect red#2"]
 
 
-async def test_files_are_read_again_and_all_servers_listed_anew() -> None:
+async def test_reload_reads_files_and_fetches_all_lists() -> None:
     place = Place()
     assert await place.api.reload(request()) == {"reloaded": ["red", "blue"]}
     assert place.done == ["reload", "refresh red", "refresh blue"]
@@ -178,7 +178,7 @@ async def test_a_session_is_ended_by_the_number_in_the_path() -> None:
         await Place().api.end_session(request("one"))
 
 
-def test_lists_of_all_servers() -> None:
+def test_resources_and_prompts_of_all_servers_are_listed() -> None:
     answers = {
         str(route): route.handler(request())
         for route in Place().api.routes()

@@ -1,4 +1,4 @@
-"""The state of a gateway as plain data: all of it for its owner, a part for clients."""
+"""The status of a gateway: complete for its operator, limited for clients."""
 
 import asyncio
 import resource
@@ -32,7 +32,7 @@ CONNECTION = {"default": True, "sessions": 2}
 
 
 class FakeUpstream:
-    """What is known of a server."""
+    """The state of one server."""
 
     def __init__(self, state: str = "idle", source: Source | None = None, **about: Any) -> None:
         self.status = state
@@ -47,7 +47,7 @@ class FakeUpstream:
 
 
 class Upstreams(dict[str, FakeUpstream]):
-    """One server that is connected, one that failed, and one that is not needed now."""
+    """A connected server, a failed one, and an idle one."""
 
     def __init__(self) -> None:
         self.starts = StartLimiter()
@@ -102,7 +102,7 @@ def gateway(**views: View) -> tuple[GatewayStatus, Registry]:
     return shown, registry
 
 
-def test_the_owner_sees_everything() -> None:
+def test_the_full_status_contains_everything() -> None:
     found = gateway()[0].full()
     assert (found["name"], found["clients"], found["parked"]) == ("x", 3, 2)
     assert found["uptime"] >= 0
@@ -142,7 +142,7 @@ def test_the_uptime_is_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.full()["uptime"] == 12.3
 
 
-def test_a_part_has_the_public_reasons_too() -> None:
+def test_a_restricted_status_has_public_reasons() -> None:
     (blue,) = gateway(ada=View(servers=("blue",)))[0].public(ADA)["servers"]
     assert blue["error"] == "is not there"
 
@@ -154,7 +154,7 @@ def test_times_are_shown_in_milliseconds(seconds: float | None, shown: float | N
     assert status._milliseconds(seconds) == shown
 
 
-def test_a_server_that_could_not_be_listed_says_why() -> None:
+def test_a_server_whose_lists_failed_has_an_error() -> None:
     shown, registry = gateway()
     for member in registry.members:
         member.error = ConnectFailed("x", public="said no list")
@@ -162,7 +162,7 @@ def test_a_server_that_could_not_be_listed_says_why() -> None:
     assert errors == {"red": "said no list", "red#2": None, "blue": "is not there"}
 
 
-def test_a_client_that_sees_everything_does_not_see_what_is_the_owners() -> None:
+def test_an_unrestricted_client_does_not_get_details_for_the_operator() -> None:
     found = gateway()[0].public(ADA)
     assert (found["clients"], found["parked"]) == (3, 2)
     blue, red, _ = found["servers"]
@@ -170,7 +170,7 @@ def test_a_client_that_sees_everything_does_not_see_what_is_the_owners() -> None
     assert [one["connections"] for one in found["servers"]] == [[], [], []]
 
 
-def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
+def test_a_restricted_client_gets_no_data_about_other_clients() -> None:
     found = gateway(ada=PART)[0].public(ADA)
     assert (found["clients"], found["parked"], found["counts"]["tools"]) == (2, None, 1)
     assert [one["name"] for one in found["servers"]] == ["red", "red#2"]
@@ -185,7 +185,7 @@ def test_a_client_that_sees_a_part_sees_nothing_of_others() -> None:
 @pytest.mark.parametrize(
     ("view", "servers"), [(View.everything(), 3), (PART, 2), (View(servers=("blue",)), 1)]
 )
-def test_health_counts_the_servers_that_a_client_sees(view: View, servers: int) -> None:
+def test_health_counts_the_servers_in_the_view(view: View, servers: int) -> None:
     shown, registry = gateway(ada=view)
     connected = 0 if view.servers == ("blue",) else 1
     assert shown.health(ADA) == {"status": "ok", "servers": servers, "connected": connected}
@@ -198,7 +198,7 @@ def test_health_counts_the_servers_that_a_client_sees(view: View, servers: int) 
     ("version", "era"),
     [(None, None), ("2026-07-28", "stateless"), ("2025-11-25", "handshake")],
 )
-def test_the_era_of_a_version(version: str | None, era: str | None) -> None:
+def test_the_era_is_derived_from_the_version(version: str | None, era: str | None) -> None:
     assert status._era(version) == era
 
 
@@ -206,7 +206,7 @@ def status_of(gateway: Gateway) -> Any:
     return gateway._status
 
 
-async def test_a_shortage_degrades_at_once_and_after_a_while_ends_readiness(
+async def test_a_shortage_degrades_immediately_and_ends_readiness_later(
     virtual_time: VirtualTime,
 ) -> None:
     async with Gateway() as gateway:
@@ -224,8 +224,8 @@ async def test_a_shortage_degrades_at_once_and_after_a_while_ends_readiness(
         assert status.readiness() == {"ready": True}
 
 
-async def test_a_server_that_dies_while_no_descriptors_are_left_comes_back(tmp_path: Path) -> None:
-    """Seen from outside: /ready tells of it, no server is suspended, and calls work again."""
+async def test_a_server_that_dies_without_free_descriptors_is_restarted(tmp_path: Path) -> None:
+    """/ready reports the shortage, no server is suspended, and calls work again afterwards."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[Any] = []
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
@@ -238,7 +238,7 @@ async def test_a_server_that_dies_while_no_descriptors_are_left_comes_back(tmp_p
             joining(gateway) as client,
         ):
             ready = url.removesuffix("/mcp") + "/ready"
-            async with web.get(ready) as answer:  # the connection stays open for what follows
+            async with web.get(ready) as answer:  # keep the connection open for later requests
                 assert await answer.json() == {"ready": True}
             try:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 512), limits[1]))

@@ -1,4 +1,4 @@
-"""Equal servers behind one name: they share the calls, and stand in for one another."""
+"""Replicas behind one server name: they share its calls and replace one another."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def all_there(gateway: Gateway, count: int = 3) -> bool:
 
 
 @pytest.mark.covers("GTW-12")
-async def test_stateless_callers_take_turns_and_sessions_stay() -> None:
+async def test_stateless_calls_alternate_between_replicas_and_sessions_do_not() -> None:
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": three()})
         await until(lambda: all_there(gateway))
@@ -68,7 +68,7 @@ async def test_stateless_callers_take_turns_and_sessions_stay() -> None:
             assert len(homes) == 3
 
 
-async def test_who_is_asked_back_comes_again_to_the_server_that_asked() -> None:
+async def test_the_next_input_round_goes_to_the_replica_that_asked() -> None:
     def on_elicit(question: object) -> object:
         return accept({"value": "Ada"})
 
@@ -86,8 +86,8 @@ async def test_who_is_asked_back_comes_again_to_the_server_that_asked() -> None:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", BOTH)
-async def test_one_that_dies_is_replaced_by_the_others(version: str) -> None:
-    shared = RelaySettings(share="all")  # or a handshake client has a process of its own
+async def test_a_dead_replica_is_replaced_by_the_others(version: str) -> None:
+    shared = RelaySettings(share="all")  # otherwise a handshake client gets its own process
     async with asyncio.timeout(LIMIT), Gateway(relay=shared) as gateway:
         await gateway.connect({"red": three()})
         await until(lambda: all_there(gateway))
@@ -98,11 +98,11 @@ async def test_one_that_dies_is_replaced_by_the_others(version: str) -> None:
             for _ in range(6):
                 pid = int((await client.call("red_who")).text.split()[1])
                 assert pid != victim
-            await until(lambda: all_there(gateway))  # and it is started again
+            await until(lambda: all_there(gateway))  # restarted
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_call_that_may_have_been_heard_is_not_made_again(version: str) -> None:
+async def test_a_call_that_may_have_been_delivered_is_not_repeated(version: str) -> None:
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": three()})
         await until(lambda: all_there(gateway))
@@ -121,7 +121,7 @@ async def test_a_call_that_may_have_been_heard_is_not_made_again(version: str) -
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_path_of_a_server_leads_to_whichever_is_there(version: str) -> None:
+async def test_the_endpoint_of_a_server_uses_the_connected_replica(version: str) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         dead = {"type": "http", "url": f"http://127.0.0.1:{free_port()}/mcp"}
         await gateway.connect({"red": [dead, {"type": "http", "url": red}]})
@@ -140,7 +140,7 @@ async def test_the_path_of_a_server_leads_to_whichever_is_there(version: str) ->
 
 
 @pytest.mark.covers("GTW-12", "OBS-02")
-async def test_a_server_that_keeps_failing_is_left_alone_and_tried_again() -> None:
+async def test_repeated_failures_open_the_circuit_until_the_reset_timeout() -> None:
     port = free_port()
     async with asyncio.timeout(LIMIT), Gateway(reset_timeout=0.3) as gateway:
         async with serving(make("red"), port=port):
@@ -182,17 +182,17 @@ async def test_refusals_and_cancelled_calls_do_not_open_the_circuit() -> None:
             assert (await client.call("red_who")).text.startswith("red")
 
 
-async def test_the_list_comes_from_whichever_is_there() -> None:
+async def test_lists_come_from_the_connected_replica() -> None:
     dead = {"command": "/nowhere/to/be/found"}
     async with asyncio.timeout(LIMIT), Gateway(deadline=10) as gateway:
         await gateway.connect({"red": [dead, program("red")]})
         async with joining(gateway) as client:
-            assert "red_who" in await names(client)  # the dead one ends nobody's wait for the other
+            assert "red_who" in await names(client)  # the failed replica does not end the wait
             assert (await client.call("red_who")).text.startswith("red")
 
 
 class FakeUpstream:
-    """A connected server, and the times at which its lists are requested."""
+    """A connected server that records the times at which its lists are requested."""
 
     state = "connected"
 
@@ -205,10 +205,10 @@ class FakeUpstream:
         self.requested.append(self._clock.now)
 
 
-async def test_a_list_that_failed_is_tried_with_the_next_request_also_after_a_boot(
+async def test_a_failed_list_is_fetched_again_even_shortly_after_a_boot(
     virtual_time: VirtualTime,
 ) -> None:
-    """The clock starts when the machine does, and so may a gateway."""
+    """The monotonic clock may start at the boot of the machine."""
     virtual_time.now = 5.0
     upstream = FakeUpstream(virtual_time)
     relay: Any = SimpleNamespace(upstream=upstream, name="red", rank=0)
@@ -220,7 +220,7 @@ async def test_a_list_that_failed_is_tried_with_the_next_request_also_after_a_bo
     member.refresh_if_older(60)
     upstream.lists.put(ListKind.TOOLS, [])
     assert upstream.requested == [5.0, 6.0]
-    member.refresh_if_older(60)  # which is known now
+    member.refresh_if_older(60)  # known now, so it is not fetched again
     await asyncio.sleep(59.9)
     member.refresh_if_older(60)
     assert upstream.requested == [5.0, 6.0]
@@ -245,7 +245,7 @@ for request in requests():
 
 
 @pytest.mark.parametrize("stateless", [True, False], ids=["stateless", "handshake"])
-async def test_a_list_goes_on_behind_an_empty_cursor(tmp_path: Path, stateless: bool) -> None:
+async def test_a_list_continues_after_an_empty_cursor(tmp_path: Path, stateless: bool) -> None:
     command, *arguments = scripted(tmp_path, PAGES, stateless=stateless)
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": {"command": command, "args": arguments}})

@@ -1,4 +1,4 @@
-"""Lists of one server behind a gateway: what is kept if one of them fails; and how it is shown."""
+"""Lists of one server name, instructions, and the status page."""
 
 import json
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ LISTS = {
 
 
 class Server:
-    """An upstream that is never started, with the lists that it is given."""
+    """An upstream that is never started, with the given lists."""
 
     def __init__(self, name: str = "red", **spec: Any) -> None:
         given = ServerSpec(entry=read_entry({"command": "x"}), **spec)
@@ -53,7 +53,7 @@ class Server:
 
 
 class Place:
-    """A member, and the changes of its lists that clients are told of."""
+    """A member, and the changes of its lists that are reported."""
 
     def __init__(self, *servers: Server, **catalog: Any) -> None:
         self.servers = servers or (Server(),)
@@ -74,7 +74,7 @@ class Place:
         return self.member.listed.is_set(), self.member.introduced.is_set()
 
 
-async def test_all_lists_of_a_server_are_shown_and_told_once() -> None:
+async def test_each_changed_list_is_reported_once() -> None:
     place = Place()
     place.servers[0].put()
     place.update()
@@ -85,7 +85,7 @@ async def test_all_lists_of_a_server_are_shown_and_told_once() -> None:
     assert (place.member.error, place.member._known, place.ready) == (None, True, (True, True))
 
 
-async def test_a_server_may_have_no_lists_at_all() -> None:
+async def test_a_server_may_have_no_lists() -> None:
     place = Place()
     for kind in ListKind:
         place.servers[0].upstream.lists.put(kind, [])
@@ -105,7 +105,7 @@ async def test_lists_are_complete_only_when_the_server_is_connected(state: Any) 
     assert place.ready == (True, True)
 
 
-async def test_before_a_list_was_read_nothing_is_known() -> None:
+async def test_a_member_is_not_ready_before_a_list_was_read() -> None:
     place = Place()
     place.servers[0].upstream.state = "connecting"
     place.update()
@@ -113,7 +113,7 @@ async def test_before_a_list_was_read_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize("failed", ListKind)
-async def test_a_list_that_fails_takes_no_other_away(failed: ListKind) -> None:
+async def test_a_failed_list_does_not_affect_other_lists(failed: ListKind) -> None:
     place, error = Place(), RpcError(-32603, "no")
     others = [kind for kind in ListKind if kind is not failed]
     place.servers[0].put(*others)
@@ -126,7 +126,7 @@ async def test_a_list_that_fails_takes_no_other_away(failed: ListKind) -> None:
     assert (place.member.error, place.member._known) == (None, True)
 
 
-async def test_a_list_that_fails_later_stays_as_it_was() -> None:
+async def test_a_list_that_fails_later_is_kept() -> None:
     place, error = Place(), RpcError(-32603, "no")
     place.servers[0].put()
     place.update()
@@ -136,7 +136,7 @@ async def test_a_list_that_fails_later_stays_as_it_was() -> None:
     assert (place.member.error, place.member._known) == (error, True)
 
 
-async def test_the_first_of_several_failures_is_told() -> None:
+async def test_the_first_of_several_failures_is_the_error() -> None:
     place = Place()
     first, second = RpcError(1, "first"), RpcError(2, "second")
     place.servers[0].put(ListKind.RESOURCES, ListKind.TEMPLATES)
@@ -146,20 +146,20 @@ async def test_the_first_of_several_failures_is_told() -> None:
     assert place.member.error is first
 
 
-async def test_nothing_waits_for_a_server_of_which_no_list_could_be_read() -> None:
+async def test_requests_do_not_wait_for_a_server_whose_lists_all_failed() -> None:
     place, error = Place(), RequestTimeout(5.0, "tools/list")
     place.servers[0].upstream.lists.fail(ListKind.TOOLS, error)
     place.update()
     assert (place.member.error, place.member._known, place.ready) == (error, False, (True, True))
 
 
-async def test_tools_that_the_entry_leaves_out_are_not_listed() -> None:
+async def test_tools_excluded_by_the_entry_are_not_listed() -> None:
     place = Place(Server(without_tools=("hidden",)))
     place.member.remember([{"name": "log"}, {"name": "hidden"}])
     assert place.ready == (True, False)  # the server itself has not listed them
     assert (place.tools, place.changed) == (["log"], [ListKind.TOOLS])
     place.member.remember([{"name": "log"}])
-    assert place.changed == [ListKind.TOOLS]  # the same
+    assert place.changed == [ListKind.TOOLS]  # unchanged
     place.servers[0].put()
     place.update()
     assert (place.tools, place.changed) == (["log"], list(ListKind))
@@ -179,7 +179,7 @@ async def test_a_list_that_is_too_large_is_not_kept() -> None:
     assert (place.member._known, place.ready) == (False, (True, True))
 
 
-async def test_a_list_that_is_too_large_is_an_error_until_there_is_another() -> None:
+async def test_a_list_that_is_too_large_is_an_error_until_it_is_replaced() -> None:
     place = Place(server_bytes=5)
     place.servers[0].put(ListKind.TOOLS)
     place.update()
@@ -201,7 +201,7 @@ async def test_a_list_that_is_too_large_is_an_error_until_there_is_another() -> 
         (("connecting", "failed"), ["a"]),
     ],
 )
-async def test_of_several_servers_the_best_is_listed(
+async def test_the_lists_of_the_best_replica_are_used(
     states: tuple[Any, Any], shown: list[str]
 ) -> None:
     place = Place(Server("red"), Server("red#2"))
@@ -214,7 +214,7 @@ async def test_of_several_servers_the_best_is_listed(
     assert place.ready == ("connected" in states, "connected" in states)
 
 
-# How a gateway introduces itself
+# Instructions
 
 
 def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
@@ -247,7 +247,7 @@ def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
         ("mine", "bob", {"red": "r"}, "mine"),
     ],
 )
-async def test_instructions_are_those_of_the_servers_that_a_client_sees(
+async def test_instructions_are_those_of_servers_in_the_view(
     own: str | None, principal: str, texts: dict[str, str | None], shown: str | None
 ) -> None:
     made = results(own, **texts)
@@ -274,7 +274,7 @@ async def test_instructions_have_a_limited_length() -> None:
     assert MERGED_INSTRUCTIONS_TEXT.hits == hits[1] + 1
 
 
-async def test_a_client_with_a_handshake_is_introduced_once_all_is_listed() -> None:
+async def test_initialize_waits_until_servers_have_listed() -> None:
     made = results(red="r")
     client: Any = SimpleNamespace(introduction=None)
     asked = exchange("initialize", {"a": 1}, stateless=False)
@@ -286,7 +286,7 @@ async def test_a_client_with_a_handshake_is_introduced_once_all_is_listed() -> N
     await made.initialize(exchange("initialize", {}, stateless=False), None)
 
 
-# The page
+# Status page
 
 
 def page(clients: int = 1, *servers: dict[str, Any], **counts: int) -> str:
@@ -297,17 +297,19 @@ def page(clients: int = 1, *servers: dict[str, Any], **counts: int) -> str:
 @pytest.mark.parametrize(
     ("clients", "counts", "shown"),
     [
-        (0, {}, "0 clients · nothing listed yet<"),
+        (0, {}, "0 clients · no items yet<"),
         (1, {"tools": 1, "prompts": 0}, "1 client · 1 tool<"),
         (2, {"tools": 2, "prompts": 1}, "2 clients · 2 tools, 1 prompt<"),
     ],
 )
-def test_the_page_counts_what_there_is(clients: int, counts: dict[str, int], shown: str) -> None:
+def test_the_page_shows_counts_of_clients_and_items(
+    clients: int, counts: dict[str, int], shown: str
+) -> None:
     assert shown in page(clients, **counts)
     assert "<h1>&lt;x&gt;</h1>" in page(clients, **counts)
 
 
-def test_a_token_is_named_where_one_is_needed() -> None:
+def test_the_page_shows_a_token_only_if_one_is_required() -> None:
     now = {"name": "x", "version": "1", "clients": 0, "counts": {}, "servers": []}
     assert "Bearer TOKEN" in render(now, "u", needs_token=True)
     assert "Bearer" not in render(now, "u")
@@ -317,7 +319,7 @@ def test_a_token_is_named_where_one_is_needed() -> None:
     ("state", "error", "look"),
     [("connected", None, "good"), ("failed", "why", "bad"), ("idle", None, "dim")],
 )
-def test_a_server_is_a_row(state: str, error: str | None, look: str) -> None:
+def test_a_server_is_a_row_of_the_page(state: str, error: str | None, look: str) -> None:
     row = {
         "name": "red",
         "status": state,

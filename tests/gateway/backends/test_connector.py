@@ -1,4 +1,4 @@
-"""Servers that are taken away and put back while clients call them, listen to them, or come."""
+"""Servers that are removed and added again while clients call them or listen to them."""
 
 import asyncio
 import sys
@@ -50,13 +50,13 @@ while True:
 
 
 def stubborn() -> dict[str, Any]:
-    """A program that answers no call, and does not end when it is asked to."""
+    """Return the entry of a program that answers no call and ignores requests to exit."""
     return {"command": sys.executable, "args": ["-c", STUBBORN]}
 
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("path", ["", "/red"])
-async def test_a_call_under_way_is_answered_when_its_server_is_taken_away(
+async def test_a_pending_call_is_answered_when_its_server_is_removed(
     version: str, path: str
 ) -> None:
     called, server = asyncio.Event(), MCPServer("red")
@@ -83,8 +83,10 @@ async def test_a_call_under_way_is_answered_when_its_server_is_taken_away(
                 await call
 
 
-async def test_a_server_may_be_put_back_while_the_old_one_is_still_ending() -> None:
-    """Its end takes seconds, because it does not listen; the new one must not go with it."""
+async def test_a_server_can_be_added_while_the_old_one_is_still_stopping() -> None:
+    """Stopping takes seconds, because the program ignores requests. The new server must not be
+    stopped.
+    """
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": stubborn()})
         await until(lambda: gateway.is_ready)
@@ -98,7 +100,7 @@ async def test_a_server_may_be_put_back_while_the_old_one_is_still_ending() -> N
             assert "red_hang" not in await names(client)
 
 
-async def test_who_gives_up_taking_a_server_away_does_not_keep_half_of_it() -> None:
+async def test_a_cancelled_disconnect_still_removes_the_server() -> None:
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         await gateway.connect({"red": stubborn()})
         await until(lambda: gateway.is_ready)
@@ -106,15 +108,15 @@ async def test_who_gives_up_taking_a_server_away_does_not_keep_half_of_it() -> N
         await until(lambda: "red" not in gateway.members)
         leaving.cancel()
         await asyncio.wait((leaving,))
-        await gateway.disconnect("red")  # waits for the end that is under way
+        await gateway.disconnect("red")  # waits for the removal in progress
         assert "red" not in gateway.upstreams
 
 
-async def test_what_a_server_lists_while_it_is_taken_away_is_not_kept() -> None:
+async def test_lists_that_arrive_during_the_removal_are_dropped() -> None:
     listing, go_on, server = asyncio.Event(), asyncio.Event(), make("red")
 
     class Slow:
-        """Holds the answer to every list of resources."""
+        """A server that delays the response to each list of resources."""
 
         async def __call__(self, exchange: Any, proceed: Any) -> Any:
             if exchange.method == "resources/list":
@@ -136,8 +138,8 @@ async def test_what_a_server_lists_while_it_is_taken_away_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_subscription_outlives_that_its_server_is_replaced(version: str) -> None:
-    """A changed entry in a file is a server taken away and another put in its place."""
+async def test_a_subscription_continues_at_the_new_server_of_that_name(version: str) -> None:
+    """An entry that changes in a file is removed and added again."""
     ears, first, second = Ears(), make("red"), make("red")
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         async with serving(first) as url:
@@ -150,7 +152,8 @@ async def test_a_subscription_outlives_that_its_server_is_replaced(version: str)
                 await gateway.disconnect("red")
                 async with serving(second) as other:
                     await gateway.connect({"red": {"url": other}})
-                    # Once because it may be another now, and then because it has changed.
+                    # First because the server is another one, then because the resource has
+                    # changed.
                     await ears.hear(UPDATED, uri="red://fixed")
                     await until(lambda: gateway.upstream_subscriptions._asked)
                     ears.drain()
@@ -160,7 +163,7 @@ async def test_a_subscription_outlives_that_its_server_is_replaced(version: str)
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_who_watched_a_server_that_never_comes_back_leaves_nothing_behind(
+async def test_subscriptions_of_a_removed_server_end_with_the_client(
     version: str,
 ) -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
@@ -172,8 +175,8 @@ async def test_who_watched_a_server_that_never_comes_back_leaves_nothing_behind(
         await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
-async def test_who_listens_at_the_door_of_a_server_hears_that_it_was_taken_away() -> None:
-    """Also while the server is not there, and there is nothing to hear."""
+async def test_listen_streams_at_the_endpoint_of_a_removed_server_end() -> None:
+    """The server is not connected when it is removed."""
     async with asyncio.timeout(LIMIT), Gateway() as gateway, serving(gateway) as url:
         async with serving(make("red")) as red:
             await gateway.connect({"red": {"url": red}})
@@ -187,8 +190,8 @@ async def test_who_listens_at_the_door_of_a_server_hears_that_it_was_taken_away(
         await client.close()
 
 
-async def test_two_subscriptions_on_one_connection_are_kept_apart() -> None:
-    """When one of them ends, the other is still subject to what its client may see."""
+async def test_two_listen_streams_of_one_connection_are_independent() -> None:
+    """After one of them has ended, the other still follows the view of the client."""
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)
@@ -207,7 +210,7 @@ async def test_two_subscriptions_on_one_connection_are_kept_apart() -> None:
             other.cancel()
             await until(lambda: len(listeners) == 1)
             gateway.show({}, View(deny=("red://*",)))
-            await watching  # it is ended; who asks again gets what it may hear
+            await watching  # ended, because the view does not permit the resource
 
 
 HALF = r"""
@@ -227,7 +230,9 @@ for line in sys.stdin:
 """
 
 
-async def test_a_list_that_hangs_keeps_no_other_list_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_hangs_does_not_block_other_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(LIST_SECONDS, "value", 0.2)
     half = {"command": sys.executable, "args": ["-c", HALF]}
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
@@ -241,7 +246,7 @@ async def test_a_list_that_hangs_keeps_no_other_list_away(monkeypatch: pytest.Mo
         assert (error.seconds, error.method) == (0.2, "prompts/list")
 
 
-# What several servers have belongs to the one that is configured first, whoever comes first.
+# An item that several servers list belongs to the one that is configured first.
 
 
 NOTE = "shared://note"
@@ -253,9 +258,7 @@ async def text(client: Any) -> str:
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("first", ["red", "blue"])
-async def test_the_order_of_configuration_decides_whose_a_resource_is(
-    version: str, first: str
-) -> None:
+async def test_the_first_configured_server_owns_a_resource(version: str, first: str) -> None:
     second = "blue" if first == "red" else "red"
     async with Gateway() as gateway, joining(gateway, version) as client:
         for name in (second, first):
@@ -272,10 +275,10 @@ async def test_the_order_of_configuration_decides_whose_a_resource_is(
 
 
 @pytest.mark.parametrize("slow", ["red", "blue"])
-async def test_who_starts_slowly_does_not_lose_what_is_its_own(tmp_path: Path, slow: str) -> None:
+async def test_a_server_that_starts_slowly_keeps_its_resources(tmp_path: Path, slow: str) -> None:
     gate = tmp_path / "gate"
     entry = program(slow)
-    # Each process waits here, also one that a handshake client gets for itself.
+    # Each process waits here, including one that is started for a handshake client.
     wait = f'until [ -e {gate} ]; do sleep 0.02; done; exec "$0" "$@"'
     gated = {"command": "sh", "args": ["-c", wait, entry["command"], *entry["args"]]}
     entries = {name: gated if name == slow else program(name) for name in ("red", "blue")}
@@ -285,10 +288,10 @@ async def test_who_starts_slowly_does_not_lose_what_is_its_own(tmp_path: Path, s
         reading = asyncio.ensure_future(text(client))
         gate.touch()
         async with asyncio.timeout(20):
-            assert await reading == "note of red"  # which is the first of the two
+            assert await reading == "note of red"  # the first of the two
 
 
-async def test_an_order_that_is_the_same_changes_nothing() -> None:
+async def test_arranging_in_the_same_order_changes_nothing() -> None:
     async with Gateway() as gateway:
         await gateway.connect({"red": program("red"), "blue": program("blue")})
         await until(lambda: gateway.is_ready)

@@ -1,4 +1,4 @@
-"""The servers of a gateway that has no manager: which are started, and what is remembered."""
+"""Servers of a gateway without a manager: starts, capabilities, and memory."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ def http(*, lazy: bool = False) -> ServerSpec:
 
 
 class Place:
-    """The servers of a gateway, whose connections are scripted; "broken" has none."""
+    """The servers of a gateway with scripted connections; "broken" cannot be connected."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened: list[tuple[Any, ...]] = []
@@ -60,7 +60,7 @@ class Place:
         return client
 
     async def add(self, **specs: ServerSpec) -> None:
-        """Add servers, and wait until they are connected or cannot be."""
+        """Add servers, and wait until they are connected or have failed."""
         self.servers.add_servers(specs)
         async with asyncio.timeout(100):
             for name in specs:
@@ -82,7 +82,7 @@ def place(monkeypatch: pytest.MonkeyPatch, virtual_time: VirtualTime) -> Place:
 
 @pytest.fixture
 def cache() -> Iterator[MCPToolCache]:
-    """Return a cache that has the tools of "red", and of two lazy servers."""
+    """Return a cache with the tools of "red" and of two lazy servers."""
     cache = MCPToolCache(MemoryStore())
     cache.set("red", process().entry, LAST_TIME)
     cache.set("lazy", process(lazy=True).entry, LAST_TIME)
@@ -91,7 +91,7 @@ def cache() -> Iterator[MCPToolCache]:
     known_eras.clear()
 
 
-async def test_servers_are_connected_and_ended(place: Place) -> None:
+async def test_servers_are_connected_and_stopped(place: Place) -> None:
     servers = place.make()
     await place.add(red=process(), web=http(), broken=process())
     assert place.states == {"red": "connected", "web": "connected", "broken": "failed"}
@@ -106,15 +106,15 @@ async def test_servers_are_connected_and_ended(place: Place) -> None:
     assert [client.closed for client in place.clients] == [1, 1]
 
 
-async def test_all_lists_of_all_servers_are_kept_for_the_gateway(place: Place) -> None:
+async def test_all_lists_of_all_servers_are_kept(place: Place) -> None:
     servers = place.make()
     await place.add(red=process())
     assert set(servers.upstreams["red"].lists.items) == set(ListKind)
-    assert place.clients[0].learned == []  # calls are forwarded, and pass no client of ours
+    assert place.clients[0].learned == []  # calls are forwarded without this client
     await servers.close()
 
 
-async def test_servers_that_are_known_already_stay(place: Place) -> None:
+async def test_servers_that_exist_already_are_not_changed(place: Place) -> None:
     servers = place.make()
     await place.add(red=process())
     first = servers.upstreams["red"]
@@ -159,7 +159,7 @@ async def test_a_lazy_server_is_started_when_it_is_used_if_its_tools_are_known(
     ],
     ids=["process", "http", "eager", "by its entry"],
 )
-async def test_only_processes_are_stopped_when_they_are_idle(
+async def test_only_idle_processes_are_stopped(
     place: Place, lazy: bool, spec: ServerSpec, state: str
 ) -> None:
     servers = place.make(RelaySettings(idle_close=50.0, health_interval=0), lazy=lazy)
@@ -171,14 +171,16 @@ async def test_only_processes_are_stopped_when_they_are_idle(
     await servers.close()
 
 
-async def test_a_lazy_gateway_starts_its_servers_at_once(place: Place, cache: MCPToolCache) -> None:
+async def test_a_lazy_gateway_starts_its_servers_immediately(
+    place: Place, cache: MCPToolCache
+) -> None:
     servers = place.make(cache=cache, lazy=True)
     await place.add(red=process())
     assert place.states == {"red": "connected"}
     await servers.close()
 
 
-async def test_limits_of_the_gateway_hold_for_its_connections(place: Place) -> None:
+async def test_limits_of_the_gateway_apply_to_its_connections(place: Place) -> None:
     relay = RelaySettings(hang_timeout=2.0, connect_timeout=7.0, health_interval=0)
     servers = place.make(relay, max_list_bytes=1000, max_list_items=10)
     await place.add(red=process(), blue=process(settings={"connect_timeout": 9.0}))
@@ -257,7 +259,7 @@ async def test_requests_of_a_server_never_reach_the_gateway_itself(place: Place)
 # Memory
 
 
-async def test_tools_of_last_time_are_known_until_the_server_has_listed_its_own(
+async def test_tools_of_the_last_run_are_known_until_the_server_has_listed(
     place: Place, cache: MCPToolCache
 ) -> None:
     servers = place.make(cache=cache)
@@ -277,22 +279,20 @@ async def test_tools_of_another_entry_are_not_remembered(place: Place, cache: MC
     await servers.close()
 
 
-async def test_a_server_that_is_removed_is_forgotten_but_not_by_the_cache(
-    place: Place, cache: MCPToolCache
-) -> None:
+async def test_a_removed_server_stays_in_the_cache_only(place: Place, cache: MCPToolCache) -> None:
     servers = place.make(cache=cache)
     await place.add(red=process(), blue=process())
     await servers.disconnect_server("red")
     assert (place.states, servers.remembered("red")) == ({"blue": "connected"}, None)
     assert sorted(client.closed for client in place.clients) == [0, 1]
     assert place.happened[-1] == ("disconnected", ("red",))
-    await servers.disconnect_server("red")  # it is gone already
+    await servers.disconnect_server("red")  # removed already
     servers.add_servers({"red": process()})
     assert servers.remembered("red") == TOOLS
     await servers.close()
 
 
-async def test_removing_a_server_waits_for_its_end_but_not_for_ever(
+async def test_removing_a_server_waits_a_limited_time_for_its_end(
     place: Place, virtual_time: VirtualTime
 ) -> None:
     servers = place.make()
@@ -305,7 +305,7 @@ async def test_removing_a_server_waits_for_its_end_but_not_for_ever(
 
 
 class SlowStore(MemoryStore):
-    """A store that does not write before it may."""
+    """A store that delays writes until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ class SlowStore(MemoryStore):
         super().write(key, value)
 
 
-async def test_tools_are_written_before_the_gateway_has_ended(
+async def test_tools_are_written_before_close_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place, store = Place(monkeypatch), SlowStore()
@@ -329,7 +329,7 @@ async def test_tools_are_written_before_the_gateway_has_ended(
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-async def test_eras_are_kept_where_tools_are(
+async def test_eras_are_stored_beside_the_tools(
     monkeypatch: pytest.MonkeyPatch, cache: MCPToolCache, remembers: bool
 ) -> None:
     kept: list[Any] = []
@@ -341,7 +341,7 @@ async def test_eras_are_kept_where_tools_are(
         assert gateway_servers.CachedEraStore(cache.others).load() == {"x": True}
 
 
-async def test_a_manager_can_own_the_servers_of_a_gateway_as_well() -> None:
+async def test_a_manager_can_own_the_servers_of_a_gateway() -> None:
     async with MCPManager() as manager:
         sources: list[ServerSource] = [manager, GatewayServers(GatewaySettings())]
         for name in ("add_servers", "disconnect_server", "remembered", "close"):

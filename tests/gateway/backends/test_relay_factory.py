@@ -1,4 +1,4 @@
-"""Relays as the settings of a gateway describe them."""
+"""Relays that are created with the settings of a gateway."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ async def passing(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 class Place:
-    """A factory, and the upstream of the relay that it made."""
+    """A factory, and the upstream of the relay that it created."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **spec: Any) -> None:
         entry = read_entry({"type": "http", "url": "http://127.0.0.1:1/mcp"})
@@ -68,13 +68,13 @@ async def test_a_call_waits_for_a_start_no_longer_than_the_call_timeout(
     assert Place(startup_timeout=timeout).upstream.startup_wait.limit == limit
 
 
-async def test_a_breaker_opens_after_as_many_failures_as_the_settings_say() -> None:
+async def test_the_breaker_opens_after_the_configured_number_of_failures() -> None:
     health = Place().upstream.health
     assert health is not None
     breaker = health.breaker
     for error in (ChannelClosed("x"), RpcError(5, "no"), ChannelClosed("x")):
         breaker.admit().ended(error)
-    assert (breaker.name, breaker.state) == ("red", "closed")  # an answer came between them
+    assert (breaker.name, breaker.state) == ("red", "closed")  # a success was between them
     breaker.admit().ended(ChannelClosed("x"))
     assert breaker.state == "open"
     assert 29.0 < breaker.remaining <= 30.0

@@ -1,4 +1,4 @@
-"""Calls to servers that are still starting: they wait, and hear so if it takes too long."""
+"""Calls to servers that are still starting: how long they wait, and the errors."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ STAMP: dict[str, Any] = {
 
 @contextlib.asynccontextmanager
 async def begun(gateway: Gateway, work: Any) -> AsyncIterator["asyncio.Task[Any]"]:
-    """Something that a client asks, once it has begun to wait for servers."""
+    """Start a request, and wait until it waits for servers."""
     waiting = len(_waiting(gateway))
     task = asyncio.ensure_future(work)
     await until(lambda: task.done() or len(_waiting(gateway)) > waiting)
@@ -51,12 +51,12 @@ async def begun(gateway: Gateway, work: Any) -> AsyncIterator["asyncio.Task[Any]
 
 
 def _waiting(gateway: Gateway) -> list[object]:
-    """Who waits until a server has said what it offers, or is there."""
+    """Return the requests that wait for lists or for a connection."""
     events = [m.introduced for m in gateway.members.values()]
     found: list[object] = [one for event in events for one in event._waiters]
     for upstream in gateway.upstreams.values():
         found += upstream._waiting
-    for endpoint in gateway.endpoints.values():  # for a connection of a session's own
+    for endpoint in gateway.endpoints.values():  # for the session's own connection
         sessions = [one for client in endpoint.clients.values() for one in client.sessions.values()]
         found += [session for session in sessions if session.opening.locked()]
     return found
@@ -96,7 +96,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) ->
         await gateway.connect({"slow": gate.program("slow")})
         await gate.knocked.wait()
         async with MCPClient.connect_http(url, config(version)) as client:
-            assert await names(client) == []  # lists do not wait, least of all with this deadline
+            assert await names(client) == []  # lists do not wait with this deadline
             calls = [client.request(method, params) for method, params, _ in asks]
             async with begun(gateway, asyncio.gather(*calls)) as answers:
                 assert not answers.done()
@@ -106,7 +106,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) ->
 
 
 async def post(url: str, tool: str, headers: Mapping[str, str] = {}) -> dict[str, Any]:
-    """A call that stands alone; who sends one has asked for nothing before."""
+    """Send a stateless call of a client that has sent nothing before."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     meta = {f"io.modelcontextprotocol/{key}": value for key, value in STAMP.items()}
     call["params"] = {"name": tool, "arguments": {}, "_meta": meta}
@@ -126,7 +126,7 @@ async def post(url: str, tool: str, headers: Mapping[str, str] = {}) -> dict[str
 
 
 async def call_at(url: str, version: str, tool: str, **options: Any) -> str:
-    """Call a tool as one who has just come; raises what it hears instead."""
+    """Call a tool as a new client. Raises the error of the response."""
     if version == ERAS[1]:
         answer = await post(url, tool, **options)
         if "error" in answer:
@@ -138,7 +138,7 @@ async def call_at(url: str, version: str, tool: str, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_call_at_the_door_of_a_server_waits_as_well(version: str) -> None:
+async def test_a_call_at_the_endpoint_of_a_server_waits(version: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0) as gateway,
@@ -154,10 +154,10 @@ async def test_a_call_at_the_door_of_a_server_waits_as_well(version: str) -> Non
 
 @pytest.mark.parametrize("version", ERAS)
 @pytest.mark.parametrize("path", ["", "/slow"])
-async def test_who_has_waited_too_long_hears_that_it_is_still_starting(
+async def test_the_error_after_a_long_wait_is_that_the_server_is_starting(
     version: str, path: str
 ) -> None:
-    """The call's own limit is shorter than that of the start."""
+    """The timeout of the call is shorter than that of the start."""
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0, relay=RelaySettings(call_timeout=0.1)) as gateway,
@@ -168,7 +168,7 @@ async def test_who_has_waited_too_long_hears_that_it_is_still_starting(
         with pytest.raises(FairleadError) as caught:
             await call_at(f"{url}{path}", version, "secret" if path else "slow_secret")
         refused = caught.value
-        if isinstance(refused, ConnectFailed):  # a session begins with a word of the server
+        if isinstance(refused, ConnectFailed):  # a session begins with a response of the server
             refused = refused.__cause__
         assert isinstance(refused, RpcError)
         assert refused.code == -32603
@@ -179,31 +179,31 @@ async def test_who_has_waited_too_long_hears_that_it_is_still_starting(
         assert refused.data == {"source": "proxy", "server": "slow", "starting": True}
 
 
-async def test_a_start_has_as_long_as_its_entry_says() -> None:
-    """A slot to start in is waited for before that, so a call may be refused first."""
+async def test_a_start_has_the_timeout_of_its_entry() -> None:
+    """The time in the queue for a slot counts, so a call may fail before the start begins."""
     manager = MCPManager(on_roots=None, rules=Rules(connect_timeout=30), max_starts=1)
     async with asyncio.timeout(LIMIT), manager, Gateway(manager) as gateway, Gate() as gate:
         await gateway.connect({"first": gate.program("first")})
-        await gate.knocked.wait()  # and holds the only slot
+        await gate.knocked.wait()  # holds the only slot
         await gateway.connect({"second": {**program("second"), "timeout": 100}})
         async with joining(gateway) as client:
             with pytest.raises(RpcError, match=r"still starting, after 0\.1 s.* `timeout`"):
                 await client.call_tool("second_secret", {})
 
 
-async def test_a_start_that_fails_ends_the_wait() -> None:
+async def test_a_failed_start_ends_the_wait() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": {**gate.program("slow"), "timeout": 300}})
         async with joining(gateway) as client:
             with pytest.raises(RpcError) as caught:
                 await client.call_tool("slow_secret", {})
-        # One of the two limits was over first; they are the same.
+        # Both limits are equal, so either of them may end the wait.
         assert "slow is still starting" in caught.value.message or (
             caught.value.message == "Unknown tool: slow_secret; slow is not connected"
         )
 
 
-async def test_nobody_waits_for_a_server_that_cannot_have_it() -> None:
+async def test_calls_do_not_wait_for_servers_that_cannot_have_the_item() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0, views={"bob": View(servers=("red",))}) as gateway,
@@ -226,7 +226,7 @@ async def test_nobody_waits_for_a_server_that_cannot_have_it() -> None:
                 await client.read_resource("slow://fixed")
 
 
-async def test_a_tool_with_another_name_is_waited_for_under_that_name() -> None:
+async def test_a_call_of_a_renamed_tool_waits_for_its_server() -> None:
     view = View(rename={"slow_secret": "mystery"})
     async with asyncio.timeout(LIMIT), Gateway(deadline=0, view=view) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
@@ -236,7 +236,7 @@ async def test_a_tool_with_another_name_is_waited_for_under_that_name() -> None:
             assert (await call).text == "the secret of slow"
 
 
-async def test_what_counts_is_what_somebody_may_see_when_the_wait_is_over() -> None:
+async def test_the_view_at_the_end_of_the_wait_applies() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
         async with (
@@ -254,7 +254,7 @@ async def test_what_counts_is_what_somebody_may_see_when_the_wait_is_over() -> N
                 await read
 
 
-async def test_who_calls_a_server_that_is_taken_away_meanwhile_does_not_wait_for_it() -> None:
+async def test_removing_a_starting_server_ends_the_wait() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
         async with (
@@ -266,7 +266,7 @@ async def test_who_calls_a_server_that_is_taken_away_meanwhile_does_not_wait_for
                 await call
 
 
-async def test_calls_that_come_too_early_do_not_make_a_server_a_bad_one() -> None:
+async def test_calls_during_a_start_do_not_open_the_circuit() -> None:
     settings = RelaySettings(call_timeout=0.05)
     async with (
         asyncio.timeout(LIMIT),
@@ -282,7 +282,7 @@ async def test_calls_that_come_too_early_do_not_make_a_server_a_bad_one() -> Non
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_of_two_replicas_the_one_that_starts_first_is_asked(version: str) -> None:
+async def test_a_call_goes_to_the_replica_that_starts_first(version: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0) as gateway,
@@ -300,8 +300,7 @@ async def test_of_two_replicas_the_one_that_starts_first_is_asked(version: str) 
             assert (await call).text == "the secret of two"
 
 
-async def test_who_asks_for_a_failed_server_again_is_waited_for_anew(tmp_path: Path) -> None:
-    """A start by hand is a start like any other."""
+async def test_calls_wait_for_a_failed_server_that_is_reconnected(tmp_path: Path) -> None:
     late = tmp_path / "late.py"
     async with asyncio.timeout(LIMIT), Gateway(deadline=0) as gateway, Gate() as gate:
         entry = gate.program("slow")
@@ -321,10 +320,9 @@ async def test_who_asks_for_a_failed_server_again_is_waited_for_anew(tmp_path: P
             await again
 
 
-async def test_tools_from_last_time_are_not_all_that_a_starting_server_may_have(
+async def test_calls_of_new_tools_wait_although_remembered_tools_are_listed(
     tmp_path: Path,
 ) -> None:
-    """What it had last time is listed at once; what is new is waited for."""
 
     def managed() -> MCPManager:
         return MCPManager(on_roots=None, cache=MCPToolCache(FileStore(tmp_path)))
@@ -348,7 +346,7 @@ async def test_tools_from_last_time_are_not_all_that_a_starting_server_may_have(
                     assert "greets Bonn" in str(await prompt)
 
 
-async def test_in_search_mode_a_tool_of_a_starting_server_is_waited_for() -> None:
+async def test_call_tool_waits_for_a_starting_server() -> None:
     async with asyncio.timeout(LIMIT), Gateway(deadline=0, search=True) as gateway, Gate() as gate:
         await gateway.connect({"slow": gate.program("slow")})
         async with joining(gateway) as client:
@@ -360,7 +358,7 @@ async def test_in_search_mode_a_tool_of_a_starting_server_is_waited_for() -> Non
 
 
 class Deny:
-    """Refuses tools by their merged names."""
+    """An interceptor that refuses tools by their merged names."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -372,8 +370,8 @@ class Deny:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_start_is_no_way_around_interceptors(version: str) -> None:
-    """They know merged names, which nobody knows before the server has listed its tools."""
+async def test_calls_during_a_start_do_not_bypass_interceptors(version: str) -> None:
+    """Interceptors compare merged names, which are unknown until the server has listed tools."""
     async with (
         asyncio.timeout(LIMIT),
         Gateway(deadline=0, interceptors=[Deny("slow_secret")]) as gateway,
@@ -389,7 +387,7 @@ async def test_a_start_is_no_way_around_interceptors(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_start_is_no_way_around_views(version: str) -> None:
+async def test_calls_during_a_start_do_not_bypass_views(version: str) -> None:
     views = {"bob": View(deny=("slow_secret",))}
     async with (
         asyncio.timeout(LIMIT),

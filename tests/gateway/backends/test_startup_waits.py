@@ -1,4 +1,4 @@
-"""Calls to servers that are still starting: for which they wait, and how they are refused."""
+"""Lookups that wait for starting servers."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from fairlead.upstream.startup_wait import StartupWait, StillStarting, still_sta
 ENTRY = "`timeout` (milliseconds) in its entry"
 
 
-def test_who_waited_too_long_hears_which_setting_to_raise() -> None:
+def test_the_error_names_the_setting_to_raise() -> None:
     error = StillStarting(StartupWait(2.5, 0.0))
     refused = still_starting_error("red", error)
     assert refused.message == (
@@ -25,7 +25,7 @@ def test_who_waited_too_long_hears_which_setting_to_raise() -> None:
 
 
 class Starting:
-    """A server that says what it offers when it is told to."""
+    """A server that lists its items when the test releases it."""
 
     def __init__(self, *, introduced: bool = False) -> None:
         self.introduced = asyncio.Event()
@@ -45,7 +45,7 @@ class Starting:
         return self.refusal
 
 
-async def test_what_is_there_is_not_waited_for() -> None:
+async def test_a_known_item_is_found_without_waiting() -> None:
     one = Starting()
     assert await wait_until_found(lambda: "x", [one]) == "x"  # type: ignore[list-item]
     assert one.waited == 0
@@ -54,7 +54,7 @@ async def test_what_is_there_is_not_waited_for() -> None:
     assert known.waited == 0
 
 
-async def test_the_first_that_has_it_ends_the_wait_for_others() -> None:
+async def test_the_first_server_that_has_the_item_ends_the_wait() -> None:
     one, other = Starting(), Starting()
     found: list[str] = []
     waiting = asyncio.create_task(
@@ -71,7 +71,7 @@ async def test_the_first_that_has_it_ends_the_wait_for_others() -> None:
 
 
 @pytest.mark.parametrize("late", [True, False])
-async def test_if_nobody_has_it_a_server_that_is_late_is_the_reason(late: bool) -> None:
+async def test_the_error_of_a_late_server_is_raised_if_no_server_has_the_item(late: bool) -> None:
     one, other = Starting(), Starting()
     refusal = RpcError(-32603, "still starting")
     one.refusal = refusal if late else None

@@ -1,4 +1,4 @@
-"""Events of servers: what members, subscriptions and clients hear of them."""
+"""Events of upstreams, and their effect on members, subscriptions and clients."""
 
 import asyncio
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ class FakeReplicas(list[FakeReplica]):
 
 
 class Place:
-    """A member with two servers, and everybody who hears of them."""
+    """A member with two servers, and records of the parts that receive events."""
 
     def __init__(self, audience: set[object] | None = None) -> None:
         self.said: list[str] = []
@@ -96,14 +96,14 @@ class Place:
         ),
     ],
 )
-async def test_a_member_hears_how_its_servers_are(kind: Any, said: list[str]) -> None:
+async def test_status_events_reach_the_member(kind: Any, said: list[str]) -> None:
     place = Place()
     place.events.status_changed(StatusEvent(kind=kind, names=("blue", "red#2")))
     await asyncio.sleep(0)
     assert place.said == said
 
 
-async def test_sessions_that_cannot_be_reconnected_cost_nothing_else() -> None:
+async def test_a_failed_reconnect_of_sessions_has_no_other_effect() -> None:
     place = Place()
     place.replicas[0].error = ConnectFailed("away")
     place.events.status_changed(StatusEvent(kind="connected", names=("red", "red#2")))
@@ -122,7 +122,7 @@ async def test_a_member_gets_new_lists_and_states_of_its_servers() -> None:
 @pytest.mark.parametrize(
     ("server", "method", "params", "said"),
     [
-        ("red", TOOLS, {}, []),  # the upstream requests the list again
+        ("red", TOOLS, {}, []),  # the upstream fetches the list again
         ("red", UPDATED, {"uri": "a:1/part"}, ["changed resources a:1"]),
         ("red", UPDATED, {"uri": 5}, []),
         ("red", UPDATED, {}, []),
@@ -130,7 +130,7 @@ async def test_a_member_gets_new_lists_and_states_of_its_servers() -> None:
         ("blue", TOOLS, {}, []),
     ],
 )
-async def test_news_of_a_server_are_noted_and_told(
+async def test_notifications_are_logged_and_updates_forwarded(
     server: str, method: str, params: dict[str, Any], said: list[str]
 ) -> None:
     place = Place()
@@ -148,7 +148,9 @@ async def test_news_of_a_server_are_noted_and_told(
         (ListKind.TEMPLATES, "resources"),
     ],
 )
-async def test_a_changed_list_is_told_to_those_who_may_see_it(kind: ListKind, name: str) -> None:
+async def test_clients_that_may_see_a_server_are_notified_of_its_lists(
+    kind: ListKind, name: str
+) -> None:
     everybody, some = Place(), Place({"edge"})
     everybody.events.list_changed(kind, "red")
     assert everybody.said == [f"changed {name}"]
@@ -170,7 +172,7 @@ async def test_a_changed_list_is_told_to_those_who_may_see_it(kind: ListKind, na
         (TOOLS, b'{"uri":"a:1"}', []),
     ],
 )
-async def test_an_update_on_a_connection_is_told_to_the_sessions_that_use_it(
+async def test_an_update_on_a_connection_is_sent_to_its_sessions(
     method: str, params: bytes, said: list[str]
 ) -> None:
     place = Place()

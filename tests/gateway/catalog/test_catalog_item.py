@@ -1,4 +1,4 @@
-"""Items of lists: what is kept of them, and which are left out."""
+"""Items of lists: their encoded form, and the items that are left out."""
 
 import pytest
 from msgspec import Raw
@@ -11,7 +11,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, page, raw, tools
 
 
-def test_every_character_but_the_name_stays() -> None:
+def test_only_the_name_of_an_item_changes() -> None:
     text = (
         rb'{"x-new":[1.0,1E400,123456789012345678901234567890],"name":"big",'
         rb'"description":"\u00e4 \/","inputSchema":{"type":"object","default":0.10},'
@@ -27,7 +27,7 @@ def test_every_character_but_the_name_stays() -> None:
     assert catalog.definition("big", ALL) is None
 
 
-def test_an_older_client_sees_what_its_revision_knows() -> None:
+def test_an_item_is_downgraded_for_older_clients() -> None:
     catalog = MergedCatalog()
     catalog.put(
         "s", ListKind.TOOLS, tools("t", title="T", icons=[], outputSchema={"type": "object"})
@@ -55,7 +55,7 @@ def test_an_older_client_sees_what_its_revision_knows() -> None:
         b'{"name":"x","description":"\xff"}',
         rb'{"name":"\ud800"}',
         b'{"name":"x","a":' + b"[" * 5000 + b"]" * 5000 + b"}",
-        b'{"name":"t"}',  # there is one before it
+        b'{"name":"t"}',  # duplicate
     ],
 )
 def test_a_malformed_item_is_left_out_and_counted(bad: bytes) -> None:
@@ -67,14 +67,14 @@ def test_a_malformed_item_is_left_out_and_counted(bad: bytes) -> None:
     assert catalog.left_out == {}
 
 
-def test_an_item_on_many_lines_stays_on_one() -> None:
+def test_an_item_on_several_lines_is_encoded_on_one() -> None:
     catalog = MergedCatalog()
     catalog.put("s", ListKind.RESOURCES, [Raw(b'{\n  "uri": "a:b",\r\n "name": "x"\n}\n')])
     assert b"\n" not in catalog.page(ListKind.RESOURCES, ALL, NEWEST, None)
     assert page(catalog, ListKind.RESOURCES)["resources"] == [{"uri": "a:b", "name": "x"}]
 
 
-def test_what_was_written_is_kept_for_a_limited_number_of_names() -> None:
+def test_encoded_items_are_kept_for_a_limited_number_of_names() -> None:
     item = read_item("s", ListKind.TOOLS, raw(name="t"))
     assert item is not None
     names = [f"n{number}" for number in range(4 * len(Revision))]

@@ -1,4 +1,4 @@
-"""Lists that some clients see: found out once, kept apart, and renewed after a change."""
+"""Comparison of lists for different clients: once per kind of client, and again after a change."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ assert KEY is not None
 
 
 def connection_with(*tools: str, **about: Any) -> ListingConnection:
-    """Return a connection that lists these tools and nothing else."""
+    """Return a connection that lists only these tools."""
     items = {"tools/list": [{"name": name, "inputSchema": {}} for name in tools]}
     return ListingConnection(items, capabilities='{"tools":{}}', **about)
 
@@ -118,7 +118,7 @@ class Place:
 # Clients that only list
 
 
-async def test_lists_are_compared_once_for_all_clients_that_declare_the_same() -> None:
+async def test_lists_are_compared_once_for_clients_with_equal_capabilities() -> None:
     place, upstream = Place(), FakeUpstream()
     assert place.variant(upstream) == DEFAULT_VARIANT
     task = place.request(upstream)
@@ -132,11 +132,12 @@ async def test_lists_are_compared_once_for_all_clients_that_declare_the_same() -
     assert place.changed == [(KEY, {TOOLS})]
     assert place.shown(("red", number)) == ["red_a", "red_b"]
     assert (upstream.retired, place.request(upstream)) == ([], None)
-    assert upstream.next.count("tools/list") == 2  # whether they are the same the second time
+    # read twice, to see whether they change without notification
+    assert upstream.next.count("tools/list") == 2
     assert place.variant(upstream, ROOTS) == DEFAULT_VARIANT
 
 
-async def test_a_connection_is_not_kept_for_lists_that_are_the_default_ones() -> None:
+async def test_a_connection_is_closed_if_its_lists_are_the_default_ones() -> None:
     place, upstream = Place(), FakeUpstream()
     upstream.next = connection_with("a")
     task = place.request(upstream)
@@ -150,7 +151,7 @@ async def test_a_connection_is_not_kept_for_lists_that_are_the_default_ones() ->
     assert place.comparison.sees_default(upstream, SAMPLING)  # type: ignore[arg-type]
 
 
-async def test_clients_that_declare_nothing_see_the_default_lists() -> None:
+async def test_clients_without_capabilities_see_the_default_lists() -> None:
     place, plain = Place(), caller(None)
     upstream: Any = FakeUpstream()
     assert place.request(upstream, plain) is None
@@ -180,7 +181,7 @@ async def test_lists_are_compared_where_they_may_differ_and_can_be_read(
 
 
 @pytest.mark.parametrize("error", [ConnectFailed("no"), TimeoutError()])
-async def test_lists_that_cannot_be_compared_are_the_default_ones(error: Exception) -> None:
+async def test_clients_see_the_default_lists_if_the_comparison_fails(error: Exception) -> None:
     place, upstream = Place(), FakeUpstream()
     upstream.next = error
     place.request(upstream)
@@ -189,7 +190,7 @@ async def test_lists_that_cannot_be_compared_are_the_default_ones(error: Excepti
     assert place.changed == []
 
 
-async def test_lists_that_change_without_notice_are_not_compared(
+async def test_lists_that_change_without_notification_are_not_compared(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.gateway")
@@ -205,7 +206,7 @@ async def test_lists_that_change_without_notice_are_not_compared(
     await place.idle()
     assert (place.variant(upstream), place.changed) == (DEFAULT_VARIANT, [])
     assert upstream.retired == [connection]
-    assert "red: its lists change without notice; not compared" in caplog.messages
+    assert "red: the lists change without notification and are not compared" in caplog.messages
 
 
 async def test_servers_are_compared_one_at_a_time() -> None:
@@ -217,7 +218,7 @@ async def test_servers_are_compared_one_at_a_time() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (len(first.opened), second.opened) == (1, [])
-    second.state = "reconnecting"  # by the time it is its turn
+    second.state = "reconnecting"  # before its turn
     first.opening.set()
     await place.idle()
     assert place.shown(("red", place.variant(first))) == ["red_a", "red_b"]
@@ -266,7 +267,7 @@ async def test_the_first_connection_of_its_kind_is_compared_once_it_is_active() 
     ],
     ids=["ours", "plain", "stateless"],
 )
-async def test_connections_that_show_nothing_of_a_client_are_not_compared(about: Any) -> None:
+async def test_connections_without_client_capabilities_are_not_compared(about: Any) -> None:
     place, upstream = Place(), FakeUpstream()
     connection = connection_with("a", "b", **about)
     connection.activate()
@@ -275,7 +276,7 @@ async def test_connections_that_show_nothing_of_a_client_are_not_compared(about:
     assert connection.requests == []
 
 
-async def test_a_connection_that_is_opened_for_a_comparison_is_compared_once() -> None:
+async def test_a_connection_opened_for_a_comparison_is_compared_once() -> None:
     place, upstream = Place(), FakeUpstream()
     upstream.next = connection_with("a", "b", opened_for=SAMPLING)
     upstream.opening = asyncio.Event()
@@ -288,7 +289,7 @@ async def test_a_connection_that_is_opened_for_a_comparison_is_compared_once() -
     assert (upstream.next.count("tools/list"), place.changed) == (2, [(KEY, {TOOLS})])
 
 
-async def test_a_connection_that_never_becomes_active_is_given_up(
+async def test_a_connection_that_never_becomes_active_is_not_compared(
     virtual_time: VirtualTime,
 ) -> None:
     place, upstream, began = Place(), FakeUpstream(), virtual_time.now
@@ -297,7 +298,7 @@ async def test_a_connection_that_never_becomes_active_is_given_up(
     assert virtual_time.now == began + upstream.settings.connect_timeout
     other = connection_with("a", "b", opened_for=SAMPLING)
     other.activate()
-    place.open(upstream, other)  # the next one is compared in its place
+    place.open(upstream, other)  # the next one is compared instead
     await place.idle()
     assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b"]
 
@@ -336,7 +337,7 @@ async def test_a_change_on_a_connection_is_seen_by_its_own_sessions() -> None:
         ("notifications/message", False),
     ],
 )
-async def test_only_changes_of_lists_are_looked_into(method: str, requested: bool) -> None:
+async def test_only_list_changes_cause_another_listing(method: str, requested: bool) -> None:
     place, connection = Place(), connection_with("a")
     place.open(FakeUpstream(), connection)
     connection.announce(method)
@@ -345,7 +346,7 @@ async def test_only_changes_of_lists_are_looked_into(method: str, requested: boo
     assert place.changed == []
 
 
-async def test_a_server_that_announces_changes_all_the_time_is_asked_ever_less_often(
+async def test_continuous_announcements_are_listed_at_growing_intervals(
     virtual_time: VirtualTime,
 ) -> None:
     place, connection = Place(), connection_with("a")
@@ -367,7 +368,7 @@ async def test_a_server_that_announces_changes_all_the_time_is_asked_ever_less_o
     assert place.comparison._stale == {}
 
 
-async def test_a_connection_that_is_lost_is_not_listed_again() -> None:
+async def test_a_lost_connection_is_not_listed_again() -> None:
     place, connection = Place(), connection_with("a")
     place.open(FakeUpstream(), connection)
 
@@ -382,7 +383,7 @@ async def test_a_connection_that_is_lost_is_not_listed_again() -> None:
     assert place.comparison._stale == {}
 
 
-async def test_a_list_that_fails_leaves_the_last_one() -> None:
+async def test_a_failed_listing_keeps_the_last_lists() -> None:
     place, upstream, connection = Place(), FakeUpstream(), connection_with("a", "b")
     place.open(upstream, connection)
     connection.announce()
@@ -395,7 +396,7 @@ async def test_a_list_that_fails_leaves_the_last_one() -> None:
     assert (connection.variant, len(place.changed)) == (before, 1)
 
 
-async def test_a_variant_that_is_dropped_leaves_the_catalog(
+async def test_a_dropped_variant_is_removed_from_the_catalog(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(LIST_VARIANTS, "value", 1)
@@ -413,10 +414,10 @@ async def test_a_variant_that_is_dropped_leaves_the_catalog(
     assert everything == ["red_a", "red_c"]
 
 
-# Defects
+# Limits and replicas
 
 
-async def test_lists_of_a_connection_that_are_too_large_are_only_logged(
+async def test_lists_of_a_connection_that_are_too_large_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.gateway")
@@ -429,7 +430,7 @@ async def test_lists_of_a_connection_that_are_too_large_are_only_logged(
     assert "the lists of red for some clients have more than 5 bytes" in caplog.text
 
 
-async def test_variants_of_replicas_are_kept_apart() -> None:
+async def test_variants_of_replicas_have_different_numbers() -> None:
     place, first, second = Place(), FakeUpstream("red"), FakeUpstream("red#2")
     for upstream, tool in ((first, "b"), (second, "c")):
         upstream.next = connection_with("a", tool)
@@ -448,11 +449,11 @@ async def test_a_new_default_list_is_compared_again() -> None:
     await place.idle()
     assert place.shown(("red", place.variant(upstream))) == ["red_a", "red_b", "red_new"]
     assert place.changed == [(KEY, {TOOLS})] * 2
-    upstream.lists.put(TOOLS, list(upstream.lists.items[TOOLS]))  # which is no change
+    upstream.lists.put(TOOLS, list(upstream.lists.items[TOOLS]))  # an equal list
     assert place.request(upstream) is None
 
 
-async def test_the_filter_of_an_entry_holds_for_all_variants(tmp_path: Path) -> None:
+async def test_the_filter_of_an_entry_applies_to_all_variants(tmp_path: Path) -> None:
     entry = ServerLog(tmp_path).entry(
         "notes", tools=["one", "secret"], varying={"elicitation": "more"}
     )

@@ -1,4 +1,4 @@
-"""The lists of many servers as one."""
+"""The merged catalog of many servers."""
 
 from itertools import permutations
 from time import perf_counter
@@ -14,7 +14,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, fleet, own, page, raw, resources, templates, tools
 
 
-def test_one_list_in_the_order_of_the_merged_names() -> None:
+def test_the_merged_list_is_sorted_by_merged_names() -> None:
     catalog = fleet()
     assert [tool["name"] for tool in page(catalog)["tools"]] == ["git_log", "git_push", "time_now"]
     assert catalog.names(ListKind.TOOLS, ALL) == ["git_log", "git_push", "time_now"]
@@ -25,7 +25,7 @@ def test_one_list_in_the_order_of_the_merged_names() -> None:
     assert page(catalog, ListKind.PROMPTS) == {"prompts": []}
 
 
-def test_the_order_in_which_servers_come_changes_nothing() -> None:
+def test_the_order_of_arrival_does_not_change_the_list() -> None:
     lists = {"a": tools("b_c", "x"), "a_b": tools("c"), "z": tools("c")}
     pages = set()
     for order in permutations(lists):
@@ -51,12 +51,12 @@ def test_resources_and_templates_are_not_renamed() -> None:
     }
 
 
-def test_put_says_whether_something_changed() -> None:
+def test_put_returns_whether_the_list_has_changed() -> None:
     catalog = MergedCatalog()
     assert catalog.put("s", ListKind.TOOLS, []) is False
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b")) is True
     before = catalog.version(ListKind.TOOLS)
-    assert catalog.put("s", ListKind.TOOLS, tools("b", "a")) is False  # the list is sorted anyway
+    assert catalog.put("s", ListKind.TOOLS, tools("b", "a")) is False  # the merged list is sorted
     assert catalog.version(ListKind.TOOLS) == before
     assert catalog.put("s", ListKind.TOOLS, tools("a", "b", title="new")) is True
     assert page(catalog)["tools"][0]["title"] == "new"
@@ -67,7 +67,7 @@ def test_put_says_whether_something_changed() -> None:
     assert catalog.version(ListKind.PROMPTS) == 0
 
 
-def test_a_server_that_leaves_takes_its_things_along() -> None:
+def test_dropping_a_server_removes_its_items() -> None:
     catalog = fleet()
     catalog.put("git", ListKind.RESOURCES, resources("a:b"))
     catalog.put("git", ListKind.PROMPTS, [])
@@ -79,22 +79,22 @@ def test_a_server_that_leaves_takes_its_things_along() -> None:
     assert catalog.drop("never seen") == set()
 
 
-def test_a_page_is_made_once_until_its_kind_changes() -> None:
+def test_a_page_is_encoded_once_until_its_list_changes() -> None:
     catalog = fleet()
     first = catalog.page(ListKind.TOOLS, ALL, NEWEST, None)
     catalog.put("git", ListKind.PROMPTS, [raw(name="p")])
     catalog.put("git", ListKind.TOOLS, tools("push", "log"))
-    assert catalog.page(ListKind.TOOLS, View(), NEWEST, None) is first  # an equal view will do
+    assert catalog.page(ListKind.TOOLS, View(), NEWEST, None) is first  # for an equal view
     catalog.drop("time")
     assert catalog.page(ListKind.TOOLS, ALL, NEWEST, None) != first
 
 
-def test_a_listed_resource_belongs_to_who_lists_it() -> None:
+def test_the_first_server_that_lists_a_resource_owns_it() -> None:
     catalog = MergedCatalog()
     catalog.put("b", ListKind.RESOURCES, resources("a:x", "a:only-b"))
     catalog.put("a", ListKind.RESOURCES, resources("a:x"))
     catalog.put("c", ListKind.TEMPLATES, templates("a:{name}"))
-    assert catalog.owner("a:x", ALL) == "b"  # it came first
+    assert catalog.owner("a:x", ALL) == "b"  # added first
     assert catalog.contested == 1
     assert catalog.count(ListKind.RESOURCES) == 2
     assert catalog.owner("a:x", View(servers=("a", "c"))) == "a"
@@ -102,11 +102,11 @@ def test_a_listed_resource_belongs_to_who_lists_it() -> None:
     catalog.drop("b")
     assert catalog.owner("a:x", ALL) == "a"
     catalog.put("b", ListKind.RESOURCES, resources("a:x"))
-    assert catalog.owner("a:x", ALL) == "b"  # and is the first again when it comes back
+    assert catalog.owner("a:x", ALL) == "b"  # first again after it is added again
     assert catalog.owner("z:x", ALL) is None
 
 
-def test_the_closest_template_wins() -> None:
+def test_the_most_specific_template_wins() -> None:
     catalog = MergedCatalog()
     catalog.put("wide", ListKind.TEMPLATES, templates("file:///{+path}"))
     catalog.put("logs", ListKind.TEMPLATES, templates("file:///logs/{name}"))
@@ -115,11 +115,12 @@ def test_the_closest_template_wins() -> None:
     )
     assert catalog.owner("file:///logs/today", ALL) == "logs"
     assert catalog.owner("file:///logs/a/b", ALL) == "wide"
-    assert catalog.owner("odd:///some/where", ALL) == "again"  # beyond us, but it begins like that
+    # not supported, so only its literal beginning is compared
+    assert catalog.owner("odd:///some/where", ALL) == "again"
     assert catalog.owner("other:x", ALL) is None
 
 
-def test_a_view_judges_the_uri_and_not_the_template_that_made_it() -> None:
+def test_a_view_applies_to_the_uri_and_not_to_its_template() -> None:
     catalog = MergedCatalog()
     catalog.put("files", ListKind.TEMPLATES, templates("file:///{+path}", "db:///{table}"))
     catalog.put("files", ListKind.RESOURCES, resources("file:///docs/a", "file:///key"))
@@ -133,7 +134,7 @@ def test_a_view_judges_the_uri_and_not_the_template_that_made_it() -> None:
     assert catalog.names(ListKind.TEMPLATES, view) == []
 
 
-def test_many_views_do_not_pile_up() -> None:
+def test_the_number_of_kept_view_lists_is_limited() -> None:
     catalog, hits = fleet(), CATALOG_VIEWS.hits
     for number in range(2000):
         view = View(rename={"git_log": f"log{number}"})
@@ -152,7 +153,7 @@ def test_many_views_do_not_pile_up() -> None:
     ),
     st.integers(0, 4),
 )
-def test_every_listed_tool_leads_to_its_server(lists: dict[str, list[str]], size: int) -> None:
+def test_every_listed_tool_is_routed_to_its_server(lists: dict[str, list[str]], size: int) -> None:
     catalog = MergedCatalog(page_size=size)
     for server, names in lists.items():
         catalog.put(server, ListKind.TOOLS, tools(*names))
@@ -170,7 +171,7 @@ def test_every_listed_tool_leads_to_its_server(lists: dict[str, list[str]], size
     assert len(targets) == catalog.count(ListKind.TOOLS)
 
 
-def test_one_change_in_a_big_fleet_writes_only_what_changed() -> None:
+def test_a_change_encodes_only_the_changed_items() -> None:
     properties = {f"p{n}": {"type": "string", "description": "one of them"} for n in range(6)}
     schema = {"type": "object", "properties": properties}
     catalog = MergedCatalog()

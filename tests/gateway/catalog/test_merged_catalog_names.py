@@ -1,4 +1,4 @@
-"""Names, sizes and order of merged lists; and lists that are waited for or fetched again."""
+"""Names, sizes, order and variants of merged lists, and requests that wait for lists."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def catalog(**lists: Any) -> MergedCatalog:
         ("new", "git_new", "git_new", ()),
     ],
 )
-def test_a_tool_of_a_server_has_all_the_names_that_it_goes_by(
+def test_a_target_has_all_names_of_a_tool(
     name: str, displayed: str, merged: str, also: tuple[str, ...]
 ) -> None:
     found = catalog(git=tools("log", "push")).target(TOOLS, "git", name, ALL)
@@ -50,7 +50,7 @@ def test_a_tool_of_a_server_has_all_the_names_that_it_goes_by(
     assert bool(found.also) is bool(also)
 
 
-def test_other_spellings_are_those_of_the_list_as_it_is_now() -> None:
+def test_other_spellings_are_those_of_the_current_list() -> None:
     one = catalog(git=tools("log", "Log"))
     assert one.listed_as(TOOLS, "git", "LOG") == ["log", "Log"]
     assert one.listed_as(TOOLS, "git", "LOG") == ["log", "Log"]
@@ -60,7 +60,7 @@ def test_other_spellings_are_those_of_the_list_as_it_is_now() -> None:
     assert one.listed_as(TOOLS, "git", "PUSH") == ["push"]
 
 
-def test_a_view_has_what_it_has_under_the_names_of_the_server() -> None:
+def test_a_view_has_items_by_their_own_names() -> None:
     one = catalog(git=tools("log", "push", "pull"), time=tools("now"))
     view = View(deny=("git_push",), hide=("git_pull",), rename={"git_log": "history"})
     assert [one.has(TOOLS, "git", name, view) for name in ("log", "push", "pull", "now")] == [
@@ -77,7 +77,7 @@ def test_a_view_has_what_it_has_under_the_names_of_the_server() -> None:
     assert one.own_names(TOOLS, "git") == ["log", "push", "pull"]
 
 
-def test_a_server_that_is_expected_has_its_place() -> None:
+def test_an_expected_server_has_its_position() -> None:
     one = MergedCatalog()
     one.expect("first")
     one.put("second", RESOURCES, resources("a:1"))
@@ -91,7 +91,7 @@ def test_a_server_that_is_expected_has_its_place() -> None:
     assert (one.owner("a:1", ALL), one.contested) == ("first", 0)
 
 
-def test_templates_are_owned_by_their_text() -> None:
+def test_the_owner_of_a_template_is_found_by_its_text() -> None:
     one = MergedCatalog()
     one.put("red", ListKind.TEMPLATES, templates("a:{x}"))
     one.put("blue", RESOURCES, resources("b:1"))
@@ -111,7 +111,7 @@ def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
     limit = SERVER_CATALOG_BYTES if each else CATALOG_BYTES
     other, hits = "git" if each else "time", limit.hits
     one.put("git", TOOLS, items)
-    one.put("git", TOOLS, items)  # instead of the old one
+    one.put("git", TOOLS, items)  # replaces the old one
     if fits:
         one.put(other, ListKind.PROMPTS, prompts)
     else:
@@ -120,10 +120,10 @@ def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
             one.put(other, ListKind.PROMPTS, prompts)
     assert limit.hits - hits == (not fits)
     one.drop("git")
-    one.put(other, ListKind.PROMPTS, prompts)  # there is room now
+    one.put(other, ListKind.PROMPTS, prompts)  # within the limit now
 
 
-def test_what_is_left_out_is_counted_until_the_list_is_another() -> None:
+def test_left_out_items_are_counted_until_the_list_changes() -> None:
     one = catalog(git=[*tools("log", "log"), raw(x=1)])
     one.put("git", RESOURCES, [raw(name="no uri")])
     assert one.left_out == {"git": 3}
@@ -133,10 +133,12 @@ def test_what_is_left_out_is_counted_until_the_list_is_another() -> None:
     assert one.left_out == {}
 
 
-def test_a_new_name_that_is_taken_is_told() -> None:
+def test_a_new_name_that_is_in_use_is_an_error() -> None:
     one = catalog(git=tools("log", "push"))
     one.check(View(rename={"git_log": "history"}))
-    with pytest.raises(ConfigError, match="a new name is taken already among the tools: 'git_log'"):
+    with pytest.raises(
+        ConfigError, match="names assigned by the view are in use by other tools: 'git_log'"
+    ):
         one.check(View(rename={"git_push": "git_log"}))
 
 
@@ -158,11 +160,11 @@ def test_a_page_has_as_many_items_as_fit_into_a_message(
         rest = page(one, cursor=begin["nextCursor"])
         assert [tool["name"] for tool in rest["tools"]] == ["git_b"]
     limit.value, limit.hits = 1, 0
-    assert len(page(catalog(git=tools("a", "b", "c")))["tools"]) == 1  # one at least
+    assert len(page(catalog(git=tools("a", "b", "c")))["tools"]) == 1  # at least one
     assert limit.hits == 1
 
 
-# Lists that are waited for, or fetched again
+# Lists that wait or are fetched again
 
 
 class FakeMember:
@@ -178,11 +180,11 @@ class FakeMember:
 def lists(*members: FakeMember, **settings: Any) -> MergedLists:
     given: Any = {str(n): one for n, one in enumerate(members)}
     about = {"deadline": 1.0, "fresh": 60.0, "search": False, **settings}
-    unused: Any = None  # clients that declare nothing are not compared
+    unused: Any = None  # clients without capabilities are not compared
     return MergedLists(catalog(git=tools("log")), given, ClientViews({}, ALL), unused, **about)
 
 
-async def test_servers_that_just_started_are_waited_for_until_their_deadline(
+async def test_lists_wait_for_starting_servers_until_their_deadline(
     virtual_time: VirtualTime,
 ) -> None:
     now = virtual_time.now
@@ -208,7 +210,7 @@ async def test_servers_that_just_started_are_waited_for_until_their_deadline(
         (0.0, [0, 100], []),
     ],
 )
-async def test_old_lists_are_fetched_again_behind_an_answer(
+async def test_old_lists_are_fetched_again_in_the_background(
     virtual_time: VirtualTime, fresh: float, times: list[float], asked: list[float]
 ) -> None:
     member = FakeMember(0.0)
@@ -227,7 +229,7 @@ async def test_old_lists_are_fetched_again_behind_an_answer(
         (True, {"_meta": {"fairlead/allTools": True}}, True),
     ],
 )
-async def test_a_search_stands_in_for_the_list_unless_all_is_asked_for(
+async def test_search_tools_replace_the_list_unless_all_tools_are_requested(
     search: bool, params: Any, whole: bool
 ) -> None:
     found = lists(search=search).page(TOOLS, exchange("tools/list", params))
@@ -236,10 +238,10 @@ async def test_a_search_stands_in_for_the_list_unless_all_is_asked_for(
 
 
 class FakeComparison:
-    """Finds out which lists clients see, of servers by name."""
+    """A comparison with a task and a variant for each server name."""
 
     def relisted(self, connection: Any) -> None:
-        """No connection has announced a change."""
+        """Return None: no connection has announced a change."""
 
     def __init__(self, **variants: int) -> None:
         self.variants = variants
@@ -272,11 +274,11 @@ def compared(
 
 
 SAMPLING = exchange("tools/list", {}, capabilities=b'{"sampling":{}}')
-OWN = SimpleNamespace(connection=None)  # the session of a client with one of the servers
+OWN = SimpleNamespace(connection=None)  # a client's session with one of the servers
 CLIENT: Any = SimpleNamespace(introduction="hello", sessions={"relay of time": OWN})
 
 
-async def test_lists_wait_until_it_is_known_which_a_client_sees(virtual_time: VirtualTime) -> None:
+async def test_lists_wait_for_comparisons_until_the_deadline(virtual_time: VirtualTime) -> None:
     comparison, began = FakeComparison(), virtual_time.now
     several = compared(comparison, MergedCatalog())
     assert several.is_ready_for(SAMPLING, CLIENT)
@@ -286,13 +288,13 @@ async def test_lists_wait_until_it_is_known_which_a_client_sees(virtual_time: Vi
     assert comparison.requested[2:] == [("git", None), ("time", None)]
     await several.ready_for(SAMPLING, CLIENT)
     assert virtual_time.now == began + 1.0  # the deadline
-    assert not comparison.tasks["time"].done()  # and it goes on
+    assert not comparison.tasks["time"].done()  # the comparison continues
     asyncio.get_running_loop().call_later(0.5, comparison.done.set)
     await several.ready_for(SAMPLING, CLIENT)
     assert virtual_time.now == began + 1.5
 
 
-async def test_only_servers_in_the_view_of_clients_that_declare_something_are_compared() -> None:
+async def test_only_servers_in_the_view_are_compared() -> None:
     comparison = FakeComparison()
     several = compared(comparison, MergedCatalog(), View(servers=("time",)))
     assert several.is_ready_for(exchange("tools/list", {}), CLIENT)
@@ -304,7 +306,7 @@ async def test_only_servers_in_the_view_of_clients_that_declare_something_are_co
 async def test_a_client_gets_the_page_of_the_variants_that_it_sees() -> None:
     one = catalog(git=tools("log"), time=tools("now"))
     several = compared(FakeComparison(git=3), one)
-    assert several.selection(SAMPLING.caller, CLIENT) is None  # all see the same
+    assert several.selection(SAMPLING.caller, CLIENT) is None  # no variants
     one.put_variant("git", 3, {TOOLS: tools("ask")})
     one.put_variant("time", 7, {TOOLS: tools("then")})
     assert several.selection(SAMPLING.caller, None) == (("git", 3),)
@@ -316,7 +318,7 @@ async def test_a_client_gets_the_page_of_the_variants_that_it_sees() -> None:
     ]
 
 
-# Lists that some clients see
+# Variants
 
 
 def seen(one: MergedCatalog, *selection: tuple[str, int]) -> list[str]:
@@ -324,20 +326,20 @@ def seen(one: MergedCatalog, *selection: tuple[str, int]) -> list[str]:
     return [tool["name"] for tool in json.loads(b"{%b}" % members)["tools"]]
 
 
-def test_a_variant_takes_the_place_of_the_default_lists() -> None:
+def test_a_variant_replaces_the_default_lists() -> None:
     one = catalog(git=tools("log", "push"), time=tools("now"))
     assert (one.has_variants, seen(one)) == (False, ["git_log", "git_push", "time_now"])
     one.put_variant("git", 1, {TOOLS: tools("log", "ask"), RESOURCES: resources("a:1")})
     assert one.has_variants
     assert seen(one) == ["git_log", "git_push", "time_now"]
     assert seen(one, ("git", 1)) == ["git_ask", "git_log", "time_now"]
-    assert seen(one, ("git", 2)) == seen(one)  # one that was dropped meanwhile
+    assert seen(one, ("git", 2)) == seen(one)  # dropped meanwhile
     assert [name for name, _ in one.definitions(ALL, (("git", 1),))] == seen(one, ("git", 1))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     assert seen(one, ("git", 1)) == ["git_ask", "time_now"]
 
 
-def test_names_are_looked_up_among_everything_that_any_client_sees() -> None:
+def test_names_are_looked_up_in_all_variants() -> None:
     one = catalog(git=tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("log", "ask"), RESOURCES: resources("a:1")})
     assert [tool["name"] for tool in page(one)["tools"]] == ["git_ask", "git_log"]
@@ -357,7 +359,7 @@ def test_merged_names_do_not_depend_on_the_variant_that_a_client_sees() -> None:
     assert set(some) < set(every)
 
 
-def test_an_item_of_several_variants_is_the_default_one_where_names_are_looked_up() -> None:
+def test_lookups_prefer_the_default_item_to_those_of_variants() -> None:
     one = catalog(git=tools("log", title="Default"))
     one.put_variant("git", 1, {TOOLS: tools("log", title="Other")})
     members = one.page(TOOLS, ALL, NEWEST, None, (("git", 1),))
@@ -367,7 +369,7 @@ def test_an_item_of_several_variants_is_the_default_one_where_names_are_looked_u
     assert b"Default" in bytes(definition)
 
 
-def test_a_dropped_variant_is_not_seen_any_more() -> None:
+def test_a_dropped_variant_is_not_listed() -> None:
     one = catalog(git=tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     before = one.changes
@@ -380,7 +382,7 @@ def test_a_dropped_variant_is_not_seen_any_more() -> None:
     assert (seen(one, ("git", 1)), one.tool("git_ask", ALL)) == (["git_log"], None)
 
 
-def test_the_variants_of_a_server_leave_with_it() -> None:
+def test_dropping_a_server_removes_its_variants() -> None:
     one = catalog(git=tools("log"), time=tools("now"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     assert one.drop("git") == set(ListKind)
@@ -410,7 +412,7 @@ def test_a_variant_may_be_put_again() -> None:
         one.put_variant("git", 1, {TOOLS: tools("ask")})
 
 
-def test_a_variant_that_is_put_again_changes_nothing() -> None:
+def test_putting_an_equal_variant_changes_nothing() -> None:
     one = catalog(git=tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     before = one.changes

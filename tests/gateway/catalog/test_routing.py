@@ -1,4 +1,4 @@
-"""Names and templates that lead to a server, or to an error that says why not."""
+"""Routing of names and templates to servers, and the errors for unknown ones."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ from tests.support.gateway_servers import (
 from tests.support.single_exchange import exchange
 
 
-async def test_whose_server_is_not_there_hears_why_the_name_is_unknown() -> None:
+async def test_the_error_for_an_unknown_name_mentions_a_disconnected_server() -> None:
     views = {"bob": View(servers=("red",))}
     async with (
         asyncio.timeout(LIMIT),
@@ -40,7 +40,7 @@ async def test_whose_server_is_not_there_hears_why_the_name_is_unknown() -> None
             for token, name, why in (
                 ("a", "gone_who", "; gone is not connected"),
                 ("a", "red_nothing", ""),
-                ("b", "gone_who", ""),  # who does not know that there is such a server
+                ("b", "gone_who", ""),  # the server is outside the view
             ):
                 who = {"Authorization": f"Bearer {token}"}
                 async with MCPClient.connect_http(url, config(), headers=who) as client:
@@ -52,7 +52,7 @@ async def test_whose_server_is_not_there_hears_why_the_name_is_unknown() -> None
                     assert caught.value.message == f"Unknown prompt: {name}{why}"
 
 
-async def test_two_templates_that_look_alike_are_completed_by_their_own_servers() -> None:
+async def test_similar_templates_are_completed_by_their_own_servers() -> None:
     def with_documents(name: str) -> MCPServer:
         server = make(name)
         template = f"doc://{{of_{name}}}"
@@ -73,11 +73,11 @@ async def test_two_templates_that_look_alike_are_completed_by_their_own_servers(
                 assert found.values == [name]
 
 
-# Without servers
+# Router with fake servers
 
 
 class FakeMember:
-    """A server that may still be starting; `start` happens when it is waited for."""
+    """A server that may be starting; `start` is called when a request waits for it."""
 
     def __init__(self, name: str, start: Any = None) -> None:
         self.name, self.names = name, [name, f"{name}#2"]
@@ -127,7 +127,7 @@ def call(name: str | None, method: str = "tools/call", **about: Any) -> Exchange
     return exchange(method, {} if name is None else {"name": name}, **about)
 
 
-async def test_names_are_routed_to_the_server_that_has_them() -> None:
+async def test_names_are_routed_to_the_server_that_owns_them() -> None:
     router = Place().router
     tool, prompt = await router.tool(call("git_log")), await router.prompt(call("git_hi"))
     assert [(one.kind, one.server, one.own) for one in (tool, prompt)] == [
@@ -147,20 +147,20 @@ async def test_names_are_routed_to_the_server_that_has_them() -> None:
             ["git"],
             False,
             False,
-            "Unknown tool: git_none; git has not said what it offers",
+            "Unknown tool: git_none; git has not listed its items",
         ),
         (
             "git_none",
             ["git"],
             True,
             True,
-            "Unknown tool: git_none; git has not said what it offers",
+            "Unknown tool: git_none; git has not listed its items",
         ),
         ("none", [], False, False, "Unknown tool: none"),
         (None, [], False, False, "Unknown tool: "),
     ],
 )
-async def test_an_unknown_name_may_be_of_a_server_that_is_away(
+async def test_the_error_mentions_a_server_that_may_have_the_name(
     name: str | None, connected: list[str], listed: bool, failed: bool, words: str
 ) -> None:
     place = Place()
@@ -218,7 +218,7 @@ async def test_resources_are_routed_by_their_uri(
     assert place.readied == 0
 
 
-async def test_resources_wait_for_servers_that_start() -> None:
+async def test_resources_wait_for_starting_servers() -> None:
     place = Place(bob=View(servers=("git",)), cy=View(deny=("b:*",)))
     place.is_ready = False
     await place.router.resource(exchange("resources/read", {"uri": "a:1"}))
@@ -265,16 +265,16 @@ async def test_completions_are_sent_under_the_servers_own_name(reference: Any, s
         ({"name": "git_none"}, "Unknown prompt: git_none"),
         ({"name": "git_log"}, "Unknown prompt: git_log"),
         ({}, "Unknown prompt: None"),
-        ({"uri": "b:{x}"}, "No such template: b:{x}"),
+        ({"uri": "b:{x}"}, "Unknown resource template: b:{x}"),
     ],
 )
-async def test_nothing_is_completed_that_no_server_has(reference: Any, words: str) -> None:
+async def test_completions_of_unknown_items_are_refused(reference: Any, words: str) -> None:
     with pytest.raises(RpcError) as refused:
         await Place().router.completing(exchange("completion/complete", {"ref": reference}))
     assert (refused.value.code, refused.value.message) == (-32602, words)
 
 
-async def test_a_prompt_of_a_server_that_was_removed_is_unknown() -> None:
+async def test_a_prompt_of_a_removed_server_is_unknown() -> None:
     place = Place()
     del place.members["git"]
     with pytest.raises(RpcError, match="Unknown prompt: git_hi"):

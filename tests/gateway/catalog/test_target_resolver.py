@@ -1,4 +1,4 @@
-"""What a message means to policies: known before they judge it, and anew when lists change."""
+"""Targets of messages, resolved before policies and again after lists change."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from tests.support.single_exchange import DOWN, Behind, exchange
 
 
 class Place:
-    """The parts of a gateway that a resolver needs."""
+    """The collaborators of a resolver."""
 
     def __init__(self) -> None:
         self.catalog = MergedCatalog()
@@ -73,7 +73,7 @@ def test_a_tool_is_resolved_to_its_server() -> None:
     assert (at_its_endpoint.server, at_its_endpoint.own) == ("git", "log")
 
 
-def test_what_was_resolved_is_kept_until_a_list_changes() -> None:
+def test_resolved_targets_are_kept_until_a_list_changes() -> None:
     place = Place()
     first = place.resolver.resolve(call("git_log"))
     assert place.resolver.resolve(call("git_log")) is first
@@ -103,7 +103,7 @@ def test_four_thousand_names_are_kept() -> None:
     assert len(place.resolver._known) == 1
 
 
-def test_a_name_and_a_uri_are_kept_up_to_their_length_together() -> None:
+def test_targets_are_kept_up_to_a_length_of_name_and_uri_together() -> None:
     for length, kept in ((56, 1), (57, 0)):
         place = Place()
         params = {"name": "x" * 200, "uri": "a:" + "y" * (length - 2)}
@@ -111,7 +111,7 @@ def test_a_name_and_a_uri_are_kept_up_to_their_length_together() -> None:
         assert len(place.resolver._known) == kept
 
 
-def test_what_is_no_request_is_not_kept() -> None:
+def test_targets_of_notifications_are_not_kept() -> None:
     place = Place()
     place.resolver.resolve(call("git_log", request=False))
     assert not place.resolver._known
@@ -151,7 +151,7 @@ def test_what_is_no_request_is_not_kept() -> None:
         ("tools/list", {}, None, []),
     ],
 )
-def test_what_messages_name(method: str, params: Any, server: str | None, found: Any) -> None:
+def test_targets_of_messages(method: str, params: Any, server: str | None, found: Any) -> None:
     place = Place()
     place.catalog.put("git", ListKind.PROMPTS, [raw(name="hi")])
     place.catalog.put("git", ListKind.TEMPLATES, templates("t:{x}"))
@@ -162,7 +162,7 @@ def test_what_messages_name(method: str, params: Any, server: str | None, found:
     assert place.resolver.server_of(exchange(method, params, server=server)) == expected
 
 
-async def test_what_is_unclear_is_not_waited_for() -> None:
+async def test_requests_with_unclear_targets_do_not_wait() -> None:
     place = Place()
     await place.ask(exchange("completion/complete", {"ref": 7}))
     assert place.waited == []
@@ -181,7 +181,7 @@ async def test_what_is_unclear_is_not_waited_for() -> None:
         ("tools/list", None, ["lists"]),
     ],
 )
-async def test_waiting_for_what_a_request_names(
+async def test_requests_with_unknown_targets_wait(
     method: str, server: str | None, waited: list[str]
 ) -> None:
     place = Place()
@@ -215,7 +215,7 @@ def test_long_names_are_not_kept(length: int, kept: bool) -> None:
     ],
     ids=["known", "unknown", "of a server", "endpoint", "note", "resource", "other", "ping"],
 )
-async def test_a_request_waits_for_a_server_that_may_have_what_it_names(
+async def test_a_request_waits_for_a_server_that_may_have_its_target(
     asked: Exchange, waited: list[str]
 ) -> None:
     place = Place()
@@ -243,9 +243,7 @@ async def test_a_resource_waits_for_all_servers_to_be_ready() -> None:
     ],
     ids=["unknown", "odd", "starting"],
 )
-async def test_only_a_server_that_still_starts_is_a_reason_to_refuse(
-    error: RpcError, raised: bool
-) -> None:
+async def test_only_the_error_of_a_starting_server_is_raised(error: RpcError, raised: bool) -> None:
     place = Place()
     place.error = error
     if raised:
@@ -255,7 +253,7 @@ async def test_only_a_server_that_still_starts_is_a_reason_to_refuse(
         assert await place.ask(call("nothing")) == b"{}"
 
 
-def test_the_server_of_a_message() -> None:
+def test_the_server_of_a_message_is_found_by_endpoint_or_target() -> None:
     place = Place()
     server_of = place.resolver.server_of
     assert server_of(call("git_log")) == "git"
@@ -270,7 +268,7 @@ def test_the_server_of_a_message() -> None:
 
 
 def sent_by(carrier: Any) -> Exchange:
-    """Return a request of a server on the connection of `carrier`."""
+    """Return a request of a server on the connection `carrier`."""
     sent = exchange("ping", way=DOWN)
     sent.edge = SimpleNamespace(carrier=carrier)  # type: ignore[assignment]
     return sent

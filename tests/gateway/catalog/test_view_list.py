@@ -1,4 +1,4 @@
-"""Merged lists as views have them: names, pages and cursors."""
+"""Merged lists in views: names, pages and cursors."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.catalog_items import ALL, fleet, own, page, raw, templates, tools
 
 
-def test_a_view_chooses_hides_and_renames() -> None:
+def test_a_view_selects_hides_and_renames_items() -> None:
     catalog = fleet()
     catalog.put("secret", ListKind.TOOLS, tools("key"))
     view = View(
@@ -36,7 +36,7 @@ def test_a_view_chooses_hides_and_renames() -> None:
     assert json.loads(bytes(hidden))["name"] == "time_now"
 
 
-def test_what_is_denied_stays_denied_when_its_name_gets_a_tail() -> None:
+def test_a_denied_tool_stays_denied_when_its_name_gets_a_suffix() -> None:
     catalog = MergedCatalog()
     catalog.put("a_b", ListKind.TOOLS, tools("c", "x" * 70 + "_delete"))
     view = View(deny=("a_b_c", "*_delete"))
@@ -47,7 +47,7 @@ def test_what_is_denied_stays_denied_when_its_name_gets_a_tail() -> None:
         assert (catalog.tool(name, view) is None) == (name != "a_d")
 
 
-def test_two_may_swap_their_names() -> None:
+def test_a_view_may_swap_two_names() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "git_push", "git_push": "git_log"})
     assert own(catalog.tool("git_log", view)) == ("git", "push")
@@ -55,17 +55,17 @@ def test_two_may_swap_their_names() -> None:
     catalog.check(view)
 
 
-def test_a_new_name_that_is_taken_is_refused_and_not_taken_over() -> None:
+def test_a_new_name_that_is_in_use_is_refused() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "time_now"})
-    with pytest.raises(ConfigError, match="taken already among the tools: 'time_now'"):
+    with pytest.raises(ConfigError, match="in use by other tools: 'time_now'"):
         catalog.check(view)
     assert own(catalog.tool("time_now", view)) == ("git", "log")
     assert catalog.names(ListKind.TOOLS, view) == ["git_push", "time_now"]
     catalog.check(ALL)
 
 
-def test_pages_join_to_the_whole_list() -> None:
+def test_all_pages_together_are_the_whole_list() -> None:
     catalog = MergedCatalog(page_size=3)
     catalog.put("s", ListKind.TOOLS, tools(*"gfedcba"))
     seen, cursor, pages = [], None, 0
@@ -79,18 +79,18 @@ def test_pages_join_to_the_whole_list() -> None:
     assert pages == 3
 
 
-def test_a_change_between_two_pages_skips_and_repeats_nothing() -> None:
+def test_a_change_between_two_pages_skips_and_repeats_no_item() -> None:
     catalog = MergedCatalog(page_size=2)
     catalog.put("s", ListKind.TOOLS, tools(*"bcde"))
     first = page(catalog)
-    catalog.put("s", ListKind.TOOLS, tools(*"abde"))  # what came last is gone
+    catalog.put("s", ListKind.TOOLS, tools(*"abde"))  # the last item of the page was removed
     second = page(catalog, cursor=first["nextCursor"])
     assert [tool["name"] for tool in second["tools"]] == ["s_d", "s_e"]
     catalog.drop("s")
     assert page(catalog, cursor=first["nextCursor"]) == {"tools": []}
 
 
-def test_cursors_that_are_made_up_do_not_pile_up() -> None:
+def test_pages_of_invented_cursors_are_not_kept() -> None:
     catalog = MergedCatalog(page_size=2)
     catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
     for number in range(100):
@@ -122,7 +122,8 @@ def test_an_invalid_cursor_is_refused() -> None:
             catalog.page(ListKind.TOOLS, ALL, NEWEST, cursor)
         assert caught.value.code == -32602
     with pytest.raises(RpcError):
-        fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])  # it has no pages
+        # this catalog has no pages
+        fleet().page(ListKind.TOOLS, ALL, NEWEST, page(catalog)["nextCursor"])
 
 
 @pytest.mark.parametrize(("most", "matched", "hits"), [(1, ["c:5"], 1), (2, ["b:5", "c:5"], 0)])
@@ -164,12 +165,12 @@ def test_pages_have_as_many_items_as_the_page_size(size: int, pages: list[int]) 
         if (cursor := result.get("nextCursor")) is None:
             break
     assert found == pages
-    # Each page is kept as it was made.
+    # Each page is cached.
     kept = catalog._view_list(ListKind.TOOLS, ALL).pages
     assert len(kept) == len(pages)
 
 
-def test_items_after_one_that_is_denied_or_contested_are_there() -> None:
+def test_items_after_a_denied_or_contested_one_are_listed() -> None:
     catalog = MergedCatalog()
     catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
     view = View(deny=("s_a",), rename={"s_b": "s_c"})

@@ -1,4 +1,4 @@
-"""What one client gets to see."""
+"""Views of merged lists."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def tool(merged: str) -> Target:
     return Target("tool", merged, merged, merged=merged)
 
 
-def test_everything_is_everything() -> None:
+def test_the_view_of_everything_permits_all_items() -> None:
     view = View.everything()
     assert view.includes("any")
     assert view.permits(tool("any_tool"))
@@ -20,7 +20,7 @@ def test_everything_is_everything() -> None:
     assert view == View()
 
 
-def test_only_the_servers_that_are_named() -> None:
+def test_a_view_includes_only_the_named_servers() -> None:
     view = View(servers=("git",))
     assert view.includes("git")
     assert not view.includes("github")
@@ -36,7 +36,7 @@ def test_deny_wins_over_allow() -> None:
     assert not View(deny=("*",)).permits(tool("git_log"))
 
 
-def test_names_are_told_apart_by_case() -> None:
+def test_names_are_case_sensitive() -> None:
     assert not View(allow=("git_*",)).permits(tool("GIT_log"))
 
 
@@ -53,7 +53,7 @@ def test_names_are_told_apart_by_case() -> None:
         "file:///secret/key?x=/docs",
     ],
 )
-def test_a_refused_uri_is_refused_however_it_is_written(uri: str) -> None:
+def test_a_denied_uri_is_denied_in_every_spelling(uri: str) -> None:
     view = View(deny=("file:///secret/*",))
     assert not view.permits_uri(uri)
     assert view.permits_uri("file:///docs/key")
@@ -62,7 +62,7 @@ def test_a_refused_uri_is_refused_however_it_is_written(uri: str) -> None:
 @pytest.mark.parametrize(
     "uri", ["file:///secret/key", "file:///docs/../secret/key", "file:///docs/%2E%2e/secret/key"]
 )
-def test_an_allowed_folder_is_not_left_by_steps_back(uri: str) -> None:
+def test_dot_segments_do_not_leave_an_allowed_folder(uri: str) -> None:
     assert not View(allow=("file:///docs/*",)).permits_uri(uri)
 
 
@@ -78,19 +78,19 @@ def test_an_allowed_folder_is_not_left_by_steps_back(uri: str) -> None:
         ("ui://*", "ui://app/{view}"),
     ],
 )
-def test_an_allowed_uri_may_be_written_as_it_is_allowed(pattern: str, uri: str) -> None:
+def test_an_allowed_uri_is_permitted_in_the_allowed_spelling(pattern: str, uri: str) -> None:
     assert View(allow=(pattern,)).permits_uri(uri)
     assert not View(deny=(pattern,)).permits_uri(uri)
 
 
-def test_permission_is_given_to_the_letter() -> None:
+def test_allow_is_compared_exactly() -> None:
     view = View(allow=("file:///docs/*",))
     assert view.permits_uri("file:///docs/a")
     assert not view.permits_uri("file:///%64ocs/a")
     assert not view.permits_uri("FILE:///docs/a")
 
 
-def test_equal_views_are_one_key() -> None:
+def test_equal_views_have_equal_hashes() -> None:
     one = View(allow=("a", "b"), rename={"x": "y", "v": "w"})
     other = View(allow=("a", "b"), rename={"v": "w", "x": "y"})
     assert one == other
@@ -99,7 +99,7 @@ def test_equal_views_are_one_key() -> None:
     assert one != View(allow=("a", "b"), rename={"x": "y"})
 
 
-def test_nobody_changes_a_view_afterwards() -> None:
+def test_a_view_cannot_be_changed() -> None:
     names = {"git_log": "history"}
     view = View(rename=names)
     names["git_log"] = "other"
@@ -108,7 +108,7 @@ def test_nobody_changes_a_view_afterwards() -> None:
         view.rename["git_log"] = "other"  # type: ignore[index]
 
 
-def test_two_tools_with_one_new_name_are_refused() -> None:
+def test_invalid_new_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="'a_x' and 'b_x' cannot both be renamed to 'x'"):
         View(rename={"a_x": "x", "b_x": "x"})
     with pytest.raises(ConfigError, match="cannot rename 'a_x' to an empty name"):

@@ -1,4 +1,4 @@
-"""Views and tokens of a gateway's file change while it runs."""
+"""Views and tokens of a gateway file that change while the gateway runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ class Place:
         self.url = ""
 
     async def now(self, text: str) -> bool:
-        """The file says this from now on."""
+        """Replace the content of the file and apply it."""
         self.path.write_text(text)
         return await self.admission.follow(read_gateway_file(self.path), self.gateway)
 
@@ -66,7 +66,9 @@ async def scene(tmp_path: Path, text: str = OPEN) -> AsyncIterator[Place]:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_view_that_changes_is_told_and_holds_at_once(tmp_path: Path, version: str) -> None:
+async def test_a_changed_view_applies_immediately_and_clients_are_notified(
+    tmp_path: Path, version: str
+) -> None:
     bobs, alices = Ears(), Ears()
     async with (
         asyncio.timeout(20),
@@ -84,13 +86,13 @@ async def test_a_view_that_changes_is_told_and_holds_at_once(tmp_path: Path, ver
         with pytest.raises(RpcError, match="Unknown tool: one_speak"):
             await bob.call_tool("one_speak", {"text": "x"})
         assert "one_speak" in await names(alice)
-        assert [note for note in alices.drain() if note[0] == LISTS] == []  # it is not about her
+        assert [note for note in alices.drain() if note[0] == LISTS] == []  # Alice is not notified
         assert not await place.now(OPEN.replace('"*_secret"', '"*_speak"') + "\n# the same")
 
 
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("path", ["", "/one"])
-async def test_a_token_that_is_withdrawn_is_refused_from_the_next_request_on(
+async def test_a_removed_token_is_refused_from_the_next_request_on(
     tmp_path: Path, version: str, path: str
 ) -> None:
     without = OPEN.replace('[clients.alice]\ntoken = "a"\n', "")
@@ -106,12 +108,12 @@ async def test_a_token_that_is_withdrawn_is_refused_from_the_next_request_on(
             await names(alice)
         assert refused.value.status == 401
         assert await names(bob)
-        assert await place.now(OPEN)  # and back again
+        assert await place.now(OPEN)  # restore the token
         async with place.client("a", version, path) as again:
             assert await names(again)
 
 
-async def test_who_listens_without_a_token_any_more_is_hung_up_on(tmp_path: Path) -> None:
+async def test_listen_streams_of_a_removed_token_end(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(20),
         scene(tmp_path) as place,
@@ -128,9 +130,7 @@ async def test_who_listens_without_a_token_any_more_is_hung_up_on(tmp_path: Path
 
 
 @pytest.mark.parametrize("path", ["", "/one"])
-async def test_who_may_not_see_a_resource_any_more_does_not_hear_of_it(
-    tmp_path: Path, path: str
-) -> None:
+async def test_updates_stop_for_resources_outside_a_changed_view(tmp_path: Path, path: str) -> None:
     ears = Ears()
     touch = "touch" if path else "one_touch"
     async with (
@@ -152,7 +152,7 @@ async def test_who_may_not_see_a_resource_any_more_does_not_hear_of_it(
             await bob.read_resource("one://fixed")
 
 
-async def test_mistakes_and_what_cannot_change_leave_everything_as_it_was(tmp_path: Path) -> None:
+async def test_invalid_files_and_impossible_changes_have_no_effect(tmp_path: Path) -> None:
     async with scene(tmp_path) as place, place.client("a", "auto") as alice:
         for wrong in (OPEN.replace("bobs]", "bosb]"), OPEN + "[clients.alice]\n", "what?"):
             with pytest.raises(ConfigError):
@@ -161,11 +161,11 @@ async def test_mistakes_and_what_cannot_change_leave_everything_as_it_was(tmp_pa
     everybody = tmp_path / "open"
     everybody.mkdir()
     async with scene(everybody, "") as place:
-        with pytest.raises(ConfigError, match="start it again"):
+        with pytest.raises(ConfigError, match="restart it to require them"):
             await place.now(OPEN)
 
 
-async def test_the_view_of_everybody_may_change(tmp_path: Path) -> None:
+async def test_the_default_view_may_change(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         await gateway.connect({"one": program("one")})
         await until(lambda: gateway.is_ready)

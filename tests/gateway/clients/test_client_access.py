@@ -1,4 +1,4 @@
-"""Tokens, levels and connections of clients: what changes while a gateway runs."""
+"""Access, disconnection and log levels of clients while a gateway runs."""
 
 import asyncio
 from collections.abc import Container, Mapping
@@ -32,7 +32,7 @@ def file(*clients: tuple[str, str, str | None], token: str | None = None) -> Gat
 
 
 class Host:
-    """A gateway, as far as it hears of changes."""
+    """A gateway that records changes of access."""
 
     def __init__(self) -> None:
         self.shown: list[Mapping[str, View]] = []
@@ -60,13 +60,13 @@ ADA, BOB = ("ada", "token-a", None), ("bob", "token-b", "part")
         (False, "", None),
     ],
 )
-def test_a_token_says_who_it_is(names_only: bool, token: str, whose: str | None) -> None:
+def test_a_token_identifies_its_client(names_only: bool, token: str, whose: str | None) -> None:
     access = ClientAccess(file(ADA, BOB, token="shared"), names_only=names_only)
     assert access.guards
     assert access.verify(token) == whose
 
 
-def test_without_tokens_none_is_needed() -> None:
+def test_a_file_without_tokens_requires_none() -> None:
     assert not ClientAccess(file()).guards
     assert not ClientAccess(file(token="shared"), names_only=True).guards
     assert ClientAccess(file(token="shared")).guards
@@ -84,7 +84,7 @@ def test_without_tokens_none_is_needed() -> None:
     ],
     ids=["same", "order", "removed", "new token", "new view", "added"],
 )
-async def test_a_file_that_changes_is_followed(
+async def test_a_changed_file_is_applied(
     after: GatewayFile, changed: bool, gone: set[str] | None, shown: bool
 ) -> None:
     access, host = ClientAccess(file(ADA, BOB)), Host()
@@ -92,10 +92,10 @@ async def test_a_file_that_changes_is_followed(
     assert host.gone == ([] if gone is None else [gone])
     assert bool(host.shown) is shown
     assert access.verify("token-a") == "ada"
-    assert not await access.follow(after, host)  # nothing more
+    assert not await access.follow(after, host)  # unchanged
 
 
-async def test_who_was_removed_sees_nothing_until_it_comes_back() -> None:
+async def test_a_removed_client_has_an_empty_view_until_it_is_added_again() -> None:
     access, host = ClientAccess(file(ADA, BOB)), Host()
     await access.follow(file(ADA), host)
     assert host.shown[-1] == {"bob": View.nothing()}
@@ -105,7 +105,7 @@ async def test_who_was_removed_sees_nothing_until_it_comes_back() -> None:
     assert access.verify("token-b") == "bob"
 
 
-async def test_a_gateway_for_everybody_cannot_get_tokens_while_it_runs() -> None:
+async def test_a_gateway_without_tokens_cannot_get_tokens_while_it_runs() -> None:
     access, host = ClientAccess(file()), Host()
     with pytest.raises(
         ConfigError, match="the gateway was started without tokens: restart it"
@@ -115,11 +115,11 @@ async def test_a_gateway_for_everybody_cannot_get_tokens_while_it_runs() -> None
     assert (host.shown, host.gone, access.verify("token-a")) == ([], [], None)
 
 
-# Connections that end
+# Disconnection
 
 
 class Ended:
-    """Something that is told to end."""
+    """An object that records that it was ended."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
@@ -152,7 +152,7 @@ class Listeners:
         self.listeners = set(several)
 
 
-async def test_all_that_a_principal_has_open_ends_and_nothing_else() -> None:
+async def test_disconnecting_ends_everything_of_the_principal_only() -> None:
     ada, bob, listens = (Ended(principal_from(name)) for name in ("ada", "bob", "ada"))
     endpoint, changes = Endpoint(), Changes()
     parts: Any = ([ada, bob], endpoint, Listeners(listens), changes)
@@ -187,7 +187,9 @@ async def test_all_that_a_principal_has_open_ends_and_nothing_else() -> None:
     [(ANONYMOUS, "tools/call"), (principal_from("ada"), "subscriptions/listen")],
     ids=["anonymous", "listening"],
 )
-async def test_some_calls_are_not_followed(principal: Principal, method: str) -> None:
+async def test_anonymous_calls_and_listen_streams_are_not_tracked(
+    principal: Principal, method: str
+) -> None:
     parts: Any = ([], Endpoint(), Listeners(), Changes())
     disconnector = ClientDisconnector(*parts)
 
@@ -200,7 +202,7 @@ async def test_some_calls_are_not_followed(principal: Principal, method: str) ->
     assert await work == b"{}"
 
 
-async def test_who_cancels_a_call_itself_is_not_told_of_a_token() -> None:
+async def test_a_call_that_its_client_cancels_has_no_error_about_tokens() -> None:
     parts: Any = ([], Endpoint(), Listeners(), Changes())
     disconnector = ClientDisconnector(*parts)
 
@@ -217,11 +219,11 @@ async def test_who_cancels_a_call_itself_is_not_told_of_a_token() -> None:
     assert disconnector._calls == set()
 
 
-# Levels
+# Log levels
 
 
 class Levels:
-    """Servers by name, and what they were asked to log."""
+    """Servers by name, and the log levels that were requested from them."""
 
     def __init__(self, *servers: str) -> None:
         self.servers = list(servers)
@@ -238,7 +240,7 @@ class Upstream:
 
 
 class Session:
-    """A session with a server, on a connection that several may share."""
+    """A session with a server, on a connection that sessions may share."""
 
     stateless = borrowed = False
 
@@ -262,7 +264,7 @@ class Client:
 async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
     known, tasks = Levels("red", "blue", "gone"), BackgroundTasks()
     shared, stateless = Session(None, "debug", None), Session(None, stateless=True)
-    default = Session(None, borrowed=True)  # whose level the upstream restores
+    default = Session(None, borrowed=True)  # the upstream restores its level
     mine, other, silent = Client(None, shared, stateless, default), Client("warning"), Client(None)
     parts: Any = (known.upstreams, known, {1: mine, 2: other, 3: silent}, tasks)
     levels = LogLevels(*parts)
@@ -288,7 +290,7 @@ async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
     assert known.asked[1:] == [("red", "info"), ("blue", "info")]
 
 
-async def test_there_is_no_such_level() -> None:
+async def test_an_unknown_log_level_is_refused() -> None:
     parts: Any = ({}, Levels(), {}, BackgroundTasks())
     with pytest.raises(
         RpcError, match="Unknown log level 'loud': expected one of debug, info, "

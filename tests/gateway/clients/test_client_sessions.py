@@ -1,4 +1,4 @@
-"""Clients of a gateway: what of a server's news each hears, and what changes with its view."""
+"""Sessions of clients: notifications, subscriptions, and changed views."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def told(session: ClientSession, one: Notification, monkeypatch: pytest.MonkeyPa
         ("notifications/progress", True),
     ],
 )
-async def test_a_gateway_tells_of_changes_itself(
+async def test_changes_are_notified_by_the_gateway_and_not_forwarded(
     monkeypatch: pytest.MonkeyPatch, method: str, merged: bool
 ) -> None:
     client = ConnectedClient(ANONYMOUS, 1.0)
@@ -69,7 +69,7 @@ async def test_a_gateway_tells_of_changes_itself(
 
 
 @pytest.mark.parametrize(("uri", "heard"), [("a:1", True), ("b:1", False)])
-async def test_a_client_hears_only_of_resources_in_its_view(
+async def test_updates_are_forwarded_only_for_resources_in_the_view(
     monkeypatch: pytest.MonkeyPatch, uri: str, heard: bool
 ) -> None:
     client = SingleServerClient(ANONYMOUS, 1.0, permits=lambda one: one.startswith("a:"))
@@ -91,12 +91,12 @@ async def test_a_client_has_one_session_with_each_server() -> None:
     assert client.session_with("relay").level == "error"
     client.close()
     assert client.gone
-    late = client.session_with("late")  # of a call that was under way
+    late = client.session_with("late")  # of a pending call
     assert "late" not in client.sessions
     assert client.session_with("late") is not late
 
 
-async def test_a_client_learns_that_a_session_has_another_connection() -> None:
+async def test_a_client_is_called_when_a_session_changes_its_connection() -> None:
     client, attached = ConnectedClient(ANONYMOUS, 1.0), list[ClientSession]()
     client.connect(peer())
     sessions = [client.session_with(relay) for relay in ("one", "other")]
@@ -105,7 +105,7 @@ async def test_a_client_learns_that_a_session_has_another_connection() -> None:
     assert attached == [sessions[1]]
 
 
-async def test_what_waits_for_a_client_that_has_gone_is_dropped() -> None:
+async def test_messages_for_a_disconnected_client_are_dropped() -> None:
     async def hold(asked: Exchange, proceed: Proceed) -> Answer:
         await asyncio.Event().wait()
         return None
@@ -121,7 +121,7 @@ async def test_what_waits_for_a_client_that_has_gone_is_dropped() -> None:
     assert (client.incoming.busy, client.outgoing.busy, outbox.busy) == (False, False, False)
 
 
-async def test_the_sessions_of_a_client_share_what_it_watches() -> None:
+async def test_the_sessions_of_a_client_share_its_subscriptions() -> None:
     quota = SubscriptionQuota()
     client = SingleServerClient(ANONYMOUS, 1.0, quota=quota)
     client.connect(peer())
@@ -134,7 +134,7 @@ async def test_the_sessions_of_a_client_share_what_it_watches() -> None:
     assert merged.session_with("one").uris is not merged.session_with("other").uris
 
 
-async def test_members_beside_an_answer_reach_whoever_asked() -> None:
+async def test_extra_members_of_a_response_reach_the_session_of_the_request() -> None:
     client = ConnectedClient(ANONYMOUS, 1.0)
     client.connect(connection := peer())
     came: list[Any] = []
@@ -146,7 +146,7 @@ async def test_members_beside_an_answer_reach_whoever_asked() -> None:
     assert came == [("one", 7, {"x": Raw(b"1")}), ("other", 7, {"x": Raw(b"1")})]
 
 
-# Views that change
+# Changed views
 
 ADA, BOB = principal_from("ada"), principal_from("bob")
 PART = View(servers=("red",), deny=("b:*",))
@@ -165,7 +165,7 @@ class Changes:
 
 
 class Place:
-    """Clients at a gateway with two servers."""
+    """Clients of a gateway with two servers."""
 
     def __init__(self) -> None:
         self.views = ClientViews({}, View.everything())
@@ -201,17 +201,17 @@ class Place:
         self.narrowed.append((client.peer, [permits(*one) for one in asked]))
 
 
-def test_who_has_another_view_is_told_and_loses_what_is_outside_of_it() -> None:
+def test_a_changed_view_notifies_clients_and_ends_subscriptions_outside_it() -> None:
     place = Place()
     place.updater.show({"ada": PART}, View.everything())
     assert place.changes.changed == [{"a", "la"}]
-    assert place.changes.stopped == ["la"]  # it listened to what it may not hear of
+    assert place.changes.stopped == ["la"]  # its stream had resources outside the new view
     assert place.narrowed == [("a", [True, False, False])]
     assert place.left == [("blue", "a")]
     assert place.seen == [{ADA}]
 
 
-def test_who_listens_to_what_it_may_still_see_goes_on() -> None:
+def test_streams_with_permitted_resources_continue() -> None:
     place = Place()
     place.updater.show({"bob": View(deny=("c:*",))}, View.everything())
     assert place.changes.changed == [{"b", "lb"}]
@@ -219,7 +219,7 @@ def test_who_listens_to_what_it_may_still_see_goes_on() -> None:
     assert place.left == []
 
 
-def test_the_same_views_change_nothing() -> None:
+def test_equal_views_change_nothing() -> None:
     place = Place()
     place.updater.show({}, View.everything())
     assert place.changes.changed == [set()]
@@ -229,9 +229,9 @@ def test_the_same_views_change_nothing() -> None:
     assert place.seen[-1] == {ADA, BOB, ANONYMOUS}
 
 
-def test_news_of_a_server_are_for_those_whose_view_has_it() -> None:
+def test_the_audience_of_a_server_are_clients_whose_view_includes_it() -> None:
     place = Place()
-    assert place.updater.audience_of("blue") is None  # everybody
+    assert place.updater.audience_of("blue") is None  # all clients
     place.views.replace({"ada": PART}, View.everything())
     assert place.updater.audience_of("blue") == {"b", "lb"}
     assert place.updater.audience_of("red") is None

@@ -1,4 +1,4 @@
-"""Subscriptions of a gateway's clients: every request is answered, and nothing stays watched."""
+"""Subscriptions of clients: every request is answered, and no subscription is left behind."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
                 subscribed = await client.request("resources/subscribe", {"uri": uri})
                 assert bytes(subscribed) == b"{}"
             assert len(gateway.upstream_subscriptions) == 2
-            for left in (1, 1):  # also if it is not subscribed to any more
+            for left in (1, 1):  # also if the subscription has ended already
                 gone = await client.request("resources/unsubscribe", {"uri": "red://fixed"})
                 assert bytes(gone) == b"{}"
                 assert len(gateway.upstream_subscriptions) == left
@@ -48,15 +48,15 @@ async def test_subscribing_and_unsubscribing_have_an_empty_result() -> None:
                 await client.request("resources/subscribe", {"uri": "green://none"})
             assert len(gateway.upstream_subscriptions) == 1
         await until(lambda: len(gateway.upstream_subscriptions) == 0)
-    # For interceptors None is a message without an answer.
+    # For interceptors, None means a message without a response.
     assert seen == [("resources/subscribe", b"{}")] * 2 + [("resources/unsubscribe", b"{}")] * 2
 
 
-# Subscriptions without servers
+# Subscriptions with fake servers
 
 
 class FakeRelay:
-    """The relay to a server; it records the URIs that sessions stop watching there."""
+    """A relay that records the URIs that sessions stop watching."""
 
     def __init__(self) -> None:
         self.unwatched: list[str] = []
@@ -68,7 +68,7 @@ class FakeRelay:
 
 
 class FakeConnection:
-    """The connection of a session; it records what the server is asked."""
+    """A connection of a session that records the requests to the server."""
 
     def __init__(self, *, borrowed: bool = False, alive: bool = True) -> None:
         self.borrowed, self.alive = borrowed, alive
@@ -105,7 +105,7 @@ class FakeClient:
 
 
 class Parts:
-    """All that subscriptions need: servers `red` and `blue`, and records of what was done."""
+    """The collaborators of subscriptions: servers `red` and `blue`, and records of calls."""
 
     def __init__(self, **views: View) -> None:
         self.relays = {name: FakeRelay() for name in ("red", "blue")}
@@ -209,7 +209,7 @@ async def test_a_subscription_is_made_at_the_server_of_the_resource() -> None:
     assert client.uris == {"red:1": "red"}
     parts.done.clear()
     assert await parts.ask("resources/subscribe", "red:1", client) == b"{}"
-    assert parts.done == [("+", "red:1")]  # it is there already
+    assert parts.done == [("+", "red:1")]  # subscribed already
     parts.owners["red:1"] = "blue"
     parts.done.clear()
     await parts.ask("resources/subscribe", "red:1", client)
@@ -235,7 +235,7 @@ async def test_a_client_with_a_connection_of_its_own_subscribes_there() -> None:
 
 
 @pytest.mark.parametrize("connection", [FakeConnection(borrowed=True), FakeConnection(alive=False)])
-async def test_a_subscription_is_restored_on_a_connection_that_a_client_gets_later(
+async def test_a_subscription_moves_to_a_connection_that_a_client_gets_later(
     connection: Any,
 ) -> None:
     parts, client = Parts(), watcher()
@@ -256,7 +256,7 @@ async def test_a_subscription_is_restored_on_a_connection_that_a_client_gets_lat
 
 
 @pytest.mark.parametrize("error", [RpcError(-32601, "no"), ConnectFailed("gone")])
-async def test_a_failed_subscription_on_a_connection_of_the_client_is_taken_back(
+async def test_a_failed_subscription_on_an_own_connection_is_removed(
     error: Exception,
 ) -> None:
     parts, client = Parts(), watcher()
@@ -316,7 +316,7 @@ async def test_a_client_without_a_connection_is_not_subscribed(gone: bool) -> No
     assert parts.done == [("+", "red:1")]
 
 
-async def test_a_refused_subscription_is_taken_back() -> None:
+async def test_a_refused_subscription_is_removed() -> None:
     parts, client = Parts(), watcher()
     parts.refused.add("red:1")
     with pytest.raises(RpcError, match="Server 'red' refused the subscription to red:1") as refused:
@@ -325,7 +325,7 @@ async def test_a_refused_subscription_is_taken_back() -> None:
     assert (client.uris, parts.done[-1]) == ({}, ("-", "red:1"))
 
 
-async def test_a_cancelled_subscription_is_taken_back() -> None:
+async def test_a_cancelled_subscription_is_removed() -> None:
     parts, client = Parts(), watcher()
     parts.goes_on = asyncio.Event()
     asking = asyncio.create_task(parts.ask("resources/subscribe", "red:1", client))
@@ -337,7 +337,7 @@ async def test_a_cancelled_subscription_is_taken_back() -> None:
     assert (client.uris, parts.done[-1]) == ({}, ("-", "red:1"))
 
 
-async def test_ending_a_subscription() -> None:
+async def test_unsubscribing_ends_the_subscription() -> None:
     parts, client = Parts(), watcher(red_1="red")
     assert await parts.ask("resources/unsubscribe", None, client) == b"{}"
     assert parts.done == []
@@ -349,7 +349,7 @@ async def test_ending_a_subscription() -> None:
     assert client.uris == {}
 
 
-async def test_ending_a_subscription_ends_it_in_the_sessions_of_the_client() -> None:
+async def test_unsubscribing_ends_it_in_the_sessions_of_the_client() -> None:
     parts, client = Parts(), watcher()
     await parts.ask("resources/subscribe", "red:1", client)
     await parts.ask("resources/subscribe", "red:2", client)
@@ -370,7 +370,7 @@ def test_a_narrower_view_ends_subscriptions() -> None:
     ]
 
 
-async def test_a_listener_hears_of_resources_that_its_view_and_servers_have() -> None:
+async def test_a_listener_gets_resources_that_its_view_and_servers_have() -> None:
     parts = Parts(ada=View(deny=("red:2",)))
     parts.refused.add("blue:1")
     stream = parts.listen("red:1", "red:2", "blue:1", "gone:1", "none:1", principal="ada")
@@ -395,7 +395,7 @@ async def test_a_listener_hears_of_resources_that_its_view_and_servers_have() ->
     ("uris", "ready", "waited"),
     [(["red:1"], False, True), (["red:1"], True, False), ([], False, False)],
 )
-async def test_resources_of_servers_that_start_are_waited_for(
+async def test_a_listener_waits_for_starting_servers(
     uris: list[str], ready: bool, waited: bool
 ) -> None:
     parts = Parts()
@@ -406,7 +406,7 @@ async def test_resources_of_servers_that_start_are_waited_for(
     await parts.tasks.close()
 
 
-async def test_a_view_that_changes_while_servers_are_asked_is_the_one_that_counts() -> None:
+async def test_a_view_that_changes_during_subscribing_applies() -> None:
     parts = Parts()
     parts.goes_on = asyncio.Event()
     stream = parts.listen("red:1", "red:2", principal="ada")
@@ -419,7 +419,9 @@ async def test_a_view_that_changes_while_servers_are_asked_is_the_one_that_count
     await parts.tasks.close()
 
 
-async def test_many_resources_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_while_many_resources_are_subscribed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client_subscriptions, "URIS_PER_TURN", 2)
     parts = Parts()
     parts.owners.update((f"many:{number}", "red") for number in range(5))

@@ -1,4 +1,4 @@
-"""The view that each client gets."""
+"""Views by principal."""
 
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews

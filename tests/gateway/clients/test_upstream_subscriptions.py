@@ -1,4 +1,4 @@
-"""Changes of resources, told to who asked to hear of them, whatever happens to the server."""
+"""Updates of resources for subscribed clients, across restarts of the server."""
 
 import asyncio
 import contextlib
@@ -28,9 +28,7 @@ UPDATED = "notifications/resources/updated"
 
 @pytest.mark.parametrize("upstream", BOTH)
 @pytest.mark.parametrize("version", BOTH)
-async def test_updates_are_told_also_after_the_server_was_started_again(
-    version: str, upstream: str
-) -> None:
+async def test_updates_are_sent_after_a_restart_of_the_server(version: str, upstream: str) -> None:
     ears, deaf = Ears(), Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -58,7 +56,7 @@ async def test_updates_are_told_also_after_the_server_was_started_again(
                             await ears.hear(UPDATED, uri="red://fixed")
                             break
             await client.unsubscribe("blue://fixed")
-            # On a connection in the client's own era, it subscribes for itself.
+            # On a connection of its own, in its own era, the client subscribes itself.
             shared = 0 if (version, upstream) == (HANDSHAKE, STATELESS) else 2
             await until(lambda: len(gateway.upstream_subscriptions) == shared)
             await client.call("blue_touch", {"uri": "blue://fixed"})
@@ -69,7 +67,7 @@ async def test_updates_are_told_also_after_the_server_was_started_again(
         await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
-async def test_what_several_clients_watch_is_asked_for_once() -> None:
+async def test_several_clients_share_one_subscription() -> None:
     server = make("red")
     async with asyncio.timeout(LIMIT), serving(server) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
@@ -93,7 +91,7 @@ async def test_what_several_clients_watch_is_asked_for_once() -> None:
         await until(lambda: len(gateway.upstream_subscriptions) == 0)
 
 
-async def test_a_server_that_tells_of_nothing_says_so() -> None:
+async def test_a_refused_subscription_is_an_error() -> None:
     import sys
 
     from tests.gateway.catalog.test_list_requests import ODD
@@ -105,11 +103,11 @@ async def test_a_server_that_tells_of_nothing_says_so() -> None:
         async with joining(gateway, HANDSHAKE) as client:
             with pytest.raises(RpcError) as caught:
                 await client.subscribe("odd://r")
-            assert "does not tell" in caught.value.message
+            assert "refused the subscription" in caught.value.message
         assert len(gateway.upstream_subscriptions) == 0
 
 
-async def test_a_subscription_made_while_the_server_is_away_holds_once_it_is_back() -> None:
+async def test_a_subscription_made_during_an_outage_applies_after_the_reconnect() -> None:
     ears, settings = Ears(), GatewaySettings(deadline=0.1)
     server = make("red")
     async with asyncio.timeout(LIMIT), Gateway(settings=settings) as gateway:
@@ -128,7 +126,7 @@ async def test_a_subscription_made_while_the_server_is_away_holds_once_it_is_bac
 
 @pytest.mark.parametrize("upstream", BOTH)
 @pytest.mark.parametrize("version", BOTH)
-async def test_who_only_listens_at_the_path_of_a_server_hears_it_after_a_restart(
+async def test_a_listener_at_the_endpoint_of_a_server_gets_updates_after_a_restart(
     version: str, upstream: str
 ) -> None:
     ears = Ears()
@@ -142,7 +140,7 @@ async def test_who_only_listens_at_the_path_of_a_server_hears_it_after_a_restart
         async with (
             serving(gateway) as url,
             MCPClient.connect_http(f"{url}/red", config(version), on_notification=ears) as client,
-            joining(gateway, version) as other,  # which gets the same process
+            joining(gateway, version) as other,  # shares the process
         ):
             await client.subscribe("red://fixed")
             await other.call("red_touch", {"uri": "red://fixed"})
@@ -154,7 +152,7 @@ async def test_who_only_listens_at_the_path_of_a_server_hears_it_after_a_restart
             while renewed == process:
                 with contextlib.suppress(RpcError):
                     renewed = (await other.call("red_who")).text
-            # Once because it may have changed meanwhile, and then because it did.
+            # First because the resource may have changed meanwhile, then because it has changed.
             ears.drain()
             heard = False
             while not heard:
@@ -166,7 +164,7 @@ async def test_who_only_listens_at_the_path_of_a_server_hears_it_after_a_restart
 
 
 class Holding:
-    """Holds every answer to `resources/subscribe`."""
+    """A server that delays the response to each `resources/subscribe`."""
 
     def __init__(self) -> None:
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()
@@ -190,7 +188,7 @@ def held(name: str) -> tuple[MCPServer, Holding]:
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_who_gives_up_subscribing_does_not_watch(version: str) -> None:
+async def test_a_cancelled_subscription_is_removed(version: str) -> None:
     server, holding = held("red")
     async with (
         asyncio.timeout(LIMIT),
@@ -219,7 +217,7 @@ async def test_who_gives_up_subscribing_does_not_watch(version: str) -> None:
             assert not gateway.upstream_subscriptions._asked
 
 
-async def test_two_who_subscribe_at_once_hear_the_same_refusal() -> None:
+async def test_concurrent_subscriptions_get_the_same_refusal() -> None:
     server, holding = held("red")
 
     class Refusing:
@@ -249,6 +247,6 @@ async def test_two_who_subscribe_at_once_hear_the_same_refusal() -> None:
         )
         holding.go_on.set()
         for call in both:
-            with pytest.raises(RpcError, match="does not tell"):
+            with pytest.raises(RpcError, match="refused the subscription"):
                 await call
         assert len(gateway.upstream_subscriptions) == 0

@@ -1,4 +1,4 @@
-"""Subscriptions at servers, shared by all who watch a resource."""
+"""Subscriptions at servers, shared by all watchers of a resource."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """An upstream, as far as it is asked for resources."""
+    """An upstream that records subscriptions."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -53,7 +53,7 @@ class Place:
                 await asyncio.sleep(0)
 
 
-async def test_a_server_is_asked_once_for_all_who_watch_a_resource() -> None:
+async def test_a_server_gets_one_request_for_all_watchers_of_a_resource() -> None:
     place = Place()
     server = place.servers["red"]
     assert await place.add("a:1", "one")
@@ -64,7 +64,7 @@ async def test_a_server_is_asked_once_for_all_who_watch_a_resource() -> None:
     assert place.shared.wants(place.member, "a:1")
     assert server.said == ["+a:1"]
     place.shared.remove("red", "a:1", "other")
-    place.shared.remove("red", "a:1", "other")  # is none any more
+    place.shared.remove("red", "a:1", "other")  # removed already
     await place.idle()
     assert (server.said, len(place.shared)) == (["+a:1", "-a:1"], 0)
     assert not place.shared.wants(place.member, "a:1")
@@ -72,7 +72,7 @@ async def test_a_server_is_asked_once_for_all_who_watch_a_resource() -> None:
     assert place.shared._asked == set()
 
 
-async def test_a_refusal_is_heard_and_nobody_watches_then() -> None:
+async def test_a_refusal_removes_the_watcher() -> None:
     place = Place()
     place.servers["red"].error = RpcError(-32601, "no")
     assert not await place.add("a:1")
@@ -80,7 +80,7 @@ async def test_a_refusal_is_heard_and_nobody_watches_then() -> None:
     assert (len(place.shared), place.shared._asking) == (0, {})
 
 
-async def test_a_server_that_is_away_is_asked_once_it_is_connected() -> None:
+async def test_a_disconnected_server_gets_the_request_once_it_is_connected() -> None:
     place = Place()
     server = place.servers["red"]
     server.error = ConnectFailed("away")
@@ -89,19 +89,17 @@ async def test_a_server_that_is_away_is_asked_once_it_is_connected() -> None:
     place.shared.connected(place.member, "red")
     await place.idle()
     assert server.said == ["+a:1", "+a:1"]
-    place.shared.connected(place.member, "red")  # it knows
+    place.shared.connected(place.member, "red")  # subscribed already
     await place.idle()
     assert server.said == ["+a:1", "+a:1"]
-    place.shared.forget(place.member)  # another of that name does not
+    place.shared.forget(place.member)  # a new server of that name is not subscribed
     place.shared.connected(place.member, "red")
     await place.idle()
     assert server.said == ["+a:1"] * 3
 
 
 @pytest.mark.parametrize(("refusing", "granted"), [((), True), (("a",), True), (("a", "b"), False)])
-async def test_of_several_servers_one_that_tells_is_enough(
-    refusing: tuple[str, ...], granted: bool
-) -> None:
+async def test_one_replica_that_agrees_is_enough(refusing: tuple[str, ...], granted: bool) -> None:
     place = Place("a", "b")
     for name in refusing:
         place.servers[name].error = RpcError(-32601, "no")
@@ -110,7 +108,7 @@ async def test_of_several_servers_one_that_tells_is_enough(
     await place.idle()
 
 
-async def test_a_slow_server_is_not_waited_for_beyond_the_deadline(
+async def test_subscribing_waits_no_longer_than_the_deadline(
     virtual_time: VirtualTime,
 ) -> None:
     place = Place()
@@ -119,14 +117,14 @@ async def test_a_slow_server_is_not_waited_for_beyond_the_deadline(
     began = virtual_time.now
     assert await place.add("a:1", deadline=3.0)
     assert virtual_time.now == began + 3.0
-    place.shared.remove("red", "a:1", "me")  # while it is being asked
+    place.shared.remove("red", "a:1", "me")  # during the request
     assert server.said == ["+a:1"]
     server.open.set()
     await place.idle()
     assert server.said == ["+a:1", "-a:1"]
 
 
-async def test_who_gives_up_waiting_does_not_watch() -> None:
+async def test_a_cancelled_wait_removes_the_watcher() -> None:
     place = Place()
     place.servers["red"].open.clear()
     waiting = asyncio.create_task(place.add("a:1"))
@@ -140,14 +138,14 @@ async def test_who_gives_up_waiting_does_not_watch() -> None:
     await place.idle()
 
 
-async def test_several_resources_are_asked_for_at_once() -> None:
+async def test_several_resources_are_subscribed_concurrently() -> None:
     place = Place()
     wanted = {f"a:{n}": place.member for n in range(40)}
     assert await place.shared.add_all(wanted, "me", 5.0) == list(wanted)
     assert sorted(place.servers["red"].said) == sorted(f"+{uri}" for uri in wanted)
 
 
-async def test_a_server_that_is_not_known_counts_as_one_that_agrees() -> None:
+async def test_an_unknown_server_counts_as_one_that_agrees() -> None:
     place = Place()
     place.servers.clear()
     assert await place.add("a:1")
@@ -169,7 +167,7 @@ async def test_a_server_that_is_not_known_counts_as_one_that_agrees() -> None:
     ],
 )
 @pytest.mark.parametrize("more", [0, 50], ids=["few", "many"])
-async def test_a_change_of_a_part_is_a_change_of_the_whole(
+async def test_a_change_of_a_sub_resource_counts_for_the_watched_uri(
     changed: str | None, found: list[str], more: int
 ) -> None:
     place = Place()
@@ -201,7 +199,7 @@ async def test_removing_an_unknown_watcher_changes_nothing() -> None:
     assert place.servers["red"].said == ["+a:1", "-a:1"]
 
 
-async def test_several_resources_are_asked_for_without_a_pause(virtual_time: VirtualTime) -> None:
+async def test_many_resources_are_subscribed_without_a_pause(virtual_time: VirtualTime) -> None:
     place, begun = Place(), virtual_time.now
     wanted = {f"a:{number}": place.member for number in range(40)}
     place.servers["red"].said.clear()
@@ -233,14 +231,13 @@ async def test_resources_of_servers_that_are_slow_count_as_granted(
         ("d:1", []),
     ],
 )
-async def test_a_change_of_a_part_is_one_of_the_whole(
-    changed: str | None, found: list[str]
-) -> None:
+async def test_watched_uris_are_found_by_prefix(changed: str | None, found: list[str]) -> None:
     place = Place()
     for uri in ("a:1", "a:1/b", "c:1"):
         await place.add(uri)
     assert place.shared.uris(place.member, changed) == found
-    for number in range(10):  # with many of them, the beginnings of the URI are looked up
+    # with many watched URIs, the prefixes of the changed URI are looked up
+    for number in range(10):
         await place.add(f"z:{number}")
     if changed is not None:
         assert place.shared.uris(place.member, changed) == found
@@ -262,7 +259,7 @@ async def test_a_cancelled_watcher_is_removed() -> None:
     assert sorted(place.servers["red"].said) == ["+a:1", "+a:2", "-a:1", "-a:2"]
 
 
-async def test_many_resources_let_others_have_their_turn() -> None:
+async def test_other_tasks_run_while_many_resources_are_subscribed() -> None:
     place, asked = Place(), []
 
     async def look() -> None:

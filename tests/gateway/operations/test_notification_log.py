@@ -1,4 +1,4 @@
-"""Notifications of servers, as an operator sees them."""
+"""Log of notifications of servers."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fairlead.gateway.operations import notification_log
 from fairlead.gateway.operations.notification_log import NotificationLog
 
 
-def test_an_entry_has_the_method_and_the_uri_and_nothing_else() -> None:
+def test_an_entry_has_only_the_method_and_the_uri() -> None:
     log = NotificationLog()
     log.add("red", "notifications/message", {"data": "private"})
     log.add("red", "notifications/resources/updated", {"uri": "a:b", "title": "private"})

@@ -1,4 +1,4 @@
-"""A gateway for who looks after it: its journal, its metrics, what it holds, and its lock."""
+"""A gateway with journal, metrics, hold desk and tool lock."""
 
 import asyncio
 import contextlib
@@ -44,9 +44,9 @@ async def get(web: aiohttp.ClientSession, url: str, **options: Any) -> tuple[int
 
 @pytest.mark.covers("OBS-06")
 @pytest.mark.parametrize("version", BOTH)
-async def test_metrics_of_a_gateway(version: str) -> None:
+async def test_metrics_count_calls_and_connections(version: str) -> None:
     observing = Observability(metrics=Metrics())
-    shared = RelaySettings(share="all")  # or a handshake client ends only a process of its own
+    shared = RelaySettings(share="all")  # otherwise a handshake client ends only its own process
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -103,7 +103,7 @@ async def test_bad_frames_and_unknown_ids_are_counted() -> None:
         assert now["unknown_ids"]["rough"] >= 2
 
 
-async def test_who_sees_a_part_gets_no_metrics_of_all() -> None:
+async def test_a_restricted_client_gets_no_metrics() -> None:
     gateway = Gateway(
         observing=Observability(metrics=Metrics()),
         view=View(deny=("x",)),
@@ -156,12 +156,12 @@ async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
             for bad in ("journal/x", "journal?after=x", "journal?wait=x", "journal?wait=nan"):
                 assert (await get(web, f"{admin}/{bad}", headers=ADMIN))[0] == 400
             assert (await get(web, f"{admin}/journal"))[0] == 401
-            assert (await get(web, f"{admin}/paused", headers=ADMIN))[0] == 404  # no desk
+            assert (await get(web, f"{admin}/paused", headers=ADMIN))[0] == 404  # without a desk
 
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("version", BOTH)
-async def test_what_is_held_is_decided_over_http(version: str) -> None:
+async def test_held_messages_are_decided_over_http(version: str) -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -182,7 +182,7 @@ async def test_what_is_held_is_decided_over_http(version: str) -> None:
             base = url.removesuffix("/mcp") + "/admin/paused"
 
             async def decide(action: str, body: Any = None) -> Any:
-                """Call, decide, and say what the caller got."""
+                """Call a tool, decide about the held message, and return the result of the call."""
                 call = asyncio.create_task(client.call("red_speak", {"text": "one"}))
                 await desk.wait()
                 status, [held] = await get(web, base, headers=ADMIN)
@@ -213,7 +213,7 @@ async def test_what_is_held_is_decided_over_http(version: str) -> None:
             await until(lambda: not desk.list())
 
 
-async def test_the_command_line_decides_too() -> None:
+async def test_held_messages_are_decided_with_the_command_line() -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -274,7 +274,7 @@ async def test_the_command_line_decides_too() -> None:
 
 
 def changing(name: str) -> tuple[MCPServer, Any]:
-    """A server, and a way to change its tool."""
+    """Return a server, and a function that changes its tool."""
     server = MCPServer(name, rate_limit_rate=0)
 
     def offer(description: str) -> None:
@@ -288,7 +288,7 @@ def changing(name: str) -> tuple[MCPServer, Any]:
 
 @pytest.mark.parametrize("search", [False, True])
 @pytest.mark.parametrize("version", BOTH)
-async def test_a_gateway_refuses_a_tool_that_changed(version: str, search: bool) -> None:
+async def test_a_changed_tool_is_refused(version: str, search: bool) -> None:
     server, offer = changing("red")
     async with (
         asyncio.timeout(LIMIT),

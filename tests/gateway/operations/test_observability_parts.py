@@ -1,4 +1,4 @@
-"""Parts for the operator of a gateway: which are on, in which order, and what they count."""
+"""Parts for the operator of a gateway: which are enabled, their order, and counters."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from tests.support.single_exchange import exchange
 
 
 class FakeUpstreams:
-    """Servers, as far as they are listened to."""
+    """Upstreams that record their listeners."""
 
     def __init__(self) -> None:
         self.listeners: list[Any] = []
@@ -54,14 +54,14 @@ def observe(parts: Observability) -> tuple[FakeUpstreams, list[Any], list[str]]:
     return upstreams, parts.observe_gateway(*given, **looks), waited
 
 
-def test_what_is_off_is_not_there() -> None:
+def test_disabled_parts_have_no_interceptors() -> None:
     parts = Observability()
     assert (list(parts.interceptors), list(parts.innermost), parts.collect()) == ([], [], None)
     upstreams, ends, _ = observe(parts)
     assert (ends, upstreams.counts) == ([], (0, 0))
 
 
-def test_tapes_come_first_and_a_lock_last(tmp_path: Path) -> None:
+def test_tapes_run_first_and_a_lock_last(tmp_path: Path) -> None:
     lock = ToolLockData(servers={"red": lock_tools([])})
     tapes = TapeControl(tmp_path)
     parts = Observability(tapes=tapes, journal=Journal(), metrics=Metrics(), lock=lock)
@@ -80,7 +80,7 @@ def test_tapes_come_first_and_a_lock_last(tmp_path: Path) -> None:
     ],
     ids=["redactor", "metrics", "both", "journal"],
 )
-def test_what_listens_to_the_servers_stops_with_the_gateway(
+def test_listeners_are_removed_when_the_observation_ends(
     parts: dict[str, Any], listeners: tuple[int, int]
 ) -> None:
     upstreams, ends, _ = observe(Observability(**parts))
@@ -90,7 +90,7 @@ def test_what_listens_to_the_servers_stops_with_the_gateway(
     assert upstreams.counts == (0, 0)
 
 
-def test_secrets_of_servers_are_redacted_once_they_are_known() -> None:
+def test_secrets_of_connected_servers_are_redacted() -> None:
     redactor = Redactor()
     upstreams, _, _ = observe(Observability(redactor=redactor))
     secret = "hunter2-and-more-of-it"
@@ -100,7 +100,7 @@ def test_secrets_of_servers_are_redacted_once_they_are_known() -> None:
     assert secret not in redactor.text(f"it is {secret}")
 
 
-def test_a_server_that_comes_back_is_counted() -> None:
+def test_reconnects_of_a_server_are_counted() -> None:
     parts = Observability(metrics=Metrics())
     upstreams, _, _ = observe(parts)
     (listener,) = upstreams.listeners
@@ -114,7 +114,7 @@ def test_a_server_that_comes_back_is_counted() -> None:
     assert (found["gauges"]["clients"], found["gauges"]["servers_connected"]) == (3, 2)
 
 
-async def test_tools_are_looked_up_once_there_is_a_gateway() -> None:
+async def test_tools_are_looked_up_after_the_observation_starts() -> None:
     parts = Observability()
     asked = exchange()
     assert parts.find_tool(asked, "x") is None
@@ -166,7 +166,7 @@ def test_counters_follow_all_connections_to_servers() -> None:
     assert found["unknown_ids"] == {"red": 10, "red/0": 20, "red/1": 30, "red#3/0": 40}
 
 
-# Where a tool comes from
+# Origin of a tool
 
 
 class Router:
@@ -187,7 +187,7 @@ class Router:
         (True, "other", {}, "other"),
     ],
 )
-async def test_the_tool_inside_of_a_call_is_waited_for(
+async def test_the_lookup_waits_for_the_tool_inside_a_call(
     search: bool, name: str, arguments: Any, expected: str
 ) -> None:
     router = Router()

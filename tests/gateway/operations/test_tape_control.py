@@ -1,4 +1,4 @@
-"""Tapes of a gateway over its admin API, and its sessions there."""
+"""Tapes and sessions of a gateway over its admin API."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ ADMIN = {"X-Admin-Token": "open-sesame"}
 
 
 class Admin:
-    """Asks the admin API."""
+    """A client of the admin API."""
 
     def __init__(self, web: aiohttp.ClientSession, url: str) -> None:
         self._web = web
@@ -62,7 +62,7 @@ def methods(entries: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.covers("GTW-14")
 @pytest.mark.parametrize("version", BOTH)
-async def test_recording_is_started_read_and_stopped_while_clients_talk(
+async def test_recording_is_started_read_and_stopped_while_clients_call(
     tmp_path: Path, version: str
 ) -> None:
     tapes = TapeControl(tmp_path / "tapes")
@@ -102,7 +102,7 @@ async def test_recording_is_started_read_and_stopped_while_clients_talk(
                 stopped = await admin("POST", "/tapes/monday/stop")
                 count = len(first["entries"]) + len(rest["entries"])
                 assert stopped == {"stopped": "monday", "entries": count}
-                await before.call("red_who")  # is on no tape
+                await before.call("red_who")  # not on the tape
             about = await admin("GET", "/tapes/monday")
             assert (about["status"], about["entries"], about["tags"]) == (
                 "complete",
@@ -130,7 +130,7 @@ def _calls(entry: dict[str, Any]) -> bool:
 
 
 @pytest.mark.covers("GTW-14")
-async def test_the_admin_api_of_tapes_says_what_is_wrong(tmp_path: Path) -> None:
+async def test_invalid_requests_about_tapes_are_refused(tmp_path: Path) -> None:
     outside = TapeWriter(tmp_path / "outside")
     outside.close()
     tapes = TapeControl(tmp_path / "tapes")
@@ -172,7 +172,7 @@ async def test_the_admin_api_of_tapes_says_what_is_wrong(tmp_path: Path) -> None
             assert (await Admin(web, url).ask("GET", "/tapes"))[0] == 404
 
 
-def test_pages_go_on_over_parts_and_while_it_is_recorded(tmp_path: Path) -> None:
+def test_pages_continue_over_parts_and_during_the_recording(tmp_path: Path) -> None:
     tape = TapeWriter(tmp_path / "v1.2", max_bytes=400, max_parts=3)
     seen: list[int] = []
     place = ""
@@ -193,7 +193,7 @@ def test_pages_go_on_over_parts_and_while_it_is_recorded(tmp_path: Path) -> None
             look()
     look()
     tape.close()
-    assert len(TapeReader(tmp_path / "v1.2").parts) == 3  # the others were dropped meanwhile
+    assert len(TapeReader(tmp_path / "v1.2").parts) == 3  # the other parts were dropped meanwhile
     assert seen == list(range(1, 31))
     place, seen = "", []
     look(1000)
@@ -204,7 +204,7 @@ def test_pages_go_on_over_parts_and_while_it_is_recorded(tmp_path: Path) -> None
 
 @pytest.mark.covers("GTW-10")
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_tape_of_a_gateway_can_be_played(tmp_path: Path, version: str) -> None:
+async def test_the_tape_of_a_gateway_can_be_replayed(tmp_path: Path, version: str) -> None:
     tapes = TapeControl(tmp_path)
     tapes.start("all")
     async with (
@@ -222,7 +222,7 @@ async def test_the_tape_of_a_gateway_can_be_played(tmp_path: Path, version: str)
             inside = await client.call("call_tool", {"name": "blue_secret", "arguments": {}})
     entries = list(TapeReader(tmp_path / "all"))
     called = [e for e in entries if decode_entry(e).get("method") == "tools/call"]
-    # What is called by way of another tool was asked once.
+    # A call inside another tool is one request on the tape.
     assert [decode_entry(e)["params"]["name"] for e in called] == ["red_who", "call_tool"]
     relay = TapeServer(tmp_path / "all").for_both_eras()
     async with (
@@ -271,7 +271,7 @@ async def test_sessions_are_listed_and_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-14")
-async def test_a_session_that_is_ended_in_the_middle_of_a_call_is_not_waited_for() -> None:
+async def test_ending_a_session_does_not_wait_for_its_call() -> None:
     async with (
         asyncio.timeout(LIMIT),
         Gateway(admin_token="open-sesame") as gateway,
@@ -298,7 +298,7 @@ async def test_a_session_that_is_ended_in_the_middle_of_a_call_is_not_waited_for
 
 
 @pytest.mark.covers("GTW-14")
-async def test_health_readiness_and_metrics_are_there() -> None:
+async def test_health_readiness_and_metrics_are_served() -> None:
     from fairlead.observe.metrics import Metrics
 
     observing = Observability(metrics=Metrics())

@@ -1,4 +1,4 @@
-"""The folder of a gateway's tapes: names, what is there already, and what may be deleted."""
+"""The folder of a gateway's tapes: names, existing tapes, and deletion."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ UP = Direction.CLIENT_TO_SERVER
         ("a.tape.jsonl", False),
     ],
 )
-def test_names_of_tapes(tmp_path: Path, name: str, good: bool) -> None:
+def test_names_of_tapes_are_checked(tmp_path: Path, name: str, good: bool) -> None:
     tapes = TapeControl(tmp_path)
     if good:
         assert tapes.place_of(name) == tmp_path / name
@@ -42,7 +42,7 @@ def test_names_of_tapes(tmp_path: Path, name: str, good: bool) -> None:
             tapes.place_of(name)
 
 
-def test_a_long_name_is_cut_where_it_is_repeated(tmp_path: Path) -> None:
+def test_a_long_name_is_truncated_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         TapeControl(tmp_path).place_of("x" * 121)
     assert str(refused.value).startswith(f"invalid tape name '{'x' * 120}': expected")
@@ -73,7 +73,7 @@ def test_one_tape_is_recorded_at_a_time(tmp_path: Path) -> None:
         tapes.delete("one")
 
 
-def test_a_tape_without_a_name_has_one_of_its_time(tmp_path: Path) -> None:
+def test_a_tape_without_a_name_is_named_by_its_time(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path)
     assert tapes.start().info.name.startswith("gateway-2")
     tapes.stop()
@@ -82,7 +82,7 @@ def test_a_tape_without_a_name_has_one_of_its_time(tmp_path: Path) -> None:
     tapes.stop()
 
 
-def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     tapes = TapeControl(tmp_path / "file")
     with pytest.raises(
@@ -92,7 +92,7 @@ def test_a_place_where_nothing_can_be_written_is_told(tmp_path: Path) -> None:
     assert tapes.recording is None
 
 
-def test_a_tape_that_cannot_be_read_or_deleted_is_told(
+def test_a_tape_that_cannot_be_read_or_deleted_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tapes = TapeControl(tmp_path)
@@ -111,7 +111,7 @@ def test_a_tape_that_cannot_be_read_or_deleted_is_told(
         tapes.open("one")
 
 
-def test_tapes_are_listed_with_what_is_known_of_them(tmp_path: Path) -> None:
+def test_tapes_are_listed_with_their_facts(tmp_path: Path) -> None:
     tapes = TapeControl(tmp_path)
     tape = tapes.start("one")
     tape.write(b'{"method":"x"}', UP, "s1")
@@ -126,7 +126,7 @@ def test_tapes_are_listed_with_what_is_known_of_them(tmp_path: Path) -> None:
     assert [one["name"] for one in tapes.list()] == ["one"]
 
 
-async def test_messages_are_recorded_only_while_that_is_wanted(tmp_path: Path) -> None:
+async def test_messages_are_recorded_only_during_a_recording(tmp_path: Path) -> None:
     tapes, behind = TapeControl(tmp_path, secrets=["hunter2-hunter2"]), Behind()
     await tapes(exchange("x", {"n": 1}), behind)
     tape = tapes.start("one")

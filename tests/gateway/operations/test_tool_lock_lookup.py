@@ -1,4 +1,4 @@
-"""Whose tool a call means, when tools are offered through a search."""
+"""Lookup of the tool that a call concerns, with and without search."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ FOUND = ("red", "add", True, False)
 
 
 def summary(origin: ToolOrigin | None) -> tuple[Any, ...] | None:
-    """Server, name, whether a definition is known, and whether the tool is only described."""
+    """Return server, name, and whether the definition is known and the tool only described."""
     if origin is None:
         return None
     return origin.server, origin.name, origin.definition is not None, origin.described
@@ -62,7 +62,7 @@ async def test_a_tool_is_found_by_its_name_and_inside_calls_of_the_search(
         assert summary(observing.find_tool(other, "new")) == ("red", "new", False, False)
 
 
-async def test_without_a_search_the_name_is_all_that_counts() -> None:
+async def test_without_search_only_the_name_of_the_call_counts() -> None:
     server = MCPServer("red", rate_limit_rate=0)
     server.tool(name="add", description="Add numbers.")(lambda: "sum")
     observing = Observability()
@@ -79,11 +79,11 @@ async def test_without_a_search_the_name_is_all_that_counts() -> None:
         assert observing.find_tool(described, "describe_tool") is None
 
 
-# Without servers
+# Lookup with fake servers
 
 
 class StartingMember:
-    """A server that lists its tools when it is waited for, or says that it is still starting."""
+    """A server that lists its tools when a lookup waits for it, or is still starting."""
 
     def __init__(self, start: Callable[[], RpcError | None]) -> None:
         self.introduced = asyncio.Event()
@@ -132,7 +132,7 @@ class Lookup:
         ("tools/list", "log", None, ("git", "log", False, False)),
     ],
 )
-def test_at_the_endpoint_of_a_server_its_own_names_count(
+def test_at_the_endpoint_of_a_server_its_own_names_apply(
     method: str, name: str, alias: str | None, found: Any
 ) -> None:
     assert Lookup().find(method, name, alias=alias, server="git") == found
@@ -150,14 +150,14 @@ def test_at_the_endpoint_of_a_server_its_own_names_count(
         (True, "tools/list", "git_log", ("git", "log", True, False)),
     ],
 )
-def test_at_the_merged_endpoint_merged_names_count(
+def test_at_the_merged_endpoint_merged_names_apply(
     search: bool, method: str, name: str, found: Any
 ) -> None:
     arguments = {"arguments": {"name": "git_log"}}
     assert Lookup(search).find(method, name, more=arguments) == found
 
 
-def test_a_tool_outside_of_the_view_is_none() -> None:
+def test_a_tool_outside_the_view_is_not_found() -> None:
     lookup = Lookup(view=View(deny=("git_log",), rename={"git_push": "push"}))
     assert lookup.find("tools/call", "git_log") is None
     assert lookup.find("tools/call", "git_push") is None
@@ -176,7 +176,7 @@ def test_a_tool_outside_of_the_view_is_none() -> None:
         (True, "git_log", {}, "git_log"),
     ],
 )
-async def test_the_server_of_the_tool_that_is_meant_is_waited_for(
+async def test_the_lookup_waits_for_the_server_of_the_tool(
     search: bool, name: str, arguments: Any, expected: str
 ) -> None:
     lookup = Lookup(search)
@@ -184,7 +184,7 @@ async def test_the_server_of_the_tool_that_is_meant_is_waited_for(
     assert lookup.expected == [expected]
 
 
-async def test_at_its_endpoint_a_server_that_starts_is_waited_for() -> None:
+async def test_at_its_endpoint_the_lookup_waits_for_a_starting_server() -> None:
     lookup = Lookup()
     starts: list[str] = []
 

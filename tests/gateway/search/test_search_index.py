@@ -1,4 +1,4 @@
-"""Three tools in place of a thousand."""
+"""The search index, and the three search tools."""
 
 import json
 import logging
@@ -76,21 +76,21 @@ def names(found: list[SearchMatch]) -> list[str]:
     ("query", "best"),
     [
         ("create an issue", "github_create_issue"),
-        ("attach tags", "github_create_issue"),  # what a parameter is for
-        ("send message", "mail_sendMessage"),  # in the middle of a word
-        ("mime type of attachment", "mail_sendMessage"),  # a parameter of a parameter
+        ("attach tags", "github_create_issue"),  # description of a parameter
+        ("send message", "mail_sendMessage"),  # part of a word
+        ("mime type of attachment", "mail_sendMessage"),  # nested parameter
         ("SQL query", "db_run-query.v2"),
-        ("postgres", "db_run-query.v2"),  # how a word begins
+        ("postgres", "db_run-query.v2"),  # prefix of a word
         ("prévisions", "weather_forecast"),
         ("天気", "weather_forecast"),
         ("list repositories' issues", "github_list_issues"),
     ],
 )
-def test_tools_are_found_by_what_they_are_for(query: str, best: str) -> None:
+def test_tools_are_found_by_words_of_their_definitions(query: str, best: str) -> None:
     assert names(searching(FLEET).search(query))[0] == best
 
 
-def test_a_tool_brings_its_description_and_the_best_comes_first() -> None:
+def test_matches_have_descriptions_and_the_best_is_first() -> None:
     found = searching(FLEET).search("issue")
     assert {tool.name: tool.description for tool in found} == {
         "github_create_issue": "Opens a new issue in a repository.",
@@ -100,24 +100,24 @@ def test_a_tool_brings_its_description_and_the_best_comes_first() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\n", "?!", "zzzzqqq", "🙂", "_", "\ud800"])
-def test_what_says_nothing_finds_nothing(query: str) -> None:
+def test_queries_without_words_find_nothing(query: str) -> None:
     assert searching(FLEET).search(query) == []
 
 
-def test_a_huge_query_is_answered() -> None:
+def test_a_very_long_query_is_answered() -> None:
     search = searching(FLEET)
     assert names(search.search("forecast " + "x" * 1_000_000)) == ["weather_forecast"]
     assert names(search.search("issue repository " * 100_000, 1)) != []
 
 
-def test_no_tools_are_found_among_none() -> None:
+def test_an_empty_index_finds_nothing() -> None:
     search = searching({})
     assert search.search("anything") == []
     assert len(search) == 0
 
 
 @pytest.mark.parametrize("query", ["{}", " {} ", "please use `{}` now", "{}?"])
-def test_the_exact_name_comes_first_among_a_thousand(query: str) -> None:
+def test_a_tool_with_the_exact_name_is_first(query: str) -> None:
     words = [f"word{number}" for number in range(60)]
     chance = random.Random(7)
     tools = {
@@ -138,7 +138,7 @@ def test_the_exact_name_comes_first_among_a_thousand(query: str) -> None:
     assert len(search.search("word1", -1)) == 1
 
 
-def test_equal_tools_come_in_the_order_of_their_names() -> None:
+def test_equal_scores_are_sorted_by_name() -> None:
     tools: Tools = {f"s_{letter}": {"description": "the same"} for letter in "dacb"}
     assert names(searching(tools).search("same")) == ["s_a", "s_b", "s_c", "s_d"]
 
@@ -174,13 +174,13 @@ def test_the_index_can_be_built_in_a_thread() -> None:
     assert names(search.search("forecast")) == ["weather_forecast"]
 
 
-def test_the_library_keeps_its_details_to_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_library_does_not_log_details(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         searching(FLEET).search("forecast")
     assert caplog.records == []
 
 
-def test_without_the_library_one_is_told_what_to_install() -> None:
+def test_the_error_without_the_library_names_the_package_to_install() -> None:
     program = """
 import sys
 sys.modules["bm25s"] = None
@@ -224,13 +224,13 @@ def test_the_three_tools_are_listed_for_every_revision() -> None:
 
 
 def answer(result: bytes, tool: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Text and structured content, which fit the tool's own schema."""
+    """Return text and structured content, after validating them with the schema of the tool."""
     read = json.loads(result)
     jsonschema_rs.validate(tool["outputSchema"], read["structuredContent"])
     return read["content"][0]["text"], read["structuredContent"]
 
 
-def test_what_a_search_answers() -> None:
+def test_the_result_of_search_tools() -> None:
     found = [SearchMatch("a_b", 2.5, "Does\n  it."), SearchMatch("c_d", 1.0, "long " * 1000)]
     text, structured = answer(search_result("it", found, 800), SEARCH_TOOLS)
     first, line, other, _ = text.split("\n")
@@ -244,7 +244,7 @@ def test_what_a_search_answers() -> None:
     assert structured == {"tools": [], "total": 800}
 
 
-def test_a_description_is_the_definition_itself() -> None:
+def test_describe_tool_returns_the_definition() -> None:
     definition = b'{"name":"a_b","x":1E400,"inputSchema":{"maximum":1.00},"_meta":{}}'
     result = describe_result(Raw(definition))
     assert b'"structuredContent":{"tool":' + definition + b"}" in result
@@ -253,7 +253,7 @@ def test_a_description_is_the_definition_itself() -> None:
     answer(result, DESCRIBE_TOOL)
 
 
-def test_a_name_that_is_none_is_answered_with_others() -> None:
+def test_the_result_for_an_unknown_tool_suggests_others() -> None:
     result = json.loads(not_found_result("gti_log", [SearchMatch("git_log", 1, "")]))
     assert result["isError"] is True
     assert result["content"][0]["text"] == (
@@ -261,7 +261,7 @@ def test_a_name_that_is_none_is_answered_with_others() -> None:
     )
 
 
-def test_arguments_are_read_and_those_of_the_tool_stay_as_they_came() -> None:
+def test_arguments_are_decoded_and_those_of_the_tool_stay_encoded() -> None:
     assert read_arguments(
         "search_tools", Raw(b'{"query":"x","limit":"5"}')
     ) == SearchToolsArguments("x", 5)
@@ -288,16 +288,14 @@ def test_arguments_are_read_and_those_of_the_tool_stay_as_they_came() -> None:
         ("call_tool", b'{"name":"x","arguments":' + b"[" * 5000 + b"]" * 5000 + b"}"),
     ],
 )
-def test_arguments_that_do_not_fit_are_a_result_for_the_model(
-    tool: str, arguments: bytes | None
-) -> None:
+def test_invalid_arguments_are_a_result_for_the_model(tool: str, arguments: bytes | None) -> None:
     with pytest.raises(MCPToolError) as caught:
         read_arguments(tool, None if arguments is None else Raw(arguments))
     assert caught.value.to_mcp_response()["isError"] is True
     assert caught.value.code == "VALIDATION_ERROR"
 
 
-def test_the_schemas_say_what_is_read() -> None:
+def test_the_schemas_match_the_argument_types() -> None:
     for tool, good in (
         (SEARCH_TOOLS, {"query": "x", "limit": 3}),
         (SEARCH_TOOLS, {"query": "x", "limit": 1}),
@@ -359,7 +357,7 @@ def test_the_number_of_results_is_bounded() -> None:
     assert len(search.search("same")) == 10
 
 
-def test_long_descriptions_are_cut_on_one_line() -> None:
+def test_long_descriptions_are_truncated_on_one_line() -> None:
     for length, shown in ((240, "x" * 240), (241, "x" * 239 + "…")):
         result = json.loads(search_result("x", [SearchMatch("a", 1.0, "x" * length)], 1))
         assert result["structuredContent"]["tools"][0]["description"] == shown
@@ -367,7 +365,7 @@ def test_long_descriptions_are_cut_on_one_line() -> None:
     assert result["structuredContent"]["tools"][0]["description"] == "a b"
 
 
-def test_the_three_tools_are_marked_as_what_they_are() -> None:
+def test_definitions_have_annotations_and_limits() -> None:
     reading = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
     assert SEARCH_TOOLS["annotations"] == DESCRIBE_TOOL["annotations"] == reading
     assert "annotations" not in CALL_TOOL
@@ -381,7 +379,7 @@ def scores(tools: Tools, query: str) -> dict[str, float]:
     return {one.name: one.score for one in searching(tools).search(query)}
 
 
-def test_a_tool_that_is_named_is_ahead_of_all_others_by_more_than_one() -> None:
+def test_a_named_tool_leads_by_more_than_one() -> None:
     tools: Tools = {
         "run": {"description": "x"},
         "other": {"description": "run run run"},
@@ -404,7 +402,7 @@ def test_a_name_in_its_own_case_is_preferred() -> None:
 
 
 @pytest.mark.parametrize("name", ["!!!", "_", "...", "🙂"])
-def test_a_name_without_letters_is_found_by_itself(name: str) -> None:
+def test_a_name_without_letters_is_found(name: str) -> None:
     assert names(searching({name: {}, "a_b": {}}).search(f" {name} ")) == [name]
 
 
@@ -412,23 +410,21 @@ def test_a_name_without_letters_is_found_by_itself(name: str) -> None:
     ("query", "found"),
     [("pel", ["a"]), ("pelican", ["a"]), ("pe", []), ("elican", []), ("pelicanx", [])],
 )
-def test_a_word_of_three_letters_may_be_the_beginning_of_another(
-    query: str, found: list[str]
-) -> None:
+def test_three_letters_match_as_a_prefix(query: str, found: list[str]) -> None:
     assert names(searching({"a": {"description": "pelican"}, "b": {}}).search(query)) == found
 
 
-def test_the_beginning_of_many_words_finds_five_of_them() -> None:
+def test_a_prefix_matches_at_most_five_words() -> None:
     tools: Tools = {
         f"t{n}": {"description": f"walrus{letter}"} for n, letter in enumerate("gfedcba")
     }
     assert sorted(names(searching(tools).search("walrus"))) == ["t2", "t3", "t4", "t5", "t6"]
-    # Words that begin otherwise and are next in order are not among them.
+    # Words that follow in order without the prefix are not among them.
     tools = {"a": {"description": "walrus"}, "b": {"description": "walter"}}
     assert names(searching(tools).search("walru")) == ["a"]
 
 
-def test_a_hundred_words_of_a_query_are_looked_at() -> None:
+def test_the_first_hundred_words_of_a_query_are_used() -> None:
     tools: Tools = {"a": {"description": "pelican"}, "b": {}}
     others = [f"{number}x" for number in range(100)]
     assert names(searching(tools).search(" ".join([*others[:99], "pelican"]))) == ["a"]
@@ -436,7 +432,7 @@ def test_a_hundred_words_of_a_query_are_looked_at() -> None:
     assert names(searching(tools).search(" ".join([*others, "pelican"]))) == []
 
 
-def test_a_query_is_cut_after_two_thousand_characters() -> None:
+def test_a_query_is_truncated_after_two_thousand_characters() -> None:
     search, hits = searching({"pelican": {}, "b": {}}), SEARCH_QUERY.hits
     assert names(search.search("-" * (2000 - 7) + "pelican")) == ["pelican"]
     assert SEARCH_QUERY.hits == hits
@@ -444,7 +440,7 @@ def test_a_query_is_cut_after_two_thousand_characters() -> None:
     assert SEARCH_QUERY.hits == hits + 1
 
 
-def test_ten_thousand_characters_of_a_definition_are_looked_at() -> None:
+def test_ten_thousand_characters_of_a_definition_are_indexed() -> None:
     tools: Tools = {
         "near": {"description": "- " * 4990 + "walrus"},
         "far": {"description": "- " * 5000 + "walrus"},
@@ -454,15 +450,15 @@ def test_ten_thousand_characters_of_a_definition_are_looked_at() -> None:
     assert SEARCHED_TEXT.hits == hits
 
 
-def test_of_many_tools_less_is_looked_at_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_tools_less_of_each_is_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     def reach(tools: int, room: int) -> tuple[int, int]:
-        """Return how many characters are looked at, and how often the limit was reached."""
+        """Return how many characters are indexed, and how often the limit was reached."""
         monkeypatch.setattr(SEARCHED_TEXT, "value", room)
         hits = SEARCHED_TEXT.hits
         text = " ".join(f"w{number:07}" for number in range(2000))
         more = {f"t{number}": {} for number in range(tools - 1)}
         search = searching({"a": {"description": text}, **more})
-        # A blank comes first, after the title that is not there.
+        # A space precedes, because the title is empty.
         found = [number for number in range(2000) if search.search(f"w{number:07}")]
         return (found[-1] + 1) * 9, SEARCHED_TEXT.hits - hits
 
@@ -473,11 +469,11 @@ def test_of_many_tools_less_is_looked_at_of_each(monkeypatch: pytest.MonkeyPatch
     assert reach(10, 1000) == (200 // 9 * 9, 1)
 
 
-def test_two_hundred_characters_are_looked_at_however_many_tools_there_are(
+def test_at_least_two_hundred_characters_of_each_definition_are_indexed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(SEARCHED_TEXT, "value", 10)
-    # A blank comes before the description, behind the title.
+    # A space is between the title and the description.
     tools: Tools = {
         "near": {"description": "-" * (199 - 6) + "walrus"},
         "far": {"description": "-" * (200 - 6) + "walrus"},
@@ -507,7 +503,7 @@ def test_a_word_in_the_name_counts_three_times() -> None:
         ({"title": 3, "description": "A bird"}, "A bird", False),
     ],
 )
-def test_titles_are_searched_and_describe_what_has_no_description(
+def test_titles_are_indexed_and_replace_missing_descriptions(
     tool: dict[str, Any], description: str, found: bool
 ) -> None:
     search = searching({"a": tool, "b": {}})
@@ -529,11 +525,11 @@ def test_titles_are_searched_and_describe_what_has_no_description(
     ],
     ids=["no query", "empty", "limit 0", "limit 51", "no name", "number", "no tool", "list"],
 )
-def test_arguments_that_the_schemas_refuse(tool: dict[str, Any], arguments: Any) -> None:
+def test_the_schemas_refuse_invalid_arguments(tool: dict[str, Any], arguments: Any) -> None:
     assert not jsonschema_rs.is_valid(tool["inputSchema"], arguments)
 
 
-def test_the_schemas_of_results_name_what_is_always_there() -> None:
+def test_the_output_schemas_name_the_required_members() -> None:
     schema = SEARCH_TOOLS["outputSchema"]
     assert schema["required"] == ["tools", "total"]
     assert schema["properties"]["tools"]["items"]["required"] == ["name", "description", "score"]
@@ -541,7 +537,7 @@ def test_the_schemas_of_results_name_what_is_always_there() -> None:
     assert "outputSchema" not in CALL_TOOL
 
 
-def test_arguments_may_be_left_out() -> None:
+def test_optional_arguments_may_be_omitted() -> None:
     assert read_arguments("search_tools", Raw(b'{"query":"x"}')) == SearchToolsArguments("x", 10)
     with pytest.raises(MCPToolError, match="`arguments` must be an object") as caught:
         read_arguments("call_tool", Raw(b'{"name":"x","arguments":7}'))
@@ -574,7 +570,7 @@ def test_the_text_of_a_search_result() -> None:
     )
 
 
-def test_a_description_shows_what_a_model_needs() -> None:
+def test_the_text_of_describe_tool_has_only_known_members() -> None:
     hidden = {"execution": {}, "icons": []}
     tool = {
         **hidden,

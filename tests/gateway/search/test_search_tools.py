@@ -1,4 +1,4 @@
-"""Search mode: three tools in place of all, and all of them still there for who wants them."""
+"""Search mode: three tools replace the list, and all tools can still be used."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ async def test_a_tool_is_found_described_and_called(version: str) -> None:
             )
             assert answer.text == "hi"
             assert await logs.get() == "hi"
-            # Questions come through as they do without a search, and so do names called directly.
+            # Input requests and calls by name work as without search.
             answer = await client.call("call_tool", {"name": "red_ask"})
             assert answer.text.startswith("Ada to red")
             assert (await client.call("red_secret")).text == "the secret of red"
@@ -85,7 +85,7 @@ async def test_a_tool_is_found_described_and_called(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_the_full_list_is_there_for_who_asks_for_it(version: str) -> None:
+async def test_the_full_list_is_returned_on_request(version: str) -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving(make("red")) as red,
@@ -105,7 +105,7 @@ async def test_the_full_list_is_there_for_who_asks_for_it(version: str) -> None:
             assert "who" in await names(alone)
 
 
-async def test_a_search_finds_only_what_the_view_has() -> None:
+async def test_a_search_finds_only_tools_in_the_view() -> None:
     view = View(deny=("red_secret",), rename={"red_who": "whoami"})
     async with (
         asyncio.timeout(LIMIT),
@@ -129,7 +129,7 @@ async def test_a_search_finds_only_what_the_view_has() -> None:
             assert "red_secret" not in [tool["name"] for tool in page["tools"]]
 
 
-async def test_a_new_tool_is_found_at_once() -> None:
+async def test_a_new_tool_is_found_immediately() -> None:
     ears = Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -146,7 +146,7 @@ async def test_a_new_tool_is_found_at_once() -> None:
             assert await find(client, "pelican") == ["red_pelican"]
 
 
-async def test_interceptors_see_the_tool_inside_of_a_call() -> None:
+async def test_interceptors_see_the_call_inside_call_tool() -> None:
     async def no_secrets(exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.target == "red_secret":
             raise RpcError(-32602, "no secrets")
@@ -165,7 +165,7 @@ async def test_interceptors_see_the_tool_inside_of_a_call() -> None:
             assert (await client.call("call_tool", {"name": "red_who"})).text.startswith("red")
 
 
-async def test_a_tool_with_the_name_of_a_search_is_reached_through_it() -> None:
+async def test_a_server_tool_named_like_a_search_tool_is_reached_through_call_tool() -> None:
     server = MCPServer("search", rate_limit_rate=0)
     server.tool(name="tools")(lambda: "the real one")
     async with (
@@ -181,11 +181,11 @@ async def test_a_tool_with_the_name_of_a_search_is_reached_through_it() -> None:
             assert answer.text == "the real one"
 
 
-# The three tools over a catalog, without servers.
+# The three tools over a catalog
 
 
 class Curtain(InterceptorBase):
-    """Shows tools of one name with other words, and those of another not at all."""
+    """An interceptor that changes the description of one tool and hides another."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         return await proceed(exchange)
@@ -202,7 +202,7 @@ class Curtain(InterceptorBase):
 
 
 class Searching:
-    """The search tools over one server's tools, and what they waited for."""
+    """The search tools over the tools of one server, and records of their waits."""
 
     def __init__(self, *names: str, interceptors: Any = ()) -> None:
         self.waited: list[str] = []
@@ -232,7 +232,7 @@ class Searching:
         return str(answer["content"][0]["text"])
 
 
-def test_only_interceptors_that_show_tools_in_another_way_are_asked() -> None:
+def test_only_interceptors_with_a_shown_hook_are_called() -> None:
     curtain = Curtain()
     assert shown_hooks([InterceptorBase(), curtain]) == [curtain.shown]
 
@@ -250,7 +250,7 @@ async def test_a_search_shows_tools_as_lists_do() -> None:
     assert answer["structuredContent"]["total"] == 4
 
 
-async def test_a_description_is_shown_as_in_lists_and_a_call_is_not_touched() -> None:
+async def test_descriptions_are_shown_as_in_lists_and_calls_are_not_changed() -> None:
     one = Searching("plain", "changed", "hidden", interceptors=[Curtain()])
     assert "other words" in await one.text("describe_tool", "s_changed")
     assert "Of a pelican." in await one.text("describe_tool", "s_plain")
@@ -290,7 +290,7 @@ async def test_each_view_has_an_index_that_follows_its_list() -> None:
         assert [name for name, _ in await one.found("pelican", seen)] == ["s_d"]
 
 
-async def test_an_index_is_built_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_index_is_built_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     read = search_index._document
 

@@ -1,4 +1,4 @@
-"""Words of tools and queries, and what the three tools of a search answer."""
+"""Words of tools and queries, and texts of the three search tools."""
 
 import json
 from typing import Any
@@ -36,11 +36,11 @@ from fairlead.gateway.search import search_index as search
         ("--", []),
     ],
 )
-def test_words_of_a_text(text: str, words: list[str]) -> None:
+def test_a_text_is_split_into_words(text: str, words: list[str]) -> None:
     assert list(search._words(text)) == words
 
 
-def test_names_and_descriptions_of_properties() -> None:
+def test_names_and_descriptions_of_properties_are_indexed() -> None:
     schema = {
         "properties": {
             "a": {"description": "first", "properties": {"b": {}}},
@@ -55,7 +55,7 @@ def test_names_and_descriptions_of_properties() -> None:
     assert list(search._texts(Raw(b"[]"))) == []
 
 
-def test_schemas_are_looked_at_to_a_depth_of_four() -> None:
+def test_schemas_are_indexed_to_a_depth_of_four() -> None:
     schema: Any = {}
     for name in "edcba":
         schema = {"properties": {name: schema}}
@@ -74,12 +74,12 @@ def test_schemas_are_looked_at_to_a_depth_of_four() -> None:
         ("ab" + " " * 21 + "cd", 6, "ab c"),
     ],
 )
-def test_a_description_on_one_line(text: str, most: int, short: str) -> None:
+def test_a_description_is_shortened_to_one_line(text: str, most: int, short: str) -> None:
     assert search._short(text, most) == short
     assert len(search._short("x" * 500)) == 240
 
 
-def test_a_tool_that_is_not_there() -> None:
+def test_the_result_for_an_unknown_tool() -> None:
     answer = json.loads(search.not_found_result("x" * 101))
     assert answer["isError"] is True
     assert answer["content"][0]["text"] == (

@@ -1,4 +1,4 @@
-"""The tools of many servers in one list."""
+"""The tools of many servers in one catalog."""
 
 import logging
 import re
@@ -39,7 +39,7 @@ def names_of(catalog: ToolCatalog) -> dict[tuple[str, str], str]:
     st.dictionaries(names, st.lists(names, max_size=6), max_size=6),
     st.randoms(use_true_random=False),
 )
-def test_every_tool_has_a_name_of_its_own_whatever_the_order(
+def test_every_tool_has_a_unique_name_in_any_order_of_servers(
     servers: dict[str, list[str]], random: Random
 ) -> None:
     catalog = ToolCatalog(call, about)
@@ -67,11 +67,11 @@ def test_a_tool_that_has_not_changed_stays_the_same_object() -> None:
     after = catalog.build([time, (server, [read, {"name": "write", "title": "Other"}], deferred)])
     kept = {tool.name for tool in after if any(tool is old for old in before)}
     assert kept == {"mcp_time_now", "mcp_files_read"}
-    # The same definitions in another list, as a filter of tools makes it each time
+    # The same definitions in another list, as a filter of tools creates each time.
     assert catalog.build([time, (server, [t.source for t in after[:2]], deferred)]) is after  # type: ignore[misc]
 
 
-def test_tools_from_last_time_become_live_ones() -> None:
+def test_remembered_tools_are_replaced_by_listed_ones() -> None:
     catalog = ToolCatalog(call, about)
     server, definitions, _ = listed("time", "now")
     assert [t.deferred for t in catalog.build([(server, definitions, True)])] == [True]
@@ -80,7 +80,7 @@ def test_tools_from_last_time_become_live_ones() -> None:
 
 
 @pytest.mark.covers("HST-51")
-def test_who_loses_a_name_gets_it_back_when_the_other_goes(
+def test_a_renamed_tool_gets_its_name_back_when_the_other_is_removed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.manager")
@@ -97,7 +97,7 @@ def test_who_loses_a_name_gets_it_back_when_the_other_goes(
     assert catalog.build([spaced]) == [first]
 
 
-def test_a_server_cannot_take_the_name_that_another_was_given() -> None:
+def test_a_server_that_guesses_an_assigned_name_causes_no_clash() -> None:
     wanted = {"mcp_my_server_x": [("my server", "x"), ("my_server", "x")]}
     guessed = assign_names(wanted)["my server", "x"]
     evil = listed("my", guessed.removeprefix("mcp_my_"))
@@ -107,13 +107,13 @@ def test_a_server_cannot_take_the_name_that_another_was_given() -> None:
     assert len({tool.name for tool in tools}) == 3
 
 
-def test_what_is_no_definition_of_a_tool_is_left_out() -> None:
+def test_invalid_definitions_of_tools_are_left_out() -> None:
     broken: list[dict[str, Any]] = [{"name": ""}, {"name": 7}, {}, {"name": "ok"}, {"name": "ok"}]
     assert [t.name for t in ToolCatalog(call, about).build([("s", broken, False)])] == ["mcp_s_ok"]
 
 
 @pytest.mark.covers("DEC-20")
-def test_whose_a_tool_is_does_not_depend_on_how_its_name_begins() -> None:
+def test_the_server_of_a_tool_does_not_depend_on_a_name_prefix() -> None:
     catalog = ToolCatalog(call, about)
     catalog.build([listed("a", "b_c"), listed("a_b", "c", "a_c")])
     owners = {

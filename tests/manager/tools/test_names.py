@@ -20,12 +20,12 @@ from fairlead.protocol.targets.unique_names import MAX_NAME, assign_names, tool_
         ("日本", "🙂", "mcp____"),
     ],
 )
-def test_names_are_plain_and_say_the_server_once(server: str, tool: str, name: str) -> None:
+def test_names_are_plain_and_contain_the_server_once(server: str, tool: str, name: str) -> None:
     assert tool_names(server, [tool]) == [name]
 
 
 @pytest.mark.covers("HST-50")
-def test_long_names_end_in_a_hash_that_stays() -> None:
+def test_long_names_end_in_a_stable_hash() -> None:
     names = tool_names("server", ["t" * 100, "t" * 101])
     assert [len(name) for name in names] == [MAX_NAME, MAX_NAME]
     assert names == tool_names("server", ["t" * 100, "t" * 101])
@@ -33,14 +33,14 @@ def test_long_names_end_in_a_hash_that_stays() -> None:
 
 
 @pytest.mark.covers("HST-51")
-def test_the_one_that_needed_no_change_keeps_the_name() -> None:
+def test_the_tool_with_an_unchanged_name_keeps_it_in_a_clash() -> None:
     names = assign_names({"mcp_my_server_x": [("my server", "x"), ("my_server", "x")]})
     assert names["my_server", "x"] == "mcp_my_server_x"
     assert re.fullmatch(r"mcp_my_server_x_[0-9a-f]{8}", names["my server", "x"])
 
 
 @pytest.mark.covers("HST-51")
-def test_a_tail_that_somebody_guessed_is_not_given_away() -> None:
+def test_a_suffix_that_is_already_taken_is_not_assigned() -> None:
     wanted = {"mcp_a_b_x": [("a b", "x"), ("a_b", "x")]}
     guessed = assign_names(wanted)["a b", "x"]
     names = assign_names(wanted, taken={guessed})

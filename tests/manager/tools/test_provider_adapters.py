@@ -1,4 +1,4 @@
-"""Tools in the shapes that providers of models expect."""
+"""Tools in the formats of model providers."""
 
 import asyncio
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from fairlead.manager.tools.tool_result import ToolResult, result_from_response
 
 
 class Tool:
-    """A tool that returns what it is given."""
+    """A tool that returns its arguments."""
 
     name = label = "mcp_s_show"
     description = "shows"
@@ -26,7 +26,7 @@ class Tool:
         return result_from_response(result, server_name="s", mcp_tool_name="show")
 
 
-async def test_blocks_are_text_images_or_a_description() -> None:
+async def test_content_blocks_are_converted_to_text_and_images() -> None:
     audio = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
     image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
     tool = Tool({"type": "text", "text": "hello"}, image, audio)
@@ -44,7 +44,7 @@ async def test_blocks_are_text_images_or_a_description() -> None:
     ]
 
 
-async def test_a_proxy_fails_in_time_and_without_its_tool() -> None:
+async def test_a_proxy_times_out_and_fails_without_its_tool() -> None:
     class Slow(Tool):
         async def execute(self, arguments: Any = None) -> ToolResult:
 

@@ -1,4 +1,4 @@
-"""What a model reads of a result, and which arguments are sent."""
+"""Content of results for models, and normalized arguments."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ IMAGE = {"type": "image", "data": ""}
         ),
     ],
 )
-def test_content_for_the_model(
+def test_content_of_a_result_for_the_model(
     result: dict[str, Any], content: list[dict[str, Any]], is_error: bool
 ) -> None:
     made = result_from_response(result, **ABOUT)
@@ -55,7 +55,7 @@ def test_content_for_the_model(
     assert (made.details.server_name, made.details.mcp_tool_name) == ("s", "t")
 
 
-def test_details_behind_the_content() -> None:
+def test_details_of_a_result_for_the_host() -> None:
     made = result_from_response(
         {"content": [text("a")], "structuredContent": [1], "_meta": {"k": 1}}, **ABOUT
     )
@@ -68,13 +68,13 @@ def test_details_behind_the_content() -> None:
     assert result_from_response({"_meta": 1}, **ABOUT).details.meta is None
 
 
-def test_a_call_that_failed() -> None:
+def test_a_failed_call_is_an_error_result() -> None:
     made = result_from_error("gone", **ABOUT)
     assert (made.content, made.text) == ([text("MCP error: gone")], "MCP error: gone")
     assert (made.details.is_error, made.details.raw_content) == (True, [])
 
 
-def test_the_text_of_a_result() -> None:
+def test_the_text_of_a_result_joins_its_text_blocks() -> None:
     made = result_from_response(
         {"content": [text("a"), IMAGE, text("b"), {"type": "text"}]}, **ABOUT
     )
@@ -111,7 +111,7 @@ def test_the_text_of_a_result() -> None:
     ],
     ids=str,
 )
-def test_null_is_left_out_where_it_cannot_be_meant(schema: Any, omitted: bool) -> None:
+def test_null_is_omitted_where_the_schema_forbids_it(schema: Any, omitted: bool) -> None:
     loop = {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}
     definitions = {"text": {"type": "string"}, "any": {}, "a/b": {"type": "string"}, "loop": loop}
     whole = {"properties": {"a": schema}, "$defs": definitions}
@@ -120,7 +120,7 @@ def test_null_is_left_out_where_it_cannot_be_meant(schema: Any, omitted: bool) -
     )
 
 
-def test_required_and_unknown_properties_stay() -> None:
+def test_null_of_required_and_unknown_properties_is_sent() -> None:
     schema = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
     assert normalize_arguments({"a": None, "b": None}, schema) == {"a": None, "b": None}
     assert normalize_arguments({"a": None}, None) == {"a": None}
@@ -129,7 +129,7 @@ def test_required_and_unknown_properties_stay() -> None:
     assert normalize_arguments({"a": None}, {"properties": [], "required": "a"}) == {"a": None}
 
 
-def test_two_hundred_schemas_are_looked_at() -> None:
+def test_at_most_two_hundred_schemas_are_examined() -> None:
     def chain(length: int) -> dict[str, Any]:
         inner: dict[str, Any] = {"type": "string"}
         for _ in range(length - 1):

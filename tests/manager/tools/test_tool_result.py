@@ -1,4 +1,4 @@
-"""What models and hosts get from tools; the shapes that providers want."""
+"""Results of tools for models and hosts, and the formats of providers."""
 
 import asyncio
 from typing import Any
@@ -49,7 +49,7 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.covers("HST-53")
-async def test_a_result_keeps_everything_it_came_with() -> None:
+async def test_a_result_keeps_all_parts_of_the_response() -> None:
     whole = {
         **said("hi", structuredContent={"n": 1}, _meta={"k": "v"}),
     }
@@ -64,7 +64,7 @@ async def test_a_result_keeps_everything_it_came_with() -> None:
     assert not details.is_error
 
 
-async def test_a_model_reads_what_is_only_structured() -> None:
+async def test_structured_content_alone_becomes_text_for_the_model() -> None:
     result = await tool({"content": [], "structuredContent": {"n": 1}}).execute({})
     assert result.text == '{"n":1}'
     assert (result.details.raw_content, result.details.structured_content) == ([], {"n": 1})
@@ -72,7 +72,7 @@ async def test_a_model_reads_what_is_only_structured() -> None:
 
 
 @pytest.mark.covers("HST-54")
-async def test_failures_are_content_and_cancellation_is_cancellation() -> None:
+async def test_failures_become_content_and_a_cancellation_is_propagated() -> None:
     failed = await tool(said("out of paint", isError=True)).execute()
     assert failed.text == "Error: out of paint"
     assert failed.details.is_error
@@ -100,7 +100,7 @@ async def test_failures_are_content_and_cancellation_is_cancellation() -> None:
         ({"b": {"b": None}}, {"b": {"b": None}}),
     ],
 )
-def test_arguments_are_sent_unchanged_but_nulls_that_the_schema_forbids(
+def test_arguments_are_sent_unchanged_except_forbidden_nulls(
     given: Any, sent: dict[str, Any]
 ) -> None:
     schema = {
@@ -127,7 +127,7 @@ def test_arguments_are_sent_unchanged_but_nulls_that_the_schema_forbids(
 
 
 @pytest.mark.covers("HST-57")
-def test_a_tool_says_where_it_comes_from() -> None:
+def test_the_path_of_a_tool_names_its_origin() -> None:
     assert tool(said("")).path == "mcp:s via Claude Code"
 
     async def call(*_: Any, **__: Any) -> Any: ...
@@ -135,7 +135,7 @@ def test_a_tool_says_where_it_comes_from() -> None:
     assert MCPTool("n", "s", {"name": "t"}, call).path == "mcp:t"
 
 
-def test_a_schema_that_is_none_is_no_problem() -> None:
+def test_an_invalid_schema_becomes_an_empty_object_schema() -> None:
     for schema in (
         *(None, 7, "x", [], {"properties": {}}, {"type": "object"}, {"type": "string"}),
         *({"type": 5}, {"type": ["object", "null"]}, {"type": "object", "properties": []}),
@@ -148,7 +148,7 @@ def test_a_schema_that_is_none_is_no_problem() -> None:
 
 
 @pytest.mark.covers("HST-58")
-async def test_a_worker_uses_the_tool_that_is_there_now() -> None:
+async def test_a_proxy_calls_the_current_tool_of_its_name() -> None:
     tools = {"mcp_s_t": tool(said("first"))}
     proxy = ProxyTool(tools["mcp_s_t"], tools.get)
     assert (await proxy.execute()).text == "first"
@@ -158,7 +158,7 @@ async def test_a_worker_uses_the_tool_that_is_there_now() -> None:
     assert (await proxy.execute()).text.startswith("MCP error: ")
 
 
-async def test_the_shapes_of_providers() -> None:
+async def test_tools_and_calls_in_the_formats_of_providers() -> None:
     made = tool(said("hi"), inputSchema={"type": "object", "properties": {"a": {}}})
     (openai,), (anthropic,) = to_openai([made]), to_anthropic([made])
     assert openai["function"]["parameters"] == anthropic["input_schema"] == made.parameters
@@ -177,7 +177,7 @@ async def test_the_shapes_of_providers() -> None:
 
 
 @pytest.mark.covers("HST-41")
-async def test_if_binding_fails_the_old_tools_stay() -> None:
+async def test_if_binding_fails_the_previous_tools_stay() -> None:
     class Registry:
         def __init__(self) -> None:
             self.names: list[str] = []
@@ -209,13 +209,13 @@ async def test_if_binding_fails_the_old_tools_stay() -> None:
 
 
 @pytest.mark.covers("HST-04")
-async def test_without_mcp_nothing_is_looked_for() -> None:
+async def test_without_mcp_no_configuration_is_read() -> None:
     async with await create_tool_session(enable_mcp=False) as session:
         assert session.mcp_manager is None
         assert session.mcp_tools == []
 
 
-def test_a_schema_of_circular_unions_is_looked_at_for_a_short_time() -> None:
+def test_a_schema_of_circular_unions_is_examined_quickly() -> None:
     again = {"$ref": "#/$defs/again"}
     schema = {
         "properties": {"text": again},

@@ -1,4 +1,4 @@
-"""Tools of an agent's session: bound, bound anew, and unbound in the end."""
+"""Tools of an agent's session: bound, replaced and unbound."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Registry:
 
 
 class Manager:
-    """What a session needs of a manager."""
+    """The part of a manager that a session uses."""
 
     def __init__(self, *tools: MCPTool) -> None:
         self.tools = list(tools)
@@ -53,7 +53,7 @@ class Manager:
 
 
 @pytest.mark.parametrize("owned", [True, False])
-async def test_a_session_follows_its_manager_and_leaves_nothing_behind(owned: bool) -> None:
+async def test_a_session_follows_its_manager_and_unbinds_all_tools(owned: bool) -> None:
     manager, registry = Manager(), Registry()
     registry.held["own"] = "of the host"
     given: Any = manager
@@ -61,7 +61,7 @@ async def test_a_session_follows_its_manager_and_leaves_nothing_behind(owned: bo
     await session.refresh_mcp_tools([tool("a"), tool("b")])
     assert [one.name for one in session.mcp_tools] == ["a", "b"]
     manager.listeners[0]([tool("x")])
-    manager.listeners[0]([tool("b"), tool("c")])  # before the first was bound
+    manager.listeners[0]([tool("b"), tool("c")])  # before the first binding ran
     assert session._binding is not None
     await asyncio.wait([session._binding])
     assert list(registry.held) == ["own", "b", "c"]
@@ -70,7 +70,7 @@ async def test_a_session_follows_its_manager_and_leaves_nothing_behind(owned: bo
     assert (session.mcp_tools, manager.listeners, manager.closed) == ([], [], int(owned))
 
 
-async def test_if_one_cannot_be_bound_all_stays_as_it_was() -> None:
+async def test_if_a_tool_cannot_be_bound_the_previous_tools_stay() -> None:
     registry = Registry()
     async with ToolSession(None, registry=registry) as session:
         await session.refresh_mcp_tools([tool("a"), tool("b")])
@@ -83,7 +83,7 @@ async def test_if_one_cannot_be_bound_all_stays_as_it_was() -> None:
     assert registry.held == {}
 
 
-async def test_a_manager_that_is_handed_in_outlives_the_session() -> None:
+async def test_a_given_manager_is_not_closed_with_the_session() -> None:
     manager: Any = Manager(tool("a"))
     session = await create_tool_session(manager=manager, wrap=ProxyWrap)
     assert [one.name for one in session.mcp_tools] == ["a"]
@@ -100,7 +100,7 @@ class ProxyWrap:
         self.name = tool.name
 
 
-async def test_a_binding_that_is_under_way_ends_with_the_session() -> None:
+async def test_closing_a_session_cancels_a_binding_in_progress() -> None:
     manager: Any = Manager()
     session = ToolSession(manager, registry=Registry())
     async with session._changing:
@@ -122,7 +122,7 @@ async def test_a_binding_that_is_under_way_ends_with_the_session() -> None:
         ({"annotations": 5, "description": ""}, "red: t", "t"),
     ],
 )
-def test_what_people_and_models_read_of_a_tool(
+def test_label_and_description_of_a_tool(
     definition: dict[str, Any], label: str, description: str
 ) -> None:
     one = tool("t", **definition)
@@ -149,12 +149,12 @@ def test_parameters_are_always_an_object_with_properties(schema: Any, parameters
     assert tool("t", inputSchema=schema).parameters == parameters
 
 
-def test_a_good_schema_is_used_as_it_is() -> None:
+def test_a_valid_schema_is_used_unchanged() -> None:
     schema = {"type": "object", "properties": {"a": {}}}
     assert tool("t", inputSchema=schema).parameters is schema
 
 
-async def test_a_proxy_has_a_minute(virtual_time: VirtualTime) -> None:
+async def test_a_call_of_a_proxy_times_out_after_one_minute(virtual_time: VirtualTime) -> None:
     async def never(*_: Any, **__: Any) -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError

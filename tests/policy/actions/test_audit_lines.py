@@ -7,16 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from fairlead.errors import ChannelClosed, RpcError
 from fairlead.interceptor import Answer, Exchange, MalformedFrame
 from fairlead.policy.actions.audit import Audit
+from fairlead.policy.edit_message import with_whole_params
 from fairlead.protocol.envelope import TransportContext
 from fairlead.redaction.redact_text import REDACTED
 from tests.support.single_exchange import UP, Behind, exchange
 from tests.support.virtual_time import VirtualTime
 
 CALL = {"name": "add", "arguments": {"a": 1}}
+
+
+def failed(text: str) -> bytes:
+    """Return the result of a tool that reports an error."""
+    block = {"type": "text", "text": text}
+    return json.dumps({"isError": True, "content": [block]}).encode()
 
 
 class Lines:
@@ -79,10 +87,21 @@ async def test_notifications_are_recorded_on_request() -> None:
     told = exchange("notifications/x", request=False)
     assert await Lines().pass_on(told, None) is None
     assert (await Lines(notifications=True).pass_on(told, None))["decision"] == "passed"
-    dropped = exchange("notifications/x", request=False)
-    dropped.note("dropped: no")
-    line = await Lines(notifications=True).pass_on(dropped, None)
-    assert (line["decision"], line["did"]) == ("dropped", ["dropped: no"])
+
+
+@pytest.mark.parametrize(("drops", "decision"), [(True, "dropped"), (False, "passed")])
+async def test_only_an_action_that_drops_a_notification_makes_it_dropped(
+    drops: bool, decision: str
+) -> None:
+    lines = Lines(notifications=True)
+
+    async def behind(one: Exchange) -> None:
+        inner = with_whole_params(one, UNSET)  # a copy, as interceptors make them
+        (inner.drop if drops else inner.note)("dropped: no")
+
+    assert await lines.audit(exchange("notifications/x", request=False), behind) is None
+    line = json.loads(lines.raw[-1])
+    assert (line["decision"], line["did"]) == (decision, ["dropped: no"])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +115,12 @@ async def test_notifications_are_recorded_on_request() -> None:
         ("offending", RpcError(-32602, "no"), True),
         ("offending", RpcError(-32601, "no"), False),
         ("offending", ChannelClosed(), False),
-        ("offending", b'{"isError":true,"x":"VALIDATION_ERROR"}', True),
+        ("offending", failed('{"code":"VALIDATION_ERROR","message":"x"}'), True),
+        ("offending", failed('{"code":"TIMEOUT","message":"VALIDATION_ERROR"}'), False),
+        ("offending", failed("VALIDATION_ERROR"), False),
+        ("offending", b'{"content":[],"x":"VALIDATION_ERROR"}', False),
+        ("offending", b'{"isError":true,"content":1,"x":"VALIDATION_ERROR"}', False),
+        ("offending", b'["VALIDATION_ERROR"]', False),
     ],
     ids=str,
 )

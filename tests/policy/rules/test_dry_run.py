@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.policy.rules import DryRunResult, RulesError, dry_run, dry_run_tape
 from fairlead.protocol.envelope import Direction
 from fairlead.recording.tape import TapeEntry, TapeReader, TapeWriter
@@ -212,6 +213,21 @@ def test_waiting_messages_have_a_limited_size(
     monkeypatch.setattr(dry_run, "MAX_BYTES", size + room)
     found = {one.seq: one.outcome for one in dry_run_tape(file, tape)}
     assert found[7] == outcome
+
+
+class Note(InterceptorBase):
+    pure = True
+
+    async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
+        exchange.note("rule: of thumb")
+        return await proceed(exchange)
+
+
+def test_a_note_of_an_action_is_not_taken_for_a_rule(tmp_path: Path) -> None:
+    file = rules(tmp_path, {"name": "one", "do": "note"})
+    tape = [entry(1, 0, {"method": "tools/call", "params": {"name": "x"}})]
+    (found,) = dry_run_tape(file, tape, {"note": Note})
+    assert (found.rules, found.did) == (["one"], ["rule: of thumb"])
 
 
 @pytest.mark.parametrize(

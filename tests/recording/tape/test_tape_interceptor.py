@@ -156,7 +156,7 @@ class Change:
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method == "notifications/gone":
-            exchange.note("dropped: it is")
+            exchange.drop("dropped: it is")
             return None
         if "vendor" not in exchange.method:
             return await proceed(exchange)

@@ -1,4 +1,4 @@
-"""Questions of a stateless server to a client with a handshake: how often, and for how long."""
+"""Input rounds of a stateless server with a client of the handshake era."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ QUESTION = Raw(
 
 
 class StatelessServer:
-    """Answers with one result so many times, and then with another."""
+    """Server that returns one result a given number of times, and then another."""
 
     def __init__(self, clock: VirtualTime, first: Raw, times: int, then: Raw = DONE) -> None:
         self.asked = [clock.now]
@@ -59,7 +59,7 @@ class StatelessServer:
         return await rounds.finish(self._first, self.again)
 
 
-async def test_a_retry_that_the_server_asked_for_waits_up_to_two_seconds(
+async def test_retries_without_input_wait_up_to_two_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     server = StatelessServer(virtual_time, LATER, 9)
@@ -69,7 +69,7 @@ async def test_a_retry_that_the_server_asked_for_waits_up_to_two_seconds(
     assert all(bytes(members["requestState"]) == b'"s"' for members in server.members)
 
 
-async def test_a_server_that_only_wants_time_gets_ten_minutes(virtual_time: VirtualTime) -> None:
+async def test_retries_without_input_end_after_ten_minutes(virtual_time: VirtualTime) -> None:
     server = StatelessServer(virtual_time, LATER, 10_000)
     begun = virtual_time.now
     with pytest.raises(RpcError, match="still requests input after 20 rounds or 600 s"):
@@ -78,7 +78,7 @@ async def test_a_server_that_only_wants_time_gets_ten_minutes(virtual_time: Virt
 
 
 @pytest.mark.parametrize(("questions", "finished"), [(20, True), (21, False)])
-async def test_a_server_may_ask_twenty_times(
+async def test_a_server_may_request_input_in_twenty_rounds(
     virtual_time: VirtualTime, questions: int, finished: bool
 ) -> None:
     server = StatelessServer(virtual_time, QUESTION, questions)
@@ -91,13 +91,15 @@ async def test_a_server_may_ask_twenty_times(
     assert bytes(server.members[0]["inputResponses"]) == b'{"q":{"action":"accept"}}'
 
 
-async def test_a_result_of_another_type_is_the_servers_mistake(virtual_time: VirtualTime) -> None:
+async def test_a_result_of_an_unknown_type_is_an_error_of_the_server(
+    virtual_time: VirtualTime,
+) -> None:
     server = StatelessServer(virtual_time, LATER, 1, Raw(b'{"resultType":"poem"}'))
     with pytest.raises(RpcError, match="Unknown resultType in the server.s result: .poem."):
         await server.finish()
 
 
-async def test_the_pauses_begin_anew_after_a_question(virtual_time: VirtualTime) -> None:
+async def test_an_input_request_resets_the_delay_of_retries(virtual_time: VirtualTime) -> None:
     server = StatelessServer(virtual_time, LATER, 2, QUESTION)
     answers = iter([LATER, QUESTION, LATER, DONE])
 
@@ -111,7 +113,7 @@ async def test_the_pauses_begin_anew_after_a_question(virtual_time: VirtualTime)
     assert pauses == pytest.approx([0.05, 0.1, 0, 0.05])
 
 
-# Questions that a client is asked for real
+# Requests to the client
 
 
 URL = {"mode": "url", "message": "go", "url": "https://x.example/"}
@@ -131,7 +133,7 @@ def elicit(params: Any) -> dict[str, Any]:
 
 
 class HandshakeClient:
-    """A client in the middle of a call: it answers what it is asked, and keeps all of it."""
+    """Client with a pending call that records and answers input requests."""
 
     def __init__(
         self, *answers: Any, declared: Any = ALL, revision: Revision = NEWEST_HANDSHAKE
@@ -156,7 +158,7 @@ class HandshakeClient:
             raise answer
         return None if answer is None else to_json(answer)
 
-    # The connection to the server
+    # Interface of the connection to the server
 
     @contextlib.contextmanager
     def goes_on(self, call: Any) -> Iterator[None]:
@@ -208,7 +210,7 @@ class HandshakeClient:
     ],
     ids=["form", "form without mode", "sampling", "roots without params", "roots"],
 )
-async def test_a_client_is_asked_and_its_answer_is_passed_on(
+async def test_an_input_request_is_sent_to_the_client_and_its_response_to_the_server(
     question: Any, answer: Any, shown: Any
 ) -> None:
     client = HandshakeClient(answer)
@@ -221,13 +223,13 @@ async def test_a_client_is_asked_and_its_answer_is_passed_on(
     assert client.told == []
 
 
-async def test_a_state_is_passed_on_only_if_there_is_one() -> None:
+async def test_a_state_is_returned_only_if_the_server_sent_one() -> None:
     assert await HandshakeClient(ACCEPT).finish(wanted(k=elicit(FORM))) == [
         {"inputResponses": {"k": ACCEPT}}
     ]
 
 
-async def test_an_empty_answer_is_an_empty_object() -> None:
+async def test_a_response_without_a_result_is_an_empty_object() -> None:
     client = HandshakeClient(None)
     assert await client.finish(wanted(k=elicit(FORM))) == [{"inputResponses": {"k": {}}}]
 
@@ -246,7 +248,7 @@ async def test_an_empty_answer_is_an_empty_object() -> None:
         (7, ALL, ""),
     ],
 )
-async def test_a_client_is_asked_only_what_it_has_declared(
+async def test_an_input_request_needs_a_declared_capability(
     question: Any, declared: Any, missing: str
 ) -> None:
     client = HandshakeClient(declared=declared)
@@ -265,7 +267,7 @@ async def test_a_client_is_asked_only_what_it_has_declared(
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list"])
-async def test_a_refusal_ends_the_call_where_there_is_no_answer_for_it(method: str) -> None:
+async def test_refusing_sampling_or_roots_ends_the_call(method: str) -> None:
     client = HandshakeClient(RpcError(-1, "User rejected"))
     with pytest.raises(RpcError, match="User rejected"):
         await client.finish(wanted(k={"method": method, "params": SAMPLE}))
@@ -277,14 +279,14 @@ async def test_a_refused_elicitation_is_cancelled() -> None:
     assert given == [{"inputResponses": {"k": {"action": "cancel"}}}]
 
 
-async def test_a_client_that_is_lost_is_named_as_the_reason() -> None:
+async def test_the_error_names_a_client_that_disconnected() -> None:
     client = HandshakeClient(RequestTimeout(3.0, "roots/list"))
     with pytest.raises(RpcError, match="roots/list was not answered: the client ") as caught:
         await client.finish(wanted(k={"method": "roots/list"}))
     assert caught.value.code == INTERNAL_ERROR
 
 
-async def test_a_refusal_of_one_question_takes_the_others_back() -> None:
+async def test_a_refused_input_request_cancels_the_others() -> None:
     never = asyncio.Event()
     client = HandshakeClient(never, RpcError(-1, "no"))
     roots = {"method": "roots/list"}
@@ -294,7 +296,7 @@ async def test_a_refusal_of_one_question_takes_the_others_back() -> None:
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_a_question_that_the_revision_has_no_words_for() -> None:
+async def test_an_input_request_that_the_revision_does_not_support_is_refused() -> None:
     several = {"type": "object", "properties": {"x": {"type": "array", "items": {}}}}
     client = HandshakeClient(declared={"elicitation": {}}, revision=Revision.V2025_06_18)
     with pytest.raises(RpcError, match="cannot be sent to this client: ") as caught:
@@ -316,7 +318,7 @@ async def test_a_page_is_visited_once_and_waited_for(virtual_time: VirtualTime) 
         {"inputResponses": {"k": ACCEPT, "r": {"roots": []}}},
     ]
     assert [method for method, _ in client.asked] == ["elicitation/create", "roots/list"]
-    assert virtual_time.now - begun == pytest.approx(0.05)  # only when it asks nothing new
+    assert virtual_time.now - begun == pytest.approx(0.05)  # only without new input requests
     visit = client.asked[0][1]["elicitationId"]
     assert re.fullmatch("[0-9a-f]{32}", visit)
     assert client.asked[0][1] == {**URL, "elicitationId": visit}
@@ -326,7 +328,7 @@ async def test_a_page_is_visited_once_and_waited_for(virtual_time: VirtualTime) 
     ]
 
 
-async def test_a_page_that_was_declined_is_asked_for_again(virtual_time: VirtualTime) -> None:
+async def test_a_declined_page_is_requested_again(virtual_time: VirtualTime) -> None:
     begun = virtual_time.now
     client = HandshakeClient({"action": "decline"}, ACCEPT, ACCEPT)
     other = {**URL, "url": "https://y.example/"}
@@ -345,7 +347,7 @@ async def test_a_page_that_was_declined_is_asked_for_again(virtual_time: Virtual
         (b'{"resultType":"input_required","inputRequests":[]}', "request for input is malformed: "),
     ],
 )
-async def test_a_malformed_request_for_input_is_the_servers_mistake(
+async def test_a_malformed_input_request_is_an_error_of_the_server(
     result: bytes, words: str
 ) -> None:
     with pytest.raises(RpcError, match=words) as caught:
@@ -369,5 +371,5 @@ async def test_a_malformed_request_for_input_is_the_servers_mistake(
     ],
     ids=["empty", "number", "complete", "input", "task", "7", "list", "inside", "cut", "deep"],
 )
-def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
+def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
     assert kind_of(Raw(result)) == kind

@@ -28,7 +28,7 @@ def foreign(code: int, data: Any = None) -> RpcError:
     return RpcError(code, "no", raw=json.dumps(raw).encode())
 
 
-def test_a_missing_resource_has_the_code_of_the_era() -> None:
+def test_a_missing_resource_has_the_code_of_the_clients_era() -> None:
     told = for_handshake_client("resources/read", foreign(-32602, {"uri": "a://b"}))
     assert (told.code, told.message) == (-32002, "no")
     assert body(told) == {"code": -32002, "message": "no", "data": {"uri": "a://b"}, "more": 1}
@@ -63,7 +63,7 @@ def test_codes_of_the_stateless_era_are_wrapped_for_a_handshake_client(code: int
 
 
 @pytest.mark.parametrize(("code", "wrapped"), [(-32099, 1), (-32000, 1), (-32100, 0), (-31999, 0)])
-def test_codes_of_the_server_s_own_range_are_wrapped_for_a_stateless_client(
+def test_codes_of_the_server_range_are_wrapped_for_a_stateless_client(
     code: int, wrapped: bool
 ) -> None:
     error = RpcError(code, "no", [1])
@@ -85,7 +85,7 @@ def test_codes_of_the_server_s_own_range_are_wrapped_for_a_stateless_client(
         (ConnectFailed("gone"), "server 's' could not be reached"),
     ],
 )
-def test_the_reason_why_a_server_cannot_be_asked_is_named(error: Any, words: str) -> None:
+def test_the_error_names_the_reason_why_a_server_cannot_be_reached(error: Any, words: str) -> None:
     told = unreachable_error("s", error)
     assert told.code == -32603
     assert told.message.startswith(words)

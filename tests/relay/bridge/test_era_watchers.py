@@ -1,4 +1,4 @@
-"""Bridges between eras: who watches what, at which level a server logs, and what passes plainly."""
+"""Bridges between the eras: subscriptions, log levels and direct forwarding."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ ALL = {
 
 
 class FakeConnection:
-    """A connection, and what its server was asked."""
+    """Connection that records requests to its server."""
 
     def __init__(self, capabilities: Any = None, *, stateless: bool = False) -> None:
         declared = json.dumps(ALL if capabilities is None else capabilities).encode()
@@ -59,7 +59,7 @@ class FakeConnection:
         task.add_done_callback(lambda done: done.exception())
 
 
-async def test_a_server_is_asked_once_for_a_resource_and_until_the_last_one_goes() -> None:
+async def test_a_resource_is_subscribed_once_until_the_last_subscriber_leaves() -> None:
     connection: Any = FakeConnection()
     assert await stateless_to_handshake._watch(connection, "a:1", "one")
     assert await stateless_to_handshake._watch(connection, "a:1", "other")
@@ -78,7 +78,7 @@ async def test_a_server_is_asked_once_for_a_resource_and_until_the_last_one_goes
     assert (connection.uris, len(connection.asked)) == ({}, 3)
 
 
-async def test_a_refused_subscription_leaves_no_watcher() -> None:
+async def test_a_refused_subscription_leaves_no_subscriber() -> None:
     connection: Any = FakeConnection()
     connection.refuses = True
     assert not await stateless_to_handshake._watch(connection, "a:1", "one")
@@ -99,7 +99,7 @@ async def test_a_refused_subscription_leaves_no_watcher() -> None:
         ({}, ["debug"], []),
     ],
 )
-async def test_a_server_logs_at_the_least_severe_level_that_anybody_wants(
+async def test_a_server_gets_the_lowest_log_level_of_all_clients(
     capabilities: Any, levels: list[str], asked: list[str]
 ) -> None:
     connection: Any = FakeConnection(capabilities)
@@ -108,7 +108,7 @@ async def test_a_server_logs_at_the_least_severe_level_that_anybody_wants(
     assert connection.asked == [("logging/setLevel", level) for level in asked]
     assert connection.level == (asked[-1] if asked else None)
     connection.refuses, connection.level = True, None
-    await stateless_to_handshake._set_level(connection, "debug")  # then there are no logs
+    await stateless_to_handshake._set_level(connection, "debug")  # a refusal is ignored
 
 
 class OneConnectionPool:
@@ -137,7 +137,7 @@ def bridge(connection: Any) -> StatelessToHandshake:
         *((method, {}, b"{}", False) for method in sorted(stateless_to_handshake._OURS)),
     ],
 )
-def test_nearly_all_requests_pass_plainly(
+def test_requests_without_possible_input_are_forwarded_directly(
     method: str, params: Any, capabilities: bytes, plain: bool
 ) -> None:
     connection: Any = FakeConnection()
@@ -158,7 +158,7 @@ def test_nearly_all_requests_pass_plainly(
     ],
     ids=["result", "code of the other era", "refused"],
 )
-def test_an_outcome_is_in_the_words_of_the_client(outcome: Any, expected: Any) -> None:
+def test_an_outcome_is_converted_to_the_era_of_the_client(outcome: Any, expected: Any) -> None:
     connection: Any = FakeConnection()
     found = bridge(connection).plain_outcome("tools/list", connection, outcome)
     if isinstance(found, RpcError):
@@ -171,11 +171,11 @@ def test_an_outcome_is_in_the_words_of_the_client(outcome: Any, expected: Any) -
     assert bridge(connection).plain_outcome("tools/list", connection, lost) is lost
 
 
-# Sessions in front of a stateless server
+# Sessions with a stateless server
 
 
 class FakeListening:
-    """The one long request that hears of changes."""
+    """Listen request that records its subscriptions."""
 
     def __init__(self) -> None:
         self.lists: set[str] = set()
@@ -236,11 +236,11 @@ async def test_a_session_subscribes_and_unsubscribes() -> None:
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
-    assert place.listening.listened == 1  # it is told of it already
+    assert place.listening.listened == 1  # already subscribed
     assert await place.ask("resources/unsubscribe", {"uri": "a:1"}) == {}
     assert (place.listening.uris, set(one.uris), place.listening.listened) == ({}, set(), 2)
     assert await place.ask("resources/subscribe", {"uri": "a:1"}, None) == {}
-    assert place.listening.listened == 2  # there is nobody to tell
+    assert place.listening.listened == 2  # outside of a session, nothing is subscribed
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ async def test_a_session_subscribes_and_unsubscribes() -> None:
         ({}, {"uri": "a:1"}, -32601, "Method not found: resources/subscribe"),
     ],
 )
-async def test_a_subscription_that_cannot_be_is_refused(
+async def test_an_invalid_or_unsupported_subscription_is_refused(
     capabilities: Any, params: Any, code: int, message: str
 ) -> None:
     with pytest.raises(RpcError) as refused:
@@ -258,7 +258,7 @@ async def test_a_subscription_that_cannot_be_is_refused(
     assert (refused.value.code, refused.value.message) == (code, message)
 
 
-async def test_a_server_that_refuses_to_tell_is_as_before() -> None:
+async def test_a_refused_subscription_leaves_the_earlier_ones_in_effect() -> None:
     place = Sessions()
     (one,) = place.sessions
     await place.ask("resources/subscribe", {"uri": "a:1"})
@@ -269,7 +269,7 @@ async def test_a_server_that_refuses_to_tell_is_as_before() -> None:
     assert (list(place.listening.uris), set(one.uris)) == (["a:1"], {"a:1"})
     place.listening.error = None
     assert await place.bridge.follow()
-    assert place.listening.listened == 3  # it has to be asked again
+    assert place.listening.listened == 3  # the request has to be sent again
     place.listening.error = ChannelClosed("lost")
     one.uris.add("a:3")
     with pytest.raises(ChannelClosed):
@@ -279,7 +279,7 @@ async def test_a_server_that_refuses_to_tell_is_as_before() -> None:
     assert place.listening.listened == 5
 
 
-async def test_a_resource_that_the_server_left_out_is_refused() -> None:
+async def test_a_resource_that_the_server_did_not_acknowledge_is_refused() -> None:
     place = Sessions()
     place.bridge._granted = {"a:1"}
     assert await place.ask("resources/subscribe", {"uri": "a:1"}) == {}
@@ -288,7 +288,7 @@ async def test_a_resource_that_the_server_left_out_is_refused() -> None:
     assert set(place.sessions[0].uris) == {"a:1"}
 
 
-async def test_the_lists_that_a_server_tells_of_are_followed_once() -> None:
+async def test_the_lists_of_a_server_are_subscribed_once() -> None:
     place = Sessions()
     await place.bridge.joined()
     await place.bridge.joined()
@@ -308,7 +308,7 @@ async def test_the_lists_that_a_server_tells_of_are_followed_once() -> None:
     assert (place.listening.lists, place.listening.listened) == ({"tools", "resources"}, 2)
 
 
-async def test_news_reach_the_sessions_that_want_them() -> None:
+async def test_notifications_reach_the_subscribed_sessions() -> None:
     place = Sessions(count=2)
     one, other = place.sessions
     one.uris.add("a:1")
@@ -333,7 +333,7 @@ async def test_news_reach_the_sessions_that_want_them() -> None:
     assert place.listening.closed == 1
 
 
-async def test_everybody_looks_again_when_nobody_could_tell() -> None:
+async def test_all_sessions_are_notified_after_missed_changes() -> None:
     place = Sessions(count=2)
     place.sessions[0].uris.add("a:1")
     place.bridge._missed()
@@ -341,7 +341,7 @@ async def test_everybody_looks_again_when_nobody_could_tell() -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "emergency"])
-async def test_a_level_is_kept_for_each_request(level: str) -> None:
+async def test_a_valid_level_is_recorded_for_later_requests(level: str) -> None:
     place = Sessions()
     assert await place.ask("logging/setLevel", {"level": level}) == {}
     assert place.sessions[0].level == level
@@ -353,7 +353,7 @@ async def test_a_level_is_kept_for_each_request(level: str) -> None:
     assert await place.ask("logging/setLevel", {"level": "info"}, None) == {}
 
 
-# Calls that wait for their clients
+# Parked calls
 
 
 async def outcomes(lot: ParkedCalls, *sizes: int, until: float) -> list[str]:
@@ -375,7 +375,7 @@ async def outcomes(lot: ParkedCalls, *sizes: int, until: float) -> list[str]:
         (3, 9, []),
     ],
 )
-async def test_the_latest_outcomes_are_kept_within_bounds(
+async def test_the_latest_outcomes_are_kept_within_the_limits(
     virtual_time: VirtualTime,
     monkeypatch: pytest.MonkeyPatch,
     most: int,
@@ -389,7 +389,7 @@ async def test_the_latest_outcomes_are_kept_within_bounds(
     assert await outcomes(ParkedCalls(RelaySettings()), 1, until=virtual_time.now) == []
 
 
-async def test_errors_take_no_room_and_what_is_under_way_stays(
+async def test_errors_do_not_count_and_pending_outcomes_are_kept(
     virtual_time: VirtualTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_calls, "MAX_KEPT_BYTES", 10)
@@ -405,7 +405,7 @@ async def test_errors_take_no_room_and_what_is_under_way_stays(
 
 
 @pytest.mark.parametrize(("others", "full"), [(1, False), (2, True)])
-def test_calls_of_one_principal_that_wait_are_limited(others: int, full: bool) -> None:
+def test_parked_calls_of_one_principal_are_limited(others: int, full: bool) -> None:
     lot, hits = ParkedCalls(RelaySettings(max_parked=2)), PARKED_CALLS.hits
 
     def call(principal: str, *, heard: bool = False) -> Any:
@@ -429,7 +429,7 @@ def test_calls_of_one_principal_that_wait_are_limited(others: int, full: bool) -
     ],
     ids=["page", "cannot visit", "none", "odd"],
 )
-def test_a_refusal_that_wants_a_page_visited_is_a_question_if_it_can_be(
+def test_an_error_that_requires_a_visit_becomes_an_input_request_if_supported(
     data: Any, capabilities: bytes, questions: int
 ) -> None:
     connection: Any = FakeConnection()

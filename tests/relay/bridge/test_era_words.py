@@ -1,4 +1,4 @@
-"""What a bridge between the eras reads from messages and makes of them."""
+"""Functions of the bridges that read and convert messages."""
 
 import json
 from typing import Any
@@ -23,7 +23,7 @@ CURSOR = "fairlead:empty-cursor"
 
 
 class Connection:
-    """A connection, as far as it is known what its server said."""
+    """Connection with the result of a handshake."""
 
     def __init__(self, **about: Any) -> None:
         capabilities = json.dumps(about.pop("capabilities", {})).encode()
@@ -42,7 +42,7 @@ class Connection:
         ({"notifications": 5}, None),
     ],
 )
-def test_the_resources_that_a_server_will_tell_of(params: Any, granted: set[str] | None) -> None:
+def test_granted_returns_the_acknowledged_resources(params: Any, granted: set[str] | None) -> None:
     assert handshake_to_stateless._granted(json.dumps(params).encode()) == granted
 
 
@@ -55,7 +55,7 @@ def test_the_resources_that_a_server_will_tell_of(params: Any, granted: set[str]
         (["nextCursor"], ["nextCursor"]),
     ],
 )
-def test_an_empty_cursor_is_replaced_by_one_that_can_be_seen(result: Any, shown: Any) -> None:
+def test_an_empty_cursor_is_replaced_by_a_non_empty_one(result: Any, shown: Any) -> None:
     raw = Raw(json.dumps(result).encode())
     assert json.loads(bytes(handshake_to_stateless._with_visible_cursor(raw))) == shown
 
@@ -77,7 +77,7 @@ def test_an_empty_cursor_is_replaced_by_one_that_can_be_seen(result: Any, shown:
         ),
     ],
 )
-def test_everything_that_may_have_changed_is_told(
+def test_missed_changes_are_notified_for_all_lists_and_resources(
     capabilities: Any, uris: list[str], notes: list[Any]
 ) -> None:
     class Session:
@@ -97,13 +97,13 @@ def test_everything_that_may_have_changed_is_told(
     ("capabilities", "instructions"),
     [({"tools": {}, "tasks": {"list": {}}}, "read this"), ({}, None)],
 )
-def test_a_server_with_a_handshake_is_discovered(
+def test_discovery_of_a_handshake_server_returns_its_capabilities(
     capabilities: dict[str, Any], instructions: str | None
 ) -> None:
     info = b'{"name":"raw","version":"1"}'
     link: Any = Connection(capabilities=capabilities, instructions=instructions, server_info=info)
     found = json.loads(bytes(stateless_to_handshake._discovered(link)))
-    capabilities.pop("tasks", None)  # another thing in that era
+    capabilities.pop("tasks", None)  # tasks are not bridged
     assert found["capabilities"] == capabilities
     assert found["supportedVersions"] == [revision.value for revision in reversed(Revision)]
     assert found.get("instructions") == instructions
@@ -122,7 +122,7 @@ def test_a_server_with_a_handshake_is_discovered(
     ],
     ids=["all", "nothing"],
 )
-def test_a_server_without_a_handshake_is_introduced(
+def test_initialize_of_a_stateless_server_returns_its_capabilities(
     agreed: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     link: Any = Connection(revision=NEWEST, capabilities={"tools": {}}, **agreed)
@@ -144,11 +144,11 @@ def test_a_server_without_a_handshake_is_introduced(
         (None, []),
     ],
 )
-def test_the_resources_that_a_client_listens_to(params: Any, uris: list[str]) -> None:
+def test_uris_returns_the_resources_of_a_listen_request(params: Any, uris: list[str]) -> None:
     assert stateless_to_handshake._uris(exchange("subscriptions/listen", params)) == uris
 
 
-def test_what_is_no_list_of_resources_is_refused() -> None:
+def test_an_invalid_list_of_resources_is_refused() -> None:
     asked = exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": 1}})
     with pytest.raises(RpcError, match="Invalid params: ") as refused:
         stateless_to_handshake._uris(asked)
@@ -162,7 +162,7 @@ def test_what_is_no_list_of_resources_is_refused() -> None:
         ({"notifications": {"resourceSubscriptions": ["a"]}}, {"a"}, []),
     ],
 )
-def test_resources_that_a_server_does_not_tell_of_are_left_out(
+def test_refused_resources_are_removed_from_a_listen_request(
     params: Any, refused: set[str], left: list[str]
 ) -> None:
     asked = exchange("subscriptions/listen", params)
@@ -188,7 +188,7 @@ def test_resources_that_a_server_does_not_tell_of_are_left_out(
         (b'{"resultType"', "complete"),
     ],
 )
-def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
+def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
     assert kind_of(Raw(result)) == kind
 
 
@@ -203,11 +203,11 @@ def test_the_kind_of_a_result(result: bytes, kind: str) -> None:
         (5, None),
     ],
 )
-def test_the_page_that_a_question_is_about(question: Any, url: str | None) -> None:
+def test_url_returns_the_page_of_an_input_request(question: Any, url: str | None) -> None:
     assert bridged_input_rounds._url(Raw(json.dumps(question).encode())) == url
 
 
-def test_each_visit_has_an_id_of_its_own() -> None:
+def test_each_visit_has_its_own_id() -> None:
     params, visit = bridged_input_rounds._with_id(Raw(b'{"a":1}'))
     assert json.loads(bytes(params)) == {"a": 1, "elicitationId": visit}
     again, other = bridged_input_rounds._with_id(Raw(b"[]"))
@@ -216,7 +216,7 @@ def test_each_visit_has_an_id_of_its_own() -> None:
     assert visit != other
 
 
-def test_a_capability_that_is_missing_is_named_as_it_is_declared() -> None:
+def test_the_error_for_a_missing_capability_names_it() -> None:
     asked = exchange("tools/call", {})
     error = bridged_input_rounds._cannot(asked, "elicitation/create", "elicitation.url")
     assert error.data == {

@@ -1,4 +1,4 @@
-"""Clients with a handshake, in front of a server without one."""
+"""Clients of the handshake era with a stateless server."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ async def opened(place: Scene, capabilities: Any = None, version: str = "2025-11
 
 
 async def listening(server: Server) -> dict[str, Any]:
-    """The relay asks to hear of changes; it is told that it will."""
+    """Receive the relay's listen request and acknowledge it."""
     request = await server.method("subscriptions/listen")
     acknowledge(server, request)
     return request
@@ -47,7 +47,7 @@ def acknowledge(server: Server, request: dict[str, Any]) -> None:
 
 
 @pytest.mark.covers("GTW-04")
-async def test_two_rounds_of_two_questions_become_real_requests() -> None:
+async def test_two_rounds_of_two_input_requests_become_requests_to_the_client() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -80,7 +80,7 @@ async def test_two_rounds_of_two_questions_become_real_requests() -> None:
         assert (await client.answer_to(call))["result"] == {"content": [], "vendor": 1.5}
 
 
-async def test_a_client_that_refuses_a_form_has_cancelled_it() -> None:
+async def test_a_refused_form_is_cancelled() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -93,7 +93,7 @@ async def test_a_client_that_refuses_a_form_has_cancelled_it() -> None:
         assert "result" in await client.answer_to(call)
 
 
-async def test_a_client_that_refuses_to_sample_ends_the_call() -> None:
+async def test_a_client_that_refuses_sampling_ends_the_call() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -108,7 +108,7 @@ async def test_a_client_that_refuses_to_sample_ends_the_call() -> None:
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_a_question_that_the_client_cannot_be_asked_is_a_clear_refusal() -> None:
+async def test_a_missing_capability_of_the_client_is_named_in_the_error() -> None:
     url = {"mode": "url", "message": "go", "url": "https://x.example/"}
     async with scene("stateless") as place:
         client = await opened(place, {"elicitation": {}})
@@ -124,7 +124,7 @@ async def test_a_question_that_the_client_cannot_be_asked_is_a_clear_refusal() -
             assert error["data"] == {"source": "proxy", "requiredCapabilities": missing}
 
 
-async def test_a_client_that_dies_during_a_question_leaves_nothing_behind() -> None:
+async def test_a_client_that_disconnects_during_an_input_request_ends_the_call() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -135,12 +135,12 @@ async def test_a_client_that_dies_during_a_question_leaves_nothing_behind() -> N
         other = await opened(place)
         call = other.ask("tools/call", {"name": "y"})
         request = await server.method("tools/call")
-        assert request["params"]["name"] == "y"  # and no retry of the first
+        assert request["params"]["name"] == "y"  # not a retry of the first call
         server.reply(request, {"resultType": "complete", "content": []})
         assert "result" in await other.answer_to(call)
 
 
-async def test_a_client_that_cancels_during_a_question_is_not_asked_any_longer() -> None:
+async def test_cancelling_a_call_cancels_its_input_request() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -154,7 +154,7 @@ async def test_a_client_that_cancels_during_a_question_is_not_asked_any_longer()
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_progress_only_ever_grows_across_rounds() -> None:
+async def test_progress_increases_across_rounds() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -173,7 +173,7 @@ async def test_progress_only_ever_grows_across_rounds() -> None:
         assert {m["params"]["progressToken"] for m in client.skipped} == {"t"}
 
 
-async def test_a_server_that_asks_without_end_is_stopped() -> None:
+async def test_the_number_of_rounds_is_limited() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -205,7 +205,7 @@ async def test_a_result_of_an_unknown_type_is_refused(kind: str) -> None:
         assert error["data"]["source"] == "proxy"
 
 
-async def test_a_page_is_visited_once_and_the_client_hears_when_it_is_done() -> None:
+async def test_a_page_is_visited_once_and_the_client_is_notified_of_the_end() -> None:
     url = {"mode": "url", "message": "go", "url": "https://x.example/"}
     async with scene("stateless") as place:
         client = await opened(place)
@@ -226,7 +226,7 @@ async def test_a_page_is_visited_once_and_the_client_hears_when_it_is_done() -> 
         assert "result" in await client.answer_to(call)
 
 
-async def test_the_log_level_of_a_session_goes_with_each_request() -> None:
+async def test_the_log_level_of_a_session_is_sent_with_each_request() -> None:
     async with scene("stateless") as place:
         one, two = await opened(place), await opened(place)
         server = await place.server()
@@ -253,7 +253,7 @@ async def test_the_log_level_of_a_session_goes_with_each_request() -> None:
         ("info", {"logging": {}}, "info"),
         ("error", {"logging": {}}, "error"),
         ("off", {"logging": {}}, None),
-        ("info", {}, None),  # it does not log
+        ("info", {}, None),  # the server has no logging
     ],
 )
 async def test_a_session_that_sets_no_level_gets_the_default_one(
@@ -270,7 +270,7 @@ async def test_a_session_that_sets_no_level_gets_the_default_one(
         await client.answer_to(call)
 
 
-async def test_changes_reach_those_who_asked_for_them() -> None:
+async def test_changes_reach_the_subscribed_clients() -> None:
     async with scene("stateless") as place:
         one, two = await opened(place), await opened(place)
         server = await place.server()
@@ -283,7 +283,7 @@ async def test_changes_reach_those_who_asked_for_them() -> None:
         second = await listening(server)
         assert second["params"]["notifications"]["resourceSubscriptions"] == ["x:1"]
         assert (await one.answer_to(asked))["result"] == {}
-        # The old one ends behind the new one, so that nothing is missed.
+        # The old request ends after the new one is open, so that no change is missed.
         gone = await server.method("notifications/cancelled")
         assert gone["params"]["requestId"] == first["id"]
         tag = {f"{META}subscriptionId": second["id"]}
@@ -299,7 +299,7 @@ async def test_changes_reach_those_who_asked_for_them() -> None:
         assert (await one.answer_to(asked))["result"] == {}
 
 
-async def test_the_end_of_a_session_releases_what_it_watched() -> None:
+async def test_the_end_of_a_session_ends_its_subscriptions() -> None:
     async with scene("stateless") as place:
         one, two = await opened(place), await opened(place)
         server = await place.server()
@@ -313,7 +313,7 @@ async def test_the_end_of_a_session_releases_what_it_watched() -> None:
         assert last["params"]["notifications"]["resourceSubscriptions"] == ["x:2"]
 
 
-async def test_a_subscription_that_was_lost_is_opened_again_and_everybody_looks_again() -> None:
+async def test_a_lost_subscription_is_reopened_and_all_sessions_are_notified() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -321,7 +321,7 @@ async def test_a_subscription_that_was_lost_is_opened_again_and_everybody_looks_
         asked = client.ask("resources/subscribe", {"uri": "x:1"})
         request = await listening(server)
         await client.answer_to(asked)
-        server.reply(request, {"resultType": "complete"})  # the server ends it
+        server.reply(request, {"resultType": "complete"})  # the server ends the subscription
         await listening(server)
         methods = [(await client.read())["method"] for _ in range(3)]
         assert methods == [
@@ -331,7 +331,7 @@ async def test_a_subscription_that_was_lost_is_opened_again_and_everybody_looks_
         ]
 
 
-async def test_a_server_that_came_back_is_asked_for_everything_again() -> None:
+async def test_subscriptions_are_restored_after_a_restart_of_the_server() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -354,7 +354,7 @@ async def test_a_server_that_came_back_is_asked_for_everything_again() -> None:
         }
 
 
-async def test_what_only_one_era_has_is_answered_in_between() -> None:
+async def test_methods_of_one_era_are_handled_by_the_relay() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -376,7 +376,7 @@ async def test_what_only_one_era_has_is_answered_in_between() -> None:
 
 
 async def test_an_empty_cursor_leads_a_client_to_the_next_page() -> None:
-    """Many clients of the handshake era would take an empty one for the end of the list."""
+    """Many clients of the handshake era treat an empty cursor as the end of the list."""
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -414,7 +414,7 @@ async def test_a_form_that_the_clients_revision_cannot_show_is_refused() -> None
         assert "several choices" in error["message"]
 
 
-async def test_a_stuck_server_does_not_hold_the_client_for_ever() -> None:
+async def test_a_call_to_a_hanging_server_times_out() -> None:
     async with scene("stateless", call_timeout=0.1) as place:
         client = await opened(place)
         server = await place.server()
@@ -426,7 +426,7 @@ async def test_a_stuck_server_does_not_hold_the_client_for_ever() -> None:
         await server.method("notifications/cancelled")
 
 
-async def test_a_resource_that_the_server_does_not_tell_of_is_refused() -> None:
+async def test_a_subscription_that_the_server_does_not_acknowledge_is_refused() -> None:
     async with scene("stateless") as place:
         client = await opened(place)
         server = await place.server()
@@ -445,7 +445,7 @@ async def test_a_resource_that_the_server_does_not_tell_of_is_refused() -> None:
 
 
 class OneConnection:
-    """A connection to a stateless server, which answers as a test wants."""
+    """Connection to a stateless server that returns given results."""
 
     def __init__(self, *results: bytes, logs: bool = True) -> None:
         self.name = "raw"
@@ -463,7 +463,7 @@ class OneConnection:
 
 
 class Outbox:
-    """The way to the client, which may be behind."""
+    """Outbox of a client, which may have queued notifications."""
 
     def __init__(self, empty: bool) -> None:
         self.empty, self.flushes = empty, 0
@@ -507,7 +507,7 @@ STAMP = {VERSION: "2026-07-28", DECLARED: {}}
         (None, "error", "info", False, {f"{META}logLevel": "error"}),
     ],
 )
-async def test_each_request_says_who_asks(
+async def test_each_request_contains_the_metadata_of_the_client(
     info: bytes | None, level: str | None, default: str | None, logs: bool, added: dict[str, Any]
 ) -> None:
     connection = OneConnection(logs=logs)
@@ -516,7 +516,7 @@ async def test_each_request_says_who_asks(
     assert connection.sent == [{"name": "x", "_meta": {**STAMP, **added}}]
 
 
-async def test_a_request_that_stands_alone_has_no_level() -> None:
+async def test_a_request_outside_of_a_session_has_no_level() -> None:
     connection = OneConnection()
     await answered(connection, level="info")
     assert connection.sent == [{"_meta": STAMP}]
@@ -531,21 +531,21 @@ async def test_a_request_that_stands_alone_has_no_level() -> None:
         ({"_meta": {"k": 1}}, {"_meta": {"k": 1}}),
     ],
 )
-async def test_params_are_those_of_the_other_era(params: Any, sent: Any) -> None:
+async def test_params_are_converted_for_the_stateless_era(params: Any, sent: Any) -> None:
     connection = OneConnection()
     await answered(connection, params=params)
     assert connection.sent == [{**sent, "_meta": {**sent.get("_meta", {}), **STAMP}}]
 
 
 @pytest.mark.parametrize(("empty", "flushes"), [(True, 0), (False, 1)])
-async def test_an_answer_waits_for_what_the_client_was_told(empty: bool, flushes: int) -> None:
+async def test_a_result_waits_for_queued_notifications(empty: bool, flushes: int) -> None:
     session = session_of(empty=empty)
     assert await answered(OneConnection(), session=session) == {"content": []}
     assert session.outbox.flushes == flushes
 
 
 @pytest.mark.parametrize("kind", ["poem", 7])
-async def test_a_result_of_another_type_is_an_error(kind: Any) -> None:
+async def test_a_result_of_an_unknown_type_is_an_error(kind: Any) -> None:
     shown = "malformed" if kind == 7 else kind
     with pytest.raises(
         RpcError, match=f"Unknown resultType in the server's result: '{shown}'"
@@ -554,7 +554,7 @@ async def test_a_result_of_another_type_is_an_error(kind: Any) -> None:
     assert refused.value.code == -32603
 
 
-async def test_a_ping_and_a_level_are_answered_here() -> None:
+async def test_ping_and_set_level_are_handled_by_the_bridge() -> None:
     connection, session = OneConnection(), session_of()
     assert await answered(connection, "ping") == {}
     assert await answered(connection, "logging/setLevel", {"level": "error"}, session=session) == {}

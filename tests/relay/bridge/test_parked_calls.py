@@ -1,4 +1,4 @@
-"""A server with a handshake asks in the middle of a call, and its client knows only rounds."""
+"""Server requests during a call of a stateless client, which answers them in rounds."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ async def until(condition: Any) -> None:
 
 
 async def begun(place: Scene, client: Client, **more: Any) -> tuple[Any, Server, dict[str, Any]]:
-    """A call that has arrived: its id, the server that has it, and what arrived."""
+    """Start a call; return its id, the server and the request that the server received."""
     call = client.stateless("tools/call", CALL, ASKED, **more)
     server = await place.server()
     return call, server, await server.method("tools/call")
@@ -32,14 +32,14 @@ def again(client: Client, state: str, answers: Any, params: Any = None) -> Any:
 
 
 async def asked(client: Client, call: Any) -> dict[str, Any]:
-    """The questions that a call is answered with."""
+    """Return the result that requests input."""
     result: dict[str, Any] = (await client.answer_to(call))["result"]
     assert result["resultType"] == "input_required"
     return result
 
 
 async def parked(place: Scene, client: Client) -> tuple[Server, dict[str, Any], dict[str, Any]]:
-    """A call that waits for an answer: the server, its call, and what the client was told."""
+    """Start and park a call; return the server, its request and the result for the client."""
     call, server, request = await begun(place, client)
     server.ask("elicitation/create", FORM, "s1")
     return server, request, await asked(client, call)
@@ -49,7 +49,7 @@ ACCEPT = {"action": "accept", "content": {"name": "Ann"}}
 
 
 @pytest.mark.covers("GTW-04")
-async def test_two_rounds_of_two_questions_continue_the_same_call() -> None:
+async def test_two_rounds_of_two_input_requests_continue_the_same_call() -> None:
     async with scene() as place:
         client = await place.client()
         call, server, request = await begun(place, client)
@@ -71,7 +71,7 @@ async def test_two_rounds_of_two_questions_continue_the_same_call() -> None:
         server.ask("roots/list", None, "s3")
         server.ask("elicitation/create", FORM, "s4")
         third = await asked(client, second)
-        assert not set(third["inputRequests"]) & set(questions)  # keys are not used twice
+        assert not set(third["inputRequests"]) & set(questions)  # keys are not reused
         given = {
             key: {"roots": []} if question["method"] == "roots/list" else {"action": "decline"}
             for key, question in third["inputRequests"].items()
@@ -86,7 +86,7 @@ async def test_two_rounds_of_two_questions_continue_the_same_call() -> None:
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_what_is_left_out_is_asked_again_and_nothing_else() -> None:
+async def test_only_input_requests_without_a_response_are_sent_again() -> None:
     async with scene() as place:
         client = await place.client()
         call, server, request = await begun(place, client)
@@ -96,7 +96,7 @@ async def test_what_is_left_out_is_asked_again_and_nothing_else() -> None:
         keys = list(first["inputRequests"])
         second = await asked(client, again(client, first["requestState"], {keys[0]: ACCEPT}))
         assert list(second["inputRequests"]) == keys[1:]
-        # An answer that is no object is none, and neither is one to a question nobody asked.
+        # A response that is not an object is ignored, and so is one with an unknown key.
         state, wrong = second["requestState"], {keys[1]: None, "q99": ACCEPT}
         third = await asked(client, again(client, state, wrong))
         assert list(third["inputRequests"]) == keys[1:]
@@ -106,7 +106,7 @@ async def test_what_is_left_out_is_asked_again_and_nothing_else() -> None:
         assert "result" in await client.answer_to(last)
 
 
-async def test_numbers_beyond_all_bounds_in_the_arguments_do_not_get_in_the_way() -> None:
+async def test_arguments_with_huge_numbers_can_be_continued() -> None:
     async with scene() as place:
         client = await place.client()
         meta = '"io.modelcontextprotocol/protocolVersion":"2026-07-28"'
@@ -140,7 +140,7 @@ async def test_a_state_is_refused_if_tampered_with_or_for_another_request() -> N
             assert refusal["error"]["data"]["source"] == "proxy"
         refusal = await client.answer_to(again(client, 7, {"q1": ACCEPT}))  # type: ignore[arg-type]
         assert refusal["error"]["code"] == -32602
-        # And none of that did any harm.
+        # The call can still be continued.
         last = again(client, state, {"q1": ACCEPT})
         assert (await server.read())["result"] == ACCEPT
         server.reply(request, {"content": []})
@@ -148,7 +148,7 @@ async def test_a_state_is_refused_if_tampered_with_or_for_another_request() -> N
 
 
 @pytest.mark.covers("GTW-05")
-async def test_a_state_is_of_no_use_to_somebody_else() -> None:
+async def test_a_state_is_refused_from_another_client() -> None:
     who = iter(["ann", "bob"])
     async with scene(principal=lambda: next(who)) as place:
         ann, bob = await place.client(), await place.client()
@@ -160,11 +160,11 @@ async def test_a_state_is_of_no_use_to_somebody_else() -> None:
         server.reply(request, {"content": []})
         assert "result" in await ann.answer_to(last)
         call, bobs, _ = await begun(place, bob)
-        assert bobs is not server  # nor do they share a connection
+        assert bobs is not server  # clients with names do not share a connection
         bob.tell("notifications/cancelled", {"requestId": call})
 
 
-async def test_the_same_retry_twice_gets_the_same_outcome_once() -> None:
+async def test_a_repeated_retry_gets_the_same_outcome() -> None:
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -179,7 +179,7 @@ async def test_the_same_retry_twice_gets_the_same_outcome_once() -> None:
         assert sum(m.get("method") == "tools/call" for m in server.seen) == 1
 
 
-async def test_a_duplicate_hears_of_a_refusal_too() -> None:
+async def test_a_repeated_retry_gets_the_same_error() -> None:
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -191,7 +191,7 @@ async def test_a_duplicate_hears_of_a_refusal_too() -> None:
         assert (await client.answer_to(two))["error"]["message"] == "no"
 
 
-async def test_a_duplicate_is_answered_when_the_first_retry_is_cancelled() -> None:
+async def test_a_repeated_retry_gets_an_error_when_the_first_is_cancelled() -> None:
     async with scene() as place:
         client = await place.client()
         server, _, first = await parked(place, client)
@@ -204,7 +204,7 @@ async def test_a_duplicate_is_answered_when_the_first_retry_is_cancelled() -> No
         assert cancelled["params"]["reason"] == "enough"
 
 
-async def test_nobody_comes_back_so_the_server_is_told() -> None:
+async def test_a_call_that_the_client_does_not_continue_is_cancelled() -> None:
     async with scene(park_timeout=0.1) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -217,7 +217,7 @@ async def test_nobody_comes_back_so_the_server_is_told() -> None:
         assert (await client.answer_to(late))["error"]["code"] == -32602
 
 
-async def test_a_result_that_came_without_the_answer_is_there_for_the_retry() -> None:
+async def test_a_result_that_arrives_while_the_call_is_parked_is_kept_for_the_retry() -> None:
     async with scene(park_timeout=5.0) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -228,7 +228,7 @@ async def test_a_result_that_came_without_the_answer_is_there_for_the_retry() ->
         assert (await client.answer_to(late))["result"]["n"] == 1
 
 
-async def test_a_result_that_nobody_comes_back_for_is_not_kept_for_ever() -> None:
+async def test_a_result_that_is_not_retrieved_is_dropped_after_the_timeout() -> None:
     async with scene(park_timeout=0.1) as place:
         server, request, _ = await parked(place, await place.client())
         server.reply(request, {"content": []})
@@ -236,7 +236,7 @@ async def test_a_result_that_nobody_comes_back_for_is_not_kept_for_ever() -> Non
         await until(lambda: len(place.relay.parked) == 0)
 
 
-async def test_a_question_that_the_server_takes_back_is_not_waited_for() -> None:
+async def test_a_server_request_that_the_server_cancels_is_not_sent() -> None:
     async with scene(collect=0.2) as place:
         client = await place.client()
         call, server, request = await begun(place, client)
@@ -253,14 +253,14 @@ async def test_a_client_that_cancels_its_first_round_cancels_the_call() -> None:
         client.tell("notifications/cancelled", {"requestId": call, "reason": "bored"})
         cancelled = await server.method("notifications/cancelled")
         assert cancelled["params"] == {"requestId": request["id"], "reason": "bored"}
-        # The connection is free again for the next one.
+        # The connection is free for the next call.
         second = client.stateless("tools/call", CALL, ASKED)
         server.reply(await server.method("tools/call"), {"content": []})
         assert "result" in await client.answer_to(second)
         assert len(place.servers) == 1
 
 
-async def test_a_client_that_vanishes_during_a_round_cancels_the_call() -> None:
+async def test_a_client_that_disconnects_during_a_round_cancels_the_call() -> None:
     async with scene() as place:
         client = await place.client()
         _, server, request = await begun(place, client)
@@ -270,7 +270,7 @@ async def test_a_client_that_vanishes_during_a_round_cancels_the_call() -> None:
 
 
 async def test_a_parked_call_survives_its_clients_connection() -> None:
-    """A stateless client has no connection to speak of: it comes back on another."""
+    """Rounds are not bound to a connection, so the client may continue on another one."""
     async with scene() as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -282,7 +282,7 @@ async def test_a_parked_call_survives_its_clients_connection() -> None:
         assert "result" in await client.answer_to(last)
 
 
-async def test_the_server_dies_while_a_call_is_parked() -> None:
+async def test_a_call_whose_server_dies_while_it_is_parked_fails() -> None:
     async with scene() as place:
         client = await place.client()
         server, _, first = await parked(place, client)
@@ -296,16 +296,16 @@ async def test_the_server_dies_while_a_call_is_parked() -> None:
         assert "result" in await client.answer_to(call)
 
 
-async def test_the_relay_ends_while_a_call_is_parked() -> None:
+async def test_closing_the_relay_ends_parked_calls() -> None:
     async with scene() as place:
         server, _, _ = await parked(place, await place.client())
         await place.relay.close()
         assert len(place.relay.parked) == 0
         while await server.line():
-            pass  # it may hear of its question and its call, and then hears that this was all
+            pass  # the server may receive an error and a cancellation before the end
 
 
-async def test_too_many_parked_calls_are_refused_to_the_server() -> None:
+async def test_a_server_request_is_refused_if_too_many_calls_are_parked() -> None:
     async with scene(max_parked=1) as place:
         client = await place.client()
         await parked(place, client)
@@ -317,7 +317,7 @@ async def test_too_many_parked_calls_are_refused_to_the_server() -> None:
         assert "result" in await client.answer_to(call)
 
 
-async def test_progress_and_logs_go_to_the_round_that_is_open() -> None:
+async def test_progress_and_log_messages_are_sent_in_the_current_round() -> None:
     level = {"io.modelcontextprotocol/logLevel": "info"}
     async with scene() as place:
         client = await place.client()
@@ -347,7 +347,7 @@ async def test_progress_and_logs_go_to_the_round_that_is_open() -> None:
         ] == [("t2", 3)]
 
 
-async def test_a_page_to_visit_is_asked_of_those_who_can() -> None:
+async def test_a_visit_to_a_page_is_requested_only_from_clients_that_support_it() -> None:
     url = {"mode": "url", "message": "go", "url": "https://x.example/", "elicitationId": "e1"}
     async with scene() as place:
         client = await place.client()
@@ -360,7 +360,7 @@ async def test_a_page_to_visit_is_asked_of_those_who_can() -> None:
         assert (await server.answer_to("s1"))["result"] == {"action": "accept"}
         server.reply(request, {"content": []})
         await client.answer_to(last)
-        # One that only fills in forms is not sent there; one that only visits gets no form.
+        # A client with forms only gets no page, and one with pages only gets no form.
         for declared, params in (({"form": {}}, url), ({"url": {}}, FORM)):
             call = client.stateless("tools/call", CALL, {"elicitation": declared})
             other = await place.server()
@@ -371,7 +371,7 @@ async def test_a_page_to_visit_is_asked_of_those_who_can() -> None:
             await client.answer_to(call)
 
 
-async def test_a_refusal_that_wants_a_page_visited_is_a_question() -> None:
+async def test_an_error_that_requires_a_visit_becomes_an_input_request() -> None:
     pages = {"elicitations": [{"url": "https://x.example/", "message": "m", "elicitationId": "e"}]}
     async with scene() as place:
         client = await place.client()
@@ -389,7 +389,7 @@ async def test_a_refusal_that_wants_a_page_visited_is_a_question() -> None:
         assert "inputResponses" not in request["params"]
         server.refuse(request, -32042, "visit", pages)
         third = await asked(client, second)
-        # Who does not go there is not sent again.
+        # A declined visit is not requested again.
         last = again(client, third["requestState"], {"u1": {"action": "decline"}})
         assert (await client.answer_to(last))["error"]["data"]["source"] == "proxy"
         call = client.stateless("tools/call", CALL, {"sampling": {}})
@@ -400,7 +400,7 @@ async def test_a_refusal_that_wants_a_page_visited_is_a_question() -> None:
         assert refusal["data"]["original"]["code"] == -32042
 
 
-async def test_questions_outside_of_calls_are_refused() -> None:
+async def test_server_requests_outside_of_calls_are_refused() -> None:
     async with scene() as place:
         client = await place.client()
         call = client.stateless("tools/list", {}, ASKED)
@@ -416,7 +416,7 @@ async def test_questions_outside_of_calls_are_refused() -> None:
         assert refusal["data"]["source"] == "proxy"
 
 
-async def test_questions_that_this_client_did_not_offer_to_answer_are_refused() -> None:
+async def test_server_requests_without_a_declared_capability_are_refused() -> None:
     async with scene() as place:
         client = await place.client()
         call = client.stateless("tools/call", CALL, {"roots": {}})
@@ -429,7 +429,7 @@ async def test_questions_that_this_client_did_not_offer_to_answer_are_refused() 
         assert "result" in await client.answer_to(call)
 
 
-async def test_four_connections_for_those_who_may_be_asked_and_the_fifth_waits() -> None:
+async def test_the_fifth_call_that_may_need_input_waits_for_one_of_four_connections() -> None:
     async with scene() as place:
         client = await place.client()
         calls, servers, requests = [], [], []
@@ -441,7 +441,7 @@ async def test_four_connections_for_those_who_may_be_asked_and_the_fifth_waits()
             requests.append(request)
         fifth = client.stateless("tools/call", CALL, ASKED)
         plain = [client.stateless("tools/call", CALL, {}) for _ in range(3)]
-        # Those who cannot be asked share one more, all at once.
+        # Calls that cannot need input share one more connection and run concurrently.
         other = await place.server()
         for request in [await other.method("tools/call") for _ in plain]:
             other.reply(request, {"content": []})
@@ -452,13 +452,13 @@ async def test_four_connections_for_those_who_may_be_asked_and_the_fifth_waits()
         await servers[2].answer_to("s1")
         servers[2].reply(requests[2], {"content": []})
         assert "result" in await client.answer_to(last)
-        # Whichever becomes free first has the next one; the others are parked still.
+        # The call gets the first connection that becomes free. The other calls are still parked.
         servers[2].reply(await servers[2].method("tools/call"), {"content": [], "n": 5})
         assert (await client.answer_to(fifth))["result"]["n"] == 5
         assert len(place.relay.parked) == 3
 
 
-async def test_who_waits_too_long_for_a_turn_is_refused() -> None:
+async def test_a_call_that_waits_too_long_for_its_turn_is_refused() -> None:
     async with scene(max_connections=1, turn_wait=0.01, turn_timeout=0.05) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
@@ -474,11 +474,11 @@ async def test_who_waits_too_long_for_a_turn_is_refused() -> None:
 
 
 @pytest.mark.covers("PRO-37")
-async def test_the_clock_of_a_parked_call_stands_still() -> None:
+async def test_the_timeout_of_a_parked_call_is_suspended() -> None:
     async with scene(call_timeout=0.3) as place:
         client = await place.client()
         server, request, first = await parked(place, client)
-        # Much longer than the call may take: nothing is cancelled meanwhile.
+        # Longer than the timeout of the call.
         loop = asyncio.get_running_loop()
         long = loop.create_future()
         loop.call_later(0.7, long.set_result, None)
@@ -488,7 +488,7 @@ async def test_the_clock_of_a_parked_call_stands_still() -> None:
         server.reply(request, {"content": []})
         assert "result" in await client.answer_to(last)
         assert not any(m.get("method") == "notifications/cancelled" for m in server.seen)
-        # With nobody asked it goes on.
+        # Without an input request, the timeout applies.
         call = client.stateless("tools/call", CALL, ASKED)
         await server.method("tools/call")
         refusal = await client.answer_to(call)
@@ -496,7 +496,7 @@ async def test_the_clock_of_a_parked_call_stands_still() -> None:
         await server.method("notifications/cancelled")
 
 
-async def test_outcomes_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outcomes_are_kept_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parking, "MAX_KEPT_BYTES", 1000)
     async with scene() as place:
         client = await place.client()

@@ -1,4 +1,4 @@
-"""What makes a parked request the same one, and the rounds of calls without connections."""
+"""Digests of parked requests, and the rounds of parked calls without connections."""
 
 import asyncio
 import gc
@@ -35,7 +35,7 @@ def digest(value: Any, method: str = "tools/call") -> bytes:
     return parking._digest(method, None if value is None else members(value))
 
 
-def test_a_request_is_the_same_in_each_round() -> None:
+def test_the_digest_of_a_request_is_the_same_in_each_round() -> None:
     first = digest({"name": "a", "arguments": {"x": 1, "y": 2}})
     assert digest({"arguments": {"y": 2, "x": 1}, "name": "a"}) == first
     assert digest({"name": "a", "arguments": {"x": 1, "y": 2}, "_meta": {"k": 1}}) == first
@@ -66,7 +66,7 @@ def test_a_request_is_the_same_in_each_round() -> None:
         ),
     ],
 )
-def test_a_question_as_a_stateless_client_is_asked_it(params: Any, question: Any) -> None:
+def test_a_server_request_is_converted_to_an_input_request(params: Any, question: Any) -> None:
     asked = exchange("elicitation/create", params, way=DOWN)
     assert json.loads(bytes(parking._embedded(asked))) == question
 
@@ -80,7 +80,9 @@ def test_a_question_as_a_stateless_client_is_asked_it(params: Any, question: Any
         ("sampling/createMessage", {"mode": "url"}, None),
     ],
 )
-def test_the_mode_of_an_elicitation(method: str, params: Any, mode: str | None) -> None:
+def test_mode_returns_the_mode_of_an_elicitation(
+    method: str, params: Any, mode: str | None
+) -> None:
     assert parking._mode(exchange(method, params, way=DOWN)) == mode
 
 
@@ -95,7 +97,7 @@ def test_the_mode_of_an_elicitation(method: str, params: Any, mode: str | None) 
         ({"p": {"action": "accept"}, "q": {"action": "cancel"}}, "cancel"),
     ],
 )
-def test_a_page_that_was_not_visited(responses: Any, action: str | None) -> None:
+def test_a_declined_visit_is_an_error(responses: Any, action: str | None) -> None:
     given = members({} if responses is None else {"inputResponses": responses})
     if action is None:
         parking._check_visited(given)
@@ -118,16 +120,16 @@ def test_a_page_that_was_not_visited(responses: Any, action: str | None) -> None
         ('{"x":{"b":1,"a":2}}', '{"x":{"a":2,"b":1}}', True),
     ],
 )
-def test_the_order_of_members_makes_no_difference(one: str, other: str, same: bool) -> None:
+def test_the_digest_ignores_the_order_of_members(one: str, other: str, same: bool) -> None:
     digests = {parking._digest("m", {"arguments": Raw(text.encode())}) for text in (one, other)}
     assert len(digests) == (1 if same else 2)
 
 
-# Calls that wait for their clients, without connections
+# Parked calls without connections
 
 
 class LiveCall:
-    """A call of a server that the test lets go on, of a client that the test plays."""
+    """Call whose server and client are controlled by the test."""
 
     def __init__(
         self, lot: ParkedCalls, principal: Principal = ANONYMOUS, declared: Any = None
@@ -161,18 +163,18 @@ class LiveCall:
         return asyncio.ensure_future(begun)
 
     def ask(self, method: str = "roots/list", params: Any = None) -> "asyncio.Task[Raw]":
-        """Ask the client something, as the server does."""
+        """Send a request of the server to the client."""
         return asyncio.ensure_future(self.parking.ask(exchange(method, params, way=DOWN)))
 
     async def park(self) -> dict[str, Any]:
-        """Ask one question, and return the round that the client gets."""
+        """Send one request of the server, and return the round for the client."""
         begun = self.begin()
         await asyncio.sleep(0)
         self.asked = self.ask()
         return round_of(await begun)
 
     def resume(self, state: str, answers: Any = None, **other: Any) -> "asyncio.Task[Raw | None]":
-        """Come back with answers."""
+        """Continue the call with responses."""
         given = {"name": "x", **other}
         if answers is not None:
             given["inputResponses"] = answers
@@ -205,7 +207,7 @@ def lot(**settings: Any) -> ParkedCalls:
         ("vendor/ask", {}, ASKED, ""),
     ],
 )
-async def test_a_server_may_ask_what_the_client_has_declared(
+async def test_a_server_request_needs_a_declared_capability(
     virtual_time: VirtualTime, method: str, params: Any, declared: Any, missing: str | None
 ) -> None:
     call = LiveCall(lot(), declared=declared)
@@ -229,7 +231,9 @@ async def test_a_server_may_ask_what_the_client_has_declared(
     await asyncio.wait({begun, asked, call.work})
 
 
-async def test_questions_are_collected_for_a_moment(virtual_time: VirtualTime) -> None:
+async def test_server_requests_within_a_short_time_are_sent_together(
+    virtual_time: VirtualTime,
+) -> None:
     call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
     first = call.begin()
     await asyncio.sleep(3.1)
@@ -254,7 +258,7 @@ async def test_questions_are_collected_for_a_moment(virtual_time: VirtualTime) -
     assert len(call.lot) == 0
 
 
-async def test_a_question_that_is_withdrawn_while_others_are_collected(
+async def test_a_request_that_is_cancelled_while_others_are_collected_is_not_sent(
     virtual_time: VirtualTime,
 ) -> None:
     call, begun = LiveCall(lot(collect=0.5)), virtual_time.now
@@ -273,7 +277,7 @@ async def test_a_question_that_is_withdrawn_while_others_are_collected(
     await asyncio.wait({again, call.work})
 
 
-async def test_a_result_that_comes_while_questions_are_collected(
+async def test_a_result_that_arrives_while_requests_are_collected_is_returned_at_once(
     virtual_time: VirtualTime,
 ) -> None:
     call, begun = LiveCall(lot(collect=5.0)), virtual_time.now
@@ -288,7 +292,7 @@ async def test_a_result_that_comes_while_questions_are_collected(
     asked.cancel()
 
 
-async def test_answers_to_some_questions(virtual_time: VirtualTime) -> None:
+async def test_requests_without_a_valid_response_are_sent_again(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot())
     first = call.begin()
     await asyncio.sleep(0)
@@ -302,7 +306,7 @@ async def test_answers_to_some_questions(virtual_time: VirtualTime) -> None:
     await asyncio.wait({*asked, call.work})
 
 
-async def test_a_call_ends_when_the_client_does_not_come_back(virtual_time: VirtualTime) -> None:
+async def test_a_call_ends_when_the_client_does_not_continue_it(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot(park_timeout=30.0))
     begun = virtual_time.now
     result = await call.park()
@@ -321,7 +325,7 @@ async def test_a_call_ends_when_the_client_does_not_come_back(virtual_time: Virt
         await call.resume(result["requestState"], {"q1": {}})
 
 
-async def test_the_clock_of_a_call_stands_while_the_client_waits(
+async def test_a_call_does_not_expire_while_the_client_waits(
     virtual_time: VirtualTime,
 ) -> None:
     call = LiveCall(lot(park_timeout=30.0))
@@ -337,7 +341,7 @@ async def test_the_clock_of_a_call_stands_while_the_client_waits(
 @pytest.mark.parametrize(
     ("reason", "told"), [((), "the client disconnected"), (("enough",), "enough")]
 )
-async def test_a_client_that_does_not_wait_ends_the_call(
+async def test_cancelling_the_request_of_the_client_ends_the_call(
     virtual_time: VirtualTime, reason: tuple[str, ...], told: str
 ) -> None:
     call = LiveCall(lot())
@@ -366,7 +370,7 @@ async def test_closing_ends_all_calls(virtual_time: VirtualTime) -> None:
         assert call.work.cancelled()
 
 
-async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: VirtualTime) -> None:
+async def test_parked_calls_of_one_principal_are_limited(virtual_time: VirtualTime) -> None:
     several, hits = lot(max_parked=2), PARKED_CALLS.hits
     states = {}
     for name in ("ann", "ann", "bob"):
@@ -379,13 +383,13 @@ async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: Virtua
     with pytest.raises(RpcError, match="roots/list: too many calls of this client wait for input"):
         await third.ask()
     assert PARKED_CALLS.hits == hits + 1
-    # One whose client has come back does not count.
+    # A call that its client has continued does not count.
     earlier, state = next(iter(states.items()))
     resumed = earlier.resume(state, {"q1": {}})
     await asyncio.sleep(0)
     asked = third.ask()
     result = round_of(await first)
-    # And a call that waits itself may ask more.
+    # A call that is parked itself may send further requests.
     again = third.ask()
     await asyncio.sleep(0)
     assert not again.done()
@@ -404,7 +408,7 @@ async def test_calls_of_one_principal_that_wait_are_limited(virtual_time: Virtua
         ("other request", "requestState belongs to another request"),
     ],
 )
-async def test_states_that_cannot_be_used(
+async def test_invalid_states_are_refused(
     virtual_time: VirtualTime, change: str, words: str
 ) -> None:
     several = lot()
@@ -427,7 +431,7 @@ async def test_states_that_cannot_be_used(
     other.work.cancel()
 
 
-async def test_a_state_that_only_says_to_ask_again(virtual_time: VirtualTime) -> None:
+async def test_a_retry_state_sends_the_request_again(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot())
     state = call.lot.retry_state(call.exchange, members({"name": "x"}))
     assert await call.resume(state, {"u1": {"action": "accept"}}) is None
@@ -444,8 +448,8 @@ async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> Non
     state = (await call.park())["requestState"]
     first, second = call.resume(state, {"q1": {}}), call.resume(state, {"q1": {"a": 1}})
     assert bytes(await call.asked) == b"{}"
-    second.cancel()  # which does not affect the first
-    await asyncio.sleep(1000)  # as long as the call goes on
+    second.cancel()  # does not affect the first retry
+    await asyncio.sleep(1000)  # the outcome does not expire while the call is pending
     assert not first.done()
     third = call.resume(state, {"q1": {}})
     await asyncio.sleep(0)
@@ -458,14 +462,14 @@ async def test_an_outcome_is_kept_for_a_minute(virtual_time: VirtualTime) -> Non
         await call.resume(state, {"q1": {}})
 
 
-async def test_a_round_that_is_over_cannot_be_answered_again(virtual_time: VirtualTime) -> None:
+async def test_the_state_of_an_earlier_round_is_refused(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot())
     first = (await call.park())["requestState"]
     resumed = call.resume(first, {"q1": {}})
     await call.asked
     asked = call.ask()
     second = round_of(await resumed)
-    assert round_of(await call.resume(first, {"q1": {}})) == second  # the same questions again
+    assert round_of(await call.resume(first, {"q1": {}})) == second  # the same input requests again
     await asyncio.sleep(61)
     with pytest.raises(RpcError, match="requestState has already been used"):
         await call.resume(first, {"q1": {}})
@@ -477,7 +481,7 @@ async def test_a_round_that_is_over_cannot_be_answered_again(virtual_time: Virtu
             await retry
 
 
-async def test_a_retry_that_is_cancelled_is_over_for_its_duplicates_too(
+async def test_cancelling_a_retry_fails_its_duplicates(
     virtual_time: VirtualTime,
 ) -> None:
     call = LiveCall(lot())
@@ -494,7 +498,9 @@ async def test_a_retry_that_is_cancelled_is_over_for_its_duplicates_too(
 
 
 async def outcome(several: ParkedCalls, result: bytes | None) -> Callable[[], Awaitable[bool]]:
-    """Finish a call with a result, or an error; return a check if its outcome is known."""
+    """Finish a call with a result or an error; return a function that checks if the outcome is
+    kept.
+    """
     call = LiveCall(several)
     state = (await call.park())["requestState"]
     resumed = call.resume(state, {"q1": {}})
@@ -542,7 +548,7 @@ async def test_the_latest_outcomes_are_kept(
     assert [await known() for known in checks] == kept
 
 
-async def test_old_outcomes_make_room(virtual_time: VirtualTime) -> None:
+async def test_expired_outcomes_are_dropped(virtual_time: VirtualTime) -> None:
     several = lot()
     await outcome(several, b"{}")
     await asyncio.sleep(59)
@@ -553,7 +559,7 @@ async def test_old_outcomes_make_room(virtual_time: VirtualTime) -> None:
     assert len(several._recent) == 2
 
 
-async def test_errors_of_abandoned_calls_are_not_reported(
+async def test_errors_of_abandoned_calls_are_not_logged(
     virtual_time: VirtualTime,
 ) -> None:
     reported: list[Any] = []
@@ -577,7 +583,7 @@ async def test_errors_of_abandoned_calls_are_not_reported(
     assert reported == []
 
 
-async def test_a_call_that_is_given_up_has_no_timer(virtual_time: VirtualTime) -> None:
+async def test_an_abandoned_call_has_no_timer(virtual_time: VirtualTime) -> None:
     call = LiveCall(lot(park_timeout=30.0))
     begun = call.begin()
     await asyncio.sleep(0)
@@ -598,7 +604,7 @@ async def test_a_call_that_is_given_up_has_no_timer(virtual_time: VirtualTime) -
     asked.exception()
 
 
-def test_states_are_sealed_with_the_keys_that_are_given() -> None:
+def test_states_are_sealed_with_the_given_keys() -> None:
     ring, settings = KeyRing(), RelaySettings()
     assert ParkedCalls(settings, ring).keys is ring
     own = ParkedCalls(settings).keys

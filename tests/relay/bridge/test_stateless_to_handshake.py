@@ -1,4 +1,4 @@
-"""Stateless clients and stateless servers, and stateless clients that listen to the others."""
+"""Stateless clients with stateless servers, and with servers of the handshake era."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def listen(client: Client, **wanted: Any) -> Any:
 
 
 @pytest.mark.covers("GTW-03")
-async def test_clients_with_the_same_ids_share_a_server_and_nothing_else() -> None:
+async def test_clients_with_the_same_request_ids_get_their_own_responses() -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         for client, name in ((one, "one"), (other, "other")):
@@ -57,7 +57,7 @@ async def test_clients_with_the_same_ids_share_a_server_and_nothing_else() -> No
         assert len(place.servers) == 1
 
 
-async def test_rounds_and_their_state_pass_untouched() -> None:
+async def test_rounds_and_their_state_are_forwarded_unchanged() -> None:
     async with scene("stateless") as place:
         client = await place.client()
         call = client.stateless("tools/call", {"name": "x"}, ASKED)
@@ -74,7 +74,7 @@ async def test_rounds_and_their_state_pass_untouched() -> None:
         assert call
 
 
-async def test_logs_go_with_the_only_request_or_nowhere() -> None:
+async def test_a_log_message_is_forwarded_only_if_one_request_is_pending() -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         level = {f"{META}logLevel": "info"}
@@ -94,7 +94,7 @@ async def test_logs_go_with_the_only_request_or_nowhere() -> None:
         assert other.skipped == []
 
 
-async def test_a_subscription_passes_with_each_sides_own_id() -> None:
+async def test_a_subscription_has_its_own_id_on_each_side() -> None:
     async with scene("stateless") as place:
         one, other = await place.client(), await place.client()
         subscription = listen(one, toolsListChanged=True)
@@ -110,7 +110,7 @@ async def test_a_subscription_passes_with_each_sides_own_id() -> None:
         assert got["params"]["_meta"] == {SUBSCRIPTION: subscription}
         got = await one.method("notifications/tools/list_changed")
         assert got["params"]["_meta"] == {SUBSCRIPTION: subscription, "vendor": 1}
-        # Each way in which a server ends one is the end of it.
+        # Both ways in which a server may end a subscription end that of the client.
         server.tell("notifications/cancelled", {"requestId": request["id"]})
         ended = (await one.answer_to(subscription))["result"]
         assert ended["_meta"] == {SUBSCRIPTION: subscription}
@@ -119,7 +119,7 @@ async def test_a_subscription_passes_with_each_sides_own_id() -> None:
         assert ended["_meta"] == {SUBSCRIPTION: another}
 
 
-async def test_a_subscription_that_the_client_ends_ends_at_the_server() -> None:
+async def test_a_subscription_that_the_client_ends_is_cancelled_at_the_server() -> None:
     async with scene("stateless") as place:
         client = await place.client()
         subscription = listen(client, toolsListChanged=True)
@@ -130,7 +130,7 @@ async def test_a_subscription_that_the_client_ends_ends_at_the_server() -> None:
         assert told["params"]["requestId"] == request["id"]
 
 
-async def test_a_notification_nobody_knows_passes_while_only_one_is_served() -> None:
+async def test_an_unknown_notification_is_forwarded_while_one_request_is_pending() -> None:
     async with scene("stateless") as place:
         client = await place.client()
         call, server = await asked(place, client, "vendor/x")
@@ -143,10 +143,10 @@ async def test_a_notification_nobody_knows_passes_while_only_one_is_served() -> 
         assert [m["params"] for m in client.skipped] == [{"n": 1}]
 
 
-# Stateless clients that listen to a server with a handshake.
+# Stateless clients that subscribe to changes of a handshake server
 
 
-async def test_changes_of_a_server_with_a_handshake_are_told_to_those_who_listen() -> None:
+async def test_changes_of_a_handshake_server_are_sent_to_subscribed_clients() -> None:
     async with scene() as place:
         one, other = await place.client(), await place.client()
         subscription = listen(one, toolsListChanged=True, resourceSubscriptions=["x:1"])
@@ -169,7 +169,7 @@ async def test_changes_of_a_server_with_a_handshake_are_told_to_those_who_listen
         assert (await one.method("notifications/tools/list_changed"))["params"] == {
             "_meta": {SUBSCRIPTION: subscription}
         }
-        # Only the last one to go ends the subscription.
+        # The last subscriber ends the subscription at the server.
         other.tell("notifications/cancelled", {"requestId": second})
         await server.heard("resources/unsubscribe", "x:2")
         await other.answer_to(other.stateless("server/discover"))
@@ -178,7 +178,7 @@ async def test_changes_of_a_server_with_a_handshake_are_told_to_those_who_listen
         await server.heard("resources/unsubscribe", "x:1")
 
 
-async def test_a_resource_that_the_server_does_not_tell_of_is_not_acknowledged() -> None:
+async def test_a_resource_whose_subscription_is_refused_is_not_acknowledged() -> None:
     async with scene(quiet={"resources/subscribe"}) as place:
         client = await place.client()
         listen(client, toolsListChanged=True, resourceSubscriptions=["x:1", "x:2"])
@@ -196,7 +196,7 @@ async def test_a_resource_that_the_server_does_not_tell_of_is_not_acknowledged()
         }
 
 
-async def test_who_listens_hears_when_the_server_has_gone() -> None:
+async def test_a_subscription_ends_when_the_server_disconnects() -> None:
     async with scene() as place:
         client = await place.client()
         subscription = listen(client, toolsListChanged=True)
@@ -210,7 +210,7 @@ async def test_who_listens_hears_when_the_server_has_gone() -> None:
         await client.method("notifications/subscriptions/acknowledged")
 
 
-async def test_a_list_that_changes_during_a_call_is_told_to_who_listens_only() -> None:
+async def test_a_list_change_during_a_call_is_sent_only_to_subscriptions() -> None:
     async with scene() as place:
         client = await place.client()
         subscription = listen(client, toolsListChanged=True)
@@ -226,7 +226,7 @@ async def test_a_list_that_changes_during_a_call_is_told_to_who_listens_only() -
         assert client.skipped == []
 
 
-async def test_a_server_that_refuses_a_log_level_answers_all_the_same() -> None:
+async def test_a_call_continues_if_the_server_refuses_the_log_level() -> None:
     async with scene(quiet={"logging/setLevel"}) as place:
         client = await place.client()
         call = client.stateless("tools/call", {"name": "x"}, **{f"{META}logLevel": "debug"})
@@ -236,7 +236,7 @@ async def test_a_server_that_refuses_a_log_level_answers_all_the_same() -> None:
         assert (await client.answer_to(call))["result"]["content"] == []
 
 
-async def test_results_and_refusals_of_the_handshake_era_are_put_into_new_words() -> None:
+async def test_results_and_errors_of_the_handshake_era_are_converted() -> None:
     async with scene() as place:
         client = await place.client()
         call, server = await asked(place, client, "tools/list")
@@ -262,7 +262,7 @@ async def test_results_and_refusals_of_the_handshake_era_are_put_into_new_words(
             assert refused["error"]["code"] == -32601
 
 
-async def test_a_server_that_dies_of_a_first_word_it_does_not_know_gets_the_one_it_does() -> None:
+async def test_a_server_that_exits_during_the_probe_gets_initialize() -> None:
     program = (
         "import sys, json\n"
         "for line in sys.stdin:\n"
@@ -289,7 +289,7 @@ async def test_a_server_that_dies_of_a_first_word_it_does_not_know_gets_the_one_
 
 
 @pytest.mark.parametrize("session", [True, False])
-async def test_a_server_that_comes_back_in_the_other_era_is_found_out_about(session: bool) -> None:
+async def test_a_server_that_restarts_in_the_other_era_is_detected(session: bool) -> None:
     async with scene() as place:
         client = await place.session() if session else await place.client()
         if session:
@@ -308,7 +308,7 @@ async def test_a_server_that_comes_back_in_the_other_era_is_found_out_about(sess
 
 
 @pytest.mark.parametrize("share", ["alike", "session"])
-async def test_a_process_that_refuses_the_handshake_is_not_started_once_more(
+async def test_a_process_that_refuses_the_handshake_is_not_started_again(
     tmp_path: Path, share: Any
 ) -> None:
     starts = tmp_path / "starts"
@@ -341,7 +341,7 @@ async def test_a_process_that_refuses_the_handshake_is_not_started_once_more(
         await relay.close()
 
 
-async def test_a_process_that_never_read_the_probe_is_not_started_once_more(
+async def test_a_process_that_never_read_the_probe_is_not_started_again(
     tmp_path: Path,
 ) -> None:
     starts = tmp_path / "starts"
@@ -364,7 +364,7 @@ async def test_a_process_that_never_read_the_probe_is_not_started_once_more(
 
 
 class OneConnection:
-    """A connection to a server with a handshake, which answers as a test wants."""
+    """Connection to a handshake server that returns given results."""
 
     def __init__(
         self, capabilities: bytes = b'{"logging":{},"resources":{"subscribe":true}}'
@@ -406,7 +406,7 @@ class OneConnection:
 
 
 class Bridged:
-    """A bridge, and the connection and turn that a call gets which may ask back."""
+    """Bridge with the connection and turn for a call that may need input."""
 
     def __init__(self, connection: OneConnection | None = None, **settings: Any) -> None:
         self.connection: Any = connection or OneConnection()
@@ -442,7 +442,7 @@ ASKABLE = b'{"roots":{}}'
         *("resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result"),
     ],
 )
-async def test_what_only_a_session_has_is_not_found(method: str) -> None:
+async def test_methods_of_sessions_are_not_found(method: str) -> None:
     bridged = Bridged()
     with pytest.raises(RpcError, match=f"Method not found: {method}") as refused:
         await bridged.ask(method)
@@ -460,7 +460,7 @@ async def test_what_only_a_session_has_is_not_found(method: str) -> None:
         ("vendor/x", ASKABLE, False),
     ],
 )
-async def test_calls_that_may_ask_back_have_a_connection_of_their_own(
+async def test_calls_that_may_need_input_have_their_own_connection(
     method: str, capabilities: bytes, own: bool
 ) -> None:
     bridged = Bridged(call_timeout=7.0)
@@ -475,7 +475,7 @@ async def test_calls_that_may_ask_back_have_a_connection_of_their_own(
     assert len(bridged.parked) == 0
 
 
-async def test_a_turn_is_released_also_if_the_call_never_began() -> None:
+async def test_a_turn_is_released_even_if_the_call_never_began() -> None:
     bridged = Bridged()
     bridged.other.goes_on = asyncio.Event()
     asking = asyncio.create_task(bridged.ask(capabilities=ASKABLE))
@@ -486,13 +486,13 @@ async def test_a_turn_is_released_also_if_the_call_never_began() -> None:
     assert bridged.turns.free
 
 
-async def test_a_connection_without_turns_is_used_as_it_is() -> None:
+async def test_a_connection_without_turns_is_used_directly() -> None:
     bridged = Bridged()
     bridged.turn = None
     assert (await bridged.ask(capabilities=ASKABLE))["content"] == []
 
 
-async def test_when_all_connections_are_taken_a_call_is_refused() -> None:
+async def test_a_call_is_refused_if_all_connections_are_in_use() -> None:
     bridged = Bridged()
     bridged.busy = True
     with pytest.raises(
@@ -510,13 +510,13 @@ async def test_when_all_connections_are_taken_a_call_is_refused() -> None:
         ({"name": "x", "_meta": {"k": 1}}, {"name": "x", "_meta": {"k": 1}}),
     ],
 )
-async def test_what_belongs_to_the_other_era_is_left_out(params: Any, passed: Any) -> None:
+async def test_params_of_the_stateless_era_are_removed(params: Any, passed: Any) -> None:
     bridged = Bridged()
     await bridged.ask(params=params)
     assert bridged.connection.passed[0] == passed
 
 
-async def test_a_state_that_is_no_text_is_refused() -> None:
+async def test_a_state_that_is_not_a_string_is_refused() -> None:
     with pytest.raises(
         RpcError, match="requestState must be a string, as returned by the server"
     ) as refused:
@@ -548,7 +548,7 @@ async def test_a_level_is_set_before_the_request() -> None:
     assert bridged.connection.passed[0] == {"_meta": {}}
 
 
-async def test_refusals_are_in_the_words_of_the_client() -> None:
+async def test_errors_are_converted_to_the_era_of_the_client() -> None:
     bridged = Bridged()
     bridged.connection.result = RpcError(-32002, "gone")
     with pytest.raises(RpcError, match="gone") as refused:
@@ -563,7 +563,7 @@ async def test_refusals_are_in_the_words_of_the_client() -> None:
         (b'{"resources":{}}', []),
     ],
 )
-async def test_a_listener_is_counted_while_it_listens(
+async def test_a_subscription_is_counted_while_it_is_open(
     capabilities: bytes, asked: list[str]
 ) -> None:
     bridged = Bridged(OneConnection(capabilities))

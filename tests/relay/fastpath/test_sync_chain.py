@@ -46,12 +46,12 @@ def exchange(method: str = "tools/call") -> Exchange:
         read_params_head(params),
         Direction.CLIENT_TO_SERVER,
         TransportContext(transport_type="memory"),
-        None,  # type: ignore[arg-type]  # nobody looks at it
+        None,  # type: ignore[arg-type]  # not used
     )
 
 
 class Quick:
-    """An interceptor with a coroutine."""
+    """Interceptor with a coroutine."""
 
     def __init__(self, what: str, log: list[str]) -> None:
         self.what = what
@@ -94,7 +94,7 @@ class Quick:
 
 
 class Half(SyncInterceptor):
-    """The same in two halves."""
+    """Synchronous interceptor with the same behaviours."""
 
     def __init__(self, what: str, log: list[str]) -> None:
         self.what = what
@@ -140,7 +140,7 @@ HALVES = (
     *("half mends", "half turns", "half breaks behind"),
 )
 OUTCOMES: tuple[Answer | Exception, ...] = (
-    *(b'{"ok":1}', None, RpcError(-2, "the server says no"), ChannelClosed("gone")),
+    *(b'{"ok":1}', None, RpcError(-2, "refused by the server"), ChannelClosed("gone")),
     ChannelClosed("never sent", delivered=False),
 )
 
@@ -148,7 +148,7 @@ OUTCOMES: tuple[Answer | Exception, ...] = (
 async def led(
     way: SyncChain, behind: Callable[[Exchange], Answer], at_once: bool
 ) -> Answer | Exception:
-    """Lead a request through a chain as the relay does; `behind` answers it."""
+    """Pass a request through a chain as the relay does; `behind` returns its result."""
     outcome: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
     afters: list[After] = []
     try:
@@ -170,10 +170,10 @@ async def led(
     outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=3),
     at_once=st.booleans(),
 )
-def test_the_outcome_is_that_of_a_task(
+def test_a_chain_without_a_task_behaves_like_one_with_a_task(
     what: list[str], outcomes: list[Answer | Exception], at_once: bool
 ) -> None:
-    """Whatever interceptors do, and whatever comes back: the same happens in the same order."""
+    """The outcome and the order of calls are the same with and without a task."""
 
     def behind(log: list[str]) -> Callable[[Exchange], Answer]:
         left = [one for one in outcomes if not _is_unsent(one)] or [b"{}"]
@@ -223,7 +223,7 @@ async def forever(exchange: Exchange) -> Answer:
 
 
 def continued(*interceptors: Interceptor) -> tuple[ContinuedCall, list[Answer | Exception]]:
-    """Start a call that is never answered, and the outcomes that it delivers."""
+    """Start a call without a response; return it and the list of delivered outcomes."""
     way = SyncChain(interceptors, forever)
     afters: list[After] = []
     outcomes: list[Answer | Exception] = []
@@ -232,7 +232,7 @@ def continued(*interceptors: Interceptor) -> tuple[ContinuedCall, list[Answer | 
 
 
 class Stubborn:
-    """Turns a cancellation into an answer, after a while."""
+    """Interceptor that converts a cancellation into a result after a while."""
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         try:
@@ -242,7 +242,7 @@ class Stubborn:
             return b'{"late":1}'
 
 
-async def test_the_first_halves_get_the_end_of_a_call_that_resists_cancellation() -> None:
+async def test_synchronous_interceptors_get_the_outcome_if_the_cancellation_is_suppressed() -> None:
     log: list[str] = []
     call, outcomes = continued(made("half passes", log), Stubborn())
     await asyncio.sleep(0)
@@ -255,7 +255,7 @@ async def test_the_first_halves_get_the_end_of_a_call_that_resists_cancellation(
 
 
 class Why(SyncInterceptor):
-    """Keeps the outcome."""
+    """Interceptor that records the outcome."""
 
     outcome: Outcome = None
 
@@ -284,7 +284,7 @@ async def test_the_reason_of_a_cancellation_is_kept(turns: int) -> None:
     assert call._task.cancelled()
 
 
-def test_a_chain_without_halves_and_looks_always_needs_a_task() -> None:
+def test_a_chain_of_coroutines_without_passes_always_needs_a_task() -> None:
     assert SyncChain([], forever).possible
     assert SyncChain([made("half passes", [])], forever).possible
     assert not SyncChain([made("passes", [])], forever).possible
@@ -308,8 +308,9 @@ GUARDS: tuple[Interceptor, ...] = (Allow(), RateLimit(1e6), Redact(to="both"))
 
 @pytest.mark.covers("GTW-04", "GTW-06")
 @pytest.mark.parametrize("interceptors", [(), GUARDS], ids=["bare", "guarded"])
-async def test_no_request_overtakes_another(interceptors: tuple[Interceptor, ...]) -> None:
-    """Some need a task and some do not; the server sees them as they were sent."""
+async def test_requests_with_and_without_a_task_keep_their_order(
+    interceptors: tuple[Interceptor, ...],
+) -> None:
     methods = ["tools/call", "logging/setLevel", "tools/list", "vendor/one", "tools/call", "x/y"]
     async with between(*interceptors) as (_, client, server):
         for round_number in range(5):
@@ -332,7 +333,7 @@ async def test_no_request_overtakes_another(interceptors: tuple[Interceptor, ...
 
 
 @pytest.mark.covers("GTW-06")
-async def test_a_refusal_needs_no_server() -> None:
+async def test_a_request_that_an_interceptor_refuses_does_not_reach_the_server() -> None:
     async with between(*GUARDS, Allow(deny=["x"])) as (_, client, server):
         answer = await client.answer_to(client.ask("tools/call", {"name": "x"}))
         assert "not allowed" in answer["error"]["message"]
@@ -353,7 +354,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server() -> None:
 
 
 class Pausing:
-    """Waits, where it has anything to do."""
+    """Interceptor that waits during `tools/call` and skips all other requests."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -370,7 +371,7 @@ class Pausing:
 
 
 @pytest.mark.covers("GTW-06")
-async def test_who_says_that_it_is_not_his_business_is_left_out() -> None:
+async def test_an_interceptor_that_passes_a_request_is_not_called() -> None:
     pausing = Pausing()
     async with between(pausing) as (_, client, server):
         for method in ("vendor/one", "tools/call", "vendor/two"):
@@ -384,10 +385,10 @@ async def test_who_says_that_it_is_not_his_business_is_left_out() -> None:
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("interceptors", [(), GUARDS], ids=["bare", "guarded"])
-async def test_what_is_asked_behind_initialize_stays_in_order(
+async def test_requests_sent_right_after_initialize_keep_their_order(
     interceptors: tuple[Interceptor, ...],
 ) -> None:
-    """A client that does not wait for the handshake is served all the same, first things first."""
+    """A client that does not wait for the handshake is served, too."""
     async with scene(interceptors=interceptors) as place:
         client = await place.client()
         said = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "hasty"}}
@@ -414,7 +415,7 @@ async def test_what_is_asked_behind_initialize_stays_in_order(
     ],
     ids=["bytes", "raw", "nothing", "error", "cancelled", "text"],
 )
-def test_what_a_half_makes_of_an_outcome_is_one(outcome: Any, kind: type) -> None:
+def test_unwind_checks_the_outcome_of_each_function(outcome: Any, kind: type) -> None:
     log: list[str] = []
 
     def first(found: Outcome) -> Outcome:
@@ -438,7 +439,7 @@ def test_what_a_half_makes_of_an_outcome_is_one(outcome: Any, kind: type) -> Non
 
 
 class Look:
-    """Says whether it is concerned, or fails to."""
+    """Interceptor whose `passes` returns or raises a given value."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -463,9 +464,11 @@ class Look:
         ([ZeroDivisionError()], False),
         ([], False),
     ],
-    ids=["one", "two", "not the second", "no", "refuses", "fails", "nobody"],
+    ids=["one", "two", "not the second", "no", "refuses", "fails", "none"],
 )
-def test_a_request_passes_if_nobody_is_concerned(answers: list[Any], passes: bool) -> None:
+def test_a_chain_passes_a_request_if_all_interceptors_pass_it(
+    answers: list[Any], passes: bool
+) -> None:
     found = SyncChain([Look(answer) for answer in answers], forever)
     assert found.passes(exchange()) is passes
     assert len(found.looks) == len(answers)

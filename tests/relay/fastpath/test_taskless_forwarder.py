@@ -1,4 +1,4 @@
-"""Requests that pass without a task: which ones, what becomes of them, and what is left."""
+"""Requests that are forwarded without a task: conditions, outcomes and cancellation."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ ASKED = b'{"sampling":{}}'
 
 
 class FakeOutbound:
-    """The requests that were sent, and how they are settled."""
+    """Outbound requests that are recorded, and settled by the test."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any, dict[str, Any]]] = []
@@ -49,7 +49,7 @@ class FakeOutbound:
 
 
 class FakePassage:
-    """Notifications that interceptors still look at."""
+    """Notifications that interceptors still process."""
 
     def __init__(self) -> None:
         self.busy = False
@@ -65,7 +65,7 @@ class FakePassage:
 
 
 class FakeConnection:
-    """A connection to a server of one era."""
+    """Connection to a server of one era."""
 
     def __init__(self, *, stateless: bool = True) -> None:
         self.agreement: Any = SimpleNamespace(revision=NEWEST if stateless else NEWEST_HANDSHAKE)
@@ -91,7 +91,7 @@ class FakeConnection:
 
 
 class FakeSession:
-    """A client's connection, and what it got."""
+    """Connection of a client that records responses."""
 
     def __init__(self, connection: Any = None) -> None:
         self.connection = connection
@@ -162,7 +162,7 @@ def asked(method: str = "tools/call", params: Any = None, **about: Any) -> Excha
         (True, "server/discover", b"{}", False),
         (True, "subscriptions/listen", b"{}", False),
         (False, "tools/call", b"{}", True),
-        (False, "tools/call", ASKED, False),  # it may be asked on a shared line
+        (False, "tools/call", ASKED, False),  # the server may request input on a shared stream
         (False, "tools/list", ASKED, True),
         (False, "initialize", b"{}", False),
         (False, "logging/setLevel", b"{}", False),
@@ -170,7 +170,7 @@ def asked(method: str = "tools/call", params: Any = None, **about: Any) -> Excha
         (False, "resources/unsubscribe", b"{}", False),
     ],
 )
-async def test_requests_that_only_have_to_be_passed_on_need_no_task(
+async def test_requests_that_only_have_to_be_forwarded_need_no_task(
     stateless: bool, method: str, capabilities: bytes, taken: bool
 ) -> None:
     place = Place(stateless=stateless)
@@ -211,14 +211,14 @@ def change(place: Place, what: str) -> None:
         *("other revision", "initializing", "headers", "refused", "no connection"),
     ],
 )
-async def test_what_stands_in_the_way_leads_to_the_usual_way(what: str) -> None:
+async def test_a_request_that_cannot_be_forwarded_at_once_needs_a_task(what: str) -> None:
     place = Place()
     change(place, what)
     assert place.take(asked()) is None
     assert (place.outbound.sent, place.connection.calls) == ([], {})
 
 
-async def test_a_session_that_is_joining_waits() -> None:
+async def test_a_request_of_a_session_that_waits_for_a_connection_needs_a_task() -> None:
     place = Place(stateless=False)
     place.session.joining = 1
     assert place.take(asked(stateless=False)) is None
@@ -227,7 +227,7 @@ async def test_a_session_that_is_joining_waits() -> None:
     assert place.take(asked(stateless=False, capabilities=ASKED)) is not None
 
 
-async def test_lists_that_are_learnt_from_take_the_usual_way() -> None:
+async def test_a_tool_list_from_which_headers_are_learned_needs_a_task() -> None:
     place = Place()
     place.connection.param_headers = object()
     assert place.take(asked("tools/list")) is None
@@ -235,8 +235,8 @@ async def test_lists_that_are_learnt_from_take_the_usual_way() -> None:
 
 
 @pytest.mark.parametrize("stateless", [True, False])
-async def test_a_connection_that_was_called_without_a_task_was_called(stateless: bool) -> None:
-    """It stays for `idle_close_used` seconds, not `idle_close`."""
+async def test_a_call_without_a_task_marks_its_connection_as_used(stateless: bool) -> None:
+    """A used connection is closed after `idle_close_used` seconds, not `idle_close`."""
     place = Place(stateless=stateless)
     place.take(asked(stateless=stateless))
     place.outbound.settle(Raw(b"{}"))
@@ -254,7 +254,7 @@ async def test_a_connection_that_was_called_without_a_task_was_called(stateless:
     ],
     ids=["result", "refused", "lost", "not sent"],
 )
-async def test_a_client_gets_the_outcome_once(outcome: Any, answer: Any, again: bool) -> None:
+async def test_a_client_receives_the_outcome_once(outcome: Any, answer: Any, again: bool) -> None:
     place = Place()
     one = asked()
     place.take(one)
@@ -275,23 +275,21 @@ async def test_a_client_gets_the_outcome_once(outcome: Any, answer: Any, again: 
 @pytest.mark.parametrize(
     ("outcome", "given_up"), [(RequestTimeout(3.0, "x"), 1), (Raw(b"{}"), 0), (RpcError(1, ""), 0)]
 )
-async def test_a_call_that_was_not_answered_in_time_is_a_reason_to_look(
-    outcome: Any, given_up: int
-) -> None:
+async def test_a_timeout_is_reported_to_the_connection(outcome: Any, given_up: int) -> None:
     place = Place()
     place.take(asked())
     place.outbound.settle(outcome)
     assert place.connection.given_up == given_up
 
 
-async def test_a_call_has_its_limits() -> None:
+async def test_a_call_has_a_timeout_and_a_total_limit() -> None:
     place = Place()
     place.take(asked())
     _, _, about = place.outbound.sent[0]
     assert (about["timeout"], about["max_total"], about["overhear"]) == (3.0, 72.0, None)
 
 
-async def test_progress_passes_under_the_token_of_the_client() -> None:
+async def test_progress_is_forwarded_with_the_token_of_the_client() -> None:
     place = Place()
     place.take(asked(params={"name": "x", "_meta": {"progressToken": "mine"}}))
     _, fill, about = place.outbound.sent[0]
@@ -301,7 +299,7 @@ async def test_progress_passes_under_the_token_of_the_client() -> None:
     assert (note, peer, related) == ("note", place.connection, 71)
 
 
-async def test_who_does_not_wait_any_more_is_told_nothing() -> None:
+async def test_a_cancelled_call_delivers_no_outcome() -> None:
     place = Place()
     taken = place.take(asked())
     taken.cancel("enough")
@@ -316,8 +314,8 @@ async def test_who_does_not_wait_any_more_is_told_nothing() -> None:
     assert (place.session.answers, len(place.outbound.cancelled)) == ([], 1)
 
 
-@pytest.mark.parametrize("what", ["client reads slowly", "somebody looks"])
-async def test_what_was_told_comes_before_the_answer(what: str) -> None:
+@pytest.mark.parametrize("what", ["client reads slowly", "interceptor waits"])
+async def test_notifications_precede_the_response(what: str) -> None:
     place = Place()
     place.take(asked())
     if what == "client reads slowly":
@@ -327,8 +325,8 @@ async def test_what_was_told_comes_before_the_answer(what: str) -> None:
         place.connection.passage.busy = True
     place.outbound.settle(Raw(b"{}"))
     assert (place.session.answers, list(place.connection.calls)) == ([], [71])
-    assert len(place.forwarder._flushing) == 1  # so that the task is not collected
-    if what == "somebody looks":
+    assert len(place.forwarder._flushing) == 1  # keeps a reference to the task
+    if what == "interceptor waits":
         for _ in range(3):
             await asyncio.sleep(0)
         assert place.session.answers == []
@@ -342,7 +340,7 @@ async def test_what_was_told_comes_before_the_answer(what: str) -> None:
     assert place.forwarder._flushing == set()
 
 
-# Requests that stand alone
+# Requests outside of sessions
 
 
 @pytest.mark.parametrize(
@@ -351,11 +349,11 @@ async def test_what_was_told_comes_before_the_answer(what: str) -> None:
         (Raw(b'{"n":1}'), b'{"n":1}'),
         (RpcError(5, "no"), RpcError),
         (ChannelClosed("lost", delivered=True), RpcError),
-        (ChannelClosed("lost", delivered=False), ChannelClosed),  # is tried again
+        (ChannelClosed("lost", delivered=False), ChannelClosed),  # the caller repeats the request
     ],
     ids=["result", "refused", "lost", "not sent"],
 )
-async def test_a_request_that_stands_alone_gets_its_outcome(outcome: Any, answer: Any) -> None:
+async def test_a_request_outside_of_a_session_gets_its_outcome(outcome: Any, answer: Any) -> None:
     place, got = Place(), []
     cancel = place.forwarder.delegate_post(asked(), got.append)
     assert cancel is not None
@@ -364,7 +362,7 @@ async def test_a_request_that_stands_alone_gets_its_outcome(outcome: Any, answer
     assert isinstance(one, answer) if isinstance(answer, type) else bytes(one) == answer
 
 
-async def test_a_request_that_stands_alone_is_cancelled() -> None:
+async def test_a_request_outside_of_a_session_can_be_cancelled() -> None:
     place, got = Place(), []
     cancel = place.forwarder.delegate_post(asked(), got.append)
     assert cancel is not None
@@ -373,7 +371,7 @@ async def test_a_request_that_stands_alone_is_cancelled() -> None:
     assert (got, place.outbound.cancelled) == ([], [(71, "enough")])
 
 
-async def test_a_server_of_the_other_era_is_asked_in_its_words() -> None:
+async def test_a_request_is_converted_for_a_server_of_the_other_era() -> None:
     place, got = Place(), []
     place.stateless_connection = None
     params = SimpleNamespace(fill=lambda number: Raw(b"{}"), tracked=False)
@@ -384,7 +382,7 @@ async def test_a_server_of_the_other_era_is_asked_in_its_words() -> None:
     assert [bytes(one) for one in got] == [b'{"bridged":1}']
 
 
-async def test_a_target_is_sent_under_the_name_that_the_server_knows() -> None:
+async def test_an_alias_is_replaced_by_the_name_that_the_server_knows() -> None:
     place = Place()
     one = asked(params={"name": "red_x"})
     assert one.alias is None
@@ -414,7 +412,7 @@ async def test_a_caller_that_cancels_during_a_flush_gets_no_outcome() -> None:
 
 
 class Half(SyncInterceptor):
-    """Notes what passes it, both ways."""
+    """Interceptor that logs requests and outcomes."""
 
     def __init__(self, name: str, log: list[str], error: Exception | None = None) -> None:
         self.name, self.log, self.error = name, log, error
@@ -443,7 +441,7 @@ async def answered(place: Place) -> Any:
     return place.session.answers[0][1]
 
 
-async def test_halves_are_passed_without_a_task_last_one_first() -> None:
+async def test_synchronous_interceptors_are_called_without_a_task() -> None:
     log: list[str] = []
     place = Place(Half("a", log), Half("b", log))
     place.take(asked())
@@ -453,18 +451,18 @@ async def test_halves_are_passed_without_a_task_last_one_first() -> None:
     assert place.usual == []
 
 
-async def test_a_half_that_refuses_ends_it_there() -> None:
+async def test_a_request_that_a_synchronous_interceptor_refuses_is_not_sent() -> None:
     log: list[str] = []
     place = Place(Half("a", log), Half("b", log, RpcError(5, "no")))
     assert place.take(asked()) is not None
-    assert place.session.answers == []  # not before it counts as taken over
+    assert place.session.answers == []  # not before the request is registered
     got = await answered(place)
     assert got.message == "no"
     assert log == ["a in", "b in", "a out: RpcError"]
     assert place.outbound.sent == []
 
 
-async def test_a_refusal_is_not_delivered_to_a_caller_that_has_cancelled() -> None:
+async def test_a_cancelled_request_gets_no_error_of_an_interceptor() -> None:
     place = Place(Half("a", [], RpcError(5, "no")))
     place.take(asked()).cancel("enough")
     for _ in range(3):
@@ -473,7 +471,7 @@ async def test_a_refusal_is_not_delivered_to_a_caller_that_has_cancelled() -> No
 
 
 @pytest.mark.parametrize(("number", "forwarded"), [(1, True), (2, False)])
-async def test_a_half_that_changes_the_id_leads_to_the_usual_way(
+async def test_a_request_whose_id_an_interceptor_changes_needs_a_task(
     number: int, forwarded: bool
 ) -> None:
     class Changing(SyncInterceptor):
@@ -489,7 +487,7 @@ async def test_a_half_that_changes_the_id_leads_to_the_usual_way(
         assert [one.method for one in place.usual] == ["x/y"]
 
 
-async def test_what_cannot_be_forwarded_goes_on_in_a_task_in_order() -> None:
+async def test_a_request_that_cannot_be_forwarded_continues_in_a_task_in_order() -> None:
     log: list[str] = []
     place = Place(Half("a", log))
     place.connection.connected = False
@@ -500,7 +498,7 @@ async def test_what_cannot_be_forwarded_goes_on_in_a_task_in_order() -> None:
     assert len(place.usual) == 1
 
 
-async def test_one_that_waits_behind_halves_needs_a_task() -> None:
+async def test_an_interceptor_that_may_wait_needs_a_task_unless_it_passes() -> None:
     log: list[str] = []
 
     class Looking:
@@ -521,7 +519,9 @@ async def test_one_that_waits_behind_halves_needs_a_task() -> None:
 
 
 @pytest.mark.parametrize(("method", "forwarded"), [("x/y", True), ("tools/call", False)])
-async def test_alone_with_one_that_looks(method: str, forwarded: bool) -> None:
+async def test_a_request_outside_of_a_session_needs_no_task_if_it_is_passed(
+    method: str, forwarded: bool
+) -> None:
     class Looking(InterceptorBase):
         def passes(self, exchange: Exchange) -> bool:
             return exchange.method != "tools/call"
@@ -536,7 +536,7 @@ async def test_alone_with_one_that_looks(method: str, forwarded: bool) -> None:
     assert (place.take(asked(method)) is not None) is forwarded
 
 
-async def test_a_request_that_was_not_sent_is_tried_again_behind_the_halves() -> None:
+async def test_repeating_a_request_does_not_repeat_the_synchronous_interceptors() -> None:
     log: list[str] = []
     place = Place(Half("a", log))
     place.take(asked())
@@ -545,7 +545,7 @@ async def test_a_request_that_was_not_sent_is_tried_again_behind_the_halves() ->
     assert log == ["a in", "a out: bytes"]
 
 
-async def test_a_cancelled_request_is_so_for_its_halves() -> None:
+async def test_synchronous_interceptors_receive_the_cancellation() -> None:
     log: list[str] = []
     place = Place(Half("a", log))
     place.take(asked()).cancel("enough")
@@ -561,7 +561,7 @@ async def test_a_cancelled_request_is_so_for_its_halves() -> None:
 
 
 @pytest.mark.parametrize("whose", ["client", "server"])
-async def test_interceptors_see_first_what_came_first(whose: str) -> None:
+async def test_a_request_waits_for_earlier_notifications_in_interceptors(whose: str) -> None:
     place = Place(Half("a", []))
     passage = place.session.passage if whose == "client" else place.connection.passage
     passage.busy = True
@@ -571,10 +571,10 @@ async def test_interceptors_see_first_what_came_first(whose: str) -> None:
     assert place.take(asked("server/discover")) is None
     bare = Place()
     bare.connection.passage.busy = True
-    assert bare.take(asked()) is not None  # nobody looks
+    assert bare.take(asked()) is not None  # without interceptors, the order does not matter
 
 
-async def test_alone_with_halves() -> None:
+async def test_a_request_outside_of_a_session_passes_synchronous_interceptors() -> None:
     log: list[str] = []
     place, got = Place(Half("a", log)), []
     cancel = place.forwarder.delegate_post(asked(), got.append)

@@ -41,7 +41,7 @@ class Watch:
         what = exchange.direction, exchange.method
         self.begun.append(what)
         if exchange.method == self._drop:
-            exchange.note("dropped")
+            exchange.drop("dropped")
             return None
         try:
             answer = await proceed(exchange)

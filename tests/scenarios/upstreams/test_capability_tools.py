@@ -74,7 +74,7 @@ async def test_a_tool_for_a_capability_is_not_listed_for_other_clients(
 
 
 async def test_a_client_is_notified_once_its_own_tools_are_known(tmp_path: Path) -> None:
-    """The first list may come too early; a client that is told to list again gets them all."""
+    """The first list may be incomplete; a list after the notification is complete."""
     log = ServerLog(tmp_path)
     entry = log.entry("notes", varying=VARYING)
     async with (
@@ -86,8 +86,8 @@ async def test_a_client_is_notified_once_its_own_tools_are_known(tmp_path: Path)
             await client.ears.hear("notifications/tools/list_changed")
 
 
-async def test_merged_names_do_not_depend_on_who_asks(tmp_path: Path) -> None:
-    """`a_b` has a tool `c` for some clients, whose merged name would be that of `b_c` of `a`."""
+async def test_merged_names_do_not_depend_on_the_client(tmp_path: Path) -> None:
+    """For some clients `a_b` has a tool `c`, whose merged name would be that of `b_c` of `a`."""
     log = ServerLog(tmp_path)
     servers = {
         "a_b": log.entry("a_b", tools=[], varying={"elicitation": "c"}),
@@ -101,7 +101,7 @@ async def test_merged_names_do_not_depend_on_who_asks(tmp_path: Path) -> None:
         ]
 
         async def names_and_targets(client: Client) -> dict[str, str]:
-            """Return what answers under each merged name: the tool and its server."""
+            """Return the tool and the server behind each merged name."""
             listed = [tool["name"] for tool in await client.mcp.list_tools(cache=False)]
             answers = [(await client.mcp.call(name)).text for name in listed]
             return {
@@ -153,7 +153,7 @@ async def test_every_server_is_compared_for_a_host_that_only_lists(tmp_path: Pat
 
 
 @pytest.mark.parametrize("reason", ["lazy", "share", "changing"])
-async def test_no_comparison_where_it_would_be_pointless(tmp_path: Path, reason: str) -> None:
+async def test_lists_are_not_compared_without_need(tmp_path: Path, reason: str) -> None:
     log = ServerLog(tmp_path)
     entry = log.entry("notes", varying=VARYING, changing_lists=reason == "changing")
     settings = {"share": "all"} if reason == "share" else {}
@@ -170,14 +170,14 @@ async def test_no_comparison_where_it_would_be_pointless(tmp_path: Path, reason:
         await client.list_everything()
         await log.quiet()
         assert len(log.running()) <= 1
-        # A server is known to change its lists only after they were compared.
+        # Changing lists are detected only by a comparison.
         assert len(log.started()) - before <= (1 if reason == "changing" else 0)
 
 
-async def test_a_call_to_a_tool_of_another_capability_is_answered_by_the_own_process(
+async def test_a_call_to_a_tool_of_another_capability_reaches_the_clients_own_process(
     tmp_path: Path,
 ) -> None:
-    """Routing uses the names of all variants; whether the tool exists is the server's to say."""
+    """Routing uses the names of all variants; the server decides whether the tool exists."""
     log = ServerLog(tmp_path)
     entry = log.entry("notes", varying=VARYING)
     async with (

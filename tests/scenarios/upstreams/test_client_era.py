@@ -1,4 +1,4 @@
-"""The era towards a server follows the client, unless a setting says otherwise."""
+"""The era of the connection to a server is that of the client, unless a setting overrides it."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -133,7 +133,7 @@ async def test_a_server_of_one_era_serves_clients_of_the_other(tmp_path: Path, e
 @both_endpoints
 @both_eras
 @pytest.mark.parametrize("place", ["file", "server"])
-async def test_the_era_of_a_file_is_obeyed(
+async def test_the_era_in_a_file_overrides_that_of_the_client(
     tmp_path: Path, person: Person, endpoint: str, era: str, place: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Which clients look alike to a server: agreed revisions, normal forms, parked calls, lists."""
+"""Keys of connections: agreed revisions, equivalent capabilities, parked calls and lists."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -27,7 +27,7 @@ both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
 
 @both_endpoints
 @pytest.mark.parametrize("second", [HANDSHAKE, OLDER])
-async def test_clients_share_the_revision_that_the_server_settled_on(
+async def test_clients_for_which_the_server_chooses_one_revision_share(
     tmp_path: Path, endpoint: str, second: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -72,7 +72,7 @@ async def test_clients_of_different_revisions_do_not_share(tmp_path: Path, endpo
     ],
     ids=["form", "experimental", "unknown", "listChanged"],
 )
-async def test_capabilities_that_mean_the_same_share_a_process(
+async def test_clients_with_equivalent_capabilities_share_a_process(
     tmp_path: Path, equal: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -94,7 +94,7 @@ async def test_capabilities_that_mean_the_same_share_a_process(
     ],
     ids=["url", "tools", "roots"],
 )
-async def test_capabilities_that_a_server_can_tell_apart_do_not_share(
+async def test_clients_with_different_capabilities_do_not_share_a_process(
     tmp_path: Path, different: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     log = ServerLog(tmp_path)
@@ -145,7 +145,7 @@ async def test_a_parked_call_and_a_session_do_not_share_a_process(
         assert '"value": "late"' in await parked
 
 
-# What starts no process
+# Requests that start no process
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
@@ -190,7 +190,7 @@ async def test_subscriptions_and_log_levels_start_no_process(tmp_path: Path) -> 
         await client.mcp.set_log_level("warning")
         await log.quiet()
         assert len(log.started()) == 1
-        pid = await client.pid()  # they move to the process of the session
+        pid = await client.pid()  # the state moves to the process of the session
         await until(lambda: log.received("resources/subscribe", pid=pid))
         await until(lambda: log.received("logging/setLevel", pid=pid))
         assert await client.call("level") == "warning"

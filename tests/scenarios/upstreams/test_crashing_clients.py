@@ -1,4 +1,4 @@
-"""A client that crashes its own process harms no other client, and the status says so."""
+"""A client that crashes its own process does not affect others, and the status stays connected."""
 
 import asyncio
 import json
@@ -11,11 +11,11 @@ from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.running_gateway import get
 from tests.support.upstream_gateways import ENDPOINTS, Client, connect, gateway_for
 
-LOSSES = 5  # of one key in 30 s; the next one suspends it
+LOSSES = 5  # losses of one key in 30 s; the next one suspends the key
 
 
 async def crash(client: Client, times: int) -> list[str]:
-    """Let a client crash its process again and again; return the errors."""
+    """Let a client crash its process repeatedly; return the errors."""
     errors = []
     for _ in range(times):
         with pytest.raises(FairleadError) as caught:
@@ -25,7 +25,7 @@ async def crash(client: Client, times: int) -> list[str]:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_crashes_of_one_client_leave_the_others_untouched(
+async def test_crashes_of_one_client_do_not_affect_the_others(
     tmp_path: Path, endpoint: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -61,7 +61,7 @@ async def test_the_status_stays_connected_while_other_clients_are_served(tmp_pat
         assert (code, public["status"], public["breaker"]) == (200, "connected", "closed")
 
 
-async def test_a_client_that_goes_on_crashing_starts_no_more_processes(tmp_path: Path) -> None:
+async def test_a_client_that_keeps_crashing_starts_no_more_processes(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

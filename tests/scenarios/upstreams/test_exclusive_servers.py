@@ -1,4 +1,4 @@
-"""Servers that cannot run twice serve every host, and roots stay with a session."""
+"""Servers that cannot run twice serve every host, and roots belong to one session."""
 
 import asyncio
 import time
@@ -98,7 +98,7 @@ async def test_a_server_is_remembered_as_one_that_cannot_run_twice(
                 assert await one.pid() == await other.pid() == log.running()[0]
             attempts.append(len(log.started()) - before)
             assert gateway.ends() == 0
-    assert attempts[0] <= 1  # once it is known, no second process is tried
+    assert attempts[0] <= 1  # no second process is started once the fact is known
     assert attempts[1] == 0
 
 
@@ -170,10 +170,12 @@ async def test_a_process_with_the_roots_of_a_session_ends_with_the_session(tmp_p
         await until(lambda: pid not in log.running())
 
 
-async def test_a_server_that_asks_for_roots_only_when_called_delays_no_later_session(
+async def test_a_server_that_requests_roots_only_in_calls_delays_no_session(
     tmp_path: Path,
 ) -> None:
-    """Waiting for its question before the first call would cost every session two seconds."""
+    """A wait for the request of roots before the first call would delay every session by two
+    seconds.
+    """
     log = ServerLog(tmp_path)
     async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
         for folder in ("file:///a", "file:///b", "file:///c"):

@@ -1,4 +1,4 @@
-"""Clients that invent, reconnect or vanish without end cost little, and others do not notice."""
+"""Clients that invent capabilities, reconnect or vanish in a loop have bounded costs."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ ROUNDS = 40
 ELICITATION = ({}, {"elicitation": {"form": {}}}, {"elicitation": {"form": {}, "url": {}}})
 SAMPLING = ({}, {"sampling": {}}, {"sampling": {"tools": {}}})
 ROOTS = ({}, {"roots": {}})
-KINDS: list[dict[str, Any]] = [  # all that a server can tell apart
+KINDS: list[dict[str, Any]] = [  # all declarations that a server can distinguish
     {**one, **two, **three} for one, two, three in itertools.product(ELICITATION, SAMPLING, ROOTS)
 ]
 both_endpoints = pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -77,7 +77,7 @@ async def test_lists_of_every_kind_of_client_are_served_with_bounded_processes(
                 listed = {x["name"] for x in (await session.request("tools/list"))["tools"]}
                 assert "notes_pid" in listed
                 extra = {f"notes_{tool}" for can, tool in varying.items() if can not in kind}
-                assert not listed & extra  # nothing of another kind of client
+                assert not listed & extra  # no tools of another kind of client
         await log.quiet()
         assert len(log.started()) <= 1 + len(KINDS)
         assert len(log.running()) <= 32
@@ -123,7 +123,7 @@ async def test_a_client_that_reconnects_and_calls_in_a_loop_uses_one_process(
 async def test_sessions_whose_clients_vanished_share_a_process(
     tmp_path: Path, endpoint: str
 ) -> None:
-    """They are not closed: their clients have crashed, or lost the network."""
+    """The sessions are not closed, as after a crash or the loss of the network."""
     log = ServerLog(tmp_path)
     pids = set()
     async with asyncio.timeout(LIMIT), gateway_for({"notes": log.entry("notes")}) as served:
@@ -137,10 +137,12 @@ async def test_sessions_whose_clients_vanished_share_a_process(
 
 
 @both_endpoints
-async def test_calls_whose_clients_vanished_hold_up_no_other_client(
+async def test_calls_whose_clients_vanished_do_not_block_other_clients(
     tmp_path: Path, endpoint: str
 ) -> None:
-    """A lost connection does not cancel a call: each keeps its process, and others get another."""
+    """A lost connection does not cancel a call: each call keeps its process, and others get
+    another.
+    """
     log = ServerLog(tmp_path)
     never = str(tmp_path / "never")
     async with (
@@ -154,7 +156,7 @@ async def test_calls_whose_clients_vanished_hold_up_no_other_client(
             ) as session:
                 call = asyncio.create_task(session.call("hold", until=never))
                 await until(lambda n=n: len(_held(log)) == n + 1)
-                call.cancel()  # the connection is dropped, the session is not closed
+                call.cancel()  # the connection is closed, but not the session
                 await asyncio.wait({call})
             async with asyncio.timeout(2):
                 await other.pid()

@@ -1,4 +1,4 @@
-"""Servers that misbehave cost little, and other servers and clients do not notice them."""
+"""Faulty servers have bounded costs and do not affect other servers and clients."""
 
 import asyncio
 import os
@@ -24,8 +24,8 @@ from tests.support.upstream_gateways import (
     gateway_for,
 )
 
-OBSERVED = 1.5  # seconds for which a server that never stops is watched
-QUICK = 1.0  # seconds for a call to a server that works, on a busy machine
+OBSERVED = 1.5  # seconds for which an endless server is observed
+QUICK = 1.0  # seconds for a call to a working server on a busy machine
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def beside(
                 assert "pid" in await client.tools()
 
 
-async def test_lists_that_change_with_every_request_are_not_fetched_without_end(
+async def test_lists_that_change_with_every_request_are_fetched_at_a_bounded_rate(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -59,7 +59,9 @@ async def test_lists_that_change_with_every_request_are_not_fetched_without_end(
         assert len(log.started("faulty")) <= 3
 
 
-async def test_changes_announced_without_end_are_fetched_at_a_bounded_rate(tmp_path: Path) -> None:
+async def test_continuous_change_notifications_cause_a_bounded_rate_of_requests(
+    tmp_path: Path,
+) -> None:
     log = ServerLog(tmp_path)
     async with beside(log, log.entry("faulty", announces=True)) as served:
         async with connect(served.url, "faulty") as client:
@@ -68,7 +70,7 @@ async def test_changes_announced_without_end_are_fetched_at_a_bounded_rate(tmp_p
             before = log.counts("faulty")["tools/list"]
             end = time.monotonic() + OBSERVED
             while time.monotonic() < end:
-                await client.pid()  # calls are answered all the while
+                await client.pid()  # calls are answered meanwhile
                 await asyncio.sleep(0.05)
             # Fifteen hundred announcements; the list itself never changes.
             assert log.counts("faulty")["tools/list"] - before <= 20
@@ -76,7 +78,7 @@ async def test_changes_announced_without_end_are_fetched_at_a_bounded_rate(tmp_p
         assert log.running("faulty") == log.started("faulty")[:1]
 
 
-async def test_comparisons_with_a_server_that_announces_without_end_are_bounded(
+async def test_comparisons_with_a_server_that_notifies_continuously_are_bounded(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -138,7 +140,7 @@ async def test_a_server_that_refuses_everything_after_the_handshake_is_reported(
 
 
 @pytest.mark.slow
-async def test_a_server_that_dies_while_subscriptions_are_restored_is_given_up(
+async def test_a_server_that_exits_while_subscriptions_are_restored_is_suspended(
     tmp_path: Path,
 ) -> None:
     log = ServerLog(tmp_path)
@@ -164,13 +166,13 @@ async def test_a_server_that_dies_while_subscriptions_are_restored_is_given_up(
                     return str(exc)
                 return ""
 
-            # Its processes die in the restore; calls say so, and starts come to an end.
+            # Its processes exit during the restore; calls report that, and restarts end.
             await eventually(error, lambda text: "faulty" in text)
             assert await other.pid() == unaffected
             started = await eventually(
                 lambda: _started_after(log, 1.5), lambda counts: counts[0] == counts[1]
             )
-            assert started[1] <= 2 + 2 * 7  # the default key and the client's, each given up
+            assert started[1] <= 2 + 2 * 7  # the default key and that of the client, each suspended
 
 
 async def _started_after(log: ServerLog, seconds: float) -> tuple[int, int]:
@@ -210,7 +212,7 @@ async def test_errors_of_a_server_that_cannot_start_name_it(tmp_path: Path) -> N
 async def test_a_server_that_fails_without_a_capability_serves_clients_that_have_it(
     tmp_path: Path,
 ) -> None:
-    """The connection for lists cannot be opened; that of a client can."""
+    """The connection for lists cannot be opened, but that of a client can."""
     log = ServerLog(tmp_path)
     async with beside(log, log.entry("faulty", requires="elicitation")) as served:
         await until(lambda: log.started("faulty") and not log.running("faulty"))

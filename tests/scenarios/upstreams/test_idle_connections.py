@@ -1,4 +1,4 @@
-"""When connections end: idle times, `max_connections`, and sessions that are quiet."""
+"""The end of connections: idle times, `max_connections`, and quiet sessions."""
 
 import asyncio
 import json
@@ -15,11 +15,11 @@ from tests.support.upstream_gateways import STATELESS, connect, gateway_for, raw
 
 __all__ = ["virtual_time"]
 
-LIMIT = 4000.0  # seconds of the clock; the tests set it forward
-QUIET = 61.0  # seconds after which a quiet connection may give way
+LIMIT = 4000.0  # seconds of the clock, which the tests advance
+QUIET = 61.0  # seconds after which a quiet connection may be closed for another
 
 
-async def test_a_full_server_refuses_a_client_and_says_when_to_try_again(
+async def test_the_error_of_a_busy_server_has_a_time_to_retry_after(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -39,7 +39,7 @@ async def test_a_full_server_refuses_a_client_and_says_when_to_try_again(
         assert len(log.running()) == 2
 
 
-async def test_a_quiet_connection_gives_way_to_a_new_client(
+async def test_a_quiet_connection_is_closed_for_a_new_client(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -56,9 +56,9 @@ async def test_a_quiet_connection_gives_way_to_a_new_client(
         recent = await second.pid()
         assert await third.pid() not in (recent, log.started()[0])
         await until(lambda: len(log.running()) == 2)
-        assert recent in log.running()  # the one that was quiet longest has ended
+        assert recent in log.running()  # the longest quiet one was closed
         await virtual_time.advance(QUIET)
-        await plain.pid()  # a session that lost its connection goes on
+        await plain.pid()  # a session that lost its connection continues
         assert log.peak() <= 3
         await until(lambda: len(log.running()) == 2)
 
@@ -86,10 +86,10 @@ async def test_many_sessions_of_many_users_take_turns_within_the_limit(
         await until(lambda: len(log.running()) <= 3)
 
 
-async def test_a_connection_that_was_never_called_ends_after_idle_close(
+async def test_a_connection_without_calls_is_closed_after_idle_close(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
-    """The default connection of a two-era server gives way to that of a handshake client."""
+    """The default connection of a two-era server is closed beside that of a handshake client."""
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),
@@ -105,7 +105,7 @@ async def test_a_connection_that_was_never_called_ends_after_idle_close(
         assert "pid" in await client.tools()
 
 
-async def test_a_connection_that_was_called_ends_after_idle_close_used(
+async def test_a_connection_with_calls_is_closed_after_idle_close_used(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -124,7 +124,7 @@ async def test_a_connection_that_was_called_ends_after_idle_close_used(
         await until(lambda: log.running() == [other])
 
 
-async def test_the_last_connection_stays_although_it_was_opened_for_a_client(
+async def test_the_last_connection_stays_even_if_it_was_opened_for_a_client(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)
@@ -175,7 +175,7 @@ async def test_a_lazy_server_stops_when_idle_and_its_lists_stay(
         assert len(log.started()) == 2
 
 
-async def test_a_session_without_a_stream_gives_up_its_connection_and_goes_on(
+async def test_a_session_without_a_stream_continues_after_its_connection_closed(
     tmp_path: Path, virtual_time: AdjustableClock
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""At start-up each server receives each list request once, whoever shares its connection."""
+"""At start-up each server receives each list request once, also if its connection is shared."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ async def test_a_two_era_server_receives_each_list_request_once(tmp_path: Path) 
 
 
 @eras
-async def test_a_hanging_and_a_crashing_server_cause_no_second_request_to_others(
+async def test_a_hanging_or_crashing_server_causes_no_second_request_to_others(
     tmp_path: Path, eras: list[str]
 ) -> None:
     log = ServerLog(tmp_path)

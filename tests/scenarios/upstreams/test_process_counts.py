@@ -1,4 +1,4 @@
-"""How many processes run, and how long calls wait for one: the numbers that users notice."""
+"""The number of processes, and the time that calls wait for one."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.support.upstream_gateways import (
     gateway_for,
 )
 
-LIMIT = 40.0  # seconds: twenty servers, and each of them compared for two kinds of hosts
+LIMIT = 40.0  # seconds for twenty servers, each compared for two kinds of hosts
 SERVERS = [f"server{n:02}" for n in range(20)]
 USED = SERVERS[:3]
 HOSTS = ((), ("elicitation",), ("elicitation", "sampling", "roots"))
@@ -37,7 +37,7 @@ async def twenty_servers(log: ServerLog) -> AsyncIterator[Served]:
 
 
 async def first_contact(stack: AsyncExitStack, served: Served, *declares: str) -> Client:
-    """Connect as a host does: initialize, list everything, listen."""
+    """Connect as a host does: initialize, list everything, listen for changes."""
     client = await stack.enter_async_context(connect(served.url, USED[0], *declares))
     await client.list_everything()
     await client.mcp.listen("tools", "prompts", "resources")
@@ -71,7 +71,7 @@ async def test_calls_of_three_hosts_to_three_servers_run_at_most_30_processes(
 
 
 @pytest.mark.slow
-async def test_the_same_hosts_again_start_nothing(tmp_path: Path) -> None:
+async def test_reconnecting_hosts_start_no_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with twenty_servers(log) as served:
         async with AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ async def forty_users(
 
 
 @pytest.mark.parametrize("version", [HANDSHAKE, STATELESS])
-async def test_forty_users_who_only_list_start_nothing(tmp_path: Path, version: str) -> None:
+async def test_forty_users_that_only_list_start_no_process(tmp_path: Path, version: str) -> None:
     log = ServerLog(tmp_path)
     async with forty_users(log, version=version) as clients:
         for client in clients:
@@ -128,7 +128,7 @@ async def test_forty_users_share_one_process_of_a_stateless_server(
     async with forty_users(log, "elicitation", version=version, eras="stateless") as clients:
         pids = await asyncio.gather(*(client.pid() for client in clients))
         assert set(pids) == {log.started()[0]}
-        # One more has found out, for all of them, that the server refuses `initialize`.
+        # One more process has shown that the server refuses `initialize`.
         assert len(log.started()) <= (2 if version == HANDSHAKE else 1)
         await until(lambda: len(log.running()) == 1)
 
@@ -144,7 +144,7 @@ async def test_forty_users_share_one_process_with_share_all(tmp_path: Path) -> N
 async def test_forty_users_of_a_handshake_server_never_share_and_stay_within_the_limit(
     tmp_path: Path,
 ) -> None:
-    """Users beyond `max_connections` (32) are told to come again, and nobody is mixed up."""
+    """Users beyond `max_connections` (32) get an error, and users never share a process."""
     log = ServerLog(tmp_path)
     async with forty_users(log, "elicitation") as clients:
         answers = await asyncio.gather(
@@ -187,7 +187,7 @@ async def test_a_call_during_twenty_slow_starts_gets_its_process_within_two_seco
 async def test_calls_of_one_client_to_many_servers_respect_the_limit_on_starts(
     tmp_path: Path,
 ) -> None:
-    """Processes that a client's calls start count as much as those of the start-up."""
+    """Processes started for calls of a client count like those of the start-up."""
     log = ServerLog(tmp_path)
     gate = tmp_path / "gate"
     gate.touch()

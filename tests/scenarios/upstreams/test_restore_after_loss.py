@@ -1,4 +1,4 @@
-"""What a client asked for is asked again of a server's new process, and the client is told."""
+"""The state of a client is restored in a new process of the server, and the client is notified."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ both_servers = pytest.mark.parametrize("kind", SERVERS)
 
 
 def kill_all(log: ServerLog) -> set[int]:
-    """Kill every process of the servers; return their ids."""
+    """Kill all processes of the servers; return their ids."""
     killed = set(log.running())
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
@@ -42,7 +42,7 @@ def kill_all(log: ServerLog) -> set[int]:
 
 
 def subscribed(log: ServerLog, pid: int) -> bool:
-    """Return whether a process was asked for updates of the resource, in the way of its era."""
+    """Return True if a process received a subscription to the resource, in the form of its era."""
     return any(
         URI in str(one.params)
         for method in ("resources/subscribe", "subscriptions/listen")
@@ -51,7 +51,7 @@ def subscribed(log: ServerLog, pid: int) -> bool:
 
 
 async def told(changes: Any, kind: str) -> None:
-    """Wait until a client is told of a change, or that it may have missed one."""
+    """Wait until a client is notified of a change that occurred or may have been missed."""
     async for change in changes:
         if change.kind == kind:
             return
@@ -59,7 +59,7 @@ async def told(changes: Any, kind: str) -> None:
 
 
 async def prepare(client: Client, changes: Any) -> int:
-    """Set a log level and be told of a change; return the process that serves the client."""
+    """Set a log level and receive a change; return the process that serves the client."""
     pid = await client.pid()
     await client.mcp.set_log_level("warning")
     await client.call("touch", uri=URI)
@@ -68,7 +68,7 @@ async def prepare(client: Client, changes: Any) -> int:
 
 
 async def pid_after(client: Client, killed: set[int]) -> int:
-    """Return the new process; a call that the old one had received may fail."""
+    """Return the new process; a call that the old process had received may fail."""
 
     async def read() -> int | None:
         with contextlib.suppress(RpcError):
@@ -93,7 +93,7 @@ async def test_a_subscription_is_restored_after_the_server_was_killed(
     ):
         await prepare(client, changes)
         killed = kill_all(log)
-        await told(changes, "resource")  # it may have changed meanwhile
+        await told(changes, "resource")  # it may have changed during the loss
         pid = await pid_after(client, killed)
         await until(lambda: subscribed(log, pid))
         await client.call("touch", uri=URI)
@@ -103,7 +103,7 @@ async def test_a_subscription_is_restored_after_the_server_was_killed(
 @both_endpoints
 @both_eras
 @both_servers
-async def test_a_client_is_told_that_lists_may_have_changed(
+async def test_a_client_is_notified_that_lists_may_have_changed(
     tmp_path: Path, endpoint: str, era: str, kind: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -1,4 +1,4 @@
-"""Sessions in a file outlive `kill -9` of the gateway, whichever eras the server has."""
+"""Sessions in a file survive `kill -9` of the gateway, for servers of every era."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ REVISIONS = ("2025-11-25", "2025-06-18")
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("version", REVISIONS)
 @pytest.mark.parametrize("kind", ["two-eras", "handshake-only"])
-async def test_a_session_goes_on_after_the_gateway_was_killed(
+async def test_a_session_continues_after_the_gateway_was_killed(
     tmp_path: Path, person: Person, endpoint: str, version: str, kind: str
 ) -> None:
     log = ServerLog(tmp_path)

@@ -25,7 +25,7 @@ class Edited:
         self.url = gateway.url
 
     async def edit(self, entry: dict[str, Any] | None = None, **settings: Any) -> None:
-        """Change the file, and wait until the gateway has read it: it then has a new server."""
+        """Change the file, and wait until the gateway has read it and added a new server."""
         marker = f"marker{len(self.log.started())}"
         servers = {
             "notes": {**self.log.entry("notes"), **(entry or {})},
@@ -96,7 +96,7 @@ async def test_an_edited_share_applies_to_sessions_opened_from_then_on(
 
 
 @pytest.mark.slow
-async def test_sharing_that_changes_again_and_again_costs_no_process(
+async def test_repeated_changes_of_sharing_leave_no_extra_process(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)
@@ -109,7 +109,7 @@ async def test_sharing_that_changes_again_and_again_costs_no_process(
             await until(lambda: len(log.running("notes")) == 2)
 
 
-async def test_a_wrong_share_leaves_the_running_gateway_as_it_is(
+async def test_an_invalid_share_does_not_affect_the_running_gateway(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)

@@ -40,7 +40,7 @@ def shared_file(
     )
 
 
-# Each kind of client: what it declares, its revision, its token.
+# The kinds of clients: capabilities, revision and token.
 KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((), HANDSHAKE, "alice"),
     (("elicitation",), HANDSHAKE, "alice"),
@@ -53,7 +53,7 @@ KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 @places
 @pytest.mark.parametrize("eras", ["handshake", "stateless", "both"])
-async def test_share_all_is_one_process_for_every_client_era_and_principal(
+async def test_share_all_uses_one_process_for_all_clients_eras_and_principals(
     tmp_path: Path, person: Person, place: str, eras: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -76,7 +76,7 @@ async def test_share_all_is_one_process_for_every_client_era_and_principal(
 
 
 @places
-async def test_share_alike_is_one_process_for_equal_capabilities_and_principals(
+async def test_share_alike_uses_one_process_for_equal_capabilities_and_principals(
     tmp_path: Path, person: Person, place: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -98,7 +98,7 @@ async def test_share_alike_is_one_process_for_equal_capabilities_and_principals(
 
 
 @places
-async def test_share_session_is_a_process_for_each_session(
+async def test_share_session_uses_one_process_for_each_session(
     tmp_path: Path, person: Person, place: str
 ) -> None:
     log = ServerLog(tmp_path)
@@ -129,7 +129,7 @@ async def test_the_process_of_a_session_ends_with_it(tmp_path: Path, person: Per
             await until(lambda: pid not in log.running("notes"))
 
 
-async def test_the_default_is_alike(tmp_path: Path, person: Person) -> None:
+async def test_the_default_of_share_is_alike(tmp_path: Path, person: Person) -> None:
     log = ServerLog(tmp_path)
     file = write_file(tmp_path, {"notes": log.entry("notes")}, clients=["alice", "bob"])
     with running_file(person, file) as gateway:
@@ -143,7 +143,7 @@ async def test_the_default_is_alike(tmp_path: Path, person: Person) -> None:
             assert await one.pid() == await two.pid() != await bob.pid()
 
 
-async def test_with_share_all_a_question_goes_to_the_client_whose_call_is_under_way(
+async def test_with_share_all_a_question_goes_to_the_client_whose_call_is_in_progress(
     tmp_path: Path, person: Person
 ) -> None:
     log = ServerLog(tmp_path)
@@ -157,7 +157,7 @@ async def test_with_share_all_a_question_goes_to_the_client_whose_call_is_under_
             connect(gateway.url, "notes", token="bob") as bob,
         ):
             assert '"value": "yes"' in await alice.call("ask")
-            assert '"code"' in await bob.call("ask")  # refused: this client cannot answer
+            assert '"code"' in await bob.call("ask")  # refused, because this client cannot answer
             [opening] = log.received("initialize", server="notes")
             assert set(opening.params["capabilities"]) == {"elicitation"}
 

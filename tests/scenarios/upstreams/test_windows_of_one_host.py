@@ -1,4 +1,4 @@
-"""Sessions that look alike to a stdio server share one process of it."""
+"""Sessions that look the same to a stdio server share one process of it."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from tests.support.gateway_servers import until
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.upstream_gateways import ENDPOINTS, Client, connect, gateway_for
 
-TURN = 0.25  # seconds that a call waits for its turn before another process is opened
+TURN = 0.25  # seconds that a call waits for a turn before another process is opened
 WINDOWS = 4
 
 
@@ -45,7 +45,7 @@ async def test_windows_that_call_in_turn_share_one_process(
     async with asyncio.timeout(LIMIT), windows(log, *declares, endpoint=endpoint) as clients:
         pids = [await client.pid() for client in clients * 3]
         assert len(set(pids)) == 1
-        await until(lambda: len(log.running()) == 2)  # with the one that was opened at start-up
+        await until(lambda: len(log.running()) == 2)  # including the process of the start-up
 
 
 async def test_windows_without_capabilities_use_the_first_process(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_short_calls_at_the_same_time_take_turns_on_one_process(tmp_path: 
         await until(lambda: len(log.running()) == 2)
 
 
-async def test_a_call_that_waits_for_its_turn_gets_another_process(tmp_path: Path) -> None:
+async def test_a_call_that_waits_for_a_turn_gets_another_process(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     release = tmp_path / "release"
     async with asyncio.timeout(LIMIT), windows(log, "elicitation") as clients:
@@ -79,13 +79,13 @@ async def test_a_call_that_waits_for_its_turn_gets_another_process(tmp_path: Pat
             at for at, pid in zip(log.start_times(), log.started(), strict=True) if pid == second
         ]
         assert opened >= asked + TURN * 0.9
-        assert await clients[2].pid() == second  # free again
+        assert await clients[2].pid() == second  # its turn is free again
         await until(lambda: len(log.running()) == 3)
         release.touch()
         assert int(await holding) == first
 
 
-async def test_questions_reach_the_window_whose_call_is_under_way(tmp_path: Path) -> None:
+async def test_questions_reach_the_window_whose_call_is_in_progress(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     asked: list[str] = []
 
@@ -112,7 +112,7 @@ async def test_questions_reach_the_window_whose_call_is_under_way(tmp_path: Path
     assert sorted(asked) == sorted("abc" * 3)
 
 
-async def test_a_window_that_closes_leaves_the_process_to_the_others(tmp_path: Path) -> None:
+async def test_the_process_stays_for_the_others_when_a_window_closes(tmp_path: Path) -> None:
     log = ServerLog(tmp_path)
     async with (
         asyncio.timeout(LIMIT),

@@ -53,12 +53,16 @@ async def test_change_may_be_sent_to_listeners_of_some_connections_only() -> Non
         await other.ask("server/discover", {"_meta": META})
 
 
+class Connection:
+    """Connection without a session."""
+
+
 async def test_broadcaster_without_listeners_only_calls_followers() -> None:
     broadcaster, followed = ChangeBroadcaster(), list[str]()
     broadcaster.followers.append(followed.append)
     broadcaster.changed_for((), "notifications/tools/list_changed")
     broadcaster.all_lists_changed(())
-    broadcaster.forget(object())
+    broadcaster.forget(Connection())
     broadcaster.updated("r://1")
     assert followed == ["r://1"]
     assert broadcaster.stop() == []

@@ -1,5 +1,7 @@
 """Tests of rendering prompts in every revision."""
 
+from typing import Any
+
 import pytest
 
 from fairlead import MCPServer, RpcError
@@ -40,3 +42,24 @@ async def test_prompts_are_listed_and_rendered(version: str) -> None:
         assert missing.value.code == -32602
         with pytest.raises(RpcError, match="Unknown prompt"):
             await client.get_prompt("nope")
+
+
+async def test_prompt_may_be_synchronous_or_asynchronous() -> None:
+    server = MCPServer("s")
+
+    @server.prompt()
+    async def later(a: str) -> str:
+        return f"<{a}>"
+
+    @server.prompt()
+    def wrapped(a: str) -> Any:
+        return later(a)
+
+    @server.prompt()
+    def plain(a: str) -> str:
+        return f"<{a}>"
+
+    async with client_of(server) as client:
+        for name in ("later", "wrapped", "plain"):
+            (message,) = (await client.get_prompt(name, {"a": "x"}))["messages"]
+            assert message["content"]["text"] == "<x>"

@@ -1,11 +1,12 @@
 """Tests of reading resources in every revision."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead import MCPServer, RpcError
+from fairlead import Context, MCPServer, RpcError
 from tests.support.in_memory_client import client_of
 
 
@@ -51,3 +52,23 @@ async def test_resources_are_listed_and_read(version: str, tmp_path: Path) -> No
             await client.read_resource("mem://none")
         assert missing.value.code == (-32602 if version == "auto" else -32002)
         assert missing.value.data == {"uri": "mem://none"}
+
+
+async def test_content_provider_may_be_synchronous_or_asynchronous() -> None:
+    server = MCPServer("s")
+
+    @server.resource("later://{a}")
+    async def later(a: int, ctx: Context | None = None) -> Any:
+        await asyncio.sleep(0)
+        return [str(a + 1), str(ctx is not None)]
+
+    server.register_resource_template("wrapped://{a}", "wrapped", lambda a: later(int(a)))
+    server.register_resource_template("plain://{a}", "plain", lambda a: f"<{a}>")
+    async with client_of(server) as client:
+        for uri, texts in (
+            ("later://1", ["2", "True"]),
+            ("wrapped://1", ["2", "False"]),
+            ("plain://1", ["<1>"]),
+        ):
+            contents = (await client.read_resource(uri))["contents"]
+            assert [content["text"] for content in contents] == texts

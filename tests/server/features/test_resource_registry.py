@@ -1,6 +1,5 @@
 """Tests of resources with fixed URIs and URI templates."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 from msgspec import UNSET
 
 from fairlead import Context
-from fairlead.server.execution.worker_threads import WorkerThreads
 from fairlead.server.features.resource_registry import (
     CacheHints,
     Resources,
@@ -18,7 +16,7 @@ from fairlead.server.features.resource_registry import (
 
 
 def resources_of(**functions: Any) -> Resources:
-    found = Resources(10, WorkerThreads())
+    found = Resources(10)
     for uri, function in functions.items():
         register(found, function, uri)
     return found
@@ -53,7 +51,7 @@ def test_invalid_cache_hints_are_rejected() -> None:
 
 
 def test_resources_and_templates_have_separate_lists() -> None:
-    resources = Resources(10, WorkerThreads())
+    resources = Resources(10)
     assert len(resources) == 0
     register(resources, lambda: "", "r://1", title="T", description="D", mime_type="a/b")
     register(resources, lambda: "", "r://2")
@@ -63,10 +61,10 @@ def test_resources_and_templates_have_separate_lists() -> None:
     for entry in (one, template):
         about = entry.definition
         assert (about.name, about.title, about.description) == ("n", "T", "D")
-        assert entry.mime_type == "a/b"
+        assert entry.definition.mime_type == "a/b"
         assert (entry.asynchronous, entry.cache, entry.home) == (False, None, None)
     assert (two.definition.title, two.definition.description) == (UNSET, UNSET)
-    assert two.mime_type == "text/plain"
+    assert two.definition.mime_type == "text/plain"
     assert (one.definition.uri, template.definition.uri_template) == ("r://1", "r://{a}/x")
     assert (one.template, template.template is not None) == (None, True)
 
@@ -82,7 +80,7 @@ def test_resources_and_templates_have_separate_lists() -> None:
     ids=["fixed", "missing", "unused", "no parameter"],
 )
 def test_variables_must_match_the_parameters(uri: str, function: Any, problem: str) -> None:
-    resources = Resources(10, WorkerThreads())
+    resources = Resources(10)
     with pytest.raises(TypeError) as refused:
         register(resources, function, uri)
     assert str(refused.value) == problem
@@ -90,7 +88,7 @@ def test_variables_must_match_the_parameters(uri: str, function: Any, problem: s
 
 
 def test_function_may_have_optional_parameters_beside_the_variables() -> None:
-    resources = Resources(10, WorkerThreads())
+    resources = Resources(10)
     register(resources, lambda a, b="x": a, "r://{a}")
     register(resources, lambda **every: str(every), "s://{a}/{b}")
     register(resources, lambda b="x": b, "t://1")
@@ -105,7 +103,7 @@ def test_function_may_have_optional_parameters_beside_the_variables() -> None:
 
 
 def test_most_specific_resource_is_found() -> None:
-    resources = Resources(10, WorkerThreads())
+    resources = Resources(10)
     for uri in ("r://{a}", "r://{a}/{b}", "r://{a}/fixed", "r://x"):
         register(resources, lambda **every: str(every), uri) if "{" in uri else register(
             resources, lambda: "", uri
@@ -123,26 +121,6 @@ def test_most_specific_resource_is_found() -> None:
     assert found("r://y/fixed") == ("r://{a}/fixed", {"a": "y"})
     assert found("r://y/z") == ("r://{a}/{b}", {"a": "y", "b": "z"})
     assert found("other://y") is None
-
-
-async def test_content_provider_may_be_synchronous_or_asynchronous() -> None:
-    resources = Resources(10, WorkerThreads())
-
-    async def later(a: int, ctx: Context | None = None) -> Any:
-        await asyncio.sleep(0)
-        return a + 1, ctx
-
-    register(resources, later, "later://{a}")
-    register(resources, lambda a: later(int(a)), "wrapped://{a}")
-    register(resources, lambda a: f"<{a}>", "plain://{a}")
-    for uri, value in (
-        ("later://1", (2, "the context")),
-        ("wrapped://1", (2, None)),
-        ("plain://1", "<1>"),
-    ):
-        found = resources.find(uri)
-        assert found is not None
-        assert await resources.read(*found, "the context") == value  # type: ignore[arg-type]
 
 
 def test_error_of_an_unknown_resource_has_its_uri() -> None:
@@ -164,7 +142,7 @@ def test_error_of_an_unknown_resource_has_its_uri() -> None:
     ],
     ids=["text", "zero byte", "not UTF-8", "empty"],
 )
-async def test_file_is_read_as_text_if_it_is_utf8(
+def test_file_is_read_as_text_if_it_is_utf8(
     tmp_path: Path, name: str, data: bytes, kind: str, content: Any
 ) -> None:
     (tmp_path / name).write_bytes(data)
@@ -173,7 +151,7 @@ async def test_file_is_read_as_text_if_it_is_utf8(
     assert uri == definition.uri == (tmp_path / name).as_uri()
     assert (definition.name, definition.mime_type, definition.size) == (name, kind, len(data))
     assert entry.asynchronous is False
-    assert await resources_of().read(entry, {}, None) == content
+    assert entry.provider() == content
 
 
 def test_directory_is_not_a_file_resource(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from fairlead import RpcError
-from fairlead.server.execution.worker_threads import WorkerThreads
 from fairlead.server.features.change_broadcaster import ChangeBroadcaster
 from fairlead.server.features.resource_registry import Resources
 from fairlead.server.features.subscription_requests import SubscriptionRequests
@@ -27,7 +26,7 @@ class Changes(ChangeBroadcaster):
 
 
 def requests() -> tuple[SubscriptionRequests, Changes]:
-    changes, resources = Changes(), Resources(10, WorkerThreads())
+    changes, resources = Changes(), Resources(10)
     facts = dict.fromkeys(("title", "description", "mime_type", "cache"))
     resources.register(lambda: "", "r://1", name="n", is_template=False, **facts)
     return SubscriptionRequests(changes, resources, dict), changes

@@ -13,7 +13,6 @@ import pytest
 
 from fairlead import MCPServer
 from fairlead.server.features.tool_modules import (
-    Skipped,
     ToolMark,
     load_modules,
     mcp_tool,
@@ -76,12 +75,13 @@ async def test_modules_are_loaded_and_failing_ones_are_skipped(
 ) -> None:
     registry = MCPToolRegistry()
     with caplog.at_level(logging.ERROR, "fairlead.server"):
-        skipped = load_modules(registry, ["broken_tools", "leaving_tools", "good_tools"])
-    assert skipped == [
-        Skipped("broken_tools", "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
-        Skipped("leaving_tools", "SystemExit: 3"),
-    ]
+        load_modules(registry, ["broken_tools", "leaving_tools", "good_tools"])
     assert [record.args for record in caplog.records] == [("broken_tools",), ("leaving_tools",)]
+    causes = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    assert [f"{type(cause).__name__}: {cause}" for cause in causes] == [
+        "ModuleNotFoundError: No module named 'no_such_module_at_all'",
+        "SystemExit: 3",
+    ]
     tools = {tool.name: tool for tool in registry.list_tools()}
     assert list(tools) == ["plain", "named", "by_schema", "needy"]
     assert tools["named"].description == "Deprecated since 3.1. Described."
@@ -100,15 +100,19 @@ async def test_modules_are_loaded_and_failing_ones_are_skipped(
 
 
 @pytest.mark.covers("SRV-51")
-def test_loading_twice_has_no_effect_and_duplicate_names_are_skipped(modules: Path) -> None:
+def test_loading_twice_has_no_effect_and_duplicate_names_are_skipped(
+    modules: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server = MCPServer("s")
     server.load_modules("good_tools")
     server.load_modules("good_tools")
     assert server.tool_count == 4
     other = MCPServer("o")
     other.register_tool("plain", {"type": "object"}, lambda: "mine")
-    (skipped,) = load_modules(other.registry, ["good_tools"])
-    assert (skipped.what, "already" in skipped.why) == ("good_tools.plain", True)
+    load_modules(other.registry, ["good_tools"])
+    (skipped,) = caplog.messages
+    assert skipped.startswith("the tool good_tools.plain is skipped: ")
+    assert "already" in skipped
     assert other.tool_count == 4
 
 
@@ -173,7 +177,7 @@ def test_a_tool_with_a_schema_has_a_description(
     registry = MCPToolRegistry()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, module.__name__, module)
-        assert load_modules(registry, [module.__name__]) == []
+        load_modules(registry, [module.__name__])
     definition = registry.listing.get("t").definition  # type: ignore[union-attr]
     assert definition.description == expected
 
@@ -184,10 +188,11 @@ def module_of(**members: Any) -> types.ModuleType:
     return module
 
 
-def load(monkeypatch: pytest.MonkeyPatch, **members: Any) -> tuple[MCPToolRegistry, list[Skipped]]:
+def load(monkeypatch: pytest.MonkeyPatch, **members: Any) -> MCPToolRegistry:
     registry, module = MCPToolRegistry(), module_of(**members)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    return registry, load_modules(registry, [module.__name__])
+    load_modules(registry, [module.__name__])
+    return registry
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "coroutine"])
@@ -216,8 +221,7 @@ async def test_error_names_the_missing_modules_of_a_tool(
         return a + 1
 
     function = mcp_tool("t", requires=requires)(later if asynchronous else plain)
-    registry, skipped = load(monkeypatch, function=function)
-    assert skipped == []
+    registry = load(monkeypatch, function=function)
     (tool,) = registry.list_tools()
     assert tool.description == ("Later." if asynchronous else "Plain.")
     result = await registry.execute("t", {"a": 1})
@@ -232,7 +236,9 @@ async def test_error_names_the_missing_modules_of_a_tool(
     assert error["suggestion"] == f"pip install {' '.join(missing)}"
 
 
-def test_only_marked_functions_are_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_marked_functions_are_tools(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     @mcp_tool
     def good(a: int) -> int:
         return a
@@ -243,12 +249,11 @@ def test_only_marked_functions_are_tools(monkeypatch: pytest.MonkeyPatch) -> Non
 
     marked = types.SimpleNamespace(__mcp_tool__=ToolMark())
     foreign = types.SimpleNamespace(__mcp_tool__="a mark of others")
-    registry, skipped = load(
-        monkeypatch, marked=marked, foreign=foreign, number=5, bad=bad, good=good
-    )
+    registry = load(monkeypatch, marked=marked, foreign=foreign, number=5, bad=bad, good=good)
     assert [tool.name for tool in registry.list_tools()] == ["good"]
-    assert [one.what for one in skipped] == ["tools_for_this_test.bad"]
-    assert "parameter 'a' has no JSON form" in skipped[0].why
+    (skipped,) = caplog.messages
+    assert skipped.startswith("the tool tools_for_this_test.bad is skipped: ")
+    assert "parameter 'a' has no JSON form" in skipped
 
 
 @pytest.mark.parametrize(
@@ -276,7 +281,7 @@ def test_mark_becomes_the_description_of_a_tool(
     def function() -> None:
         """Doc."""
 
-    registry, _ = load(monkeypatch, function=mcp_tool(schema=schema, **mark)(function))
+    registry = load(monkeypatch, function=mcp_tool(schema=schema, **mark)(function))
     (tool,) = registry.list_tools()
     if description is None and schema is not None:
         description = "Doc."  # a tool with a schema always has the docstring
@@ -296,10 +301,10 @@ def test_modules_of_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> 
         return 1
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
-    registry, _ = load(monkeypatch, good=good)
+    registry = load(monkeypatch, good=good)
     assert asked == []
     registry = MCPToolRegistry()
-    assert load_modules(registry, [], entry_points=True) == []
+    load_modules(registry, [], entry_points=True)
     assert (asked, len(registry)) == (["fairlead.tools"], 1)
     server = MCPServer("s", tool_entry_points=True)
     assert server.describe_tools() == [("good", "")]

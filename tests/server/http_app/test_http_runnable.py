@@ -1,6 +1,8 @@
 """Tests of running servers over HTTP."""
 
 import asyncio
+import ssl
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ from fairlead import MCPServer
 from fairlead.server.http_app import uvicorn_runner
 from fairlead.server.http_app.http_runnable import HttpRunnable
 from fairlead.transport.http.server.http_settings import HttpSettings
+
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 class Runnable(HttpRunnable):
@@ -20,7 +24,7 @@ class Runnable(HttpRunnable):
 
     def create_http_app(self, settings: HttpSettings | None = None, **options: Any) -> Any:
         self.made.append((settings, options))
-        return "the application"
+        return SimpleNamespace(settings=HttpSettings(path="/here"))
 
     def http_ended(self, app: Any) -> None:
         self.ended.append(app)
@@ -30,29 +34,42 @@ class Runnable(HttpRunnable):
 async def test_application_runs_and_its_end_is_reported(
     fails: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bound: list[Any] = []
     runs: list[Any] = []
+    said: list[str] = []
 
-    async def run_app(*args: Any, **options: Any) -> None:
-        runs.append((args, options))
+    def bind(host: str, port: int, uds: str | None, settings: Any, *, insecure: bool) -> str:
+        bound.append((host, port, uds, settings.path, insecure))
+        return "a socket"
+
+    async def serve_http(app: Any, listening: Any, *, tls: Any, started: Any) -> None:
+        runs.append((app, listening, tls))
+        if started is not None:
+            started()
         if fails is not None:
             raise fails
 
-    monkeypatch.setattr(uvicorn_runner, "run_app", run_app)
+    monkeypatch.setattr(uvicorn_runner, "bind", bind)
+    monkeypatch.setattr(uvicorn_runner, "url_of", lambda *args, **options: repr((args, options)))
+    monkeypatch.setattr(uvicorn_runner, "serve_http", serve_http)
     runnable, settings = Runnable(), HttpSettings()
     if fails is None:
         await runnable.run_http(settings=settings)
-        await runnable.run_http("::1", 0, uds="s", insecure=True, started=print, auth_token="t")
+        await runnable.run_http(
+            "::1", 0, uds="s", tls=TLS, insecure=True, started=said.append, auth_token="t"
+        )
     else:
         with pytest.raises(type(fails)):
             await runnable.run_http(settings=settings)
-    plain = {"uds": None, "tls": None, "insecure": False, "started": None}
-    assert runs[0] == (("the application", "127.0.0.1", 7), plain)
+    assert bound[0] == ("127.0.0.1", 7, None, "/here", False)
+    assert runs[0][1:] == ("a socket", None)
     assert runnable.made[0] == (settings, {})
     if fails is None:
-        own = {"uds": "s", "tls": None, "insecure": True, "started": print}
-        assert runs[1] == (("the application", "::1", 0), own)
+        assert bound[1] == ("::1", 0, "s", "/here", True)
+        assert runs[1][1:] == ("a socket", TLS)
+        assert said == [repr((("a socket", "/here"), {"tls": True}))]
         assert runnable.made[1] == (None, {"auth_token": "t"})
-    assert runnable.ended == ["the application"] * len(runs)
+    assert runnable.ended == [app for app, _, _ in runs]
 
 
 async def test_base_class_has_no_application() -> None:

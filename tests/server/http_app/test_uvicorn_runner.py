@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -162,22 +161,6 @@ async def test_running_request_is_answered_during_the_shutdown() -> None:
             await running
         assert b'"text":"done"' in await reader.read()
         writer.close()
-
-
-async def test_default_address_is_loopback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Any] = []
-
-    def refuse(*args: Any, **options: Any) -> None:
-        asked.append((args, options))
-        raise ConfigError("refused")
-
-    monkeypatch.setattr(uvicorn_runner, "bind", refuse)
-    app = MCPServer("s").create_http_app()
-    with pytest.raises(ConfigError, match="refused"):
-        await uvicorn_runner.run_app(app)
-    assert asked == [(("127.0.0.1", 8080, None, app.settings), {"insecure": False})]
 
 
 async def test_stream_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,13 +207,10 @@ def test_resource_may_return_a_pydantic_model() -> None:
     ],
     ids=["text", "bytes", "bytearray", "memoryview", "mapping", "tuple"],
 )
-@pytest.mark.parametrize("kind", ["a/b", None])
-def test_return_value_of_a_provider_becomes_contents(
-    value: Any, content: Any, kind: str | None
-) -> None:
-    expected = {"uri": "r://1", **({"mimeType": kind} if kind else {}), **content}
-    assert resource_contents("r://1", kind, value) == [expected]
-    assert resource_contents("r://1", kind, [value, value]) == [expected] * 2
+def test_return_value_of_a_provider_becomes_contents(value: Any, content: Any) -> None:
+    expected = {"uri": "r://1", "mimeType": "a/b", **content}
+    assert resource_contents("r://1", "a/b", value) == [expected]
+    assert resource_contents("r://1", "a/b", [value, value]) == [expected] * 2
 
 
 def test_contents_with_a_uri_are_passed_through() -> None:

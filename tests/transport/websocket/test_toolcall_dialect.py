@@ -9,9 +9,9 @@ from msgspec import Raw
 
 from fairlead.errors import ChannelClosed, RemoteProtocolError
 from fairlead.protocol.envelope import TransportContext
+from fairlead.protocol.json_edit import members_of
 from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
-from fairlead.transport.websocket.client_channel import members_of
 from fairlead.transport.websocket.toolcall_dialect import (
     ToolCallClientChannel,
     ToolCallServerChannel,

@@ -231,7 +231,7 @@ async def test_sending_fails_while_a_channel_closes_or_the_socket_is_not_open(
 ) -> None:
     socket = FakeSocket(close=0.5)
     channel = channel_on(socket)
-    channel.set_close_reason(1001, "bye")
+    channel.farewell = (1001, "bye")
     closing = asyncio.ensure_future(channel.close())
     await asyncio.sleep(0.1)
     for attempt in (lambda: channel.write(b"{}"), lambda: channel.send(Notification("n"))):

@@ -48,8 +48,11 @@ from fairlead.transport.channel import Incoming
 from fairlead.transport.line_channel import HIGH_WATER
 from fairlead.transport.websocket import websocket_client as client_module
 from fairlead.transport.websocket import write_queue as outbox
-from fairlead.transport.websocket.client_channel import WebSocketClientChannel
-from fairlead.transport.websocket.websocket_channel import WebSocketChannel, WebSocketClosed
+from fairlead.transport.websocket.websocket_channel import (
+    WebSocketChannel,
+    WebSocketClientChannel,
+    WebSocketClosed,
+)
 from fairlead.transport.websocket.websocket_client import connect_websocket
 from fairlead.transport.websocket.write_queue import FLOOD
 from fairlead.wire import Notification, Request, Success

@@ -276,6 +276,18 @@ async def test_a_question_goes_to_the_client_of_the_call_or_to_the_only_session(
     assert await connection._asked(question) == Raw(b'{"from":"parked"}')
 
 
+async def test_a_question_during_several_calls_goes_to_the_session_of_all_of_them() -> None:
+    connection, session, other = connection_of(), FakeSession(), FakeSession()
+    question = exchange("elicitation/create", {}, way=DOWN)
+    calls = {"c1": FakeCall(session), "c2": FakeCall(session)}
+    known(connection, [session, other], **calls)
+    assert await connection._asked(question) == session.outcome
+    assert session.asked_in == [calls["c1"].exchange.request_id]
+    known(connection, [session, other], **calls, c3=FakeCall(other))
+    with pytest.raises(RpcError, match="no client can be asked now"):
+        await connection._asked(question)
+
+
 async def test_a_question_outside_of_a_calls_stream_ends_correlation() -> None:
     connection, session = connection_of(), FakeSession()
     connection.peer.channel.correlates_calls = True  # type: ignore[misc]

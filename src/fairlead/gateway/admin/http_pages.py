@@ -206,7 +206,7 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>"
         f'<h1>{title}</h1><p class="dim">{_escape(now["version"])} · {clients} · '
-        f"{_escape(counts) or 'nothing listed yet'}</p>"
+        f"{_escape(counts) or 'no items yet'}</p>"
         f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
         f"<h2>Connect</h2><p>All servers are at <code>{_escape(url)}</code>, each server at "
         f"<code>{_escape(url)}/NAME</code>.</p><pre>{_escape(shown)}</pre>"

@@ -20,8 +20,7 @@ from ..clients.client_views import ClientViews
 
 __all__ = ["GatewayStatus"]
 
-# seconds for which a shortage of descriptors or memory does not affect readiness
-SHORTAGE_GRACE: Final = 5.0
+SHORTAGE_GRACE: Final = 5.0  # seconds before a shortage of descriptors or memory counts
 
 
 class GatewayStatus:
@@ -122,7 +121,8 @@ class GatewayStatus:
         revision = None if current is None else current.protocol_version
         error = None if upstream.status == "connected" else upstream.error
         if error is None and current is not None:
-            error = member.error  # Connected, but its lists failed.
+            # Connected, but its lists failed.
+            error = member.error
         return {
             "name": upstream.name,
             "server": member.name,

@@ -79,7 +79,7 @@ class Member:
             if self._catalog.put(self.name, ListKind.TOOLS, shown):
                 self._changed(ListKind.TOOLS)
         except ListTooLarge as exc:
-            log.warning("%s: what it listed last time is not used: %s", self.name, exc)
+            log.warning("%s: the tools from the last run are not used: %s", self.name, exc)
         self.listed.set()
 
     def begins(self) -> None:
@@ -127,7 +127,7 @@ class Member:
             if self._catalog.put(self.name, kind, shown):
                 self._changed(kind)
         except ListTooLarge as exc:
-            log.warning("%s: what it offers cannot be listed: %s", self.name, exc)
+            log.warning("%s: the new list is not used: %s", self.name, exc)
             self._refused[kind] = exc
 
     def refresh(self) -> None:

@@ -1,4 +1,4 @@
-"""One item of a server's list: read once, and written once per revision and name."""
+"""One item of a server's list: decoded once, and encoded once per revision and name."""
 
 from msgspec import Raw
 
@@ -30,10 +30,11 @@ class CatalogItem:
         self._param_headers: tuple[ParamHeader, ...] | None = None
 
     def written(self, revision: Revision, shown: str) -> bytes:
-        """Return the item as a list of that revision has it, under the name that is shown."""
+        """Return the encoded item for a revision, under its displayed name."""
         text = self._written.get((revision, shown))
         if text is None:
-            if len(self._written) >= 4 * len(Revision):  # also for views that are gone
+            # Bounded, because entries for removed views are not deleted otherwise.
+            if len(self._written) >= 4 * len(Revision):
                 self._written.clear()
             start = b'{"%b":[' % self.kind.value.encode()
             alone = start + bytes(self.renamed(shown)) + b"]}"
@@ -46,7 +47,7 @@ class CatalogItem:
         if shown == self.key:
             return Raw(self.text)
         members = members_of(self.text)
-        assert members is not None  # `read_item` has decoded it
+        assert members is not None
         members["name"] = encoded(shown)
         return encoded(members)
 
@@ -62,7 +63,7 @@ class CatalogItem:
 
     @property
     def specificity(self) -> tuple[int, ...]:
-        """A sort key for templates: literal text counts; an invalid template comes last."""
+        """A sort key for templates: more literal text first, invalid templates last."""
         template = self.template
         if isinstance(template, UriTemplate):
             return (1, *template.specificity)
@@ -87,7 +88,7 @@ class CatalogItem:
 
 
 def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
-    """Return an item; None if it is not an object, has no name, or would break its list."""
+    """Decode an item; return None if it is not an object, has no name, or would break its list."""
     text = bytes(raw)
     if len(text) > ITEM_BYTES.value:
         ITEM_BYTES.hit()
@@ -97,7 +98,8 @@ def read_item(server: str, kind: ListKind, raw: Raw) -> CatalogItem | None:
     if not key:
         return None
     try:
-        text.decode()  # the other members are not decoded elsewhere
+        # Checked here, because the other members are never decoded.
+        text.decode()
     except UnicodeDecodeError:
         return None
     return CatalogItem(server, kind, key, single_line(text).strip())

@@ -1,9 +1,9 @@
-"""Which clients see other lists of a server than the default ones.
+"""Comparison of a server's lists for different clients.
 
 A server may list a tool only for clients that declare certain capabilities, or add one in the
-session that asked for it. The lists of such clients are compared with the default ones: when their
-first connection opens, when a connection announces a change, and, for clients that only list, on a
-connection that is opened for the comparison, one at a time in the whole gateway.
+session that requested it. The lists of such clients are compared with the default lists when their
+first connection opens and when a connection announces a change. For clients that only list, a
+connection is opened for the comparison, one at a time in the whole gateway.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from .merged_catalog import MergedCatalog
 
 __all__ = ["ListComparison", "VariantChanged"]
 
-FIRST_PAUSE = 0.05  # seconds between two listings of one connection in a row, at first
+FIRST_PAUSE = 0.05  # seconds between two listings of one connection, at first
 
 log = logging.getLogger("fairlead.gateway")
 
-# Called with the key or connection whose clients see other lists now, and the kinds of those.
+# Called with the key or connection whose clients see other lists now, and the changed kinds.
 VariantChanged: TypeAlias = Callable[[VariantKey | UpstreamConnection, set[ListKind]], None]
 
 
 class ListComparison:
-    """Keeps the variants of all servers' lists, and finds out which clients see which."""
+    """The variants of all servers' lists, and the variant that each client sees."""
 
     def __init__(
         self, catalog: MergedCatalog, tasks: BackgroundTasks, changed: VariantChanged
@@ -45,17 +45,18 @@ class ListComparison:
         self._catalog = catalog
         self._tasks = tasks
         self._changed = changed
+        # One comparison at a time limits the connections that are opened only for listing.
         self._one_at_a_time = asyncio.Lock()
         self._comparing: dict[tuple[Upstream, VariantKey], asyncio.Task[None]] = {}
         self._relisting: dict[UpstreamConnection, asyncio.Task[None]] = {}
-        # Set once lists were read that were requested after the announcement of a change.
-        self._stale: dict[UpstreamConnection, asyncio.Event] = {}  # not requested yet
+        # Each event is set once lists were read that were requested after the announcement.
+        self._stale: dict[UpstreamConnection, asyncio.Event] = {}  # announced, not requested yet
         self._requested: dict[UpstreamConnection, asyncio.Event] = {}
 
-    # What a client sees
+    # Variants of clients
 
     def variant(self, upstream: Upstream, caller: Caller, session: ClientSession | None) -> int:
-        """Return the number of the lists that a client sees of a server."""
+        """Return the number of the variant that a client sees."""
         connection = None if session is None else session.connection
         if connection is not None and connection.variant is not None:
             return connection.variant
@@ -63,16 +64,16 @@ class ListComparison:
         return DEFAULT_VARIANT if key is None else upstream.variants.of_key(key) or DEFAULT_VARIANT
 
     def sees_default(self, upstream: Upstream, caller: Caller) -> bool:
-        """Return True if it is known that a client sees the default lists of a server."""
+        """Return True if a client is known to see the default lists of a server."""
         key = variant_key(caller)
         return key is None or upstream.variants.of_key(key) == DEFAULT_VARIANT
 
     def request(
         self, upstream: Upstream, caller: Caller, introduction: Raw | None
     ) -> "asyncio.Task[None] | None":
-        """Compare the lists for clients like this one, if that was never done.
+        """Compare the lists for clients like this one, unless that was done for the current lists.
 
-        Returns the task that does it, while it runs.
+        Returns the running task; None if no comparison is needed.
         """
         key = variant_key(caller)
         if key is None or not _is_comparable(upstream, caller, introduction):
@@ -91,6 +92,7 @@ class ListComparison:
         self, upstream: Upstream, key: VariantKey, caller: Caller, introduction: Raw | None
     ) -> None:
         async with self._one_at_a_time:
+            # Another task may have compared the same key during the wait for the lock.
             is_current = upstream.variants.is_current(key, upstream.lists.version)
             if is_current or upstream.state != "connected":
                 return
@@ -99,7 +101,8 @@ class ListComparison:
                 connection.activate()
                 await self._take_in(upstream, key, connection, caller)
             except (FairleadError, TimeoutError) as exc:
-                log.info("%s: its lists were not compared: %s", upstream.name, exc)
+                log.info("%s: comparing the lists failed: %s", upstream.name, exc)
+                # Without an assignment, each further list request would start another attempt.
                 known = upstream.variants.of_key(key) or DEFAULT_VARIANT
                 upstream.variants.assign(key, known, upstream.lists.version)
                 return
@@ -109,7 +112,7 @@ class ListComparison:
     # Connections
 
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Compare the lists of a new connection, if it is the first of its kind."""
+        """Compare the lists of a new connection, if it is the first with its capabilities."""
         connection.listeners.append(
             lambda note: (
                 self._announced(upstream, connection)
@@ -132,19 +135,19 @@ class ListComparison:
                 await connection.wait_until_active()
             await self._take_in(upstream, key, connection, connection.opened_for)
         except (FairleadError, TimeoutError) as exc:
-            log.info("%s: its lists were not compared: %s", upstream.name, exc)
+            log.info("%s: comparing the lists failed: %s", upstream.name, exc)
             return
         if upstream.variants.of_key(key) == DEFAULT_VARIANT:
             upstream.pool.retire_unused(connection)
 
     def relisted(self, connection: UpstreamConnection | None) -> asyncio.Event | None:
-        """Return what is set when a connection has listed a change that it announced."""
+        """Return an event that is set once a connection has listed a change that it announced."""
         if connection is None:
             return None
         return self._stale.get(connection) or self._requested.get(connection)
 
     def _announced(self, upstream: Upstream, connection: UpstreamConnection) -> None:
-        """Request the lists of a connection again; what it lists belongs to its own sessions."""
+        """Fetch the lists of a connection again. The changed lists belong to its own sessions."""
         self._stale.setdefault(connection, asyncio.Event())
         if connection in self._relisting:
             return
@@ -161,14 +164,16 @@ class ListComparison:
                 before, connection.variant = connection.variant, number
                 self._report(upstream, connection, before or DEFAULT_VARIANT, number)
             except (FairleadError, TimeoutError) as exc:
-                log.info("%s: the lists of a connection failed: %s", upstream.name, exc)
+                log.info("%s: listing on a connection failed: %s", upstream.name, exc)
             finally:
                 del self._requested[connection]
                 listed.set()
-            await asyncio.sleep(pause)  # a server that announces changes all the time
+            # A server that announces changes continuously must not cause continuous listing.
+            await asyncio.sleep(pause)
             if connection in self._stale:
                 RELISTING.hit()
                 pause = min(2 * pause, RELISTING.value)
+        # The connection is closed. Requests must not wait for a listing that never comes.
         if (left := self._stale.pop(connection, None)) is not None:
             left.set()
 
@@ -184,10 +189,13 @@ class ListComparison:
         version: int | None = upstream.lists.version
         before = upstream.variants.of_key(key) or DEFAULT_VARIANT
         number = self._store(upstream, await read_lists(connection, self._catalog.budget, caller))
+        # Read twice: lists that differ between two reads change for other reasons than the client.
         if number != DEFAULT_VARIANT:
             lists = await read_lists(connection, self._catalog.budget, caller)
             if self._store(upstream, lists) != number:
-                log.info("%s: its lists change without notice; not compared", upstream.name)
+                log.info(
+                    "%s: the lists change without notification and are not compared", upstream.name
+                )
                 number, version = DEFAULT_VARIANT, None
         upstream.variants.assign(key, number, version)
         self._report(upstream, key, before, number)
@@ -204,7 +212,8 @@ class ListComparison:
             self._changed(whose, kinds)
 
     def _store(self, upstream: Upstream, lists: Lists) -> int:
-        server = upstream.name.partition("#")[0]  # replicas have one name
+        # Replicas share the name of their server.
+        server = upstream.name.partition("#")[0]
         number, dropped = upstream.variants.add(lists, upstream.lists.items)
         if dropped is not None:
             self._catalog.drop_variant(server, dropped)
@@ -213,15 +222,17 @@ class ListComparison:
             try:
                 self._catalog.put_variant(server, number, {**lists, ListKind.TOOLS: tools})
             except ListTooLarge:
+                # The catalog does not contain the variant, so no client may be assigned to it.
                 upstream.variants.discard(number)
                 raise
         return number
 
 
 def _is_comparable(upstream: Upstream, caller: Caller, introduction: Raw | None) -> bool:
-    """Whether clients of this kind may see other lists, and that can be found out."""
+    """Return True if clients of this kind may see other lists and the lists can be compared."""
     if upstream.state != "connected" or upstream.settings.share == "all":
         return False
     if upstream.spec.entry.lazy:
-        return False  # it is started for calls only
+        # A lazy server is started by calls only.
+        return False
     return caller.stateless or introduction is not None

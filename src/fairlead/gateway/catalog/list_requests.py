@@ -1,4 +1,4 @@
-"""Merged lists as clients request them, after a moment for servers that were just started."""
+"""Requests for merged lists, which wait briefly for servers that are starting."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ __all__ = ["MergedLists"]
 
 
 class MergedLists:
-    """Answers lists from the catalog, and has old ones fetched again."""
+    """Merged lists for clients, answered from the catalog. Old lists are fetched again."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class MergedLists:
         fresh: float,
         search: bool,
     ) -> None:
-        """`deadline`, `fresh` and `search` are those of `GatewaySettings`."""
+        """`deadline`, `fresh` and `search` are the fields of `GatewaySettings`."""
         self._catalog = catalog
         self._members = members
         self._views = views
@@ -42,10 +42,10 @@ class MergedLists:
         self._deadline = deadline
         self._fresh = fresh
         self._search = search
-        self._checked = -inf  # when the age of lists was last checked
+        self._checked = -inf  # time of the last check for old lists
 
     async def ready(self) -> None:
-        """Wait for servers that have not listed anything yet, each until its deadline."""
+        """Wait for servers that have not listed their items yet, each until its deadline."""
         for member in [one for one in self._members.values() if not one.listed.is_set()]:
             left = member.began + self._deadline - time.monotonic()
             if left <= 0:
@@ -57,13 +57,13 @@ class MergedLists:
                 pass
 
     def is_ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> bool:
-        """Return True if it is known which lists a client sees; False begins to find out."""
+        """Return True if the lists of a client are known. Otherwise, start comparing them."""
         return not self._comparisons(exchange.caller, client) and not self._relisted(client)
 
     async def ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> None:
-        """Wait for servers that have not listed anything yet, or not for such a client.
+        """Wait for servers that have not listed their items yet, in general or for such a client.
 
-        Clients are notified later of what is not known by the deadline.
+        Clients are notified later of items that are not known by the deadline.
         """
         await self.ready()
         if comparing := self._comparisons(exchange.caller, client):
@@ -74,7 +74,7 @@ class MergedLists:
                     await listed.wait()
 
     def _relisted(self, client: ConnectedClient | None) -> list[asyncio.Event]:
-        """Return what is set when the client's own connections have listed their changes."""
+        """Return events that are set once changes on the client's own connections are listed."""
         sessions = () if client is None else client.sessions.values()
         events = (self._comparison.relisted(session.connection) for session in sessions)
         return [event for event in events if event is not None]
@@ -127,6 +127,7 @@ class MergedLists:
         caller = exchange.caller
         self._refresh_old()
         if kind is ListKind.TOOLS and self._search and not wants_all(exchange):
+            # Imported on demand, because most gateways do not use the search.
             from ..search.search_index import search_page
 
             return search_page(caller.revision)
@@ -140,8 +141,9 @@ class MergedLists:
         )
 
     def _refresh_old(self) -> None:
-        """Have old lists fetched again in the background; this answer still uses them."""
+        """Fetch old lists again in the background. The current request still uses them."""
         fresh, now = self._fresh, time.monotonic()
+        # At most once a second, because this runs for every list request.
         if not fresh or now - self._checked < min(fresh, 1.0):
             return
         self._checked = now

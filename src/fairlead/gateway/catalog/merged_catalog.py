@@ -1,7 +1,7 @@
-"""The lists of all servers as one: what each server listed, merged names, and lists per view.
+"""The merged catalog: the lists of all servers, merged names, and a list for each view.
 
-An item is opened once, to read its name, and written once per revision with its merged name;
-everything else in it stays the text that its server sent.
+An item is decoded once to read its name, and encoded once per revision with its merged name. Its
+other members stay bytes.
 """
 
 import logging
@@ -28,15 +28,15 @@ __all__ = ["MergedCatalog", "Selection"]
 
 MAX_LISTS: Final = CATALOG_VIEWS.value
 
-# The variants that a client sees of some servers' lists, by number; of all others it sees the
-# default lists. None is everything that any client sees, which is how names are looked up.
+# The variants that a client sees of some servers' lists, by number; of all other servers it sees
+# the default lists. None means the union of all variants, which is used to look up names.
 Selection: TypeAlias = tuple[tuple[str, int], ...] | None
 
 log = logging.getLogger("fairlead.gateway")
 
 
 class MergedCatalog:
-    """The lists of all servers; each server replaces its own."""
+    """The lists of all servers. Each server replaces its own."""
 
     def __init__(
         self,
@@ -47,33 +47,34 @@ class MergedCatalog:
         server_bytes: int = SERVER_CATALOG_BYTES.value,
         total_bytes: int = CATALOG_BYTES.value,
     ) -> None:
-        """`page_size` is the number of items on a page; 0 puts all of them on one.
+        """`page_size` is the number of items per page; 0 means one page for all items.
 
-        The others limit the size of one list, of all lists of a server, and of all lists.
+        The other parameters limit the size of one list, of all lists of a server, and of all lists.
         """
         self._page_size = page_size
         self._bounds = list_bytes, list_items
         self._server_bytes = server_bytes
         self._total_bytes = total_bytes
         self._sizes: dict[str, dict[ListKind, int]] = {}
-        # All servers, also removed ones, in the order of `expect` or `arrange`: the first one that
-        # lists a URI owns it.
+        # All servers, including removed ones, in the order of `expect` or `arrange`: the first one
+        # that lists a URI owns it.
         self._servers: dict[str, dict[ListKind, dict[str, CatalogItem]]] = {}
         self._left_out: dict[tuple[str, ListKind], int] = {}
         self._versions = dict.fromkeys(ListKind, 0)
-        self.changes = 0  # of lists of any kind, and of views
+        self.changes = 0  # number of changes of lists and views
         self._names: dict[ListKind, dict[Pair, str]] = {}
         self._spellings: dict[tuple[str, ListKind], dict[str, list[str]]] = {}
         self._view_lists: dict[tuple[ListKind, View, Selection], ViewList] = {}
-        # Lists that some clients see in place of those above, by server and number.
+        # Lists that some clients see instead of those above, by server and number.
         self._variants: dict[str, dict[int, dict[ListKind, dict[str, CatalogItem]]]] = {}
 
     def expect(self, server: str) -> None:
-        """Add a server before its lists are known, so that it has its place in the order."""
+        """Add a server before its lists are known, to fix its position in the order."""
         self._servers.setdefault(server, {})
 
     def arrange(self, servers: Iterable[str]) -> set[ListKind]:
-        """Set the order of the servers; the first one owns what several list. Others follow.
+        """Set the order of the servers; servers that are not named follow. The first server that
+        lists a URI owns it.
 
         Returns the kinds of merged lists that may have changed.
         """
@@ -89,10 +90,10 @@ class MergedCatalog:
     def put(self, server: str, kind: ListKind, items: Sequence[Raw]) -> bool:
         """Replace a list of a server; return True if the merged list has changed.
 
-        Invalid items, and those with the name of an earlier one, are left out.
+        Invalid items and items with the name of an earlier one are left out.
 
         Raises:
-            ListTooLarge: The list exceeds a limit; the previous one stays.
+            ListTooLarge: The list exceeds a limit. The previous list stays.
         """
         self._make_room(server, kind, sum(map(len, items)))
         lists = self._servers.setdefault(server, {})
@@ -100,18 +101,21 @@ class MergedCatalog:
         new = _read_items(server, kind, items, old)
         self._left_out[server, kind] = len(items) - len(new)
         if len(new) < len(items):
-            log.warning("%s: %d %s cannot be listed", server, len(items) - len(new), kind.value)
+            log.warning(
+                "%s: %d invalid or duplicate %s left out", server, len(items) - len(new), kind.value
+            )
         lists[kind] = new
+        # Compared by identity: `_read_items` reuses the objects of items that have not changed.
         if new.keys() == old.keys() and all(new[key] is old[key] for key in new):
             return False
         self._changed(kind)
         return True
 
     def put_variant(self, server: str, number: int, lists: Mapping[ListKind, list[Raw]]) -> None:
-        """Add lists that some clients see in place of those of `put`.
+        """Add lists that some clients see instead of those of `put`.
 
         Raises:
-            ListTooLarge: They exceed a limit.
+            ListTooLarge: The lists exceed a limit.
         """
         defaults = self._servers.setdefault(server, {})
         known = self._variants.setdefault(server, {})
@@ -141,7 +145,7 @@ class MergedCatalog:
 
     @property
     def has_variants(self) -> bool:
-        """Whether some clients see other lists than the default ones."""
+        """True if some clients see other lists than the default ones."""
         return any(self._variants.values())
 
     def drop(self, server: str) -> set[ListKind]:
@@ -184,7 +188,7 @@ class MergedCatalog:
         return self._view_list(ListKind.PROMPTS, view).target(name)
 
     def owner(self, uri: str, view: View) -> str | None:
-        """Return the server that lists a resource, or has the most specific template for it."""
+        """Return the server that lists a resource or has the most specific template for it."""
         if not view.permits_uri(uri):
             return None
         item = self._view_list(ListKind.RESOURCES, view).items.get(uri)
@@ -194,7 +198,7 @@ class MergedCatalog:
         return None if item is None else item.server
 
     def template_owner(self, template: str, view: View) -> str | None:
-        """Return the server that has this template, or a resource of that URI."""
+        """Return the server that has this template, or a resource with that URI."""
         item = self._view_list(ListKind.TEMPLATES, view).items.get(template)
         return self.owner(template, view) if item is None else item.server
 
@@ -203,16 +207,17 @@ class MergedCatalog:
         return self._merged(kind).get((server, name))
 
     def target(self, kind: ListKind, server: str, name: str, view: View) -> Target:
-        """Return a tool or prompt of a server, by the server's own name, with all its names.
+        """Return a tool or prompt of a server with all its names, by the server's own name.
 
-        One that the server does not list has the names that it would have, and those of listed
-        items of which it is another spelling.
+        An item that the server does not list has the names that it would get, and those of listed
+        items that differ only in spelling.
         """
         merged = self.merged_name(kind, server, name)
         full = full_name(server, name)
         also = () if merged is None else (full,)
         if merged is None:
             merged = full
+            # The server may accept the other spelling, so policies for the listed item must apply.
             for listed in self.listed_as(kind, server, name):
                 other = self.target(kind, server, listed, view)
                 also = (*also, *other.names)
@@ -220,7 +225,7 @@ class MergedCatalog:
         return Target(kind.target_kind, name, displayed, server, merged, also)
 
     def listed_as(self, kind: ListKind, server: str, name: str) -> list[str]:
-        """Return the own names of a server's items that differ only in spelling from this one."""
+        """Return the own names of a server's items that differ from this name only in spelling."""
         spellings = self._spellings.get((server, kind))
         if spellings is None:
             spellings = self._spellings[server, kind] = {}
@@ -249,7 +254,7 @@ class MergedCatalog:
         return None if item is None else item.renamed(name)
 
     def param_headers(self, tool: str, view: View) -> tuple[ParamHeader, ...]:
-        """Return the arguments of a tool that are also sent as headers, if the view has it."""
+        """Return the arguments of a tool that are also sent as headers; none outside the view."""
         item = self._view_list(ListKind.TOOLS, view).items.get(tool)
         return () if item is None else item.param_headers
 
@@ -291,7 +296,7 @@ class MergedCatalog:
 
     @property
     def contested(self) -> int:
-        """The number of URIs that several servers list; requests go to the first of them."""
+        """The number of URIs that several servers list. Requests go to the first of them."""
         everything = View.everything()
         return sum(
             len(self._view_list(kind, everything).contested)
@@ -299,17 +304,19 @@ class MergedCatalog:
         )
 
     def check(self, view: View) -> None:
-        """Check that the new names of a view are free at present.
+        """Check that the names that a view assigns are not in use.
 
-        Without this check, an item that the view renames replaces another of that name.
+        Otherwise, an item that the view renames replaces another item of that name.
 
         Raises:
-            ConfigError: Some are not; the message has them.
+            ConfigError: Some names are in use; the message lists them.
         """
         for kind in (ListKind.TOOLS, ListKind.PROMPTS):
             if names := sorted(self._view_list(kind, view).contested):
                 listed = ", ".join(map(repr, names))
-                raise ConfigError(f"a new name is taken already among the {kind.value}: {listed}")
+                raise ConfigError(
+                    f"names assigned by the view are in use by other {kind.value}: {listed}"
+                )
 
     def budget(self, kind: ListKind) -> ListBudget:
         """Return the limits for reading one list of a server."""
@@ -341,11 +348,13 @@ class MergedCatalog:
 
     def _view_list(self, kind: ListKind, view: View, selection: Selection = None) -> ViewList:
         if selection is not None and not self.has_variants:
-            selection = None  # all clients see the same
+            # Without variants all clients see the same lists.
+            selection = None
         found = self._view_lists.get((kind, view, selection))
         if found is None:
             if len(self._view_lists) >= MAX_LISTS:
                 CATALOG_VIEWS.hit()
+                # The oldest list is dropped: the dictionary is in order of insertion.
                 del self._view_lists[next(iter(self._view_lists))]
             found = ViewList(kind)
             items = self._items(kind, view, selection)
@@ -378,6 +387,7 @@ class MergedCatalog:
     def _merged(self, kind: ListKind) -> dict[Pair, str]:
         names = self._names.get(kind)
         if names is None:
+            # Names are assigned over all variants, so that they do not depend on the client.
             everything = self._items(kind, View.everything())
             names = self._names[kind] = merge_names((item.server, item.key) for item in everything)
         return names
@@ -386,7 +396,7 @@ class MergedCatalog:
 def _read_items(
     server: str, kind: ListKind, items: Sequence[Raw], old: Mapping[str, CatalogItem]
 ) -> dict[str, CatalogItem]:
-    """Return the valid items by name; those that have not changed are the old objects."""
+    """Return the valid items by name. Items that have not changed are the old objects."""
     new: dict[str, CatalogItem] = {}
     for raw in items:
         item = read_item(server, kind, raw)

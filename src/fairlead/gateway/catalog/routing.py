@@ -1,4 +1,4 @@
-"""Routing of names and URIs to the servers that have them; a server may be just starting."""
+"""Routing of names and URIs to the servers that own them, which may still be starting."""
 
 from collections.abc import Callable, Iterable
 
@@ -27,7 +27,7 @@ LookUp = Callable[[str, View], Target | None]
 
 
 class Router:
-    """Looks up the server that has an item. All methods raise `RpcError` if no server has it."""
+    """Lookup of the server that owns an item. All methods raise `RpcError` if no server has it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Router:
         views: ClientViews,
         connected: Callable[[], Iterable[str]],
     ) -> None:
-        """`connected` returns the names of the servers to which the manager is connected."""
+        """`connected` returns the names of the connected upstreams."""
         self._catalog = catalog
         self._registry = registry
         self._lists = lists
@@ -53,15 +53,16 @@ class Router:
         return await self._named(self._catalog.prompt, "prompt", exchange)
 
     async def expect_tool(self, name: str, caller: Caller) -> None:
-        """Wait for the server that a tool may be of, if it is just starting."""
+        """Wait for the server that may have a tool, if it is starting."""
         await self._found(self._catalog.tool, name, caller)
 
     async def resource(self, exchange: Exchange) -> Member:
-        """Return the server that has the resource of a request."""
+        """Return the server that owns the resource of a request."""
         uri, caller = exchange.head.uri, exchange.caller
         if isinstance(uri, UnsetType):
             raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        if not self._registry.is_ready:  # one that is just starting may come before the owner
+        # A starting server may precede the owner in the order of servers.
+        if not self._registry.is_ready:
             await self._lists.ready()
         member = await self._with_uri(self._catalog.owner, uri, caller)
         if member is None:
@@ -75,12 +76,13 @@ class Router:
         if reference.uri is not None:
             member = await self._with_uri(self._catalog.template_owner, reference.uri, caller)
             if member is None:
-                raise own_error(INVALID_PARAMS, f"No such template: {reference.uri}")
+                raise own_error(INVALID_PARAMS, f"Unknown resource template: {reference.uri}")
             return member, exchange
         target = await self._found(self._catalog.prompt, reference.name or "", caller)
         member = None if target is None else self._registry.members.get(target.server or "")
         if target is None or member is None:
             raise own_error(INVALID_PARAMS, f"Unknown prompt: {reference.name}")
+        # The server knows the prompt by its own name only.
         named = {**msgspec.json.decode(reference.raw), "name": target.own}
         return member, with_members(exchange, ref=named)
 
@@ -96,13 +98,14 @@ class Router:
         target = look(name, view)
         if target is not None:
             return target
+        # A view may give the tool another name, from which its server cannot be derived.
         meant = {name, *(merged for merged, shown in view.rename.items() if shown == name)}
         members = [
             member
             for member in self._registry.within(view)
             if any(may_belong_to(member.name, one) for one in meant)
         ]
-        # The view may change during the wait; the later one counts.
+        # The view may change during the wait; the current one applies.
         return await wait_until_found(lambda: look(name, self._view_of(caller)), members)
 
     async def _with_uri(
@@ -110,13 +113,14 @@ class Router:
     ) -> Member | None:
         view = self._view_of(caller)
         owner = look(uri, view)
+        # Without this check, a client could make a denied request wait for all servers.
         if owner is None and view.permits_uri(uri):
             members = self._registry.within(view)
             owner = await wait_until_found(lambda: look(uri, self._view_of(caller)), members)
         return None if owner is None else self._registry.members.get(owner)
 
     def _unknown(self, what: str, name: str, view: View) -> RpcError:
-        """Build an error that also names a server which may have it, but has not listed it."""
+        """Build an error that also names a server that may have the item but has not listed it."""
         message = f"Unknown {what}: {name}"
         connected = set(self._connected())
         for member in self._registry.within(view):
@@ -125,5 +129,5 @@ class Router:
             if connected.isdisjoint(member.names):
                 message += f"; {member.name} is not connected"
             elif not member.listed.is_set() or member.error is not None:
-                message += f"; {member.name} has not said what it offers"
+                message += f"; {member.name} has not listed its items"
         return own_error(INVALID_PARAMS, message)

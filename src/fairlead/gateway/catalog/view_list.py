@@ -1,4 +1,4 @@
-"""One merged list as one view has it: names, pages and cursors."""
+"""One merged list in one view: names, pages and cursors."""
 
 import base64
 import binascii
@@ -23,23 +23,23 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class ViewList:
-    """One merged list as one view has it."""
+    """A merged list as one view has it."""
 
     def __init__(self, kind: ListKind) -> None:
         self.kind = kind
-        self.items: dict[str, CatalogItem] = {}  # by the displayed name, hidden ones too
-        self.listed: list[str] = []  # in order
-        self.templates: list[CatalogItem] = []  # the most specific first
-        self.contested: set[str] = set()  # names and URIs of several items
-        self._targets: dict[str, Target] = {}  # of tools and prompts, like `items`
+        self.items: dict[str, CatalogItem] = {}  # by displayed name, including hidden items
+        self.listed: list[str] = []  # displayed names, in order
+        self.templates: list[CatalogItem] = []  # most specific first
+        self.contested: set[str] = set()  # names and URIs that several items have
+        self._targets: dict[str, Target] = {}  # targets of tools and prompts, by displayed name
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
-        self._continues = False  # on another page, because the first one is full
+        self._continues = False  # a page was full, so there are cursors
 
     def take_named(self, items: Iterable[CatalogItem], names: dict[Pair, str], view: View) -> None:
         merged = {names[item.server, item.key]: item for item in items}
         hidden = set()
-        # Renamed items first: a server cannot take over a name that a view has given.
+        # Renamed items first: a server must not take over a name that a view assigns.
         for name in sorted(merged, key=lambda name: name not in view.rename):
             item, shown = merged[name], view.rename.get(name, name)
             full = full_name(item.server, item.key)
@@ -48,7 +48,9 @@ class ViewList:
                 continue
             if shown in self.items:
                 self.contested.add(shown)
-                log.warning("%s cannot be seen: another of the %s has its name", shown, self.kind)
+                log.warning(
+                    "%s is left out: another item of the %s has the same name", shown, self.kind
+                )
                 continue
             self.items[shown] = item
             self._targets[shown] = target
@@ -60,7 +62,7 @@ class ViewList:
         routes = []
         for item in items:
             if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
-                routes.append(item)  # the view judges each URI when it is read
+                routes.append(item)  # The view decides for each URI when it is read.
             if not view.permits_uri(item.key):
                 continue
             if self.items.setdefault(item.key, item) is not item:
@@ -70,7 +72,8 @@ class ViewList:
         )
         counts: dict[str, int] = {}
         matched = []
-        for item in routes:  # each is tried for a URI that no server lists
+        # Limited, because all templates are tried for a URI that no server lists.
+        for item in routes:
             counts[item.server] = counts.get(item.server, 0) + 1
             if counts[item.server] <= TEMPLATES.value:
                 matched.append(item)
@@ -79,7 +82,7 @@ class ViewList:
         self.templates = sorted(matched, key=lambda item: item.specificity, reverse=True)
 
     def own(self, server: str) -> "dict[str, tuple[CatalogItem, str]]":
-        """Return the items of one server by its own names, with the displayed names."""
+        """Return the items of one server by their own names, with the displayed names."""
         if self._by_server is None:
             self._by_server = {}
             for shown, item in self.items.items():
@@ -97,7 +100,8 @@ class ViewList:
         for name in self.listed[start:stop]:
             text = self.items[name].written(revision, name)
             room -= len(text) + 1
-            if room < 0 and texts:  # more would not fit into a message
+            # A larger page would not fit into a message.
+            if room < 0 and texts:
                 PAGE_BYTES.hit()
                 self._continues = True
                 break
@@ -106,17 +110,18 @@ class ViewList:
         page = b'"%b":[%b]' % (self.kind.value.encode(), b",".join(texts))
         if stop < len(self.listed):
             page += b',"nextCursor":' + to_json(self._cursor(self.listed[stop - 1]))
+        # Only pages whose cursor this list has issued are kept: clients can send any cursor.
         if cursor is None or self._is_ours(cursor, start, size):
             self.pages[revision, cursor] = page
         return page
 
     def _is_ours(self, cursor: str, start: int, size: int) -> bool:
-        """Return True for the cursor of a page of this list; pages of others are not kept."""
+        """Return True for the cursor of a full page of this list."""
         whole = size > 0 and start > 0 and start % size == 0
         return whole and cursor == self._cursor(self.listed[start - 1])
 
     def _cursor(self, last: str) -> str:
-        """Encode the last name of a page, so that a changed list is continued at the same place."""
+        """Encode the last name of a page, so that paging continues correctly in a changed list."""
         text = f"{self.kind.value}:{last}".encode()
         return base64.urlsafe_b64encode(text).decode()
 
@@ -126,7 +131,10 @@ class ViewList:
         except (ValueError, binascii.Error):
             text = ""
         kind, found, last = text.partition(":")
+        # Without pages no cursor was issued, so any cursor is invalid.
         handed_out = size > 0 or self._continues
         if not handed_out or not found or kind != self.kind.value:
-            raise RpcError(INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list from the start")
+            raise RpcError(
+                INVALID_PARAMS, f"Unknown cursor {cursor[:100]!r}: list again from the start"
+            )
         return bisect_right(self.listed, last)

@@ -1,4 +1,4 @@
-"""What one client gets to see of the merged lists, and under which names."""
+"""Views: the part of the merged lists that a client may see, and its names."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,24 +14,26 @@ __all__ = ["View"]
 
 
 class View(Struct, frozen=True, kw_only=True, dict=True):
-    """A choice of servers, and of what they offer; the same for all who share it.
+    """A selection of servers and of their items, shared by all clients with this view.
 
     `allow`, `deny` and `hide` are patterns (`*`, `?`, `[abc]`) for names of tools and prompts and
-    for URIs of resources: what no `allow` matches is not there, and what a `deny` matches is not
-    there either way. What `hide` matches is not listed, but can be used by those who know of it.
-    `rename` gives a tool or prompt another name, and takes the merged one away.
+    for URIs of resources. An item is available if an `allow` and no `deny` matches it. An item that
+    a `hide` matches is not listed, but can be used by name. `rename` replaces the merged name of a
+    tool or prompt.
 
-    An `allow` goes by merged names, to the letter. A `deny` and a `hide` go by every name of an
-    item (its server's own, the merged one, the new one) and by every way to write it.
+    An `allow` is compared exactly with the merged name. A `deny` or `hide` is compared with every
+    name of an item (the server's own name, the merged name, the new name) in all equivalent
+    spellings.
 
     Raises:
-        ConfigError: when built, if `rename` gives one name to two, or an empty one.
+        ConfigError: `rename` assigns an empty name, or one name to two items. Raised by the
+            constructor.
     """
 
-    servers: tuple[str, ...] | None = None  # None: all of them
+    servers: tuple[str, ...] | None = None  # None: all servers
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
-    rename: Mapping[str, str] = {}  # merged name -> the name that is shown
+    rename: Mapping[str, str] = {}  # displayed names by merged name
     hide: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -41,16 +43,17 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
                 raise ConfigError(f"cannot rename {merged!r} to an empty name")
             if (other := given.setdefault(shown, merged)) != merged:
                 raise ConfigError(f"{other!r} and {merged!r} cannot both be renamed to {shown!r}")
+        # The view is hashed, so later changes to the given mapping must not reach it.
         force_setattr(self, "rename", MappingProxyType(dict(self.rename)))
 
     @classmethod
     def everything(cls) -> "View":
-        """All servers, under the merged names."""
+        """Return the view of all servers under their merged names."""
         return _EVERYTHING
 
     @classmethod
     def nothing(cls) -> "View":
-        """No server, and nothing of what any server offers."""
+        """Return the view without any server or item."""
         return _NOTHING
 
     def __hash__(self) -> int:
@@ -65,19 +68,20 @@ class View(Struct, frozen=True, kw_only=True, dict=True):
         return self._allow.allow(target, (merged,)) and not self._deny.deny(target)
 
     def permits_uri(self, uri: str) -> bool:
-        """Return True if a resource may be read, however its URI is written."""
+        """Return True if a resource may be read, in any spelling of its URI."""
         return self.permits(Target("resource", uri, uri))
 
     def denies_uri(self, uri: str) -> bool:
-        """Return True if a URI is forbidden by name, and not only not allowed."""
+        """Return True if a `deny` matches a URI, as opposed to no `allow`."""
         return self._deny.deny(Target("resource", uri, uri))
 
     def hides(self, target: Target) -> bool:
-        """Return True if a tool, prompt or resource is left out of lists."""
+        """Return True if a tool, prompt or resource is not listed."""
         return self._hide.deny(target)
 
+    # Cached, because every request for a page needs the hash.
     @cached_property
-    def _hash(self) -> int:  # asked for with every page
+    def _hash(self) -> int:
         renamed = frozenset(self.rename.items())
         return hash((self.servers, self.allow, self.deny, renamed, self.hide))
 

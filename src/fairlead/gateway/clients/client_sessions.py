@@ -144,7 +144,8 @@ class _MergedSession(ClientSession):
 
     on_attached: Callable[[], None]
     on_lost: Callable[[], None]
-    restores_default = False  # On the default connection the gateway subscribes for all clients.
+    # On the default connection the gateway subscribes for all clients.
+    restores_default = False
 
     def attached(self) -> None:
         self.on_attached()

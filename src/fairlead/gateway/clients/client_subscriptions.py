@@ -79,7 +79,8 @@ class ClientSubscriptions:
         # Before the request to the server, because the first notification may precede its response.
         self._changes.subscribe(exchange.edge, uri)
         if client is not None and not client.gone and client.uris.get(uri) != member.name:
-            self.unwatch(client, uri)  # Another server owned the resource before.
+            # Another server owned the resource before.
+            self.unwatch(client, uri)
             client.uris[uri] = member.name
             subscribed = False
             try:

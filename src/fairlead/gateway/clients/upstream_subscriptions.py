@@ -159,7 +159,8 @@ class UpstreamSubscriptions:
         else:
             if self.wants(member, uri):
                 self._asked.add((replica, uri))
-            else:  # The last watcher was removed during the request.
+            else:
+                # The last watcher was removed during the request.
                 await log_failure(upstream.unsubscribe(uri))
         return True
 

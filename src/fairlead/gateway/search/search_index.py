@@ -45,10 +45,9 @@ __all__ = [
 MAX_LIMIT: Final = 50  # tools in one result
 MAX_QUERY: Final = SEARCH_QUERY.value
 MAX_TEXT: Final = 10_000  # characters of a definition that are indexed
-MAX_DEPTH: Final = 4  # of nested properties
+MAX_DEPTH: Final = 4  # levels of nested properties
 MAX_WORDS: Final = 100  # words of a query
-# characters indexed of each definition, however many definitions there are
-SHORTEST_TEXT: Final = 200
+SHORTEST_TEXT: Final = 200  # minimum of characters that are indexed of each definition
 NAME_WEIGHT: Final = 3  # occurrences in the description that count as much as one in the name
 
 

@@ -8,14 +8,16 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import Struct, UnsetType
 
-from ...errors import RpcError
+from ...errors import MCPErrorCode, RpcError
 from ...interceptor import Answer, Exchange, InterceptorBase, MalformedFrame, Proceed
 from ...protocol.identity.principal import principal_name
+from ...recording.journal.tool_error import is_tool_error
 from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
+from ...wire.json import read_json
 from ..session_label import session_label
 
 __all__ = ["Audit"]
@@ -26,8 +28,6 @@ MAX_TEXT: Final = 500  # characters of any text in a line
 MAX_TARGETS: Final = 20  # resources of one subscription that are listed
 COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost lines
 
-# prefixes of the notes of actions that drop a notification
-_DROPPED: Final = ("dropped", "fault: drop")
 _OFFENCES: Final = (PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS)
 
 log = logging.getLogger("fairlead.gateway.audit")
@@ -100,6 +100,7 @@ class Audit(InterceptorBase):
             # Inner interceptors may replace the exchange; the copies share this list, so their
             # notes arrive here.
             exchange.did = []
+        delivery = None if asked else exchange.watch_delivery()
         began = time.monotonic()
         try:
             answer = await proceed(exchange)
@@ -113,7 +114,7 @@ class Audit(InterceptorBase):
         except BaseException:
             self._decided(exchange, "cancelled", began)
             raise
-        dropped = not asked and any(one.startswith(_DROPPED) for one in exchange.did or ())
+        dropped = delivery is not None and delivery.dropped
         offends = self._payloads == "offending" and asked and _did_not_fit(exchange, answer)
         self._decided(exchange, "dropped" if dropped else "passed", began, offends=offends)
         return answer
@@ -234,7 +235,30 @@ def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
     """Return True if a tool reports invalid arguments: in its result, not as an error."""
     if exchange.method != "tools/call" or answer is None:
         return False
-    return b"VALIDATION_ERROR" in bytes(answer)
+    raw = bytes(answer)
+    # Searching the bytes is cheaper than decoding every result.
+    if MCPErrorCode.VALIDATION_ERROR.encode() not in raw or not is_tool_error(raw):
+        return False
+    errors = [read_json(block.text.encode(), _Error, None) for block in _blocks(raw)]
+    return any(one is not None and one.code == MCPErrorCode.VALIDATION_ERROR for one in errors)
+
+
+class _Error(Struct):
+    """The error of a tool, in the text of a block."""
+
+    code: str = ""
+
+
+class _Block(Struct):
+    text: str = ""
+
+
+class _Content(Struct):
+    content: list[_Block] = []
+
+
+def _blocks(result: bytes) -> list[_Block]:
+    return read_json(result, _Content, _Content()).content
 
 
 def _whose(error: RpcError) -> str:

@@ -35,6 +35,6 @@ class Block(InterceptorBase):
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if not isinstance(exchange.message, Request):
-            exchange.note(f"dropped: {self._reason}")
+            exchange.drop(f"dropped: {self._reason}")
             return None
         raise blocked_error(exchange, self._reason, self._code)

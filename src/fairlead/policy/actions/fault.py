@@ -48,7 +48,8 @@ class Fault(InterceptorBase):
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if self._random.random() >= self._chance:
             return await proceed(exchange)
-        exchange.note(f"fault: {self._kind}")
+        note = exchange.drop if self._kind == "drop" else exchange.note
+        note(f"fault: {self._kind}")
         asked = isinstance(exchange.message, Request)
         match self._kind:
             case "drop":

@@ -41,7 +41,7 @@ class Mock(InterceptorBase):
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if not isinstance(exchange.message, Request):
-            exchange.note("dropped: mocked")  # a notification has no response
+            exchange.drop("dropped: mocked")  # a notification has no response
             return None
         exchange.note("mocked")
         if self._error is not None:

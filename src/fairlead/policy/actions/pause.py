@@ -59,7 +59,7 @@ class Pause(InterceptorBase):
             )
             if verdict.action == "block":
                 if not is_request:
-                    exchange.note(f"dropped: {verdict.reason}")
+                    exchange.drop(f"dropped: {verdict.reason}")
                     return None
                 raise blocked_error(exchange, verdict.reason)
             if verdict.result is not None:

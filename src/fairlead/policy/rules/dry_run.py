@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...errors import RpcError
-from ...interceptor import Answer, Exchange, Interceptor, Proceed, ReplyPathBase
+from ...interceptor import Answer, Exchange, Interceptor, Proceed, ReplyPathBase, chain
 from ...protocol.caller import Caller, read_params_head, stateless_caller
 from ...protocol.envelope import Direction, SessionContext, SessionState, TransportContext
 from ...protocol.identity.principal import Principal, principal_from
@@ -22,6 +22,7 @@ from ...wire import Notification, Request
 from ...wire.json import read_json
 from ..actions.action_registry import Factory
 from .build_actions import WRITING, Action
+from .load_rules import Rule
 from .ruleset import RuleSet
 
 __all__ = ["DryRunResult", "dry_run_tape"]
@@ -127,7 +128,7 @@ async def _rehearse(rules: "_Dry", turn: _Turn) -> DryRunResult:
         return answer if answer is not None or not asked else Raw(b"{}")
 
     outcome, reason = "passed", None
-    exchange.did = []
+    exchange.did, rules.applied = [], []
     try:
         result = await rules(exchange, recorded)
         if not passed:
@@ -137,14 +138,13 @@ async def _rehearse(rules: "_Dry", turn: _Turn) -> DryRunResult:
     except RpcError as exc:
         if exc is not answer:
             outcome, reason = ("blocked" if asked else "dropped"), exc.message
-    did = exchange.did or []
     return DryRunResult(
         seq=entry.seq,
         dir=entry.dir,
         method=exchange.method,
         target=exchange.target,
-        rules=[one.removeprefix("rule: ") for one in did if one.startswith("rule: ")],
-        did=[one for one in did if not one.startswith("rule: ")],
+        rules=rules.applied,
+        did=exchange.did,
         outcome=outcome,
         reason=reason,
     )
@@ -154,16 +154,25 @@ class _Dry(RuleSet):
     """Rules that run only actions without side effects and name the others."""
 
     _unmade = WRITING
+    applied: list[str]  # names of the rules that applied to the current message
 
-    def _interceptor(self, action: Action) -> Interceptor:
-        if action.hooks.pure:
-            return action.interceptor
+    def _run(
+        self, rule: Rule | None, actions: Sequence[Action], exchange: Exchange, inner: Proceed
+    ) -> Awaitable[Answer]:
+        if rule is not None:
+            self.applied.append(rule.name)
+        return chain([_without_effects(action) for action in actions], inner)(exchange)
 
-        async def name_it(exchange: Exchange, proceed: Proceed) -> Answer:
-            exchange.note(f"would {action}")
-            return await proceed(exchange)
 
-        return name_it
+def _without_effects(action: Action) -> Interceptor:
+    if action.hooks.pure:
+        return action.interceptor
+
+    async def name_it(exchange: Exchange, proceed: Proceed) -> Answer:
+        exchange.note(f"would {action}")
+        return await proceed(exchange)
+
+    return name_it
 
 
 class _Clock:

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -16,7 +16,6 @@ from ...interceptor import (
     Answer,
     Exchange,
     ExtraMembers,
-    Interceptor,
     InterceptorBase,
     MalformedFrame,
     Proceed,
@@ -240,12 +239,10 @@ class RuleSet(InterceptorBase):
             actions = rule.actions if applies else _watching(rule, exchange.method)
             if not actions:
                 continue
-            if applies:
-                exchange.note(f"rule: {rule.name}")
-                if rule.stop and (rule.strict is None or rule.strict.holds(facts)):
-                    return await self._run(actions, exchange, proceed)
-            inner = self._rest(candidates, place, facts, proceed)
-            return await self._run(actions, exchange, inner)
+            inner: Proceed = proceed
+            if not (applies and rule.stop and (rule.strict is None or rule.strict.holds(facts))):
+                inner = self._rest(candidates, place, facts, proceed)
+            return await self._run(rule if applies else None, actions, exchange, inner)
         return await proceed(exchange)
 
     def _rest(
@@ -288,8 +285,8 @@ class RuleSet(InterceptorBase):
             for rule, _ in reversed(candidates[place:behind]):
                 if rule.order in left_out or not rule.condition.holds(facts):
                     continue
-                exchange.note(f"rule: {rule.name}")
-                acting = self._run(rule.actions, exchange, _given(facts.answer, error))
+                proceed = _given(facts.answer, error)
+                acting = self._run(rule, rule.actions, exchange, proceed)
                 answer, error = await _outcome(acting)
                 left_out = found.not_answered_by(facts.answered(answer, error))
             answer = facts.answer  # the facts may have removed duplicate members
@@ -298,12 +295,12 @@ class RuleSet(InterceptorBase):
         return answer
 
     def _run(
-        self, actions: Iterable[Action], exchange: Exchange, inner: Proceed
+        self, rule: Rule | None, actions: Sequence[Action], exchange: Exchange, inner: Proceed
     ) -> Awaitable[Answer]:
-        return chain([self._interceptor(action) for action in actions], inner)(exchange)
-
-    def _interceptor(self, action: Action) -> Interceptor:
-        return action.interceptor
+        """Run the actions of a rule that applies, or of one whose actions only watch (None)."""
+        if rule is not None:
+            exchange.note(f"rule: {rule.name}")
+        return chain([action.interceptor for action in actions], inner)(exchange)
 
     # Which rules
 

@@ -40,8 +40,6 @@ __all__ = ["Recorder"]
 
 _UP: Final = Direction.CLIENT_TO_SERVER
 _DOWN: Final = Direction.SERVER_TO_CLIENT
-# prefixes of the notes of actions that do not forward a message
-_STOPPED: Final = ("blocked", "dropped", "fault: drop")
 
 # the id of the edge, valid while the request is pending
 _Key: TypeAlias = tuple[int, Direction, RequestId]
@@ -159,11 +157,11 @@ class Recorder(SyncInterceptor):
             note = _for_client(note, _call_of(exchange))
         if exchange.did is None:
             exchange.did = []
-        did, withdrawn, for_nobody = exchange.did, self._withdraw(exchange, note), _ends(exchange)
+        did, delivery = exchange.did, exchange.watch_delivery()
+        withdrawn, for_nobody = self._withdraw(exchange, note), _ends(exchange)
 
         def after(outcome: Outcome) -> Outcome:
-            stopped = isinstance(outcome, BaseException)
-            stopped = stopped or any(done.startswith(_STOPPED) for done in did) or for_nobody
+            stopped = isinstance(outcome, BaseException) or delivery.dropped or for_nobody
             if stopped and withdrawn is not None:
                 withdrawn.withdrawn = False
             transport = self._transport(exchange)

@@ -3,15 +3,18 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...errors import CannotAsk, RpcError
-from ...interceptor import Answer, Exchange, Handler
+from ...interceptor import Answer, Exchange
 from ...protocol.methods import nested_capability
 from ...wire.error_codes import INVALID_REQUEST, MISSING_CAPABILITY
 from ..context.context import Context
+from ..features.prompt_entry import PromptEntry
+from ..features.resource_registry import ResourceEntry
 from ..results.result_envelope import ResultEnvelope
 from .handler_errors import error_for_caller
+from .worker_threads import WorkerThreads
 
 __all__ = ["EntryRequests", "ends_round", "missing_capability", "questions_of"]
 
@@ -35,31 +38,24 @@ def ends_round(context: Context) -> bool:
     return context.round_ended and task is not None and task.uncancel() == 0
 
 
-class _Signature(Protocol):
-    context_name: str | None
+R = TypeVar("R")
+E = TypeVar("E", bound=PromptEntry | ResourceEntry)
 
 
-class _Entry(Protocol):
-    @property
-    def home(self) -> Handler | None: ...
-
-    @property
-    def signature(self) -> _Signature | None: ...
-
-
-E = TypeVar("E", bound=_Entry)
-
-
-class EntryRequests(ABC, Generic[E]):
+class EntryRequests(ABC, Generic[R, E]):
     """Requests for one registered entry, a prompt or a resource, from clients of both eras."""
 
     def __init__(
         self,
+        registry: R,
+        workers: WorkerThreads,
         make_context: Callable[[Exchange], Context],
         envelope: ResultEnvelope,
         meta: dict[str, Any],
     ) -> None:
         """`meta` is included in results that request input from a stateless client."""
+        self._registry = registry
+        self._workers = workers
         self._make_context = make_context
         self._envelope = envelope
         self._meta = meta

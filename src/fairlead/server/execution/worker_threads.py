@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -85,6 +85,12 @@ class WorkerThreads:
         except asyncio.CancelledError:
             self._abandon(job)
             raise
+
+    async def call(self, function: Callable[..., Any], *args: Any, asynchronous: bool) -> Any:
+        """Call a coroutine function on the event loop, any other function in a thread."""
+        value = function(*args) if asynchronous else await self.run(function, *args)
+        # A plain wrapper around a coroutine function returns an awaitable.
+        return await value if isinstance(value, Awaitable) else value
 
     def _grow(self) -> None:
         """Start a thread if there are more jobs than threads and the limit allows one more."""

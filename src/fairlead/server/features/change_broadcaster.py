@@ -11,23 +11,19 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ...errors import RpcError, TransportError
 from ...interceptor import Exchange
 from ...limits import SESSION_SUBSCRIPTIONS
 from ...protocol.envelope import SessionContext, SessionState
 from ...protocol.methods import has_capability
-from ...wire import Notification, RequestId, to_json
+from ...wire import Notification, to_json
 from ...wire.error_codes import MISSING_CAPABILITY
 from ..decode_params import decode_params
 from .subscription_quota import HeldUris, SubscriptionQuota
-
-if TYPE_CHECKING:
-    from ...protocol.types.subscriptions import ListenParams
 
 __all__ = ["ChangeBroadcaster"]
 
@@ -40,9 +36,9 @@ MAX_URIS = SESSION_SUBSCRIPTIONS.value  # per session or listen stream
 log = logging.getLogger("fairlead.server")
 
 _Change = tuple[str, str | None]  # method of the notification, and the URI if it has one
-_LISTS: tuple[_Change, ...] = tuple(
-    (f"notifications/{kind}/list_changed", None) for kind in ("tools", "resources", "prompts")
-)
+_LISTS: dict[str, _Change] = {
+    kind: (f"notifications/{kind}/list_changed", None) for kind in ("tools", "resources", "prompts")
+}
 
 
 @runtime_checkable
@@ -86,15 +82,14 @@ class _Plainly:
 class _Session:
     """Client of the handshake era: the declared notifications, and the changes not sent yet."""
 
-    def __init__(self, promised: set[str], uris: HeldUris) -> None:
+    def __init__(self, promised: set[_Change], uris: HeldUris) -> None:
         self.promised = promised
         self.uris = uris
         self.untold: dict[_Change, None] = {}
         self.teller: asyncio.Task[None] | None = None
 
     def wants(self, change: _Change) -> bool:
-        method, uri = change
-        return uri in self.uris if uri is not None else method in self.promised
+        return change in self.promised or change[1] in self.uris
 
 
 class _Listener:
@@ -140,15 +135,11 @@ class ChangeBroadcaster:
 
     def changed_for(self, edges: Container[object], method: str, uri: str | None = None) -> None:
         """Notify only these connections of a change."""
-        room = self._rooms.get(asyncio.get_running_loop())
-        if room is not None:
-            room.tell({(method, uri): None}, edges)
+        self._room().tell([(method, uri)], edges)
 
     def all_lists_changed(self, edges: Container[object]) -> None:
         """Notify only these connections that every list has changed."""
-        room = self._rooms.get(asyncio.get_running_loop())
-        if room is not None:
-            room.tell(dict.fromkeys(_LISTS), edges)
+        self._room().tell(_LISTS.values(), edges)
 
     def introduced(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> None:
         """Register a session with the capabilities that were declared to it."""
@@ -156,8 +147,8 @@ class ChangeBroadcaster:
         # A message without a connection has no channel for later notifications.
         if isinstance(edge, _Audience):
             promised = {
-                f"notifications/{kind}/list_changed"
-                for kind in ("tools", "resources", "prompts")
+                change
+                for kind, change in _LISTS.items()
                 if has_capability(capabilities, f"{kind}.listChanged")
             }
             # A client may send `initialize` again; its old subscriptions no longer count.
@@ -166,8 +157,7 @@ class ChangeBroadcaster:
 
     def forget(self, edge: object) -> None:
         """Remove the session of a closed connection and release its subscriptions."""
-        room = self._rooms.get(asyncio.get_running_loop())
-        session = None if room is None else room.sessions.pop(edge, None)  # type: ignore[call-overload]
+        session = self._room().sessions.pop(edge, None)  # type: ignore[call-overload]
         if session is not None:
             session.uris.clear()
 
@@ -231,7 +221,7 @@ class ChangeBroadcaster:
                     del listener.untold[change]
                     about = {} if uri is None else {"uri": uri}
                     await self._tell(exchange, method, {**about, "_meta": tag})
-            return _ended(exchange.request_id)
+            return to_json({"_meta": tag, "resultType": "complete"})
         finally:
             room.listeners.discard(listener)
             listener.done.set()
@@ -241,8 +231,7 @@ class ChangeBroadcaster:
 
     def stop(self, edge: object | None = None) -> list[_Listener]:
         """Mark the listeners of one connection, or all of this loop, as ending, and return them."""
-        room = self._rooms.get(asyncio.get_running_loop())
-        ending = [x for x in room.listeners if edge in (None, x.edge)] if room is not None else []
+        ending = [x for x in self._room().listeners if edge in (None, x.edge)]
         for listener in ending:
             listener.ending = True
             listener.news.set()
@@ -263,7 +252,10 @@ class ChangeBroadcaster:
 
     def _honoured(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of the filter that the server supports."""
-        asked = _decode(exchange.message.params).notifications
+        # Loaded on first use: few servers have subscribers.
+        from ...protocol.types.subscriptions import ListenParams
+
+        asked = decode_params(exchange.message.params, ListenParams).notifications
         if asked.task_ids is not UNSET:
             extensions = exchange.caller.declared.get("extensions")
             if not isinstance(extensions, Mapping) or TASKS not in extensions:
@@ -367,24 +359,5 @@ def _key(exchange: Exchange) -> Hashable:
 
 def _wanted(honoured: Mapping[str, Any]) -> set[_Change]:
     uris: Iterable[str] = honoured.get("resourceSubscriptions", ())
-    wanted: set[_Change] = {(UPDATED, uri) for uri in uris}
-    for kind in ("tools", "prompts", "resources"):
-        if f"{kind}ListChanged" in honoured:
-            wanted.add((f"notifications/{kind}/list_changed", None))
-    return wanted
-
-
-class _Ended(Struct):
-    meta: dict[str, RequestId] = msgspec.field(name="_meta")
-    result_type: str = msgspec.field(default="complete", name="resultType")
-
-
-def _ended(request_id: RequestId) -> bytes:
-    return to_json(_Ended({SUBSCRIPTION_KEY: request_id}))
-
-
-def _decode(params: Raw | UnsetType) -> "ListenParams":
-    # Loaded on first use: few servers have subscribers.
-    from ...protocol.types.subscriptions import ListenParams
-
-    return decode_params(params, ListenParams)
+    lists = {change for kind, change in _LISTS.items() if f"{kind}ListChanged" in honoured}
+    return lists | {(UPDATED, uri) for uri in uris}

@@ -1,7 +1,7 @@
 """Completion of arguments of prompts and of URI templates."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -106,11 +106,7 @@ class Completions:
 
     async def _ask(self, completer: Completer, typed: str, others: Mapping[str, str]) -> Any:
         wanted = (typed, others) if _takes_others(completer) else (typed,)
-        if is_asynchronous(completer):
-            return await completer(*wanted)
-        value = await self._workers.run(completer, *wanted)
-        # A plain wrapper around a coroutine function returns an awaitable.
-        return await value if isinstance(value, Awaitable) else value
+        return await self._workers.call(completer, *wanted, asynchronous=is_asynchronous(completer))
 
 
 def _takes_others(completer: Completer) -> bool:

@@ -1,6 +1,5 @@
 """Handler of `prompts/get`."""
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct
@@ -13,33 +12,19 @@ from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from ..decode_params import decode_params
 from ..execution.request_input import EntryRequests
-from ..execution.worker_threads import WorkerThreads
 from ..results.encode_result import prompt_messages
-from ..results.result_envelope import ResultEnvelope
 from .paged_list import PagedList
 from .prompt_entry import PromptEntry
 
 __all__ = ["PromptGets"]
 
 
-class PromptGets(EntryRequests[PromptEntry]):
+class PromptGets(EntryRequests[PagedList[PromptEntry], PromptEntry]):
     """Renderer of prompts for clients of both eras."""
-
-    def __init__(
-        self,
-        prompts: PagedList[PromptEntry],
-        workers: WorkerThreads,
-        make_context: Callable[[Exchange], Context],
-        envelope: ResultEnvelope,
-        meta: dict[str, Any],
-    ) -> None:
-        super().__init__(make_context, envelope, meta)
-        self._prompts = prompts
-        self._workers = workers
 
     def _find(self, exchange: Exchange) -> tuple[PromptEntry, dict[str, str]]:
         params = decode_params(exchange.message.params, _PromptParams)
-        entry = self._prompts.get(params.name)
+        entry = self._registry.get(params.name)
         if entry is None:
             raise RpcError(INVALID_PARAMS, f"Unknown prompt: {params.name}")
         given = params.arguments or {}
@@ -55,10 +40,9 @@ class PromptGets(EntryRequests[PromptEntry]):
         context: Context | None,
     ) -> bytes:
         caller = exchange.caller
-        if entry.asynchronous:
-            value = await entry.render(values, context)
-        else:
-            value = await self._workers.run(entry.render, values, context)
+        value = await self._workers.call(
+            entry.render, values, context, asynchronous=entry.asynchronous
+        )
         result: dict[str, Any] = {"messages": prompt_messages(value)}
         if entry.definition.description is not UNSET:
             result["description"] = entry.definition.description

@@ -1,7 +1,6 @@
 """Handler of `resources/read`."""
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from msgspec import Raw, UnsetType
 
@@ -13,28 +12,17 @@ from ..context.context import Context
 from ..decode_params import required_uri
 from ..execution.request_input import EntryRequests
 from ..results.encode_result import resource_contents
-from ..results.result_envelope import ResultEnvelope
 from .resource_registry import ResourceEntry, Resources, not_found
 
 __all__ = ["ResourceReads"]
 
 
-class ResourceReads(EntryRequests[ResourceEntry]):
+class ResourceReads(EntryRequests[Resources, ResourceEntry]):
     """Reader of resources for clients of both eras."""
-
-    def __init__(
-        self,
-        resources: Resources,
-        make_context: Callable[[Exchange], Context],
-        envelope: ResultEnvelope,
-        meta: dict[str, Any],
-    ) -> None:
-        super().__init__(make_context, envelope, meta)
-        self._resources = resources
 
     def _find(self, exchange: Exchange) -> tuple[ResourceEntry, dict[str, str]]:
         uri = required_uri(exchange)
-        found = self._resources.find(uri)
+        found = self._registry.find(uri)
         if found is None:
             # The stateless revision has no separate error code for unknown resources.
             stateless = exchange.caller.stateless
@@ -50,8 +38,11 @@ class ResourceReads(EntryRequests[ResourceEntry]):
     ) -> bytes:
         caller, uri = exchange.caller, exchange.head.uri
         assert not isinstance(uri, UnsetType)  # The entry was found by its URI.
-        value = await self._resources.read(entry, values, context)
-        contents = resource_contents(uri, entry.mime_type, value)
+        signature = entry.signature
+        given = {} if signature is None else signature.arguments(values, context)
+        read = partial(entry.provider, **given)
+        value = await self._workers.call(read, asynchronous=entry.asynchronous)
+        contents = resource_contents(uri, str(entry.definition.mime_type), value)
         members = to_json({"contents": contents})[1:-1]
         hints = None if entry.cache is None else entry.cache.members()
         answer = self._envelope.listed(members, caller, hints)

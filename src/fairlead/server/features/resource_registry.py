@@ -1,6 +1,6 @@
 """Registry of the resources of a server: fixed URIs and URI templates."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
@@ -8,8 +8,7 @@ from msgspec import UNSET, Struct
 from ...errors import RpcError
 from ...interceptor import Handler
 from ...protocol.types.resources import Resource, ResourceTemplate
-from ..context.context import Context
-from ..execution.worker_threads import WorkerThreads
+from ..results.media import as_text
 from .paged_list import PagedList
 from .text_arguments import TextSignature
 from .tool_entry import is_asynchronous
@@ -51,23 +50,17 @@ class ResourceEntry(Struct):
     cache: CacheHints | None = None
     home: Handler | None = None  # handler of the inner server, for a mounted resource
 
-    @property
-    def mime_type(self) -> str | None:
-        value = self.definition.mime_type
-        return None if value is UNSET else str(value)
-
 
 class Resources:
     """All resources of a server. A fixed URI takes precedence over templates."""
 
-    def __init__(self, page_size: int, workers: WorkerThreads) -> None:
+    def __init__(self, page_size: int) -> None:
         self.fixed: PagedList[ResourceEntry] = PagedList(
             "resource", "resources/list", "resources", page_size
         )
         self.templates: PagedList[ResourceEntry] = PagedList(
             "resource template", "resources/templates/list", "resourceTemplates", page_size
         )
-        self._workers = workers
 
     def __len__(self) -> int:
         return len(self.fixed) + len(self.templates)
@@ -135,22 +128,6 @@ class Resources:
         best = max(found, key=lambda one: one[0], default=None)
         return None if best is None else best[1:]
 
-    async def read(
-        self,
-        entry: ResourceEntry,
-        values: dict[str, str],
-        context: Context | None,
-    ) -> Any:
-        """Return the value of the content provider."""
-        signature, given = entry.signature, dict[str, Any]()
-        if signature is not None:
-            given = signature.arguments(values, context)
-        if entry.asynchronous:
-            return await entry.provider(**given)
-        value = await self._workers.run(lambda: entry.provider(**given))
-        # A plain wrapper around a coroutine function returns an awaitable.
-        return await value if isinstance(value, Awaitable) else value
-
 
 def _parse_template(uri: str) -> "UriTemplate":
     # Loaded on first use: not every server has templates.
@@ -182,13 +159,8 @@ def file_resource(path: str) -> tuple[str, ResourceEntry]:
 
     def read() -> str | bytes:
         data = file.read_bytes()
-        # A NUL byte is valid UTF-8 but a sign of binary data.
-        if b"\0" in data:
-            return data
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return data
+        text = as_text(data)
+        return data if text is None else text
 
     uri = file.as_uri()
     definition = Resource(

@@ -33,17 +33,20 @@ class _Quota:
         # Sessions of several event loops share the counts.
         self._lock = threading.Lock()
 
-    def take(self, key: Hashable, count: int) -> Limit | None:
-        """Increase the count of a key; return the limit that was exceeded, or None."""
+    def take(self, key: Hashable, count: int) -> None:
+        """Increase the count of a key.
+
+        Raises:
+            RpcError: -32602, the client or all clients together exceed a limit.
+        """
         with self._lock:
             now = self.counts.get(key, 0) + count
             if now > self.each.value:
-                return self.each
+                raise _refusal(self.each)
             if self.together is not None and self.total + count > self.together.value:
-                return self.together
+                raise _refusal(self.together)
             self.counts[key] = now
             self.total += count
-            return None
 
     def give_back(self, key: Hashable, count: int) -> None:
         with self._lock:
@@ -101,10 +104,9 @@ class HeldUris(set[str]):
     def add(self, uri: str) -> None:
         if uri in self:
             return
-        full = len(self) >= SESSION_SUBSCRIPTIONS.value
-        limit = SESSION_SUBSCRIPTIONS if full else self._quota.take(self._key, 1)
-        if limit is not None:
-            raise _refusal(limit)
+        if len(self) >= SESSION_SUBSCRIPTIONS.value:
+            raise _refusal(SESSION_SUBSCRIPTIONS)
+        self._quota.take(self._key, 1)
         super().add(uri)
 
     def discard(self, uri: object) -> None:
@@ -124,9 +126,7 @@ class HeldUris(set[str]):
 
 @contextmanager
 def _taken(quota: _Quota, key: Hashable, count: int) -> Iterator[None]:
-    limit = quota.take(key, count)
-    if limit is not None:
-        raise _refusal(limit)
+    quota.take(key, count)
     try:
         yield
     finally:

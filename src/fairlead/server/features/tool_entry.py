@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from ...interceptor import Handler
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
@@ -25,50 +25,26 @@ __all__ = ["ToolEntry", "describe_function", "tool_from_function", "tool_from_sc
 NO_ARGUMENTS = Raw(b"{}")
 
 
-class ToolEntry:
+class ToolEntry(Struct, eq=False):
     """One registered tool: its definition, argument decoder and function."""
 
-    __slots__ = (
-        "asynchronous",
-        "call",
-        "convert",
-        "decode",
-        "definition",
-        "home",
-        "inline",
-        "name",
-        "param_headers",
-        "timeout",
-        "wants_context",
-        "warm_up",
-    )
+    definition: Tool
+    decode: Callable[[Raw], Any]  # raises InvalidArguments
+    call: Callable[[Any, Any], Any]  # takes the result of `decode` and a context
+    asynchronous: bool
+    wants_context: bool
+    inline: bool = False
+    timeout: float | None = None
+    # converts results of a tool with an output schema; raises MCPToolError
+    convert: Callable[[Any, bytes], EncodedResult] | None = None
+    warm_up: Callable[[], None] = lambda: None  # compiles the schemas that every call needs
+    home: Handler | None = None  # handler of the inner server, for a mounted tool
+    name: str = ""  # that of the definition
+    param_headers: "tuple[ParamHeader, ...]" = ()
 
-    def __init__(
-        self,
-        definition: Tool,
-        decode: Callable[[Raw], Any],
-        call: Callable[[Any, Any], Any],
-        *,
-        asynchronous: bool,
-        wants_context: bool,
-        inline: bool,
-        timeout: float | None,
-        convert: Callable[[Any, bytes], EncodedResult] | None = None,
-        warm_up: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.definition = definition
-        self.name = definition.name
-        self.decode = decode  # raises InvalidArguments
-        self.call = call  # takes the result of `decode` and a context
-        self.asynchronous = asynchronous
-        self.wants_context = wants_context
-        self.inline = inline
-        self.timeout = timeout
-        # converts results of a tool with an output schema; raises MCPToolError
-        self.convert = convert
-        self.warm_up = warm_up  # compiles the schemas that every call needs
-        self.param_headers = _param_headers(definition)
-        self.home: Handler | None = None  # handler of the inner server, for a mounted tool
+    def __post_init__(self) -> None:
+        self.name = self.definition.name
+        self.param_headers = _param_headers(self.definition)
 
 
 def tool_from_function(
@@ -163,8 +139,6 @@ def tool_from_schema(
         _by_name(handler, context_name),
         asynchronous=is_asynchronous(handler),
         wants_context=context_name is not None,
-        inline=False,
-        timeout=None,
         convert=output.convert if output else None,
     )
 

@@ -17,7 +17,7 @@ from ...errors import MCPErrorCode, MCPToolError
 from .tool_entry import ToolEntry, describe_function, tool_from_function, tool_from_schema
 from .tool_registry import MCPToolRegistry
 
-__all__ = ["Skipped", "ToolMark", "load_modules", "mcp_tool"]
+__all__ = ["ToolMark", "load_modules", "mcp_tool"]
 
 ENTRY_POINTS = "fairlead.tools"
 _MARK = "__mcp_tool__"
@@ -38,13 +38,6 @@ class ToolMark(Struct, frozen=True, kw_only=True):
     version: str | None = None
     deprecated_in: str | None = None
     requires: tuple[str, ...] = ()
-
-
-class Skipped(Struct, frozen=True):
-    """A module or tool that was not registered, and the reason."""
-
-    what: str
-    why: str
 
 
 @overload
@@ -98,9 +91,8 @@ def mcp_tool(
 
 def load_modules(
     registry: MCPToolRegistry, names: Iterable[str], *, entry_points: bool = False
-) -> list[Skipped]:
+) -> None:
     """Import modules and register their marked functions; failures are logged and skipped."""
-    skipped: list[Skipped] = []
     for name in (*names, *(_entry_points() if entry_points else ())):
         try:
             # With stdio, a module that prints while it is imported would corrupt the protocol
@@ -110,13 +102,11 @@ def load_modules(
         # Imported modules are user code and may raise anything.
         except (Exception, SystemExit) as exc:
             log.error("the tool module %s cannot be imported", name, exc_info=exc)
-            skipped.append(Skipped(name, f"{type(exc).__name__}: {exc}"))
             continue
-        skipped += _register(registry, module)
-    return skipped
+        _register(registry, module)
 
 
-def _register(registry: MCPToolRegistry, module: ModuleType) -> Iterator[Skipped]:
+def _register(registry: MCPToolRegistry, module: ModuleType) -> None:
     for function in list(vars(module).values()):
         mark = getattr(function, _MARK, None)
         if not isinstance(mark, ToolMark) or not callable(function):
@@ -126,7 +116,6 @@ def _register(registry: MCPToolRegistry, module: ModuleType) -> Iterator[Skipped
         except (TypeError, ValueError) as exc:
             what = f"{module.__name__}.{getattr(function, '__name__', function)}"
             log.error("the tool %s is skipped: %s", what, exc)
-            yield Skipped(what, str(exc))
 
 
 def _entry(function: Callable[..., Any], mark: ToolMark) -> ToolEntry:

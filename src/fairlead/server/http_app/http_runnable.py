@@ -41,17 +41,15 @@ class HttpRunnable:
         Raises:
             ConfigError: The address cannot be bound, or is reachable without authentication.
         """
-        from .uvicorn_runner import run_app
+        from .uvicorn_runner import bind, serve_http, url_of
 
         app = self.create_http_app(settings, **options)
         try:
-            await run_app(
-                *(app, host, self.port if port is None else port),
-                uds=uds,
-                tls=tls,
-                insecure=insecure,
-                started=started,
-            )
+            place = self.port if port is None else port
+            listening = bind(host, place, uds, app.settings, insecure=insecure)
+            url = url_of(listening, app.settings.path, tls=tls is not None)
+            say = None if started is None else lambda: started(url)
+            await serve_http(app, listening, tls=tls, started=say)
         finally:
             self.http_ended(app)
 

@@ -18,7 +18,7 @@ from ...transport.http.server.http_settings import HttpSettings
 if TYPE_CHECKING:
     from .app import HttpApp
 
-__all__ = ["bind", "is_exposed", "run_app", "serve_http", "url_of"]
+__all__ = ["bind", "is_exposed", "serve_http", "url_of"]
 
 GRACE = 3.0  # seconds that running requests may take during shutdown
 KEEP_ALIVE = 5.0
@@ -109,27 +109,6 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-async def run_app(
-    app: "HttpApp",
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    *,
-    uds: str | None = None,
-    tls: ssl.SSLContext | None = None,
-    insecure: bool = False,
-    started: Callable[[str], None] | None = None,
-) -> None:
-    """Listen and serve until cancelled; `started` is called with the URL.
-
-    Raises:
-        ConfigError: The address cannot be bound, or is reachable without authentication.
-    """
-    listening = bind(host, port, uds, app.settings, insecure=insecure)
-    url = url_of(listening, app.settings.path, tls=tls is not None)
-    say = None if started is None else lambda: started(url)
-    await serve_http(app, listening, tls=tls, started=say)
 
 
 async def serve_http(

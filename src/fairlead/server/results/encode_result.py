@@ -100,7 +100,7 @@ def error_content(error: MCPToolError, tail: bytes = b"}") -> EncodedResult:
     return EncodedResult(b'{"content":[{"type":"text","text":%b}],"isError":true%b' % (text, tail))
 
 
-def resource_contents(uri: str, mime_type: str | None, value: Any) -> list[Any]:
+def resource_contents(uri: str, mime_type: str, value: Any) -> list[Any]:
     """Convert the return value of a content provider to the contents of a read result."""
     values = value if isinstance(value, list) else [value]
     return [_resource_content(uri, mime_type, item) for item in values]
@@ -112,12 +112,10 @@ def prompt_messages(value: Any) -> list[Any]:
     return [_prompt_message(item) for item in values]
 
 
-def _resource_content(uri: str, mime_type: str | None, value: Any) -> Any:
+def _resource_content(uri: str, mime_type: str, value: Any) -> Any:
     if isinstance(value, Struct) or (isinstance(value, Mapping) and "uri" in value):
         return value
-    content: dict[str, Any] = {"uri": uri}
-    if mime_type is not None:
-        content["mimeType"] = mime_type
+    content = {"uri": uri, "mimeType": mime_type}
     if isinstance(value, bytes | bytearray | memoryview):
         content["blob"] = base64.b64encode(value).decode()
     elif isinstance(value, str):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ...protocol.types.content import AudioContent, EmbeddedResource, ImageContent
 
-__all__ = ["Audio", "File", "Image", "Media", "embedded"]
+__all__ = ["Audio", "File", "Image", "Media", "as_text", "embedded"]
 
 # Subtypes that differ from the extension of the file.
 _SUBTYPES = {"jpg": "jpeg", "svg": "svg+xml", "tif": "tiff", "ico": "x-icon"}
@@ -99,7 +99,7 @@ def embedded(
         import hashlib
 
         uri = f"urn:sha256:{hashlib.sha256(data).hexdigest()}"
-    words = _text(data) if text else None
+    words = as_text(data) if text else None
     if words is not None:
         contents = ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=words)
     else:
@@ -129,7 +129,8 @@ def _picture_format(data: bytes) -> str:
     return "png"
 
 
-def _text(data: bytes) -> str | None:
+def as_text(data: bytes) -> str | None:
+    """Return the text of UTF-8 data, or None for binary data."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

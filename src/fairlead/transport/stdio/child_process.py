@@ -54,17 +54,12 @@ def child_environment(
     Settings and keys of this process (`FAIRLEAD_*`) and of its tracing (`OTEL_*`) are never
     inherited.
     """
-    if inherit == "all":
-        inherited = dict(os.environ)
-    else:
+    inherited = dict(os.environ)
+    if inherit == "safe":
         names = _SAFE | (_SAFE_WINDOWS if os.name == "nt" else set())
-        wanted = names if inherit == "safe" else set(inherit)
-        lang = inherit == "safe"
-        inherited = {
-            key: value
-            for key, value in os.environ.items()
-            if key in wanted or (lang and key.startswith("LC_"))
-        }
+        inherited = {k: v for k, v in inherited.items() if k in names or k.startswith("LC_")}
+    elif inherit != "all":
+        inherited = {k: v for k, v in inherited.items() if k in inherit}
     kept = {k: v for k, v in inherited.items() if not k.startswith(("FAIRLEAD_", "OTEL_"))}
     # MCP messages are UTF-8; a Python server would otherwise use the encoding of the locale.
     return {"PYTHONUTF8": "1", **kept, **(extra or {})}
@@ -235,7 +230,9 @@ class ProcessChannel(LineChannel):
         # The group is killed before its leader is reaped: as long as the leader is a zombie, its
         # number cannot be reused.
         self._signal(signal.SIGKILL)
-        self._reap()
+        if not self._reaped:
+            self._reaped = True
+            _collect(self._process)
         self._drop_descriptor()
         # A transport that is losing its connection, or whose loop is closed, may raise on any call.
         with contextlib.suppress(Exception):
@@ -261,14 +258,11 @@ class ProcessChannel(LineChannel):
             return
         loop.add_reader(self._pidfd, self._on_exit)
 
-    def _stop_watching(self) -> None:
+    def _on_exit(self) -> None:
         pidfd, self._pidfd = self._pidfd, None
         if pidfd is not None:
             self._loop.remove_reader(pidfd)
             os.close(pidfd)
-
-    def _on_exit(self) -> None:
-        self._stop_watching()
         if not self._exited.done():
             self._exited.set_result(None)
 
@@ -299,12 +293,6 @@ class ProcessChannel(LineChannel):
         if not self._reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
-
-    def _reap(self) -> None:
-        if self._reaped:
-            return
-        self._reaped = True
-        _collect(self._process)
 
     def forget_input(self) -> None:
         """Release the server's stdin in a process that was forked from this one.

@@ -36,8 +36,12 @@ from ...wire import (
 from ...wire.error_codes import INVALID_REQUEST, METHOD_NOT_FOUND
 from ..channel import Incoming
 from ..http.server.sessions.streamed_channel import StreamedChannel
-from .client_channel import WebSocketClientChannel, to_jsonrpc
-from .websocket_channel import WebSocketChannel, WebSocketConnection
+from .websocket_channel import (
+    WebSocketChannel,
+    WebSocketClientChannel,
+    WebSocketConnection,
+    to_jsonrpc,
+)
 
 __all__ = ["ToolCallClientChannel", "ToolCallServerChannel", "is_tool_call"]
 
@@ -69,8 +73,8 @@ class ToolCallServerChannel(StreamedChannel):
         self._hello = secrets.token_hex(8)
         # the error response to the simulated `initialize`, if it failed
         self._refused: Failure | None = None
-        self.take(_introduction(self._hello))
-        self.take(Notification("notifications/initialized"))
+        client = {"name": "tool-call frames", "version": "0"}
+        self.simulate_handshake(self._hello, NEWEST_HANDSHAKE, client)
 
     def take_call(self, members: RawMembers) -> None:
         """Deliver a call as a `tools/call` request.
@@ -125,15 +129,6 @@ class ToolCallServerChannel(StreamedChannel):
 
     async def close(self) -> None:
         self._end()
-
-
-def _introduction(request_id: str) -> Request:
-    params = {
-        "protocolVersion": NEWEST_HANDSHAKE.value,
-        "capabilities": {},
-        "clientInfo": {"name": "tool-call frames", "version": "0"},
-    }
-    return Request(request_id, "initialize", Raw(to_json(params)))
 
 
 # The client's end

@@ -11,11 +11,22 @@ from msgspec.structs import replace
 from ...errors import ChannelClosed, RemoteProtocolError
 from ...limits import MESSAGES_PER_TURN
 from ...protocol.envelope import TransportContext
-from ...wire import Decoder, Message, RequestId, encode, encode_success
+from ...protocol.json_edit import RawMembers, members_of
+from ...wire import Decoder, Message, Notification, RequestId, encode, encode_success, to_json
+from ...wire.error_codes import INVALID_REQUEST
 from ..channel import Deliver, Incoming, SharedStream
+from ..line_channel import closed_again
 from .write_queue import WriteQueue
 
-__all__ = ["SUBPROTOCOL", "WebSocketChannel", "WebSocketClosed", "WebSocketConnection", "describe"]
+__all__ = [
+    "SUBPROTOCOL",
+    "WebSocketChannel",
+    "WebSocketClientChannel",
+    "WebSocketClosed",
+    "WebSocketConnection",
+    "describe",
+    "to_jsonrpc",
+]
 
 SUBPROTOCOL = "mcp"
 LINGER = 1.0  # seconds to write queued frames, and again to wait for the peer's close frame
@@ -94,7 +105,7 @@ class WebSocketChannel(SharedStream):
         self._end: ChannelClosed | None = None  # set once nothing can be sent
         # the error that `run` raises, if the channel ended without `close`
         self._broken: ChannelClosed | None = None
-        self._farewell = (1000, "")
+        self.farewell = (1000, "")  # code and reason of the close frame that `close` sends
         self._reader: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
@@ -131,7 +142,7 @@ class WebSocketChannel(SharedStream):
     async def drain(self) -> None:
         await self._outbox.drain()
         if self._end is not None:
-            raise self._refused(self._end)
+            raise closed_again(self._end)
 
     async def close(self) -> None:
         if self._closing is None:
@@ -168,7 +179,7 @@ class WebSocketChannel(SharedStream):
     def check_open(self) -> None:
         """Raise `ChannelClosed` if nothing can be sent."""
         if self._end is not None:
-            raise self._refused(self._end)
+            raise closed_again(self._end)
         if not self._socket.open:
             raise ChannelClosed("WebSocket not open", delivered=False)
 
@@ -181,13 +192,9 @@ class WebSocketChannel(SharedStream):
         self.check_open()
         self._outbox.put(frame)
 
-    def set_close_reason(self, code: int, reason: str) -> None:
-        """Set the code and reason of the close frame that `close` sends."""
-        self._farewell = code, reason
-
     def close_with(self, code: int, reason: str) -> None:
         """End the channel and drop all queued frames; `close` then sends this code and reason."""
-        self.set_close_reason(code, reason)
+        self.farewell = code, reason
         self._ended(WebSocketClosed(code, reason))
         if self._reader is not None:
             self._reader.cancel()
@@ -247,7 +254,7 @@ class WebSocketChannel(SharedStream):
             await self._outbox.flush(LINGER)
             try:
                 async with asyncio.timeout(LINGER):
-                    await self._socket.close(*self._farewell)
+                    await self._socket.close(*self.farewell)
             except (WebSocketClosed, TimeoutError, OSError) as exc:
                 log.debug("WebSocket closing handshake failed: %s", exc)
         finally:
@@ -256,12 +263,38 @@ class WebSocketChannel(SharedStream):
                 self._reader.cancel()
             self._closed.set()
 
-    @staticmethod
-    def _refused(end: ChannelClosed) -> ChannelClosed:
-        return ChannelClosed(end.reason, delivered=False, public=end.public)
+
+class WebSocketClientChannel(WebSocketChannel):
+    """A WebSocket channel that ignores objects that are neither JSON-RPC nor a response.
+
+    An example is `{"type": "ping"}`, which some servers send.
+    """
+
+    def unread(self, frame: bytes, error: RemoteProtocolError) -> None:
+        members = members_of(frame) if error.code == INVALID_REQUEST else None
+        if members is None or "jsonrpc" in members or error.request_id is not None:
+            super().unread(frame, error)
+        elif (told := _bare_notification(members)) is not None:
+            self.hand_over(told)
 
 
 def describe(code: int, reason: str = "") -> str:
     """Return a description of how a WebSocket was closed, for people."""
     name = f" ({_NAMES[code]})" if code in _NAMES else ""
     return f"WebSocket closed with {code}{name}" + (f": {reason}" if reason else "")
+
+
+def to_jsonrpc(members: RawMembers, *names: str) -> bytes:
+    """Return a JSON-RPC frame with the given members."""
+    return to_json({"jsonrpc": "2.0", **{n: members[n] for n in names if n in members}})
+
+
+def _bare_notification(members: RawMembers) -> Notification | None:
+    """Return the notification in a frame that lacks the `jsonrpc` member, or None."""
+    if "id" in members or "method" not in members:
+        return None
+    try:
+        message = Decoder().decode(to_jsonrpc(members, "method", "params"))
+    except RemoteProtocolError:
+        return None
+    return message if isinstance(message, Notification) else None

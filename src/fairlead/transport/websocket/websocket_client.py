@@ -22,9 +22,14 @@ from ...errors import ConfigError, ConnectFailed, HttpError
 from ...protocol.envelope import TransportContext
 from ...wire import MAX_MESSAGE
 from ..local_resources import connect_error
-from .client_channel import WebSocketClientChannel
 from .toolcall_dialect import ToolCallClientChannel
-from .websocket_channel import LINGER, SUBPROTOCOL, WebSocketChannel, WebSocketClosed
+from .websocket_channel import (
+    LINGER,
+    SUBPROTOCOL,
+    WebSocketChannel,
+    WebSocketClientChannel,
+    WebSocketClosed,
+)
 
 __all__ = ["WebSocketDialect", "connect_websocket"]
 
@@ -59,8 +64,6 @@ async def connect_websocket(
     shown = _shown(url)
     seconds = OPEN_TIMEOUT if open_timeout is None else open_timeout
     options: dict[str, Any] = {} if ssl is None else {"ssl": ssl}
-    if proxy is not True:
-        options["proxy"] = proxy
     try:
         connection = await _Connect(
             url,
@@ -75,6 +78,7 @@ async def connect_websocket(
             ping_timeout=ping_interval,
             close_timeout=LINGER,
             max_size=max_size,
+            proxy=proxy,
             **options,
         )
     except Exception as exc:

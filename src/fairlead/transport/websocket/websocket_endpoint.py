@@ -40,8 +40,8 @@ class WebSocketEndpoint:
         self._accept = accept
         self._settings = settings
         self._guard = guard
-        self._open: set[_ServedConnection] = set()
-        self._shares: ClientShares[_ServedConnection] = ClientShares(
+        self._open: set[_ServedChannel] = set()
+        self._shares: ClientShares[_ServedChannel] = ClientShares(
             settings.max_sockets, settings.max_sockets_per_client, SOCKETS_PER_CLIENT
         )
         self._ending: set[asyncio.Task[None]] = set()
@@ -65,7 +65,7 @@ class WebSocketEndpoint:
         """Close all connections with 1001 and cancel their requests."""
         if self._open:
             await asyncio.gather(
-                *(c.close(1001, "the server is shutting down") for c in list(self._open))
+                *(c.end(1001, "the server is shutting down") for c in list(self._open))
             )
 
     async def _converse(
@@ -82,27 +82,26 @@ class WebSocketEndpoint:
             return
         channel = _ServedChannel(context, socket, accept, self._settings.max_body)
         try:
-            served = accept(channel)
+            channel.served = accept(channel)
         # A failure of the application must be reported to the client with a close code.
         except Exception:
             log.exception("a WebSocket could not be served")
             await socket.close(1011, "internal error")
             return
-        connection = _ServedConnection(channel, served)
-        self._open.add(connection)
-        self._shares.add(client, connection)
+        self._open.add(channel)
+        self._shares.add(client, channel)
         if victim is not None:
             self._shares.discard(victim)
             self._end_soon(victim)
         try:
             await channel.wait_closed()
         finally:
-            self._open.discard(connection)
-            self._shares.discard(connection)
-            await connection.close(1001, "the server is shutting down")
+            self._open.discard(channel)
+            self._shares.discard(channel)
+            await channel.end(1001, "the server is shutting down")
 
-    def _end_soon(self, connection: "_ServedConnection") -> None:
-        work = connection.close(1013, "this client has too many connections")
+    def _end_soon(self, channel: "_ServedChannel") -> None:
+        work = channel.end(1013, "this client has too many connections")
         task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -154,7 +153,8 @@ class _ServedChannel(WebSocketChannel):
         limit: int,
     ) -> None:
         super().__init__(context, socket)
-        self.calls: ServedPeer | None = None  # serves the tool-call frames
+        self.served: ServedPeer | None = None  # serves this channel
+        self._calls: ServedPeer | None = None  # serves the tool-call frames
         self._accept = accept
         self._line: ToolCallServerChannel | None = None
         self._limit = limit
@@ -182,27 +182,20 @@ class _ServedChannel(WebSocketChannel):
     def _tool_calls(self) -> ToolCallServerChannel:
         if self._line is None:
             self._line = ToolCallServerChannel(self, self.context, self.decoder)
-            self.calls = self._accept(self._line)
+            self._calls = self._accept(self._line)
         return self._line
+
+    async def end(self, code: int, reason: str) -> None:
+        """Close the channel and the peers that serve it."""
+        self.farewell = code, reason
+        for peer in (self._calls, self.served):
+            if peer is not None:
+                await peer.close()
 
 
 def _is_aside(members: RawMembers) -> bool:
     """Return True for a keep-alive frame of some clients, which needs no response."""
     return not {"jsonrpc", "id", "method"} & members.keys() and "type" in members
-
-
-class _ServedConnection:
-    """A channel and the peers that serve it."""
-
-    def __init__(self, channel: _ServedChannel, served: ServedPeer) -> None:
-        self._channel = channel
-        self._served = served
-
-    async def close(self, code: int, reason: str) -> None:
-        self._channel.set_close_reason(code, reason)
-        if self._channel.calls is not None:
-            await self._channel.calls.close()
-        await self._served.close()
 
 
 class _AsgiSocket:

@@ -212,8 +212,7 @@ class ServerEvents:
             return self.calls.get(related)
         if self.correlates_calls:
             return None
-        asking = [call for call in self.calls.values() if call.may_be_asked]
-        return asking[0] if len(asking) == 1 else None
+        return _only_call([call for call in self.calls.values() if call.may_be_asked])
 
     def _only_session(self) -> EventReceiver | None:
         return next(iter(self.sessions)) if len(self.sessions) == 1 else None
@@ -280,7 +279,7 @@ class ServerEvents:
         if call is None:
             call = None if related is None else self.calls.get(related)
         if call is None and named is None and not exists(note.method):
-            call = self._only_call()  # an extension that only client and server know
+            call = _only_call(self.calls.values())  # an extension that only client and server know
         if call is None:
             if self.on_news is not None:
                 self.on_news(note)
@@ -296,7 +295,7 @@ class ServerEvents:
         rank = LEVELS.index(level) if level in LEVELS else len(LEVELS)
         call = None if related is None else self.calls.get(related)
         if call is None and related is None:
-            call = self._only_call()
+            call = _only_call(self.calls.values())
         if call is not None:
             if call.wants_log(rank):
                 call.tell(note)
@@ -306,18 +305,20 @@ class ServerEvents:
             session.tell(note)
         # Any other message may concern a request of any client, so it is dropped.
 
-    def _only_call(self) -> RelayedCall | None:
-        """Return the only call in progress; several calls of one session count as one."""
-        calls = list(self.calls.values())
-        if not calls:
-            return None
-        first = calls[0]
-        alike = all(c.session is first.session and c.session is not None for c in calls[1:])
-        return first if alike else None
-
     def _spread(self, note: Notification, sessions: Iterable[EventReceiver]) -> None:
         for session in list(sessions):
             session.tell(note)
+
+
+def _only_call(calls: Iterable[RelayedCall]) -> RelayedCall | None:
+    """Return the only one of these calls; several calls of one session count as one."""
+    first: RelayedCall | None = None
+    for call in calls:
+        if first is None:
+            first = call
+        elif call.session is None or call.session is not first.session:
+            return None
+    return first
 
 
 class _Logged(Struct):

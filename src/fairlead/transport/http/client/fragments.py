@@ -5,10 +5,10 @@ error. A `result` event that is a complete tool response ends the call as well.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from ....errors import RemoteProtocolError
 from ....protocol.contracts import Checked, validate_tool_error, validate_tool_response
@@ -17,6 +17,8 @@ from ....wire.error_codes import INVALID_REQUEST, PARSE_ERROR
 from ....wire.sse import Event
 
 __all__ = ["EVENTS", "FragmentAssembler", "OnFragment"]
+
+T = TypeVar("T")
 
 EVENTS = frozenset(("result", "complete", "error"))
 
@@ -64,7 +66,7 @@ class FragmentAssembler:
             return self._refused(payload, members)
         whole = "result" in members or "jsonrpc" in members
         if event.event == "complete" or (whole and validate_tool_response(payload).ok):
-            return self._completed(payload, members, whole)
+            return self._completed(members, whole)
         self._append(members, on_fragment)
         return None
 
@@ -83,7 +85,7 @@ class FragmentAssembler:
         if on_fragment is not None:
             on_fragment(self._request_id, [msgspec.json.decode(block) for block in blocks])
 
-    def _completed(self, payload: Any, members: dict[str, Raw], whole: bool) -> Success:
+    def _completed(self, members: dict[str, Raw], whole: bool) -> Success:
         """Build the response from all fragments and the final event, which may repeat them."""
         result = _object(members.get("result", Raw(b"null"))) if whole else members
         last = _blocks(result)
@@ -112,25 +114,21 @@ def _require(checked: Checked, otherwise: str) -> None:
 
 
 def _object(raw: Raw) -> dict[str, Raw]:
-    try:
-        return msgspec.json.decode(raw, type=dict[str, Raw])
-    except msgspec.DecodeError as exc:
-        raise RemoteProtocolError(
-            "Invalid result: expected an object", code=INVALID_REQUEST
-        ) from exc
+    return _decoded(raw, dict[str, Raw], "Invalid result: expected an object")
 
 
 def _blocks(members: dict[str, Raw]) -> list[Raw]:
-    content: Raw | UnsetType = members.get("content", msgspec.UNSET)
-    if isinstance(content, UnsetType):
-        return []
+    content = members.get("content", Raw(b"[]"))
+    blocks = _decoded(content, list[Raw], "Invalid content: expected an array")
+    # A `Raw` points into the event's buffer; the blocks outlive the event.
+    return [block.copy() for block in blocks]
+
+
+def _decoded(raw: Raw, kind: type[T], otherwise: str) -> T:
     try:
-        # A `Raw` points into the event's buffer; the blocks outlive the event.
-        return [block.copy() for block in msgspec.json.decode(content, type=list[Raw])]
+        return msgspec.json.decode(raw, type=kind)
     except msgspec.DecodeError as exc:
-        raise RemoteProtocolError(
-            "Invalid content: expected an array", code=INVALID_REQUEST
-        ) from exc
+        raise RemoteProtocolError(otherwise, code=INVALID_REQUEST) from exc
 
 
 def _compact(raw: Raw) -> bytes:

@@ -33,7 +33,7 @@ from .message_receiver import MessageReceiver
 from .outgoing_queue import NOTIFY_TIMEOUT, ConcurrencyLimit, OutgoingQueue
 from .post_response_stream import PendingPost, ResponseReader
 from .post_sender import PostSender
-from .request_headers import HeaderRefresh, OnAuthError, ParamHeadersOf, RequestHeaders
+from .request_headers import OnAuthError, ParamHeadersOf, RequestHeaders
 from .session_renewal import SessionRenewal
 from .session_teardown import SessionTeardown
 
@@ -82,7 +82,6 @@ class HttpChannel(SharedStream):
         self._closing: asyncio.Task[None] | None = None
         self._door = HttpClient(address, **tls)
         self._request_headers = RequestHeaders(headers, address.authorization)
-        self._refresh = HeaderRefresh(self._request_headers)
         self._slots = ConcurrencyLimit(pool_size)
         self._receiver = MessageReceiver(
             succeeded=self._succeeded,
@@ -127,7 +126,6 @@ class HttpChannel(SharedStream):
                 listening=lambda: self._listener.active,
                 limit=limit,
             ),
-            refresh=self._refresh,
             renewal=self._renewal,
             teardown=self._teardown,
             limit=limit,
@@ -196,11 +194,11 @@ class HttpChannel(SharedStream):
     @property
     def on_auth_error(self) -> OnAuthError | None:
         """Hook for 401 and 403; the headers it returns are used to repeat the request once."""
-        return self._refresh.on_auth_error
+        return self._request_headers.on_auth_error
 
     @on_auth_error.setter
     def on_auth_error(self, hook: OnAuthError | None) -> None:
-        self._refresh.on_auth_error = hook
+        self._request_headers.on_auth_error = hook
 
     @property
     def param_headers_of(self) -> ParamHeadersOf | None:
@@ -264,7 +262,7 @@ class HttpChannel(SharedStream):
         if error.status == 404 and self._request_headers.session_id is not None:
             await self._renewal.renewed(self._request_headers.session_id, error)
             return True
-        return await self._refresh.refreshed(error, self._request_headers.generation)
+        return await self._request_headers.refreshed(error, self._request_headers.generation)
 
     def _session_renewed(self, problem: Exception | None) -> None:
         if problem is not None:
@@ -272,27 +270,14 @@ class HttpChannel(SharedStream):
             return
         if self._closing is None:
             self._listener.reopen()
-        if self.on_renewed is not None:
-            # `on_renewed` is user code; its failure must not end the renewal.
-            try:
-                self.on_renewed()
-            except Exception:
-                log.exception("on_renewed failed")
+        _call_hook("on_renewed", self.on_renewed)
 
     def _report_fragment(self, request_id: RequestId, content: list[Any]) -> None:
-        if self.on_fragment is not None:
-            try:
-                self.on_fragment(request_id, content)
-            except Exception:
-                log.exception("on_fragment failed")
+        _call_hook("on_fragment", self.on_fragment, request_id, content)
 
     def _report(self, error: Exception) -> None:
         log.debug("%s: %s", type(error).__name__, error)
-        if self.on_error is not None:
-            try:
-                self.on_error(error)
-            except Exception:
-                log.exception("on_error failed")
+        _call_hook("on_error", self.on_error, error)
 
     # Tasks and shutdown
 
@@ -333,3 +318,12 @@ class HttpChannel(SharedStream):
         finally:
             await self._door.close()
             self._end(None)
+
+
+def _call_hook(name: str, hook: Callable[..., None] | None, *args: object) -> None:
+    """Call a hook, if it is set. It is user code, whose failure must not end the channel's work."""
+    if hook is not None:
+        try:
+            hook(*args)
+        except Exception:
+            log.exception("%s failed", name)

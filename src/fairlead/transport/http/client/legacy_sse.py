@@ -132,17 +132,17 @@ class LegacySseChannel(SharedStream):
             for index, event in enumerate(events):
                 if isinstance(event, Event) and event.event == "endpoint":
                     self._events = events[index + 1 :]
-                    self._endpoint = self._resolved(event.data)
+                    # The POSTs carry the client's credentials, so a stream must not direct them
+                    # elsewhere.
+                    named = event.data.decode("utf-8", "replace")
+                    endpoint = EndpointUrl(self._reply.url).resolve(named)
+                    if endpoint is None:
+                        why = "The endpoint that the server names has another origin"
+                        raise ConnectFailed(why)
+                    self._endpoint = endpoint
                     return
                 if isinstance(event, EventTooLong) or event.data:
                     raise ConnectFailed("The first event of the stream is not the endpoint")
-
-    def _resolved(self, data: bytes) -> str:
-        # The POSTs carry the client's credentials, so a stream must not direct them elsewhere.
-        url = EndpointUrl(self._reply.url).resolve(data.decode("utf-8", "replace"))
-        if url is None:
-            raise ConnectFailed("The endpoint that the server names has another origin")
-        return url
 
     # Methods of Channel
 

@@ -87,18 +87,17 @@ class ListenStream:
         try:
             while True:
                 began = loop.time()
+                problem: TransportError | None = None
                 try:
                     if not await self._listen_once():
                         return
-                    # A server may end the stream at any time and expects the client to reconnect.
-                    # Only streams that end soon after they were opened count as failures.
-                    failures = 1 if loop.time() - began > LASTED else failures + 1
-                    problem: TransportError | None = None
                 except TransportError as exc:
                     self._on_error(exc)
-                    lasted = self._heard and loop.time() - began > LASTED
-                    failures = 1 if lasted else failures + 1
                     problem = exc
+                # A server may end the stream at any time and expects the client to reconnect. Only
+                # streams that end soon after they were opened count as failures.
+                lasted = self._heard and loop.time() - began > LASTED
+                failures = 1 if lasted else failures + 1
                 if problem is not None and failures > TRIES:
                     self._give_up(problem)
                     return
@@ -198,9 +197,9 @@ class SessionListener:
 
         A stream that is waiting for the renewal itself reopens on its own.
         """
-        if self.task is None or self.task.done():
+        if self.task is None or self._stream is None or self._stream.mending:
             return
-        if self._stream is not None and not self._stream.mending:
+        if not self.task.done():
             self.task.cancel()
             self._begin()
 

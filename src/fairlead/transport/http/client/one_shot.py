@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ....errors import HttpError, RemoteProtocolError, RequestTimeout
+from ....errors import RemoteProtocolError, RequestTimeout
 from ....protocol.headers import SESSION_ID
 from ....redaction.redact_text import redact
 from ....wire import MAX_MESSAGE, to_json
@@ -58,7 +58,10 @@ async def call_mcp(
         async with asyncio.timeout(timeout or None):
             reply = await door.open("POST", heading.post, to_json(request))
             if not reply.ok:
-                raise await _refused(reply)
+                error, _ = await reply.refusal()
+                # Callers expect this text instead of the usual one of HttpError.
+                error.args = (f"MCP request failed: {reply.status} {reply.reason}",)
+                raise error
             answer = OneShotResponse(await _envelope(reply))
     except TimeoutError as exc:
         raise RequestTimeout(timeout, method) from exc
@@ -66,13 +69,6 @@ async def call_mcp(
         await door.close()
     answer.session_id = reply.header(SESSION_ID) or session_id
     return answer
-
-
-async def _refused(reply: HttpResponse) -> HttpError:
-    error, _ = await reply.refusal()
-    # Callers of the one-shot API expect this text instead of the usual one of HttpError.
-    error.args = (f"MCP request failed: {reply.status} {reply.reason}",)
-    return error
 
 
 async def _envelope(reply: HttpResponse) -> dict[str, Any]:

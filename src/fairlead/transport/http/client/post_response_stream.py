@@ -23,21 +23,6 @@ RESUMES = 5  # consecutive failures before a stream is not resumed again
 class PendingPost:
     """State of one request from its POST to its response."""
 
-    __slots__ = (
-        "answered",
-        "body",
-        "counted",
-        "extra",
-        "fragments",
-        "head",
-        "message",
-        "questions",
-        "sent",
-        "streaming",
-        "task",
-        "version",
-    )
-
     def __init__(self, message: Request, head: ParamsHead) -> None:
         self.message = message
         self.head = head

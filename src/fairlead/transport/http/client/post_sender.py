@@ -8,7 +8,7 @@ from .http1.http_client import HttpClient, HttpResponse
 from .listen_stream import read_events
 from .message_receiver import MessageReceiver
 from .post_response_stream import PendingPost, ResponseReader
-from .request_headers import HeaderRefresh, RequestHeaders
+from .request_headers import RequestHeaders
 from .response_messages import failure_in, is_method_not_found, session_id_of, with_request_id
 from .session_renewal import SessionRenewal
 from .session_teardown import SessionTeardown
@@ -26,7 +26,6 @@ class PostSender:
         receiver: MessageReceiver,
         *,
         responses: ResponseReader,
-        refresh: HeaderRefresh,
         renewal: SessionRenewal,
         teardown: SessionTeardown,
         limit: int,
@@ -36,7 +35,6 @@ class PostSender:
         self._headers = headers
         self._receiver = receiver
         self._responses = responses
-        self._refresh = refresh
         self._renewal = renewal
         self._teardown = teardown
         self._limit = limit
@@ -60,7 +58,7 @@ class PostSender:
                     await reply.read(self._limit)
                 return
             error, _ = await reply.refusal()
-            if not again or not await self._refresh.refreshed(error, generation):
+            if not again or not await self._headers.refreshed(error, generation):
                 raise error
 
     async def post_within(self, body: bytes, seconds: float, method: str = "") -> None:
@@ -108,7 +106,7 @@ class PostSender:
                 may_renew = False
                 await self._renewal.renewed(session, error)
                 continue
-            if may_authorize and await self._refresh.refreshed(error, generation):
+            if may_authorize and await heading.refreshed(error, generation):
                 may_authorize = False
                 continue
             # A client that must authorize first needs the headers of the HTTP response.

@@ -13,7 +13,7 @@ from ....protocol.headers import ParamHeader, encode_value, mirrored_name, param
 from ....wire import Request
 from ....wire.json import read_json
 
-__all__ = ["HeaderRefresh", "OnAuthError", "ParamHeadersOf", "RequestHeaders"]
+__all__ = ["OnAuthError", "ParamHeadersOf", "RequestHeaders"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -42,21 +42,13 @@ class RequestHeaders:
     ) -> None:
         """`authorization` comes from the URL; a configured `Authorization` replaces it."""
         self.param_headers_of: ParamHeadersOf | None = None
+        self.on_auth_error: OnAuthError | None = None
         self.generation = 0  # number of calls of `configure`
+        self.session_id: str | None = None
+        self.version: str | None = None  # the revision that a handshake negotiated
         ours = {} if authorization is None else {"Authorization": authorization}
         self._configured = {**ours, **(configured or {})}
-        self._session_id: str | None = None
-        self._version: str | None = None
         self._prepare()
-
-    @property
-    def session_id(self) -> str | None:
-        return self._session_id
-
-    @property
-    def version(self) -> str | None:
-        """Protocol revision that a handshake negotiated."""
-        return self._version
 
     def configure(self, fresh: Mapping[str, str]) -> None:
         """Add configured headers; those of the same name are replaced."""
@@ -66,18 +58,15 @@ class RequestHeaders:
 
     def opened(self, session_id: str | None, version: str | None) -> None:
         """Set the session and its revision; both are None without a session."""
-        self._session_id, self._version = session_id, version
+        self.session_id, self.version = session_id, version
         self._prepare()
-
-    def agreed(self, version: str) -> None:
-        self.opened(self._session_id, version)
 
     def _prepare(self) -> None:
         session: dict[str, str] = {}
-        if self._session_id is not None:
-            session["Mcp-Session-Id"] = self._session_id
-        if self._version is not None:
-            session["MCP-Protocol-Version"] = self._version
+        if self.session_id is not None:
+            session["Mcp-Session-Id"] = self.session_id
+        if self.version is not None:
+            session["MCP-Protocol-Version"] = self.version
         # Configured values of these headers could contradict the message.
         ours = ("mcp-method", "mcp-name", "mcp-session-id", "mcp-protocol-version")
         theirs = {
@@ -85,7 +74,7 @@ class RequestHeaders:
             for name, value in self._configured.items()
             if name.lower() not in ours and not name.lower().startswith("mcp-param-")
         }
-        self.opening = self._stateless = _over(theirs, _POST)
+        self._stateless = _over(theirs, _POST)
         self.post = _over(theirs, {**_POST, **session})
         self._get = _over(theirs, {**_GET, **session})
         self._delete = _over(theirs, session)
@@ -104,7 +93,7 @@ class RequestHeaders:
         """Return the headers for a notification or response; `version` is that of the stateless
         era.
         """
-        if version is None or self._version is not None:
+        if version is None or self.version is not None:
             return self.post
         return {**self._stateless, "MCP-Protocol-Version": version}
 
@@ -125,7 +114,7 @@ class RequestHeaders:
     def _asked(self, request: Request, head: ParamsHead) -> dict[str, str]:
         meta = head.meta
         if isinstance(meta, UnsetType) or isinstance(meta.protocol_version, UnsetType):
-            return self.opening if request.method == "initialize" else self.post
+            return self._stateless if request.method == "initialize" else self.post
         headers = {
             **self._stateless,
             "MCP-Protocol-Version": meta.protocol_version,
@@ -140,14 +129,6 @@ class RequestHeaders:
                     _mirror_arguments(headers, marks, head)
         return headers
 
-
-class HeaderRefresh:
-    """Refresh of the configured headers after a server refused the credentials in them."""
-
-    def __init__(self, headers: RequestHeaders) -> None:
-        self.on_auth_error: OnAuthError | None = None
-        self._headers = headers
-
     async def refreshed(self, error: HttpError, generation: int) -> bool:
         """Return True if credentials newer than `generation`, refused with `error`, are available.
 
@@ -157,7 +138,7 @@ class HeaderRefresh:
         """
         if error.status not in (401, 403):
             return False
-        if generation != self._headers.generation:
+        if generation != self.generation:
             return True  # another request has refreshed them
         if self.on_auth_error is None:
             return False
@@ -172,7 +153,7 @@ class HeaderRefresh:
             raise error from exc
         if not headers:
             return False
-        self._headers.configure(headers)
+        self.configure(headers)
         return True
 
 

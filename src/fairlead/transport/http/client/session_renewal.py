@@ -126,7 +126,7 @@ class SessionRenewal:
         method = posted.message.method
         if method == "initialize" and not posted.stateless:
             if (version := _agreed_version(answer.result)) is not None:
-                self._request_headers.agreed(version)
+                self._request_headers.opened(self._request_headers.session_id, version)
         elif method in _RESTORED:
             self._state.succeeded(posted.message)
 
@@ -190,37 +190,31 @@ class SessionRenewal:
         await self._answer(request, await self._door.open("POST", headers, encode(request)))
 
     async def _answer(self, request: Request, reply: HttpResponse) -> Success | Failure | None:
-        aside = _Aside(request.id)
+        answer: Success | Failure | None = None
         try:
             if not reply.ok:
                 raise (await reply.refusal())[0]
             if not reply.streams:
-                aside.take(Event(await reply.read(self._limit)))
+                return _response_in(Event(await reply.read(self._limit)), request.id)
             parser = EventParser(self._limit)
-            while aside.answer is None and reply.streams and (chunk := await reply.chunk()):
+            while answer is None and (chunk := await reply.chunk()):
                 for event in parser.feed(chunk):
-                    if not aside.take(event):
+                    if (found := _response_in(event, request.id)) is None:
                         self._take(event)
+                    answer = found or answer
         finally:
             reply.close()
-        return aside.answer
+        return answer
 
 
-class _Aside:
-    """Filter that picks the response to one request out of a stream of events."""
-
-    def __init__(self, request_id: RequestId) -> None:
-        self.answer: Success | Failure | None = None
-        self._request_id = request_id
-
-    def take(self, event: Event | EventTooLong) -> bool:
-        if isinstance(event, EventTooLong) or event.event != "message" or not event.data:
-            return False
-        message = Decoder().decode(event.data)
-        if isinstance(message, Success | Failure) and message.id in (self._request_id, None):
-            self.answer = message
-            return True
-        return False
+def _response_in(event: Event | EventTooLong, request_id: RequestId) -> Success | Failure | None:
+    """Return the response to a request, if it is in this event."""
+    if isinstance(event, EventTooLong) or event.event != "message" or not event.data:
+        return None
+    message = Decoder().decode(event.data)
+    if isinstance(message, Success | Failure) and message.id in (request_id, None):
+        return message
+    return None
 
 
 def _agreed_version(result: Raw) -> str | None:

@@ -101,14 +101,8 @@ class LegacySse:
             session.stream.attach(call)
             session.served = self._accept(session, principal)
             where = f"{call.scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
-            await write_stream(
-                call,
-                session.stream,
-                heartbeat=self._settings.heartbeat,
-                prime=False,
-                retry=0,
-                opening=encode_event(where.encode(), event="endpoint"),
-            )
+            opening = encode_event(where.encode(), event="endpoint")
+            await write_stream(call, session.stream, self._settings, opening=opening)
         finally:
             await self._end(session)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.transport.http.server.http_settings import HttpSettings
 from fairlead.transport.http.server.sessions.event_store import MemoryEventStore
 from fairlead.transport.http.server.sessions.event_stream import EventStream, write_stream
 from fairlead.wire.sse import HEARTBEAT
@@ -101,8 +102,6 @@ async def test_a_waiting_carrier_wakes_up_for_messages_and_the_end() -> None:
 class RecordingCall:
     """An HTTP call that records what is done to it."""
 
-    extra: tuple[tuple[bytes, bytes], ...] = ()
-
     def __init__(self) -> None:
         self.gone = False
         self.done: list[Any] = []
@@ -142,8 +141,8 @@ def carried(store: MemoryEventStore | None = None) -> tuple[EventStream, Any]:
 
 
 def start(call: Any, stream: EventStream, **options: Any) -> "asyncio.Task[None]":
-    options = {"heartbeat": 15.0, "prime": False, "retry": 1.5, **options}
-    return asyncio.ensure_future(write_stream(call, stream, **options))
+    settings = HttpSettings(retry=1.5, heartbeat=options.pop("heartbeat", 15.0))
+    return asyncio.ensure_future(write_stream(call, stream, settings, **options))
 
 
 async def turns() -> None:

@@ -35,15 +35,7 @@ async def connect_unix_socket(path: str) -> socket.socket:
     Raises:
         OSError: The connection failed.
     """
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        made.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(made, path)
-    # Cancellation must close the socket as well: the caller has no reference to it yet.
-    except BaseException:
-        made.close()
-        raise
-    return made
+    return await _connect((socket.AF_UNIX, socket.SOCK_STREAM, 0, "", path))
 
 
 async def _connect(address: _Found) -> socket.socket:
@@ -51,20 +43,20 @@ async def _connect(address: _Found) -> socket.socket:
     made = socket.socket(family, kind, proto)
     try:
         made.setblocking(False)
-        # An event stream may be silent for long; keep-alive probes detect a peer that is gone.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Nagle's algorithm would delay a small request until the previous segment is acknowledged.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family != socket.AF_UNIX:
+            # An event stream may be silent for long; keep-alive probes detect a peer that is gone.
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            # Nagle's algorithm would delay a small request until the previous segment is
+            # acknowledged.
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, where)
-    except OSError as exc:
+    # Cancellation must close the socket as well: the caller has no reference to it yet.
+    except BaseException as exc:
         made.close()
-        if exc.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:
+        if family == socket.AF_INET6 and getattr(exc, "errno", None) == errno.EADDRNOTAVAIL:
             # IPv6 is missing on this machine. EADDRNOTAVAIL would be reported as a shortage of
             # ports.
             raise OSError(errno.EHOSTUNREACH, "IPv6 is not available on this machine") from exc
-        raise
-    except BaseException:
-        made.close()
         raise
     return made
 

@@ -51,11 +51,9 @@ class Proxy:
             OSError: The proxy refused, closed the connection or violated the protocol.
         """
         loop = asyncio.get_running_loop()
-        options: dict[str, Any] = {}
-        if self.tls is not None:
-            options = {"ssl": self.tls, "server_hostname": self.host}
+        name = None if self.tls is None else self.host
         transport, response = await loop.create_connection(
-            _ConnectResponse, sock=connected, **options
+            _ConnectResponse, sock=connected, ssl=self.tls, server_hostname=name
         )
         try:
             head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n{self.credentials}\r\n"

@@ -27,25 +27,6 @@ class BodySource(Protocol):
 class HttpResponse:
     """A response whose body is filled by its connection and read by the caller."""
 
-    __slots__ = (
-        "_error",
-        "_fields",
-        "_loop",
-        "_most",
-        "_pieces",
-        "_size",
-        "_source",
-        "_unpacker",
-        "_waiter",
-        "_whole",
-        "complete",
-        "content_type",
-        "reason",
-        "seen",
-        "status",
-        "url",
-    )
-
     status: int
     reason: str
     content_type: str  # in lower case, without parameters

@@ -23,11 +23,10 @@ from .....protocol.identity.principal import ANONYMOUS, Principal
 from .....protocol.revisions import find_revision
 from .....wire import Request
 from ....lazy_timer import LazyTimer
-from ..asgi import HeaderMap
-from ..endpoint import HttpEndpoint
+from ..asgi import JSON, HeaderMap
+from ..endpoint import HttpEndpoint, is_self_describing
 from ..guarded_protocol import MAX_HEAD, GuardedProtocol, RequestPhase
 from ..http_settings import HttpSettings
-from ..post_router import is_self_describing
 from ..request_guard import RequestRefusal
 from .fastpath_call import FastPathCall, RequestHead
 from .session_call import answer_session_post
@@ -37,6 +36,7 @@ __all__ = ["fast_path_protocol"]
 MAX_QUICK_HEADERS = 40
 # Headers that change the response or need handling that only the ASGI path has.
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
+_BOTH = (None, b"application/json, text/event-stream", b"*/*")  # values of `Accept`
 MAX_QUICK_CHUNKS = 16  # pieces of a body; for a longer body the gain does not matter
 MAX_KNOWN = 8  # heads per connection, which usually differ only in the length of the body
 MAX_KNOWN_BYTES = 4 << 10  # bytes of one head
@@ -99,13 +99,11 @@ class FastPathProtocol(GuardedProtocol):
         self._piece = data if self.stage is RequestPhase.BETWEEN else b""
         super().data_received(data)
         self._piece = b""
-        if self._body is not None and self._is_too_long():
-            self._usual_way()  # uvicorn's path refuses it without waiting for the body
-
-    def _is_too_long(self) -> bool:
-        assert self._head is not None
-        length = self._head.headers.get(b"content-length", b"0")
-        return int(length) > self._head.edge.settings.max_body
+        if self._body is not None:
+            assert self._head is not None
+            declared = self._head.headers.get(b"content-length", b"0")
+            if int(declared) > self._head.edge.settings.max_body:
+                self._usual_way()  # uvicorn's path refuses it without waiting for the body
 
     def on_headers_complete(self) -> None:
         edge = self.edges.get(self.url.decode("latin-1"))
@@ -173,7 +171,7 @@ class FastPathProtocol(GuardedProtocol):
             return None
         if not edge.guard.open and isinstance(_principal(edge, headers), RequestRefusal | None):
             return None
-        if headers.get(b"content-type") != b"application/json" or not _takes_both(headers):
+        if headers.get(b"content-type") != JSON or headers.get(b"accept") not in _BOTH:
             return None
         session_id = headers.get(b"mcp-session-id")
         version = headers.get(b"mcp-protocol-version")
@@ -301,11 +299,6 @@ def _principal(
         return edge.guard.principal(headers)
     except Exception:
         return None  # the ASGI path reports the exception
-
-
-def _takes_both(headers: dict[bytes, bytes]) -> bool:
-    accept = headers.get(b"accept")
-    return accept is None or accept == b"application/json, text/event-stream" or accept == b"*/*"
 
 
 def fast_path_protocol(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from .....wire import RequestId
 from .....wire.sse import HEARTBEAT, encode_event
 from ..asgi import WHOLE_STREAM, HttpCall
+from ..http_settings import HttpSettings
 from .event_store import EventStore, event_id
 
 __all__ = ["HIGH_WATER", "EventStream", "write_stream"]
@@ -129,10 +130,9 @@ class EventStream:
 async def write_stream(
     call: HttpCall,
     stream: EventStream,
+    settings: HttpSettings,
     *,
-    heartbeat: float,
-    prime: bool,
-    retry: float,
+    prime: bool = False,
     replay: list[tuple[int, bytes]] | None = None,
     opening: bytes = b"",
 ) -> None:
@@ -143,7 +143,7 @@ async def write_stream(
         await asyncio.sleep(0)
     first = opening + _events(stream, replay or [])
     if prime and stream.numbered:
-        first = _priming(stream, retry) + first
+        first = _priming(stream, settings.retry) + first
     if stream.done and stream.carrier is me:
         first += _events(stream, stream.take())
         stream.detach(me)
@@ -157,7 +157,7 @@ async def write_stream(
     async def beat() -> None:
         await call.write(HEARTBEAT)
 
-    call.watch(stream.wake, beat, heartbeat)
+    call.watch(stream.wake, beat, settings.heartbeat)
     try:
         # Compared by identity: `attach` may have moved the stream to another connection.
         while not call.gone and stream.carrier is me:

@@ -72,15 +72,8 @@ class HttpSession(StreamedChannel):
         if self.over:
             raise ChannelClosed(delivered=False)
         if isinstance(message, Success | Failure):
-            if message.id in self._direct:
-                self._direct.pop(message.id).answered(encode(message))
-                return
-            stream = self._posts.pop(message.id, None) if message.id is not None else None
-            if stream is not None:
-                frame = encode(message)
-                self._queued += len(frame)
-                stream.put(frame, answers=message.id)
-                self._finished(stream)
+            if message.id is not None:
+                self._respond(message.id, encode(message))
             return
         stream = self._stream_of(reply_to) if reply_to is not None else None
         frame = encode(message)
@@ -92,13 +85,8 @@ class HttpSession(StreamedChannel):
         if direct is not None:
             self.used = time.monotonic()
             direct.answered(encode_success(request_id, result))
-            return
-        stream = self._posts.pop(request_id, None)
-        if stream is not None:
-            frame = encode_success(request_id, result)
-            self._queued += len(frame)
-            stream.put(frame, answers=request_id)
-            self._finished(stream)
+        else:
+            self._respond(request_id, encode_success(request_id, result))
 
     @property
     def has_stream(self) -> bool:  # type: ignore[override]
@@ -115,15 +103,7 @@ class HttpSession(StreamedChannel):
         return any(s.size > HIGH_WATER and s.carrier is not None for s in streams)
 
     def finish(self, request_id: RequestId) -> None:
-        direct = self._direct.pop(request_id, None)
-        if direct is not None:
-            direct.answered(None)
-            return
-        stream = self._posts.pop(request_id, None)
-        if stream is not None:
-            stream.settle(request_id)
-            stream.wake()
-            self._finished(stream)
+        self._respond(request_id, None)
 
     def detach(self, request_id: RequestId) -> None:
         """Disconnect the client of a request; it resumes the stream for the response."""
@@ -188,8 +168,22 @@ class HttpSession(StreamedChannel):
             self.use_stream(request_id)
         return self._posts.get(request_id)
 
-    def _finished(self, stream: EventStream) -> None:
+    def _respond(self, request_id: RequestId, frame: bytes | None) -> None:
+        """Send the response to a request; None if it was cancelled and has none."""
         # A call may last longer than the idle timeout, which starts at its end.
         self.used = time.monotonic()
+        direct = self._direct.pop(request_id, None)
+        if direct is not None:
+            direct.answered(frame)
+            return
+        stream = self._posts.pop(request_id, None)
+        if stream is None:
+            return
+        if frame is None:
+            stream.settle(request_id)
+            stream.wake()
+        else:
+            self._queued += len(frame)
+            stream.put(frame, answers=request_id)
         if stream.done:
             self._resumable.pop(stream.name, None)

@@ -2,12 +2,10 @@
 
 import asyncio
 
-from msgspec import Raw
-
 from .....errors import RemoteProtocolError, RpcError
 from .....protocol.identity.principal import Principal
 from .....protocol.revisions import Revision, find_revision
-from .....wire import Batch, Message, Notification, Request
+from .....wire import Batch, Message, Request
 from .....wire.error_codes import INVALID_REQUEST
 from ....client_shares import NoShareLeft
 from ..asgi import AsgiCall, HttpCall
@@ -128,13 +126,8 @@ class SessionPosts:
         revision = session.revision
         if revision is not None and revision.resumable:
             session.keep(stream)
-        await write_stream(
-            call,
-            stream,
-            heartbeat=self._settings.heartbeat,
-            prime=revision is not None and revision.polling,
-            retry=self._settings.retry,
-        )
+        prime = revision is not None and revision.polling
+        await write_stream(call, stream, self._settings, prime=prime)
 
     async def _wait_for_answer(self, call: HttpCall, stream: EventStream) -> bool:
         """Wait for a message to send; return True if it must be sent as an event."""
@@ -173,16 +166,14 @@ class SessionPosts:
             await self._refusals.refuse(call, batch, why, 400)
             return
         messages = [item for item in batch.items if not isinstance(item, RemoteProtocolError)]
-        if len(messages) != len(batch.items):
-            await self._refuse_items(call, batch)
+        wrong = [item for item in batch.items if isinstance(item, RemoteProtocolError)]
+        if wrong:
+            error = RpcError(wrong[0].code, str(wrong[0]))
+            await self._refusals.refuse(call, batch, error, 400)
         elif session is not None:
             await self.post(call, session, messages, batch=True)
         else:
             await self._batch_alone(call, messages, revision, principal)
-
-    async def _refuse_items(self, call: AsgiCall, batch: Batch) -> None:
-        wrong = next(item for item in batch.items if isinstance(item, RemoteProtocolError))
-        await self._refusals.refuse(call, batch, RpcError(wrong.code, str(wrong)), 400)
 
     async def _batch_alone(
         self, call: AsgiCall, messages: list[Message], revision: Revision, principal: Principal
@@ -193,8 +184,7 @@ class SessionPosts:
             return
         try:
             session.revision = revision
-            session.take(_introduction(revision))
-            session.take(Notification("notifications/initialized"))
+            session.simulate_handshake("_", revision, {"name": "", "version": ""})
             await self.post(call, session, messages, batch=True)
         finally:
             await self._sessions.end(session)
@@ -223,8 +213,3 @@ async def _no_beat() -> None:
 def _batch_revision(call: AsgiCall) -> Revision | None:
     version = call.headers.get(b"mcp-protocol-version", ASSUMED_REVISION.value.encode())
     return find_revision(version.decode("latin-1"))
-
-
-def _introduction(revision: Revision) -> Request:
-    params = b'{"protocolVersion":"%b","capabilities":{},"clientInfo":{"name":"","version":""}}'
-    return Request("_", "initialize", Raw(params % revision.value.encode()))

@@ -67,28 +67,20 @@ class SqliteSessionStore:
         await self._do(work)
 
     async def load(self, key: str) -> StoredSession | None:
-        def work(file: sqlite3.Connection) -> StoredSession | None:
-            query = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE key = ?"
-            row = file.execute(query, (key,)).fetchone()
-            return None if row is None else StoredSession(**dict(zip(_COLUMNS, row, strict=True)))
-
-        return await self._do(work)
+        query = f"SELECT {', '.join(_COLUMNS)} FROM sessions WHERE key = ?"
+        row = await self._do(lambda file: file.execute(query, (key,)).fetchone())
+        return None if row is None else StoredSession(**dict(zip(_COLUMNS, row, strict=True)))
 
     async def touch(self, keys: list[str], used: float) -> None:
-        def work(file: sqlite3.Connection) -> None:
-            rows = [(used, key) for key in keys]
-            file.executemany("UPDATE sessions SET used = ? WHERE key = ?", rows)
-
-        await self._do(work)
+        query, rows = "UPDATE sessions SET used = ? WHERE key = ?", [(used, key) for key in keys]
+        await self._do(lambda file: file.executemany(query, rows))
 
     async def delete(self, key: str) -> None:
         await self._do(lambda file: file.execute("DELETE FROM sessions WHERE key = ?", (key,)))
 
     async def expire(self, before: float) -> int:
-        def work(file: sqlite3.Connection) -> int:
-            return file.execute("DELETE FROM sessions WHERE used < ?", (before,)).rowcount
-
-        return await self._do(work)
+        query = "DELETE FROM sessions WHERE used < ?"
+        return await self._do(lambda file: file.execute(query, (before,)).rowcount)
 
     def close(self) -> None:
         """Finish pending writes and close the file."""

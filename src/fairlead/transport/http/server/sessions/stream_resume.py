@@ -85,9 +85,8 @@ class StreamResumption:
         await write_stream(
             call,
             stream,
-            heartbeat=self._settings.heartbeat,
+            self._settings,
             prime=revision.polling and replay is None,
-            retry=self._settings.retry,
             replay=replay,
         )
 
@@ -98,18 +97,14 @@ class StreamResumption:
             await call.send_text(405, "DELETE requires an Mcp-Session-Id header", _ALLOWED)
             return
         name = session_id.decode("latin-1")
-        session = self._sessions.get(name, principal)
+        session, restorer = self._sessions.get(name, principal), self._sessions.restorer
         if session is not None:
             await self._sessions.end(session)
-        elif not await self._drop(call, name, principal):
+        # A session of another process, or of this one before a restart, may be in the store.
+        elif restorer is None or not await restorer.drop(name, call.path, principal):
             await self._refusals.refuse(call, None, unknown_session(), 404)
             return
         await call.answer(200)
-
-    async def _drop(self, call: AsgiCall, session_id: str, principal: Principal) -> bool:
-        """Terminate a session of another process, or of this one before a restart."""
-        restorer = self._sessions.restorer
-        return restorer is not None and await restorer.drop(session_id, call.path, principal)
 
 
 def _ended_stream(session: HttpSession, name: str) -> EventStream:

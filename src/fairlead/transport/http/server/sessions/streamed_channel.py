@@ -6,9 +6,13 @@ Messages arrive in separate HTTP requests and leave in streams.
 import asyncio
 from collections.abc import Sequence
 
+from msgspec import Raw
+
 from .....errors import ChannelClosed
 from .....limits import MESSAGES_PER_TURN
 from .....protocol.envelope import TransportContext
+from .....protocol.revisions import Revision
+from .....wire import Notification, Request, RequestId, to_json
 from ....channel import Deliver, Incoming, SharedStream
 from ....drain_waiter import DrainWaiter
 
@@ -46,6 +50,14 @@ class StreamedChannel(SharedStream):
             self._early.append(item)
         else:
             self._deliver(item)
+
+    def simulate_handshake(
+        self, request_id: RequestId, revision: Revision, client: dict[str, str]
+    ) -> None:
+        """Deliver the handshake of a client that sends none."""
+        params = {"protocolVersion": revision.value, "capabilities": {}, "clientInfo": client}
+        self.take(Request(request_id, "initialize", Raw(to_json(params))))
+        self.take(Notification("notifications/initialized"))
 
     async def take_all(self, items: Sequence[Incoming]) -> None:
         """Deliver the messages of a batch, and yield to other clients after every few."""
