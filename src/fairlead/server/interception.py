@@ -97,7 +97,8 @@ class _InterceptedReplyPath(ReplyPathBase):
             body = given if isinstance(given, Raw) else None
             return await self._edge.request_caller(exchange, asked.method, body)
 
-        body = params if isinstance(params, Raw) else UNSET if params is None else _raw(params)
+        encoded = params if isinstance(params, Raw | None) else Raw(to_json(params))
+        body = UNSET if encoded is None else encoded
         asked = self._notifier.beside(exchange, Request(0, method, body), self._edge)
         answer = await chain(self._notifier.interceptors, deliver)(asked)
         return answer if isinstance(answer, Raw) else Raw(answer or b"{}")
@@ -117,7 +118,3 @@ class _PartsEdge(_InterceptedReplyPath):
                 await edge.fragment(exchange, left)
 
         await self._notifier.tell(exchange, fragment_notification(content), deliver, edge)
-
-
-def _raw(params: dict[str, Any]) -> Raw:
-    return Raw(to_json(params))

@@ -220,12 +220,8 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         modules.
         """
         self.load_configured()
-        found = []
-        for name in self._tools.names():
-            entry = self._tools.get(name)
-            about = entry.definition.description if entry is not None else ""
-            found.append((name, str(about or "").partition("\n")[0]))
-        return found
+        tools = self._registry.list_tools()
+        return [(tool.name, str(tool.description or "").partition("\n")[0]) for tool in tools]
 
     @property
     def state(self) -> Any:

@@ -9,7 +9,7 @@ from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
 from ..protocol.identity.principal import ANONYMOUS
 from ..protocol.revisions import NEWEST_HANDSHAKE
-from ..wire import Batch, Failure, Message, decode, encode, encode_success, failure
+from ..wire import Batch, Failure, decode, encode, encode_success, failure
 from ..wire.error_codes import INVALID_REQUEST
 from .context.correlation_id import HEADER, new_correlation_id
 from .execution.handler_errors import error_for_caller
@@ -24,7 +24,11 @@ async def answer_single_message(
 ) -> bytes | None:
     """Return the response to a message; None for a notification."""
     try:
-        message = _decode_one(frame)
+        message = decode(frame)
+        if isinstance(message, Batch):
+            raise RemoteProtocolError(
+                "Batches are not supported: send one message at a time", code=INVALID_REQUEST
+            )
     except RemoteProtocolError as exc:
         return _refuse(failure(exc.request_id, exc.code, str(exc)), correlation_id)
     # No handshake took place, so a revision has to be assumed.
@@ -40,15 +44,6 @@ async def answer_single_message(
     return await _answer(
         handler, direct_exchange(event.message, event.caller, event.head, conversation, headers)
     )
-
-
-def _decode_one(frame: bytes) -> Message:
-    message = decode(frame)
-    if isinstance(message, Batch):
-        raise RemoteProtocolError(
-            "Batches are not supported: send one message at a time", code=INVALID_REQUEST
-        )
-    return message
 
 
 async def _answer(handler: Handler, exchange: Exchange) -> bytes:

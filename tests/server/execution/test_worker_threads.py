@@ -73,7 +73,7 @@ async def test_abandoned_threads_are_counted_replaced_and_bounded(
 async def test_threads_and_waiting_functions_are_limited() -> None:
     workers, stuck = WorkerThreads(limit=2, queue=3), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(5)]
-    await until(lambda: workers.busy == 5)
+    await until(lambda: workers.metrics["busy"] == 5)
     assert workers.metrics["threads"] == 2
     with pytest.raises(MCPToolError, match="5 synchronous calls are running or waiting"):
         await workers.run(lambda: "too many")
@@ -81,7 +81,7 @@ async def test_threads_and_waiting_functions_are_limited() -> None:
     stuck.let_go.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert results[:4] == [None] * 4
-    await until(lambda: workers.busy == 0)
+    await until(lambda: workers.metrics["busy"] == 0)
     assert workers.metrics["abandoned_ever"] == 0
 
 
@@ -216,7 +216,7 @@ async def test_waiting_job_runs_when_another_is_abandoned() -> None:
     assert first.cancelled()
     assert workers.metrics == {"threads": 2, "busy": 1, "abandoned": 1, "abandoned_ever": 1}
     stuck.let_go.set()
-    await until(lambda: workers.busy == 0)
+    await until(lambda: workers.metrics["busy"] == 0)
 
 
 async def test_thread_is_a_daemon_and_is_reused() -> None:
@@ -254,7 +254,7 @@ async def test_overload_error_names_the_number_of_calls(
 ) -> None:
     workers, stuck = WorkerThreads(limit=limit, queue=queue), Stuck()
     tasks = [asyncio.create_task(workers.run(stuck)) for _ in range(limit + queue)]
-    await until(lambda: workers.busy == limit + queue)
+    await until(lambda: workers.metrics["busy"] == limit + queue)
     with pytest.raises(MCPToolError) as refused:
         await workers.run(int)
     error = refused.value
@@ -296,7 +296,7 @@ async def test_finished_function_is_not_abandoned() -> None:
     task = asyncio.create_task(workers.run(int, "5"))
     await asyncio.sleep(0)
     deadline = time.monotonic() + LIMIT
-    while workers.busy and time.monotonic() < deadline:
+    while workers.metrics["busy"] and time.monotonic() < deadline:
         os.sched_yield()  # The loop does not run, so it cannot process the end of the function.
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

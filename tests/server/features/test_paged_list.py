@@ -25,14 +25,14 @@ def server(*, warm_up: bool) -> MCPServer:
 @pytest.mark.covers("SRV-14")
 async def test_lists_are_encoded_before_the_first_request() -> None:
     warm = server(warm_up=True)
-    assert warm.registry.listing.encoded_pages == 0
+    assert len(warm.registry.listing._pages) == 0
     async with wire_to(warm) as wire:
-        assert warm.registry.listing.encoded_pages == 2  # one for each era
-        assert warm.prompts.encoded_pages == 2
-        assert warm.resources.fixed.encoded_pages == 6
-        assert warm.resources.templates.encoded_pages == 0
+        assert len(warm.registry.listing._pages) == 2  # one for each era
+        assert len(warm.prompts._pages) == 2
+        assert len(warm.resources.fixed._pages) == 6
+        assert len(warm.resources.templates._pages) == 0
         assert len((await wire.ask("resources/list", {"_meta": META}))["result"]["resources"]) == 2
-        assert warm.resources.fixed.encoded_pages == 6
+        assert len(warm.resources.fixed._pages) == 6
         warm.remove_tool("t")
         assert (await wire.ask("tools/list", {"_meta": META}))["result"]["tools"] == []
 
@@ -45,17 +45,17 @@ async def test_lists_are_encoded_when_a_server_starts_to_run() -> None:
         inner.remove_resource(f"r://{number}")
     warm.mount(inner, "i")
     async with warm.running():
-        assert warm.registry.listing.encoded_pages == 2
-        assert inner.registry.listing.encoded_pages == 2
+        assert len(warm.registry.listing._pages) == 2
+        assert len(inner.registry.listing._pages) == 2
 
 
 @pytest.mark.covers("SRV-14")
 async def test_lists_are_encoded_on_demand_without_warm_up() -> None:
     cold = server(warm_up=False)
     async with wire_to(cold) as wire:
-        assert cold.registry.listing.encoded_pages == 0
+        assert len(cold.registry.listing._pages) == 0
         await wire.ask("tools/list", {"_meta": META})
-        assert (cold.registry.listing.encoded_pages, cold.prompts.encoded_pages) == (1, 0)
+        assert (len(cold.registry.listing._pages), len(cold.prompts._pages)) == (1, 0)
 
 
 PROGRAM = """
@@ -157,15 +157,15 @@ def test_change_calls_listeners_and_invalidates_pages() -> None:
     made, told = listing("a"), list[str]()
     made.listeners.append(lambda: told.append("changed"))
     made.warm_up(NEWEST, NEWEST_HANDSHAKE)
-    assert (made.encoded_pages, told) == (2, [])
+    assert (len(made._pages), told) == (2, [])
     with pytest.raises(ValueError, match="^a tool 'a' is already registered$"):
         made.add("a", Entry({"name": "other"}))
     made.add("a", Entry({"name": "other"}), replace=True)
-    assert (made.encoded_pages, told) == (0, ["changed"])
+    assert (len(made._pages), told) == (0, ["changed"])
     assert pages(made) == [["other"]]
     assert (made.names(), len(made)) == (["a"], 1)
     made.remove("a")
-    assert (made.encoded_pages, told, made.get("a")) == (0, ["changed", "changed"], None)
+    assert (len(made._pages), told, made.get("a")) == (0, ["changed", "changed"], None)
     with pytest.raises(KeyError):
         made.remove("a")
 
@@ -174,5 +174,5 @@ def test_warm_up_keeps_encoded_pages() -> None:
     made = listing("a", "b", "c")
     first = made.page(None, NEWEST)
     made.warm_up(NEWEST)
-    assert made.encoded_pages == 2
+    assert len(made._pages) == 2
     assert made.page(None, NEWEST) is first

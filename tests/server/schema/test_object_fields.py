@@ -91,5 +91,5 @@ def test_error_of_an_unresolvable_annotation_names_the_class() -> None:
 )
 def test_default_is_part_of_the_schema_if_it_has_a_json_form(default: Any, expected: Any) -> None:
     schema = {"type": "x"}
-    assert with_default(schema, Field("a", "a", int, False, default)) == expected
+    assert with_default(schema, default) == expected
     assert schema == {"type": "x"}

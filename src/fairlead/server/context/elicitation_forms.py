@@ -1,7 +1,6 @@
 """Elicitation forms: conversion of a type to a schema, and of a response to the type."""
 
 import re
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, TypeVar
 
@@ -11,6 +10,7 @@ from msgspec import Raw, Struct
 from ...errors import RpcError
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments
 from ...wire.error_codes import INVALID_PARAMS
+from ..schema.object_fields import object_fields
 
 __all__ = ["ElicitationForm", "Elicited"]
 
@@ -41,7 +41,6 @@ class ElicitationForm:
     """
 
     def __init__(self, kind: Any) -> None:
-        self._kind = kind
         if isinstance(kind, Mapping):
             self.schema: dict[str, Any] = dict(kind)
             self._checker = Checker(self.schema, "the answer")
@@ -52,16 +51,14 @@ class ElicitationForm:
             except ValueError as exc:
                 raise TypeError(f"invalid JSON Schema of a form: {exc}") from exc
             self._convert: Callable[[Any], Any] = self._checked
-        elif _is_record(kind):
+        elif object_fields(kind) is not None:
             self.schema = _flat(kind)
             # Not strict, because clients may send numbers and booleans as strings.
             self._convert = lambda content: msgspec.convert(content, kind, strict=False)
         else:
-            struct = msgspec.defstruct("Form", [("value", kind)])
-            self.schema = _flat(struct)
-            self._convert = lambda content: _value_of(
-                msgspec.convert(content, struct, strict=False)
-            )
+            form: Any = msgspec.defstruct("Form", [("value", kind)])
+            self.schema = _flat(form)
+            self._convert = lambda content: msgspec.convert(content, form, strict=False).value
 
     def read(self, answer: Raw) -> Elicited[Any]:
         """Convert the response of the client.
@@ -104,21 +101,9 @@ def _refuse_non_numbers(content: dict[str, Any], schema: Mapping[str, Any]) -> N
 _NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
 
-def _value_of(form: Any) -> Any:
-    return form.value
-
-
 class _Answer(Struct):
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
-
-
-def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and (
-        issubclass(kind, Struct)
-        or hasattr(kind, "__dataclass_fields__")
-        or typing.is_typeddict(kind)
-    )
 
 
 def _flat(kind: Any) -> dict[str, Any]:

@@ -20,9 +20,9 @@ class PausableTimeout:
         self._paused = 0
         self._left: float  # seconds that were left when the timer was last started
         self._since: float  # loop time of that start
-        self._timer: Deadlines[_Task] | None = None
-        self._task: _Task | None = None
-        self._expire: Callable[[_Task], None] | None = None
+        self._task: _Task
+        self._expire: Callable[[_Task], None]
+        self._timer: Deadlines[_Task] | None = None  # None: not started, or stopped
 
     def start(
         self,
@@ -33,11 +33,10 @@ class PausableTimeout:
     ) -> None:
         self._timer, self._task, self._left, self._expire = timer, task, seconds, expire
         if not self._paused:
-            self._run()
+            self._run(timer)
 
     def stop(self) -> None:
         if self._timer is not None:
-            assert self._task is not None
             self._timer.remove(self._task)
         self._timer = None
 
@@ -45,18 +44,14 @@ class PausableTimeout:
         # A handler may await several requests for input at once, so pauses are counted.
         self._paused += 1
         if self._paused == 1 and self._timer is not None:
-            assert self._task is not None
             self._timer.remove(self._task)
             self._left -= asyncio.get_running_loop().time() - self._since
 
     def resume(self) -> None:
         self._paused -= 1
         if not self._paused and self._timer is not None:
-            self._run()
+            self._run(self._timer)
 
-    def _run(self) -> None:
-        assert self._timer is not None
-        assert self._task is not None
-        assert self._expire is not None
+    def _run(self, timer: "Deadlines[_Task]") -> None:
         self._since = asyncio.get_running_loop().time()
-        self._timer.add(self._task, max(self._left, 0.0), self._expire)
+        timer.add(self._task, max(self._left, 0.0), self._expire)

@@ -44,10 +44,6 @@ class WorkerThreads:
         self._lock = threading.Lock()
 
     @property
-    def busy(self) -> int:
-        return self._busy
-
-    @property
     def metrics(self) -> dict[str, int]:
         """Counts of threads, of running and waiting functions, and of abandoned ones."""
         return {

@@ -85,11 +85,6 @@ class PagedList(Generic[E]):
                 if (revision, start) not in self._pages:
                     self._pages[revision, start] = self._encode(start, revision)
 
-    @property
-    def encoded_pages(self) -> int:
-        """The number of encoded pages."""
-        return len(self._pages)
-
     def _encode(self, start: int, revision: Revision) -> bytes:
         stop = start + self._page_size
         entries: list[Any] = list(self._entries.values())[start:stop]

@@ -15,6 +15,7 @@ from ...errors import RpcError
 from ...wire.error_codes import INVALID_PARAMS
 from ..context.context import Context
 from ..schema.annotations import read_notes, satisfies_limit
+from ..schema.signature import context_parameter
 
 __all__ = ["TextParameter", "TextSignature"]
 
@@ -40,7 +41,6 @@ class TextSignature:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.context_name: str | None = None
         self.takes_any = False
         self.parameters: dict[str, TextParameter] = {}
         self._read(function)
@@ -77,15 +77,15 @@ class TextSignature:
             hints = typing.get_type_hints(function, include_extras=True)
         except (NameError, TypeError):  # An unresolvable annotation, or an object with `__call__`.
             hints = {}
+        self.context_name = context_parameter(hints, Context)
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind is parameter.VAR_KEYWORD:
                 self.takes_any = True
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 continue
-            kind = hints.get(parameter.name, str)
-            if _is_context(kind):
-                self.context_name = parameter.name
+            if parameter.name == self.context_name:
                 continue
+            kind = hints.get(parameter.name, str)
             title, description = _words(kind)
             self.parameters[parameter.name] = TextParameter(
                 parameter.name,
@@ -112,13 +112,6 @@ def _convert(name: str, text: str, kind: Any) -> Any:
             choices = _choices(kind)
             why = f"must be one of {', '.join(choices)}" if choices else str(plain)
             raise RpcError(INVALID_PARAMS, f"{name}: {why}", {"argument": name}) from plain
-
-
-def _is_context(kind: Any) -> bool:
-    """Return True for `Context`, `Context | None` and `Annotated[Context, ...]`."""
-    if isinstance(kind, type):
-        return issubclass(kind, Context)
-    return any(_is_context(option) for option in typing.get_args(kind)[:2])
 
 
 def _words(kind: Any) -> tuple[str | None, str | None]:

@@ -55,9 +55,9 @@ class HttpApp:
         register_secrets(self, lambda: {"token": settings.auth_token})
         self.edge = _edge(server, settings)
         self.edges: dict[str, HttpEndpoint] = {settings.path: self.edge}
-        self._others = dict(others or {})
-        for path, other in self._others.items():
-            self.edges[path] = _edge(other, replace(settings, path=path))
+        self._others: dict[str, EndpointHandler] = {}
+        for path, other in (others or {}).items():
+            self.add(path, other)
         self.sockets = WebSocketEndpoint(server.attach, settings, self.edge.guard)
         self._legacy = LegacySse(settings, server.attach)
         self._pages = pages

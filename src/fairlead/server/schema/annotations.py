@@ -4,6 +4,7 @@ msgspec's Meta, plain strings, our Header, pydantic's Field and annotated_types 
 their attributes, so that these libraries need not be imported.
 """
 
+import operator
 import re
 import types
 import typing
@@ -99,22 +100,7 @@ def _limit(name: str, value: Any) -> Any:
 
 def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
     """Return True if a value satisfies a limit, named as in msgspec."""
-    match name:
-        case "ge":
-            return bool(value >= limit)
-        case "gt":
-            return bool(value > limit)
-        case "le":
-            return bool(value <= limit)
-        case "lt":
-            return bool(value < limit)
-        case "multiple_of":
-            return bool(value % limit == 0)
-        case "min_length":
-            return bool(_size(value) >= limit)
-        case "max_length":
-            return bool(_size(value) <= limit)
-    return _pattern(limit)(str(value))
+    return bool(_CHECKS[name](value, limit))
 
 
 @lru_cache(maxsize=256)
@@ -132,3 +118,15 @@ def _pattern(text: str) -> Callable[[str], bool]:
 
 def _size(value: Any) -> int:
     return len(value if hasattr(value, "__len__") else str(value))
+
+
+_CHECKS: dict[str, Callable[[Any, Any], Any]] = {
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
+    "multiple_of": lambda value, limit: value % limit == 0,
+    "min_length": lambda value, limit: _size(value) >= limit,
+    "max_length": lambda value, limit: _size(value) <= limit,
+    "pattern": lambda value, limit: _pattern(limit)(str(value)),
+}

@@ -44,13 +44,13 @@ def object_fields(kind: Any) -> list[Field] | None:
     return None
 
 
-def with_default(schema: dict[str, Any], field: Field) -> dict[str, Any]:
-    """Return the schema of a field with its default, if the default has a JSON form."""
-    if field.default is msgspec.NODEFAULT:
+def with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
+    """Return the schema of a value with its default, if there is one that has a JSON form."""
+    if default is msgspec.NODEFAULT:
         return schema
     try:
-        plain = msgspec.json.decode(msgspec.json.encode(field.default, enc_hook=to_plain))
-    except (TypeError, ValueError, msgspec.MsgspecError):
+        plain = msgspec.json.decode(msgspec.json.encode(default, enc_hook=to_plain))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         return schema  # the default has no JSON form
     return {**schema, "default": plain}
 

@@ -112,13 +112,9 @@ class SchemaBuilder:
             names[name] = free
             self.defs[free] = self._unread[free] = content
         for name in components:
-            self.defs[names[name]] = self._finished(components[name], names)
-        return self._finished(schema, names)
-
-    def _finished(self, schema: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-        """Return the schema with the final names of its references."""
-        found: dict[str, Any] = rename_references(schema, names, self._output)
-        return found
+            self.defs[names[name]] = rename_references(components[name], names, self._output)
+        renamed: dict[str, Any] = rename_references(schema, names, self._output)
+        return renamed
 
     def _apart(self, kind: Any) -> TypeSchema | None:
         origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -243,7 +239,7 @@ class SchemaBuilder:
         self.defs[name] = {
             "title": kind.__name__,
             "type": "object",
-            "properties": {f.key: with_default(forms[f.key][1].schema, f) for f in fields},
+            "properties": {f.key: with_default(forms[f.key][1].schema, f.default) for f in fields},
             "required": [field.key for field in fields if field.required],
         }
         if not any(field.required for field in fields):

@@ -21,9 +21,10 @@ from msgspec import Raw
 
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
 from .docstrings import parameter_texts
-from .foreign_types import converter, from_json, to_plain
+from .foreign_types import converter, from_json
 from .header_annotation import flat_headers
 from .msgspec_types import to_msgspec_type
+from .object_fields import with_default
 from .schema_builder import SchemaBuilder
 
 __all__ = ["Signature", "context_parameter", "hints_of", "unwrap_partials"]
@@ -63,8 +64,9 @@ class Signature:
             self.fast = False
         schema = self._described(forms.root(schema), fields)
         self._checker = Checker(schema)
-        self._numbers = self.fast and _has_number(schema)
-        self._patterns = self.fast and _has_pattern(schema)
+        encoded = msgspec.json.encode(schema)
+        self._numbers = self.fast and b'"number"' in encoded
+        self._patterns = self.fast and b'"pattern":' in encoded
         # The validator keeps the complete schema; only the published one is simplified.
         self.schema = flat_headers(schema)
         by_position = self.context_name is None and not self._keyword_only
@@ -221,13 +223,8 @@ class Signature:
         for name, _, default in fields:
             if name in texts:
                 properties[name].setdefault("description", texts[name])
-            if default is inspect.Parameter.empty or "default" in properties[name]:
-                continue
-            try:
-                plain = msgspec.json.decode(msgspec.json.encode(default, enc_hook=to_plain))
-            except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-                continue  # The default has no JSON form; only the function needs it.
-            properties[name]["default"] = plain
+            if default is not inspect.Parameter.empty and "default" not in properties[name]:
+                properties[name] = with_default(properties[name], default)
         return schema
 
     def _problems(self, arguments: Raw | bytes, cause: Exception) -> list[FieldError]:
@@ -284,14 +281,6 @@ def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
 # In strings, the decoder accepts "nan" and "inf" as numbers, which JSON does not have. Arguments
 # that may contain one are validated against the schema; the escape could spell either.
 _NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
-
-
-def _has_number(schema: Any) -> bool:
-    return b'"number"' in msgspec.json.encode(schema)
-
-
-def _has_pattern(schema: Any) -> bool:
-    return b'"pattern":' in msgspec.json.encode(schema)
 
 
 def _struct(fields: list[tuple[str, Any, Any]]) -> type[msgspec.Struct]:
