@@ -171,10 +171,10 @@ async def test_disconnecting_ends_everything_of_the_principal_only() -> None:
     await asyncio.sleep(0)
     assert len(disconnector._calls) == 2
     await disconnector.disconnect({principal_from("ada")})
-    with pytest.raises(RpcError, match="the token is not valid any more") as refused:
+    with pytest.raises(RpcError, match="the token is no longer valid") as refused:
         await calls[0]
     assert refused.value.code == -32600
-    assert ada.reasons == ["the token is not valid any more"]
+    assert ada.reasons == ["the token is no longer valid"]
     assert (bob.reasons, changes.stopped) == ([], [listens])
     assert endpoint.ended == [{principal_from("ada")}]
     answered.set_result(b"{}")

@@ -1,8 +1,9 @@
-"""Every name of what a client of a gateway means, known before a policy judges the request.
+"""Resolution of the names in a request to all names of the item, before policies run.
 
-A client may reach one tool as `notes_erase` or a shortened form of that at the merged endpoint, as
-whatever its view renames it to, as `erase` at `/mcp/notes`, and inside of `call_tool`. Interceptors
-get the same `Target` each time: the server, the server's own name, and all others.
+A client can reach one tool under several names: `notes_erase` or a shortened form of it at the
+merged endpoint, a name that its view assigns, `erase` at `/mcp/notes`, and inside `call_tool`.
+Interceptors get the same `Target` in all cases: the server, the server's own name, and all other
+names.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -28,16 +29,17 @@ __all__ = ["TargetResolver"]
 
 _KINDS: Final = {"tool": ListKind.TOOLS, "prompt": ListKind.PROMPTS}
 _WITH_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
+# Requests with a name or URI in their params, which is enough to identify the target.
 _REMEMBERED: Final = frozenset({"tools/call", "prompts/get", *_WITH_URI})
-_LONGEST: Final = 256  # characters of a name that is remembered
-_MOST_KNOWN: Final = 4096
+_LONGEST: Final = 256  # characters of a name that is kept
+_MOST_KNOWN: Final = 4096  # targets that are kept; clients choose the names
 
 
 class TargetResolver:
-    """An interceptor that stands before all that judge: it lets them know what is meant.
+    """Interceptor that runs before all policies and resolves the targets of requests.
 
-    A request for a server that is still starting waits here, because nothing is known of its
-    names before; it would wait behind the policies otherwise, and pass without being judged.
+    A request for a starting server waits here, because the names of its items are not known before.
+    If it waited after the policies, they would not recognise the item.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class TargetResolver:
             **dict.fromkeys(_WITH_URI, router.resource),
         }
         self._known: dict[Hashable, tuple[Target, ...]] = {}
-        self._changes = -1  # the state of the lists and views that they are from
+        self._changes = -1  # state of lists and views at which `_known` was filled
 
     def __call__(self, exchange: Exchange, proceed: Proceed) -> Awaitable[Answer]:
         exchange.resolver = self.resolve
@@ -77,10 +79,10 @@ class TargetResolver:
         return await proceed(exchange)
 
     def resolve(self, exchange: Exchange) -> tuple[Target, ...]:
-        """Return what a message means; an item that no server has keeps the name it was given.
+        """Return the targets of a message. An item that no server has keeps the given name.
 
-        Answers are kept until a list or view changes: several policies ask in a row, and without
-        this a guarded call takes 1.25 times as long.
+        Targets are kept until a list or view changes. Several policies need them for one request,
+        and without this a call with policies takes 1.25 times as long.
         """
         message, head = exchange.message, exchange.head
         if message.method not in _REMEMBERED or type(message) is not Request:
@@ -95,6 +97,7 @@ class TargetResolver:
         if found is None:
             found = self._resolve(exchange)
             lengths = len(name) if type(name) is str else 0, len(uri) if type(uri) is str else 0
+            # The key does not contain the connection, on which targets of server requests depend.
             if sum(lengths) <= _LONGEST and exchange.direction is Direction.CLIENT_TO_SERVER:
                 if len(self._known) >= _MOST_KNOWN:
                     self._known.clear()
@@ -110,7 +113,7 @@ class TargetResolver:
         return tuple([self._resolved(one, exchange, view, server) for one in given])
 
     def server_of(self, exchange: Exchange) -> str | None:
-        """Return the server that a message is for or from, if it is one."""
+        """Return the server that receives or sent a message; None if there is not exactly one."""
         server = self._endpoint(exchange)
         if server is not None:
             return server
@@ -118,7 +121,7 @@ class TargetResolver:
         return servers.pop() if len(servers) == 1 else None
 
     async def wait_until_known(self, exchange: Exchange) -> None:
-        """Wait for a server that is just starting, as long as the call itself would.
+        """Wait until the server of a call has started, as long as the call itself would wait.
 
         Raises:
             RpcError: The server takes too long to start.
@@ -131,18 +134,20 @@ class TargetResolver:
             await look_up(exchange)
         except RpcError as exc:
             if isinstance(exc.data, dict) and exc.data.get("starting"):
-                raise  # the server may start in a moment, and policies must judge the call then
+                # The server may be ready a moment later. The call must not pass the policies
+                # unresolved.
+                raise
 
     def _is_unknown(self, exchange: Exchange) -> bool:
         for one in self.resolve(exchange):
             if one.kind == "resource" and not self._registry.is_ready:
-                return True  # a server that is just starting may come before the one that has it
+                return True  # A starting server may precede the owner in the order of servers.
             if one.server is None and not one.unclear:
                 return True
         return False
 
     def _endpoint(self, exchange: Exchange) -> str | None:
-        """Return the server to which a whole endpoint or connection belongs."""
+        """Return the server to which the endpoint or the connection of a message belongs."""
         if exchange.direction is Direction.SERVER_TO_CLIENT:
             return self._sender(exchange)
         if exchange.server is not None or isinstance(exchange.message, Request):
@@ -168,11 +173,11 @@ class TargetResolver:
         kind = _KINDS.get(target.kind)
         if kind is None:
             if server is None and target.kind == "resource":
-                # A template is known by its text, a resource also by a template that it fits.
+                # A template is found by its text, a resource also by a template that it matches.
                 server = catalog.template_owner(name, view)
             return replace(target, server=server)
         if server is not None:
-            own = exchange.alias or name  # calls have their merged name here by now
+            own = exchange.alias or name  # At this endpoint, calls have their merged name already.
             return catalog.target(kind, server, own, view)
         found = catalog.tool(name, view) if kind is ListKind.TOOLS else catalog.prompt(name, view)
         return target if found is None else found

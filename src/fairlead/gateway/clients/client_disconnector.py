@@ -1,4 +1,4 @@
-"""How a gateway disconnects clients whose access was withdrawn."""
+"""Disconnection of clients whose access was withdrawn."""
 
 import asyncio
 from collections.abc import Awaitable, Container
@@ -15,11 +15,11 @@ from .client_subscriptions import ClientSubscriptions
 
 __all__ = ["ClientDisconnector"]
 
-_WITHDRAWN: Final = "the token is not valid any more"
+_WITHDRAWN: Final = "the token is no longer valid"
 
 
 class _Call:
-    """A call outside of any connection."""
+    """A call that arrived without a connection."""
 
     __slots__ = ("disconnected", "principal", "task")
 
@@ -30,7 +30,7 @@ class _Call:
 
 
 class ClientDisconnector:
-    """Ends connections, streams and calls of principals that may no longer use the gateway."""
+    """Tracker of calls without a connection, which disconnects principals."""
 
     def __init__(
         self,
@@ -43,19 +43,20 @@ class ClientDisconnector:
         self._registry = registry
         self._subscriptions = subscriptions
         self._changes = changes
-        self._calls: set[_Call] = set()  # in progress, outside of connections
+        self._calls: set[_Call] = set()  # calls in progress
 
     def until_disconnected(
         self, exchange: Exchange, answer: Awaitable[Answer]
     ) -> Awaitable[Answer]:
-        """Wait for the answer to a call outside of any connection.
+        """Wait for the result of a call that arrived without a connection.
 
         Raises:
-            RpcError: Its client was disconnected first.
+            RpcError: The client was disconnected first.
         """
         principal = exchange.caller.principal
         if principal is ANONYMOUS or exchange.method == "subscriptions/listen":
-            return answer  # which costs a call less than waiting for it here
+            # Returned unchanged, because another coroutine would cost time in every call.
+            return answer
         return self._track(principal, answer)
 
     async def _track(self, principal: Principal, answer: Awaitable[Answer]) -> Answer:
@@ -66,6 +67,7 @@ class ClientDisconnector:
         try:
             return await answer
         except asyncio.CancelledError:
+            # `uncancel` returns a number above zero if the client has cancelled the call as well.
             if not call.disconnected or task.uncancel():
                 raise
             raise own_error(INVALID_REQUEST, _WITHDRAWN) from None
@@ -73,7 +75,7 @@ class ClientDisconnector:
             self._calls.discard(call)
 
     async def disconnect(self, principals: Container[Principal]) -> None:
-        """End everything that these principals have open."""
+        """End all connections, listen streams and calls of these principals."""
         for listener in self._subscriptions.listeners:
             if listener.principal in principals:
                 self._changes.stop(listener.edge)
