@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import structs
 
 from ..config.server_spec import ServerSpec
-from ..interceptor import Exchange, Handler, Interceptor
+from ..interceptor import Exchange, Handler, Interceptor, hooks_of
 from ..peer import Peer
 from ..peer.intercepted_peer import InterceptedNotifier
-from ..policy.view_dependent import notify_of_views
 from ..protocol.identity.principal import ANONYMOUS, Principal
 from ..protocol.targets.list_kind import ListKind
 from ..relay.bridge.parked_calls import ParkedCalls
@@ -463,7 +462,8 @@ class Gateway(HttpRunnable):
         Clients stop receiving notifications for items outside their view.
         """
         self.settings = structs.replace(self.settings, view=view)
-        notify_of_views(self.interceptors)
+        for one in self.interceptors:
+            hooks_of(one).views_changed()
         self._view_updater.show(views, view)
         # Resolved targets depend on views and are cached until this number changes.
         self.catalog.changes += 1

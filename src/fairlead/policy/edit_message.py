@@ -8,21 +8,25 @@ from msgspec import UnsetType
 from ..errors import RpcError
 from ..interceptor import Exchange
 from ..protocol.caller import read_params_head
-from ..protocol.json_edit import encoded, members_of
+from ..protocol.json_edit import RawMembers, encoded, members_of
 from ..wire import Params, to_json
 
-__all__ = ["error_json", "with_params", "with_whole_params"]
+__all__ = ["error_json", "members_of_params", "with_params", "with_whole_params"]
 
 
 def with_params(exchange: Exchange, **members: Any) -> Exchange:
     """Return a copy of the exchange with some members of its params replaced."""
-    params = exchange.message.params
-    old = {} if isinstance(params, UnsetType) else members_of(params) or {}
+    old = members_of_params(exchange.message.params) or {}
     changed = with_whole_params(exchange, encoded({**old, **members}))
     if "name" in members:
         # Both belong to the old name: the server's alias and the name that the client sees.
         changed.alias = changed.displayed = None
     return changed
+
+
+def members_of_params(params: Params) -> RawMembers | None:
+    """Return the members of params, none if they are absent, or None if they are not an object."""
+    return {} if isinstance(params, UnsetType) else members_of(params)
 
 
 def error_json(error: RpcError) -> bytes:

@@ -8,9 +8,12 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..errors import ConfigError
+from ..interceptor import Answer, Exchange
 from ..limits import HELD_MESSAGES
 from ..protocol.envelope import Direction
+from ..protocol.identity.principal import principal_name
 from ..redaction.redact_messages import Redactor
+from ..wire import to_json
 
 __all__ = ["HeldMessage", "HoldDecision", "HoldDesk", "HoldOutcome", "NotHeld"]
 
@@ -80,17 +83,14 @@ class HoldDesk:
         self._redactor = redactor or Redactor()
         self._held: dict[int, tuple[HeldMessage, asyncio.Future[HoldDecision]]] = {}
         self._next = 1
-        self._news: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()
 
     async def hold(
         self,
         phase: HoldPhase,
-        direction: Direction,
-        method: str,
+        exchange: Exchange,
+        message: Answer | UnsetType,
         *,
-        target: str | None = None,
-        message: Raw | bytes | None = None,
-        principal: str | None = None,
         reason: str | None = None,
         limit: float | None = None,
         otherwise: HoldOutcome | None = None,
@@ -98,25 +98,27 @@ class HoldDesk:
     ) -> HoldDecision:
         """Hold a message until a decision; cancelling the call removes it from the desk.
 
-        A `question` can be resumed or blocked, but not changed.
+        `message` is what operators see: params, the result, or the error. A `question` can be
+        resumed or blocked, but not changed.
         """
         seconds, fallback = limit or self.limit, otherwise or self.otherwise
         if len(self._held) >= self._max_held:
             HELD_MESSAGES.hit()
             return HoldDecision("block", "too many messages are held")
-        now, raw = time.time(), b"" if message is None else bytes(message)
-        clean = self._redactor
+        now, clean = time.time(), self._redactor
+        raw = b"" if message is None or isinstance(message, UnsetType) else bytes(message)
+        method, target = exchange.method, exchange.target
         held = HeldMessage(
             id=self._next,
             at=now,
             until=now + seconds,
             otherwise=fallback,
             phase=phase,
-            dir=direction,
+            dir=exchange.direction,
             method=method,
             # Cut only after redaction: half of a secret would not be recognised.
             target=None if target is None else clean.text(target)[:SHOWN],
-            principal=principal,
+            principal=principal_name(exchange.caller.principal),
             reason=None if reason is None else clean.text(reason),
             message=Raw(clean.message(raw)) if 0 < len(raw) <= SHOWN else UNSET,
             size=len(raw),
@@ -125,7 +127,7 @@ class HoldDesk:
         self._next += 1
         decided: asyncio.Future[HoldDecision] = asyncio.get_running_loop().create_future()
         self._held[held.id] = held, decided
-        self._tell()
+        self._news.set()
         try:
             async with asyncio.timeout(seconds):
                 return await decided
@@ -142,12 +144,8 @@ class HoldDesk:
     async def wait(self) -> HeldMessage:
         """Wait until a message is held, and return the oldest."""
         while not (waiting := self.list()):
-            news = asyncio.get_running_loop().create_future()
-            self._news.add(news)
-            try:
-                await news
-            finally:
-                self._news.discard(news)
+            self._news.clear()
+            await self._news.wait()
         return waiting[0]
 
     def resume(self, number: int) -> None:
@@ -176,13 +174,7 @@ class HoldDesk:
             raise ConfigError(f"message {number} is a response: set its `result`, not its `params`")
         if result is not None and held.phase == "notification":
             raise ConfigError(f"message {number} is a notification, which has no result")
-        new = _as_raw(params if result is None else result)
-        verdict = (
-            HoldDecision("change", params=new)
-            if result is None
-            else HoldDecision("change", result=new)
-        )
-        self._decide(number, verdict)
+        self._decide(number, HoldDecision("change", params=_as_raw(params), result=_as_raw(result)))
 
     def block(self, number: int, reason: str = "") -> None:
         """Refuse a message.
@@ -207,15 +199,10 @@ class HoldDesk:
     def _decide(self, number: int, verdict: HoldDecision) -> None:
         self._get(number)[1].set_result(verdict)
 
-    def _tell(self) -> None:
-        for news in self._news:
-            if not news.done():
-                news.set_result(None)
 
-
-def _as_raw(value: Any) -> Raw:
-    from ..wire import to_json
-
+def _as_raw(value: Any) -> Raw | None:
+    if value is None:
+        return None
     raw = value if isinstance(value, Raw) else Raw(to_json(value))
     if not bytes(raw).lstrip().startswith(b"{"):
         raise ConfigError("`params` and `result` must be JSON objects")

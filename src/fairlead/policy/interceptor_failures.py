@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final, Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ..errors import RpcError
 from ..interceptor import (
@@ -102,7 +102,7 @@ class _Guard(InterceptorBase):
         try:
             answer = await self._within_limit(exchange, behind)
             if not _is_sensible(answer, exchange, behind):
-                raise _Nonsense(f"the response is {_shown(answer)}")
+                raise _Misbehaviour(f"the response is {_shown(answer)}")
         except RpcError:
             raise
         # User code may raise anything, including CancelledError for a task of its own.
@@ -123,18 +123,13 @@ class _Guard(InterceptorBase):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise _Hung(f"timeout after {self._timeout:g} s") from None
+            raise _Misbehaviour(f"timeout after {self._timeout:g} s") from None
 
     async def _failed(self, exc: BaseException, exchange: Exchange, behind: "_Behind") -> Answer:
         # The text of the exception may quote the message, which may contain secrets.
-        why = str(exc) if isinstance(exc, _Nonsense | _Hung) else type(exc).__name__
-        log.error(
-            "interceptor %s failed on %s (%s): %s",
-            self._name,
-            exchange.method,
-            why,
-            _fate(self),
-        )
+        why = str(exc) if isinstance(exc, _Misbehaviour) else type(exc).__name__
+        then = self._consequence()
+        log.error("interceptor %s failed on %s (%s): %s", self._name, exchange.method, why, then)
         log.debug("traceback:\n%s", "".join(traceback.format_tb(exc.__traceback__)))
         exchange.note(f"{self._name} failed")
         if self._policy == "fail_closed":
@@ -147,32 +142,33 @@ class _Guard(InterceptorBase):
             return behind.answer
         return await behind.proceed(exchange)
 
+    def _consequence(self) -> str:
+        if self._policy == "fail_closed":
+            return "the message is refused"
+        if self._policy == "fail_open":
+            return "the message passes"
+        return f"the message passes, and the interceptor is skipped for {self._rest:g} s"
 
-class _Behind:
+
+class _Behind(Struct, eq=False):
     """The `proceed` of a guarded interceptor, with its outcome and without its time."""
 
-    __slots__ = (
-        *("_asked", "_entered", "answer", "done"),
-        *("end", "failure", "left", "limit", "proceed"),
-    )
-
-    def __init__(self, asked: Exchange, proceed: Proceed) -> None:
-        self._asked = asked
-        self._entered = 0
-        self.proceed = proceed
-        self.limit: asyncio.Timeout | None = None
-        self.left = 0.0
-        self.answer: Answer = None
-        self.failure: Exception | None = None
-        self.end: BaseException | None = None  # the exception that ended the call early
-        self.done = False
+    asked: Exchange
+    proceed: Proceed
+    limit: asyncio.Timeout | None = None
+    left: float = 0.0
+    answer: Answer = None
+    failure: Exception | None = None
+    end: BaseException | None = None  # the exception that ended the call early
+    done: bool = False
+    entered: int = 0
 
     async def __call__(self, exchange: Exchange) -> Answer:
         same_kind = isinstance(exchange, Exchange) and type(exchange.message) is type(
-            self._asked.message
+            self.asked.message
         )
         if not same_kind:
-            raise _Nonsense("proceed was called with a message of another kind")
+            raise _Misbehaviour("proceed was called with a message of another kind")
         self._stop_clock()
         try:
             self.answer, self.failure = await self.proceed(exchange), None
@@ -188,26 +184,22 @@ class _Behind:
         return self.answer
 
     def _stop_clock(self) -> None:
-        self._entered += 1
+        self.entered += 1
         # The clock stops at the first of several concurrent calls and starts after the last.
-        if self._entered == 1 and self.limit is not None:
+        if self.entered == 1 and self.limit is not None:
             due, now = self.limit.when(), asyncio.get_running_loop().time()
             self.left = 0.0 if due is None else max(0.0, due - now)
             if not self.limit.expired():
                 self.limit.reschedule(None)
 
     def _start_clock(self) -> None:
-        self._entered -= 1
-        if self._entered == 0 and self.limit is not None and not self.limit.expired():
+        self.entered -= 1
+        if self.entered == 0 and self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time() + self.left)
 
 
-class _Nonsense(Exception):
-    pass
-
-
-class _Hung(Exception):
-    pass
+class _Misbehaviour(Exception):
+    """A failure whose text contains no part of the message."""
 
 
 def _is_an_end(exc: BaseException) -> bool:
@@ -236,15 +228,6 @@ def _shown(answer: object) -> str:
         if isinstance(answer, bytes | Raw)
         else f"of type {type(answer).__name__}"
     )
-
-
-def _fate(guard: _Guard) -> str:
-    if guard._policy == "fail_closed":
-        return "the message is refused"
-    rest = (
-        f", and the interceptor is skipped for {guard._rest:g} s" if guard._policy == "skip" else ""
-    )
-    return f"the message passes{rest}"
 
 
 def _name_of(interceptor: Interceptor) -> str:

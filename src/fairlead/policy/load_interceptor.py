@@ -15,9 +15,9 @@ __all__ = ["load_interceptor"]
 
 
 def load_interceptor(
-    target: str, options: dict[str, Any] | None = None, *, folder: str | None = None
+    code: str, options: dict[str, Any] | None = None, *, folder: str = ""
 ) -> Interceptor:
-    """Load the interceptor that `module:attribute` or `path.py:attribute` names.
+    """Load the interceptor that `code` names as `module:attribute` or `path.py:attribute`.
 
     A class, or a function that is not `async`, is called with the options and must return an
     interceptor. Paths are relative to `folder`.
@@ -26,10 +26,10 @@ def load_interceptor(
         ConfigError: The name is invalid or unknown, the object is not an interceptor, or its code
             fails.
     """
-    place, colon, name = target.rpartition(":")
+    place, colon, name = code.rpartition(":")
     if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(
-            f"invalid interceptor {target!r}: expected module:attribute or path.py:attribute"
+            f"invalid interceptor {code!r}: expected module:attribute or path.py:attribute"
         )
     try:
         module = _import_file(place, folder) if place.endswith(".py") else import_module(place)
@@ -43,7 +43,7 @@ def load_interceptor(
         found = getattr(found, part, None)
         if found is None:
             raise ConfigError(f"{place} has no attribute {name}")
-    return _made(found, target, options)
+    return _made(found, code, options)
 
 
 def _made(found: Any, target: str, options: dict[str, Any] | None) -> Interceptor:
@@ -75,8 +75,8 @@ def _takes_two(call: Any) -> bool:
     return True
 
 
-def _import_file(place: str, folder: str | None) -> ModuleType:
-    path = os.path.abspath(os.path.join(folder or os.curdir, place))
+def _import_file(place: str, folder: str) -> ModuleType:
+    path = os.path.abspath(os.path.join(folder, place))
     if not os.path.isfile(path):
         raise ConfigError(f"file {path} does not exist")
     name = f"fairlead_interceptors_{abs(hash(path)):x}"

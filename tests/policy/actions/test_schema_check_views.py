@@ -66,7 +66,7 @@ async def test_a_changed_list_is_dropped() -> None:
     told = Behind(None)
     await check(exchange(CHANGED, way=DOWN, request=False), told)
     assert len(told.seen) == 1
-    assert (await refused(check), check._sizes) == ("", {})
+    assert (await refused(check), check._views) == ("", {})
 
 
 async def test_clients_and_servers_have_lists_of_their_own() -> None:
@@ -82,10 +82,10 @@ async def test_a_later_page_adds_and_a_new_list_replaces() -> None:
     await learn(check, "add")
     await learn(check, "sub", params={"cursor": "2"})
     assert [await refused(check, one) != "" for one in ("add", "sub")] == [True, True]
-    assert sum(check._sizes.values()) == 2 * len(tools("add"))
+    assert sum(size for _, size in check._views.values()) == 2 * len(tools("add"))
     await learn(check, "sub")
     assert [await refused(check, one) != "" for one in ("add", "sub")] == [False, True]
-    assert sum(check._sizes.values()) == len(tools("sub"))
+    assert sum(size for _, size in check._views.values()) == len(tools("sub"))
 
 
 @pytest.mark.parametrize("answer", [None, b"[]", b'{"tools":1}', b"{}"])

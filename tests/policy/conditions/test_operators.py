@@ -12,7 +12,6 @@ from fairlead.policy.conditions.operators import (
     find,
     is_test,
     name_test,
-    path_of,
     value_test,
 )
 
@@ -188,4 +187,4 @@ def test_a_map_of_operators_has_no_other_keys(value: Any, expected: bool) -> Non
     ],
 )
 def test_values_are_found_at_a_path(value: Any, path: str, found: list[Any]) -> None:
-    assert find(value, path_of(path)) == found
+    assert find(value, tuple(path.split("."))) == found

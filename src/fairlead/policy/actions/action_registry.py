@@ -1,7 +1,7 @@
 """Actions by the names that rules use."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from ...interceptor import Answer, Exchange, Interceptor, InterceptorBase, Proceed
 from ..load_interceptor import load_interceptor
@@ -37,10 +37,6 @@ class PassThrough(InterceptorBase):
         return await proceed(exchange)
 
 
-def _use(code: str, options: dict[str, Any] | None = None, *, folder: str = "") -> Interceptor:
-    return load_interceptor(code, options, folder=folder or None)
-
-
 ACTIONS: Final[dict[str, Factory]] = {
     "access": Allow,
     "allow": PassThrough,
@@ -57,5 +53,5 @@ ACTIONS: Final[dict[str, Factory]] = {
     "rename": Rename,
     "size": SizeLimit,
     "timeout": TimeLimit,
-    "use": _use,
+    "use": load_interceptor,
 }

@@ -1,5 +1,6 @@
 """Audit log: one line of JSON per decision about a message, without secrets."""
 
+import hashlib
 import logging
 import os
 import time
@@ -18,7 +19,6 @@ from ...redaction.redact_messages import Redactor
 from ...wire import Request, single_line, to_json
 from ...wire.error_codes import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 from ...wire.json import read_json
-from ..session_label import session_label
 
 __all__ = ["Audit"]
 
@@ -122,7 +122,6 @@ class Audit(InterceptorBase):
     def on_malformed(self, offence: MalformedFrame) -> None:
         """Record a frame that is not a message, or not one that is allowed now."""
         line: dict[str, Any] = {
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "decision": "offence",
             "direction": offence.direction.value,
             "transport": offence.transport.transport_type,
@@ -131,11 +130,7 @@ class Audit(InterceptorBase):
             "reason": offence.why,
             "bytes": offence.size,
         }
-        kept = {key: value for key, value in line.items() if value is not None}
-        kept = self._texts.value(kept)
-        if self._payloads != "never":
-            kept["frame"] = self._frame(offence)
-        self._put(single_line(to_json(kept)))
+        self._put(line, {} if self._payloads == "never" else {"frame": self._frame(offence)})
 
     def _frame(self, offence: MalformedFrame) -> str:
         if offence.is_json:
@@ -155,14 +150,13 @@ class Audit(InterceptorBase):
     ) -> None:
         caller, transport = exchange.caller, exchange.transport
         line: dict[str, Any] = {
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "decision": decision,
             "direction": exchange.direction.value,
             "method": exchange.method,
             **_named(exchange),
             "identity": principal_name(caller.principal),
             "client": caller.name,
-            "session": session_label(exchange),
+            "session": _session_label(exchange),
             "transport": transport.transport_type,
             "peer": transport.peer_address,
             "did": exchange.did or None,
@@ -171,17 +165,11 @@ class Audit(InterceptorBase):
         if isinstance(error, RpcError):
             line["code"], line["reason"] = error.code, error.message
             line["by"] = _whose(error)
+            offends = self._payloads == "offending" and error.code in _OFFENCES
         elif error is not None:
             line["reason"] = type(error).__name__
-        kept = {key: value for key, value in line.items() if value is not None}
-        kept = self._texts.value(kept)
-        if offends or self._wants_payload(error):
-            kept["params"] = self._payload(exchange)
-        self._put(single_line(to_json(kept)))
-
-    def _wants_payload(self, error: Exception | None) -> bool:
-        offence = isinstance(error, RpcError) and error.code in _OFFENCES
-        return self._payloads == "always" or (self._payloads == "offending" and offence)
+        kept = offends or self._payloads == "always"
+        self._put(line, {"params": self._payload(exchange)} if kept else {})
 
     def _payload(self, exchange: Exchange) -> Any:
         params = exchange.message.params
@@ -194,9 +182,13 @@ class Audit(InterceptorBase):
         start = clean[: self._max_payload].decode("utf-8", "ignore")
         return f"{start}… ({len(clean)} bytes)"
 
-    def _put(self, line: bytes) -> None:
+    def _put(self, line: dict[str, Any], payload: dict[str, Any]) -> None:
+        """Write a line without secrets; the payload has none and is not cut like other texts."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        kept = {"at": at, **{key: held for key, held in line.items() if held is not None}}
+        raw = single_line(to_json({**self._texts.value(kept), **payload}))
         try:
-            self._write(line)
+            self._write(raw)
         # A full disk must not stop the traffic, and `write` is code of the user.
         except Exception as exc:
             self.lost += 1
@@ -225,6 +217,12 @@ def _named(exchange: Exchange) -> dict[str, Any]:
     target = targets[0]
     own = None if target.own == exchange.target else target.own
     return {"target": exchange.target or target.displayed, "server": target.server, "own": own}
+
+
+def _session_label(exchange: Exchange) -> str | None:
+    """Return a label that is constant for the session; the id itself grants access."""
+    found = exchange.edge.session.session_id
+    return None if found is None else hashlib.sha256(found.encode()).hexdigest()[:12]
 
 
 def _to_log(line: bytes) -> None:

@@ -14,6 +14,7 @@ from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, members_of, string_of
 from ...protocol.targets.uri_forms import normalize_uri
 from ...protocol.types.base import CacheableResult, decode
+from ..edit_message import members_of_params
 
 __all__ = ["Cache"]
 
@@ -156,8 +157,7 @@ def _question(exchange: Exchange) -> bytes | None:
     """Return the params without `_meta`, the endpoint and the kind of caller, or None if not
     cacheable.
     """
-    params, caller = exchange.message.params, exchange.caller
-    members = {} if isinstance(params, UnsetType) else members_of(params)
+    members, caller = members_of_params(exchange.message.params), exchange.caller
     if members is None or members.keys() & ROUND_MEMBERS:
         return None  # One round of a multi-round request: its result belongs to this request alone.
     members.pop("_meta", None)

@@ -3,12 +3,11 @@
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import Raw
 
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
-from ...protocol.json_edit import members_of
 from ...wire import to_json
-from ..edit_message import with_params
+from ..edit_message import members_of_params, with_params
 
 __all__ = ["Inject"]
 
@@ -26,8 +25,7 @@ class Inject(InterceptorBase):
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         if exchange.method not in ("tools/call", "prompts/get"):
             return await proceed(exchange)
-        held = exchange.head.arguments
-        old = {} if isinstance(held, UnsetType) else members_of(held)
+        old = members_of_params(exchange.head.arguments)
         if old is None:
             return await proceed(exchange)  # Not an object: the server reports the error.
         new = {**old, **self._arguments} if self._overwrite else {**self._arguments, **old}

@@ -7,10 +7,9 @@ from msgspec import Raw, UnsetType
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
-from ...protocol.identity.principal import principal_name
 from ...protocol.json_edit import encoded, members_of
 from ...wire import Params, Request
-from ..edit_message import error_json, with_whole_params
+from ..edit_message import error_json, members_of_params, with_whole_params
 from ..hold_desk import HoldDecision, HoldDesk, HoldOutcome, HoldPhase
 from .block import blocked_error
 
@@ -52,11 +51,8 @@ class Pause(InterceptorBase):
         is_request = isinstance(exchange.message, Request)
         if self._when != "answer":
             params = exchange.message.params
-            verdict = await self._hold(
-                "request" if is_request else "notification",
-                exchange,
-                None if isinstance(params, UnsetType) else params,
-            )
+            phase: HoldPhase = "request" if is_request else "notification"
+            verdict = await self._hold(phase, exchange, params)
             if verdict.action == "block":
                 if not is_request:
                     exchange.drop(f"dropped: {verdict.reason}")
@@ -83,14 +79,13 @@ class Pause(InterceptorBase):
         assert verdict.result is not None
         return _spoken(exchange, verdict.result)
 
-    async def _hold(self, phase: HoldPhase, exchange: Exchange, message: Answer) -> HoldDecision:
+    async def _hold(
+        self, phase: HoldPhase, exchange: Exchange, message: Answer | UnsetType
+    ) -> HoldDecision:
         verdict = await self._desk.hold(
             phase,
-            exchange.direction,
-            exchange.method,
-            target=exchange.target,
-            message=message,
-            principal=principal_name(exchange.caller.principal),
+            exchange,
+            message,
             reason=self._reason,
             limit=self._limit,
             otherwise=self._otherwise,
@@ -110,8 +105,7 @@ def _spoken(exchange: Exchange, result: Raw) -> Raw:
 
 def _with_meta(params: Raw, before: Params) -> Raw:
     """Copy `_meta` from the old params, so that an operator need not repeat it."""
-    new = members_of(params)
-    old = None if isinstance(before, UnsetType) else members_of(before)
+    new, old = members_of(params), members_of_params(before)
     if new is None or old is None or "_meta" in new or "_meta" not in old:
         return params
     return encoded({**new, "_meta": old["_meta"]})

@@ -29,7 +29,6 @@ from ...protocol.targets.name_forms import normalize_name
 from ...wire import Request
 from ...wire.error_codes import INTERNAL_ERROR
 from ...wire.json import read_json
-from ..session_label import session_of
 
 __all__ = ["RateLimit"]
 
@@ -160,7 +159,8 @@ def _client(exchange: Exchange) -> Hashable:
 
 
 def _session(exchange: Exchange) -> Hashable:
-    found, edge = session_of(exchange), exchange.edge
+    edge = exchange.edge
+    found = edge.session.session_id
     if found is not None:
         return found
     if edge.is_connection:

@@ -60,48 +60,36 @@ class Redact(SyncInterceptor):
                     exchange.note("redacted")
                     exchange = with_whole_params(exchange, Raw(clean))
             if message.extra is not None:
-                exchange = self._without_extra_secrets(exchange)
+                extra = self._clean(exchange, message.extra)
+                if extra is not message.extra:
+                    changed = msgspec.structs.replace(exchange.message, extra=extra)
+                    exchange = msgspec.structs.replace(exchange, message=changed)
         return exchange, partial(self._after, exchange) if back else None
 
     def _after(self, exchange: Exchange, outcome: Outcome) -> Outcome:
-        clean = outcome
         if isinstance(outcome, _ANSWERS):
             raw = bytes(outcome)
-            found = self._redactor.message(raw)
-            if found is raw:
-                return outcome
-            clean = found
         elif isinstance(outcome, RpcError):
-            clean = self._error(outcome)
-        if clean is not outcome:
-            exchange.note("redacted")
+            raw = error_json(outcome)
+        else:
+            return outcome
+        clean = self._redactor.message(raw)
+        if clean is raw:
+            return outcome
+        exchange.note("redacted")
+        if isinstance(outcome, RpcError):
+            return RpcError(outcome.code, self._redactor.text(outcome.message), raw=clean)
         return clean
 
     def extra_members(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
         """Redact the members beside a result or an error."""
         _, back = self._up if exchange.direction is _UP else self._down
-        clean = self._clean(members) if back else members
-        if clean is not members:
-            exchange.note("redacted")
-        return clean
+        return self._clean(exchange, members) if back else members
 
-    def _without_extra_secrets(self, exchange: Exchange) -> Exchange:
-        extra = exchange.message.extra
-        clean = None if extra is None else self._clean(extra)
-        if clean is extra:
-            return exchange
-        exchange.note("redacted")
-        message = msgspec.structs.replace(exchange.message, extra=clean)
-        return msgspec.structs.replace(exchange, message=message)
-
-    def _clean(self, members: ExtraMembers) -> ExtraMembers:
+    def _clean(self, exchange: Exchange, members: ExtraMembers) -> ExtraMembers:
         raw = to_json(members)
         clean = self._redactor.message(raw)
-        return members if clean is raw else members_of(clean) or {}
-
-    def _error(self, error: RpcError) -> RpcError:
-        raw = error_json(error)
-        clean = self._redactor.message(raw)
         if clean is raw:
-            return error
-        return RpcError(error.code, self._redactor.text(error.message), raw=clean)
+            return members
+        exchange.note("redacted")
+        return members_of(clean) or {}

@@ -2,14 +2,14 @@
 
 from typing import ClassVar, Final
 
-from msgspec import Raw, UnsetType
+from msgspec import Raw
 
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, items_of, members_of, string_of
 from ...protocol.targets.name_forms import normalize_name
 from ...wire.error_codes import INVALID_PARAMS
-from ..edit_message import with_params
+from ..edit_message import members_of_params, with_params
 from .block import blocked_error
 
 __all__ = ["Rename"]
@@ -59,32 +59,22 @@ class Rename(InterceptorBase):
 
         The exchange is returned unchanged if its target was not renamed.
         """
+        name, ref = exchange.target if exchange.method in _NAMED else None, None
         if exchange.method == "completion/complete":
-            return self._completing(exchange)
-        name = exchange.target if exchange.method in _NAMED else None
+            ref = members_of((members_of_params(exchange.message.params) or {}).get("ref")) or {}
+            name = string_of(ref.get("name"))
         old = None if name is None else self._back.get(name)
         if old is None:
             return exchange, name
-        renamed = with_params(exchange, name=old)
-        renamed.displayed = exchange.displayed or name
-        return renamed, old
-
-    def _completing(self, exchange: Exchange) -> tuple[Exchange, str | None]:
-        params = exchange.message.params
-        members = None if isinstance(params, UnsetType) else members_of(params)
-        ref = None if members is None else members_of(members.get("ref"))
-        name = None if ref is None else string_of(ref.get("name"))
-        old = None if name is None else self._back.get(name)
-        if ref is None or old is None:
-            return exchange, name
-        renamed = with_params(exchange, ref={**ref, "name": encoded(old)})
+        changes = {"name": old} if ref is None else {"ref": {**ref, "name": encoded(old)}}
+        renamed = with_params(exchange, **changes)
         renamed.displayed = exchange.displayed or name
         return renamed, old
 
     def _listed(self, exchange: Exchange, key: str, answer: Answer) -> Answer:
-        members = None if answer is None else members_of(answer)
-        items = None if members is None else items_of(members.get(key))
-        if members is None or items is None:
+        members = members_of(answer) or {}
+        items = items_of(members.get(key))
+        if items is None:
             return answer
         renamed = [self._item(item) for item in items]
         if all(new is old for new, old in zip(renamed, items, strict=True)):
@@ -93,8 +83,6 @@ class Rename(InterceptorBase):
         return bytes(encoded({**members, key: renamed}))
 
     def _item(self, item: Raw) -> Raw:
-        members = members_of(item)
-        new = None if members is None else self._names.get(string_of(members.get("name")) or "")
-        if members is None or new is None:
-            return item
-        return encoded({**members, "name": encoded(new)})
+        members = members_of(item) or {}
+        new = self._names.get(string_of(members.get("name")) or "")
+        return item if new is None else encoded({**members, "name": encoded(new)})

@@ -1,6 +1,5 @@
 """Action that validates arguments against the input schemas of the server's tools."""
 
-from collections import OrderedDict
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from ...protocol.schema.validation import Checker, bounded
 from ...protocol.targets.name_forms import normalize_name
 from ...redaction.redact_messages import repeats_a_name
 from ...wire.error_codes import INVALID_PARAMS
+from ..edit_message import members_of_params
 
 __all__ = ["SchemaCheck"]
 
@@ -39,8 +39,8 @@ class SchemaCheck(InterceptorBase):
     def __init__(self, unknown: Literal["pass", "refuse"] = "pass") -> None:
         """Pass or refuse calls of tools that no list contained, according to `unknown`."""
         self._refuses_unknown = unknown == "refuse"
-        self._views: OrderedDict[object, Tools] = OrderedDict()
-        self._sizes: dict[object, int] = {}  # bytes of the lists per view
+        # The tools of each view and the bytes of their lists, the latest list last.
+        self._views: dict[object, tuple[Tools, int]] = {}
 
     async def __call__(self, exchange: Exchange, proceed: Proceed) -> Answer:
         method = exchange.method
@@ -48,7 +48,6 @@ class SchemaCheck(InterceptorBase):
             self._check(exchange)
         elif method == CHANGED:
             self._views.clear()
-            self._sizes.clear()
         elif method == "tools/list":
             answer = await proceed(exchange)
             self._learn(exchange, answer)
@@ -56,7 +55,7 @@ class SchemaCheck(InterceptorBase):
         return await proceed(exchange)
 
     def _check(self, exchange: Exchange) -> None:
-        tools = self._views.get(_view(exchange), {})
+        tools, _ = self._views.get(_view(exchange), ({}, 0))
         name = exchange.target or ""
         if name not in tools:
             name = _listed(tools, exchange, name)
@@ -83,31 +82,28 @@ class SchemaCheck(InterceptorBase):
         return known
 
     def _learn(self, exchange: Exchange, answer: Answer) -> None:
-        members = None if answer is None else members_of(answer)
-        items = None if members is None else items_of(members.get("tools"))
-        if items is None:
+        items = items_of((members_of(answer) or {}).get("tools"))
+        if answer is None or items is None:
             return
         view = _view(exchange)
-        before = self._views.get(view)
+        before = self._views.pop(view, None)
         # A later page adds to the list; the first page replaces it, so removed tools disappear.
-        tools: Tools = before if before is not None and _is_later_page(exchange) else {}
+        is_later = "cursor" in (members_of_params(exchange.message.params) or {})
+        tools, size = before if before is not None and is_later else ({}, 0)
         for item in items:
             tool = members_of(item) or {}
             name, schema = string_of(tool.get("name")), tool.get("inputSchema")
             if name is not None and schema is not None:
                 # A Raw refers to the buffer of the whole message; the copy lets that be released.
                 tools[name] = schema.copy()
-        self._sizes[view] = (self._sizes.get(view, 0) if tools is before else 0) + len(
-            answer or b""
-        )
-        self._views[view] = tools
-        self._views.move_to_end(view)
+        self._views[view] = tools, size + len(answer)
+        total = sum(size for _, size in self._views.values())
         # The newest list is kept even if it alone exceeds the limit.
         while len(self._views) > 1 and (
-            len(self._views) > MAX_VIEWS or sum(self._sizes.values()) > CHECKED_SCHEMAS_BYTES.value
+            len(self._views) > MAX_VIEWS or total > CHECKED_SCHEMAS_BYTES.value
         ):
             CHECKED_SCHEMAS_BYTES.hit()
-            self._sizes.pop(self._views.popitem(last=False)[0], None)
+            total -= self._views.pop(next(iter(self._views)))[1]
 
 
 def _view(exchange: Exchange) -> object:
@@ -123,12 +119,6 @@ def _listed(tools: Tools, exchange: Exchange, name: str) -> str:
     spelled = normalize_name(name).casefold()
     alike = (one for one in tools if normalize_name(one).casefold() == spelled)
     return next(alike, name)
-
-
-def _is_later_page(exchange: Exchange) -> bool:
-    params = exchange.message.params
-    members = None if isinstance(params, UnsetType) else members_of(params)
-    return members is not None and "cursor" in members
 
 
 def _compiled(schema: Raw) -> Checker | None:

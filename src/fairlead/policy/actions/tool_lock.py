@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from ...interceptor import Answer, Exchange, InterceptorBase, Proceed
 from ...limits import LOCKED_TOOLS
 from ...protocol.envelope import Direction
-from ...protocol.identity.principal import principal_name
 from ...protocol.own_errors import own_error
 from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_REQUEST
@@ -256,14 +255,10 @@ class ToolLock(InterceptorBase):
         async with self._asking.setdefault(place, asyncio.Lock()):
             if self._is_approved(place, known):
                 return
-            params = exchange.message.params
             verdict = await self._desk.hold(
                 "request",
-                exchange.direction,
-                exchange.method,
-                target=exchange.target,
-                message=None if isinstance(params, UnsetType) else params,
-                principal=principal_name(exchange.caller.principal),
+                exchange,
+                exchange.message.params,
                 reason=f"{text}:\n{known.difference.text}",
                 otherwise="block",
                 question=True,

@@ -7,9 +7,8 @@ from ...config.files.source_locations import SourceLocation
 from ...protocol.envelope import Direction
 from ...protocol.identity.principal import principal_name
 from ...protocol.targets.targets import NESTED
-from ..session_label import session_of
 from .facts import ANY, Facts, MessageKey
-from .operators import OPERATORS, InvalidTest, Test, is_test, name_test, path_of, value_test
+from .operators import OPERATORS, InvalidTest, Test, is_test, name_test, value_test
 from .rule_index_hints import Hints, Hooks, IndexHook, hints_of_name, hints_of_value, most_selective
 from .rules_error import unknown_name
 from .target_tests import TargetTest, server_test, target_test
@@ -193,8 +192,8 @@ def _leaf(
 ) -> list[Condition]:
     try:
         if key in _TREES:
-            tree, exact = _TREES[key]
-            paths = _paths(wanted, where, report, exact=exact)
+            tree = _TREES[key]
+            paths = _paths(wanted, where, report, exact=key != "headers")
             return [
                 _ByFacts(_at(tree, path, test), _hooked(tree, hints, path))
                 for path, test, hints in paths
@@ -203,9 +202,11 @@ def _leaf(
             return [_kind(wanted, answers)]
         if key == "direction":
             return [_direction(wanted)]
-        if key in _ENUMS:
-            chosen = wanted if isinstance(wanted, list) else [wanted]
-            return [_ByFacts(_enum(wanted, *_ENUMS[key]), _hooked(key, hints_of_value(chosen)))]
+        if key == "era":
+            eras = _few(wanted, ("handshake", "stateless"))
+            return [
+                _ByFacts(lambda facts: _era(facts) in eras, _hooked(key, hints_of_value([*eras])))
+            ]
         if key == "method":
             by_method = name_test(wanted)
             return [_ByKey(lambda one: by_method((one.method,)))]
@@ -223,13 +224,17 @@ def _leaf(
         if key == "size":
             return [_ByFacts(_of(lambda facts: facts.size, value_test(wanted)))]
     except InvalidTest as wrong:
-        if wrong.operator is not None:
-            report((*where, wrong.operator), unknown_name("operator", wrong.operator, OPERATORS))
-        else:
-            report(where, f"`{key}`: {wrong}")
+        _report_invalid(key, wrong, where, report)
         return []
     report(where, unknown_name("condition", key, _KEYS))
     return []
+
+
+def _report_invalid(key: object, wrong: InvalidTest, where: SourceLocation, report: Report) -> None:
+    if wrong.operator is not None:
+        report((*where, wrong.operator), unknown_name("operator", wrong.operator, OPERATORS))
+    else:
+        report(where, f"`{key}`: {wrong}")
 
 
 # Names
@@ -249,7 +254,7 @@ _KINDS: Final = {"prompt": "prompt", "resource": "resource"}
 _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
     "identity": lambda facts: principal_name(facts.exchange.caller.principal),
     "client": lambda facts: facts.exchange.caller.name,
-    "session": lambda facts: session_of(facts.exchange),
+    "session": lambda facts: facts.exchange.edge.session.session_id,
     "transport": lambda facts: facts.exchange.transport.transport_type,
     "address": lambda facts: facts.exchange.transport.peer_address,
     "path": lambda facts: _path(facts.exchange.transport.path),
@@ -307,31 +312,22 @@ _DIRECTIONS: Final = {
     "client_to_server": Direction.CLIENT_TO_SERVER,
     "server_to_client": Direction.SERVER_TO_CLIENT,
 }
-_ENUMS: Final[dict[str, tuple[tuple[str, ...], Callable[[Facts], str]]]] = {
-    "era": (
-        ("handshake", "stateless"),
-        lambda facts: "stateless" if facts.exchange.caller.stateless else "handshake",
-    ),
-}
+
+
+def _era(facts: Facts) -> str:
+    return "stateless" if facts.exchange.caller.stateless else "handshake"
 
 
 # The value or values of a message that the hooks of a source are compared with.
 SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
     **_NAMES,
     "server": lambda facts: facts.servers,
-    **{name: look for name, (_, look) in _ENUMS.items()},
+    "era": _era,
 }
 
 
 def _hooked(source: str, hints: Hints, path: tuple[str, ...] = ()) -> Hooks:
     return None if hints is None else tuple(IndexHook(source, path, hint) for hint in hints)
-
-
-def _enum(
-    wanted: Any, options: tuple[str, ...], look: Callable[[Facts], str]
-) -> Callable[[Facts], bool]:
-    chosen = _few(wanted, options)
-    return lambda facts: look(facts) in chosen
 
 
 def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
@@ -347,16 +343,11 @@ def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
 
 # Members by their path
 
-# The attribute of `Facts`, and True if strings are compared exactly.
-_TREES: Final = {
-    "params": ("params", True),
-    "result": ("result", True),
-    "error": ("failure", True),
-    "headers": ("headers", False),
-}
+# The attribute of `Facts` for each tree.
+_TREES: Final = {"params": "params", "result": "result", "error": "failure", "headers": "headers"}
 _KEYS: Final = (
-    *("all", "any", "not", "kind", "direction", "method", "server", "size"),
-    *(*_TREES, *_ENUMS, *_TARGETS, *_NAMES),
+    *("all", "any", "not", "kind", "direction", "era", "method", "server", "size"),
+    *(*_TREES, *_TARGETS, *_NAMES),
 )
 
 
@@ -374,25 +365,19 @@ def _paths(
     found: list[tuple[tuple[str, ...], Test, Hints]] = []
     for key, wanted in raw.items():
         here = (*where, str(key))
-        path = (*before, *(path_of(str(key)) if exact else (str(key).lower(),)))
+        path = (*before, *(str(key).split(".") if exact else [str(key).lower()]))
         if exact and isinstance(wanted, dict) and wanted and not is_test(wanted):
             if wanted.keys() & OPERATORS.keys() or _looks_wrong(wanted):
                 wrong = next(name for name in wanted if name not in OPERATORS)
-                report((*here, str(wrong)), unknown_name("operator", wrong, OPERATORS))
+                _report_invalid(key, InvalidTest("", str(wrong)), here, report)
             else:
                 found += _paths(wanted, here, report, exact=exact, before=path)
             continue
+        test, hints = (value_test, hints_of_value) if exact else (name_test, hints_of_name)
         try:
-            if exact:
-                found.append((path, value_test(wanted), hints_of_value(wanted)))
-            else:
-                found.append((path, name_test(wanted), hints_of_name(wanted)))
-        except InvalidTest as wrong_test:
-            if wrong_test.operator is not None:
-                bad = wrong_test.operator
-                report((*here, bad), unknown_name("operator", bad, OPERATORS))
-            else:
-                report(here, f"`{key}`: {wrong_test}")
+            found.append((path, test(wanted), hints(wanted)))
+        except InvalidTest as invalid:
+            _report_invalid(key, invalid, here, report)
     return found
 
 

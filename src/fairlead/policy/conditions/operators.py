@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from ...redaction.linear_regex import LinearPattern
 
-__all__ = ["OPERATORS", "InvalidTest", "Test", "compare", "find", "is_test", "name_test", "path_of"]
+__all__ = ["OPERATORS", "InvalidTest", "Test", "compare", "find", "is_test", "name_test"]
 
 Test: TypeAlias = Callable[[Sequence[Any]], bool]  # takes all values at a path, often one
 _Single: TypeAlias = Callable[[Any], bool]
@@ -82,10 +82,6 @@ def _require_json(wanted: Any) -> None:
 def is_test(value: Any) -> bool:
     """Return True if a map consists of operators, not of further path segments."""
     return isinstance(value, dict) and bool(value) and value.keys() <= OPERATORS.keys()
-
-
-def path_of(dotted: str) -> tuple[str, ...]:
-    return tuple(dotted.split("."))
 
 
 def find(value: Any, path: tuple[str, ...]) -> list[Any]:

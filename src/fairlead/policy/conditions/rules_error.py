@@ -1,11 +1,11 @@
 """Mistakes in a file of rules, with their locations."""
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from msgspec import Struct
 
 from ...errors import ConfigError
+from ...suggestions import close_matches
 
 __all__ = ["RuleMistake", "RulesError", "unknown_name"]
 
@@ -38,12 +38,6 @@ class RulesError(ConfigError):
 def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
     """Build an "unknown name" message with the closest match, or with all valid names."""
     names = sorted(known)
-    folded = {_folded(one): one for one in names}
-    near = get_close_matches(_folded(str(name)), folded, 1, 0.6)
-    if near:
-        return f'unknown {what} "{name}"; did you mean "{folded[near[0]]}"?'
+    if near := close_matches(str(name), names):
+        return f'unknown {what} "{name}"; did you mean "{near[0]}"?'
     return f'unknown {what} "{name}"; expected one of {", ".join(names)}'
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()

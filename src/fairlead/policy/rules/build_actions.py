@@ -4,7 +4,6 @@ import inspect
 import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from math import isfinite
 from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin
@@ -109,8 +108,12 @@ class ActionBuilder:
             return None
         writes = self._making.writing.get((name, canonical_json(options)))
         if name in self._making.unmade:
-            if self._making.looks and writes is None:
-                self._look(name, options, where, short=not isinstance(given, dict))
+            looks = self._making.looks and writes is None
+            found = find_unwritable(name, options, self._making.folder) if looks else None
+            if found is not None:
+                option, reason = found
+                here = (*where, option) if isinstance(given, dict) else where
+                self._report(here, f"`{name}`: {reason}")
             unmade = _Unmade()
             return Action(name, options, unmade, unmade, unmade)
         if writes is not None:
@@ -128,14 +131,6 @@ class ActionBuilder:
             return None
         return Action(name, options, self._guarded(name, bare), bare, hooks_of(bare))
 
-    def _look(
-        self, name: str, options: Mapping[str, Any], where: SourceLocation, *, short: bool
-    ) -> None:
-        found = find_unwritable(name, options, self._making.folder)
-        if found is not None:
-            option, reason = found
-            self._report(where if short else (*where, option), f"`{name}`: {reason}")
-
     def _guarded(self, name: str, bare: Interceptor) -> Interceptor:
         """Wrap an action in a failure policy if the rule sets one or the user wrote the action."""
         if self._policy is None and self._timeout is None and name != "use":
@@ -146,17 +141,14 @@ class ActionBuilder:
         return with_failure_policy(bare, self._policy or "fail_closed", timeout=timeout)
 
     def _ours(self, factory: Factory) -> dict[str, Any]:
-        names = inspect.signature(factory).parameters
-        ours: dict[str, Any] = {}
-        if "answers" in names:
-            ours["answers"] = self._answers
-        if "folder" in names:
-            ours["folder"] = self._making.folder
-        if "clock" in names and self._making.clock is not None:
-            ours["clock"] = self._making.clock
-        if "known" in names and self._making.known is not None:
-            ours["known"] = self._making.known
-        return ours
+        making, names = self._making, inspect.signature(factory).parameters
+        ours = {
+            "answers": self._answers,
+            "folder": making.folder,
+            "clock": making.clock,
+            "known": making.known,
+        }
+        return {name: ours[name] for name in ours if name in names and ours[name] is not None}
 
     def _options(
         self, name: str, factory: Factory, given: Any, where: SourceLocation
@@ -228,10 +220,7 @@ def parse_actions(
 
 def _parameters(factory: Factory) -> dict[str, Any]:
     """Return the options of a factory and their types."""
-    function: Any = factory.func if isinstance(factory, partial) else factory
-    if inspect.isclass(function):
-        function = function.__init__
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     names = inspect.signature(factory).parameters
     return {name: hints.get(name, Any) for name in names if name not in _OURS}
 

@@ -85,18 +85,17 @@ def dry_run_tape(
                 yield runner.run(_rehearse(rules, turn))
 
         for entry in tape:
-            line = read_json(entry.message, _Line, None)
+            line, size = read_json(entry.message, _Line, None), len(bytes(entry.message))
             if line is None:
                 continue
             if line.method is None:
                 turn = open_turns.pop((entry.session, entry.dir.reverse(), line.id), None)
                 if turn is not None and not turn.past:
                     turn.answer, turn.over = _answer(line), True
-                    turn.size += len(bytes(entry.message))
-                    held += len(bytes(entry.message))
+                    turn.size += size
+                    held += size
             else:
                 exchange = _exchange(entry, line, known)
-                size = len(bytes(entry.message))
                 held += size
                 waiting.append(_Turn(entry, exchange, over=line.id is None, size=size))
                 if line.id is not None:
@@ -133,7 +132,9 @@ async def _rehearse(rules: "_Dry", turn: _Turn) -> DryRunResult:
         result = await rules(exchange, recorded)
         if not passed:
             outcome = "answered" if asked else "dropped"
-        elif _differs(passed[-1], exchange) or (asked and result != answer and answer is not None):
+        elif passed[-1].message != exchange.message or (
+            asked and answer is not None and result != answer
+        ):
             outcome = "changed"
     except RpcError as exc:
         if exc is not answer:
@@ -268,7 +269,8 @@ def _exchange(entry: TapeEntry, line: _Line, known: _Known) -> Exchange:
     )
     head = read_params_head(line.params)
     transport = known.transport(entry)
-    principal = _principal(transport)
+    named = transport.get("principal")  # a tape omits anonymous ones
+    principal = principal_from(None if named is None else str(named))
     caller = known.callers.get(entry.session)
     if line.method == "initialize":
         caller = _keep(known.callers, entry.session, _introduced(line.params, principal))
@@ -309,21 +311,9 @@ def _introduced(params: Raw | UnsetType, principal: Principal) -> Caller:
     return Caller(revision, revision.stateless, principal, capabilities, info)
 
 
-def _principal(said: dict[str, Any]) -> Principal:
-    """Return the principal that a tape names; a tape omits anonymous ones."""
-    name = said.get("principal")
-    return principal_from(None if name is None else str(name))
-
-
 def _transport(said: dict[str, Any]) -> TransportContext:
-    known_names = {one.name for one in msgspec.structs.fields(TransportContext)}
-    kept = {name: value for name, value in said.items() if name in known_names}
-    kept.setdefault("transport_type", str(said.get("type", "tape")))
+    named = {"transport_type": str(said.get("type", "tape")), **said}
     try:
-        return msgspec.convert(kept, TransportContext)
+        return msgspec.convert(named, TransportContext)
     except msgspec.ValidationError:
         return TransportContext(transport_type="tape")
-
-
-def _differs(now: Exchange, then: Exchange) -> bool:
-    return now.message is not then.message and now.message != then.message

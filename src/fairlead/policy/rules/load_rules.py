@@ -1,7 +1,7 @@
 """Reader for rule files in TOML, YAML or JSON, which reports all mistakes at once."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from math import inf
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from .build_actions import (
     parse_actions,
 )
 
-__all__ = ["KeptActions", "Rule", "read_rules", "rules_of"]
+__all__ = ["KeptActions", "Rule", "actions_of", "close_unused", "read_rules", "rules_of"]
 
 _FILE: Final = ("rules", "on_failure", "about", "$schema")
 _RULE: Final[dict[str, Any]] = {
@@ -77,41 +77,33 @@ def read_rules(
     Raises:
         RulesError: The file is missing or has mistakes; all of them are listed.
     """
-    name = os.path.abspath(path)
+    name, whole = os.fspath(path), os.path.abspath(path)
     try:
-        content = read_file(name)
+        content = read_file(whole)
     except ConfigError as exc:
-        raise RulesError([RuleMistake(str(exc.args[0]), os.fspath(path))]) from None
+        raise RulesError([RuleMistake(str(exc.args[0]), name)]) from None
     if content is None:
-        raise RulesError([RuleMistake("the file does not exist", os.fspath(path))])
+        raise RulesError([RuleMistake("the file does not exist", name)])
     try:
         document = parse(name, content)
     except ConfigError as exc:
-        mistake = RuleMistake(str(exc.args[0]), os.fspath(path), exc.line, exc.column)
-        raise RulesError([mistake]) from None
-    making = making or ActionContext()
-    with_folder = msgspec.structs.replace(making, folder=os.path.dirname(name))
-    return rules_of(document, with_folder, kept, shown_as=os.fspath(path))
+        raise RulesError([RuleMistake(str(exc.args[0]), name, exc.line, exc.column)]) from None
+    making = msgspec.structs.replace(making or ActionContext(), folder=os.path.dirname(whole))
+    return rules_of(document, making, kept)
 
 
 def rules_of(
-    document: Document,
-    making: ActionContext,
-    kept: KeptActions | None = None,
-    *,
-    shown_as: str | None = None,
+    document: Document, making: ActionContext, kept: KeptActions | None = None
 ) -> list[Rule]:
     """Compile the rules of a parsed file; see `read_rules`."""
     try:
-        return _rules_of(document, making, kept or {}, shown_as)
+        return _rules_of(document, making, kept or {})
     except RecursionError:
-        path = shown_as or document.path
-        raise RulesError([RuleMistake("the conditions are nested too deeply", path)]) from None
+        mistake = RuleMistake("the conditions are nested too deeply", document.path)
+        raise RulesError([mistake]) from None
 
 
-def _rules_of(
-    document: Document, making: ActionContext, kept: KeptActions, shown_as: str | None
-) -> list[Rule]:
+def _rules_of(document: Document, making: ActionContext, kept: KeptActions) -> list[Rule]:
     writing = {
         (action.name, canonical_json(action.options)): action
         for actions in kept.values()
@@ -122,34 +114,29 @@ def _rules_of(
     # The first pass creates no action that opens files, so that an invalid file has no side
     # effects.
     careful = msgspec.structs.replace(making, unmade=making.unmade | WRITING)
-    tried = _RulesParser(document, careful, kept, shown_as).rules()
+    tried = _RulesParser(document, careful, kept).rules()
     made = {
         rule.key: list(rule.actions)
         for rule in tried
         if not any(action.name in WRITING for action in rule.actions)
     }
-    fresh = {id(one): one for rule in tried if rule.key not in kept for one in rule.actions}
+    fresh = actions_of(rule for rule in tried if rule.key not in kept)
+    used: set[int] = set()
     try:
-        rules = _RulesParser(document, making, {**made, **kept}, shown_as).rules()
-        for rule in rules:
-            for action in rule.actions:
-                fresh.pop(id(action), None)
+        rules = _RulesParser(document, making, {**made, **kept}).rules()
+        used = {id(action) for action in actions_of(rules)}
     finally:
-        for action in fresh.values():  # created only for the first pass
-            close_action(action)
+        close_unused(fresh, used)  # created only for the first pass
     return rules
 
 
 class _RulesParser:
     """Parser for one file of rules."""
 
-    def __init__(
-        self, document: Document, making: ActionContext, kept: KeptActions, shown_as: str | None
-    ) -> None:
+    def __init__(self, document: Document, making: ActionContext, kept: KeptActions) -> None:
         self._document = document
         self._making = making
         self._kept = kept
-        self._shown_as = shown_as
         self._mistakes: list[RuleMistake] = []
 
     def rules(self) -> list[Rule]:
@@ -168,7 +155,7 @@ class _RulesParser:
             taken.add(rule.name)
             rules.append(rule)
         if self._mistakes:
-            self._close(rules)
+            self._close(actions_of(rules))
             raise RulesError(sorted(self._mistakes, key=lambda one: one.line or 0))
         # stable: rules of equal priority keep the order of the file
         rules.sort(key=lambda rule: -rule.priority)
@@ -224,7 +211,7 @@ class _RulesParser:
         )
         actions = self._actions(maker, raw["do"], (*where, "do"), (name, same))
         if len(self._mistakes) > before or given["enabled"] is False:
-            self._close_actions(actions)
+            self._close(actions)
             return None
         at = location_of(self._document, where)
         stop = bool(given["stop"]) or any(action.name == "allow" for action in actions)
@@ -275,25 +262,23 @@ class _RulesParser:
 
     def _report(self, where: SourceLocation, reason: str) -> None:
         at = location_of(self._document, where)
-        line, column = at or (None, None)
-        path = self._shown_as or self._document.path
-        self._mistakes.append(RuleMistake(reason, path, line, column))
+        self._mistakes.append(RuleMistake(reason, self._document.path, *(at or ())))
 
-    def _close(self, rules: list[Rule]) -> None:
-        for rule in rules:
-            self._close_actions(rule.actions)
-
-    def _close_actions(self, actions: Iterable[Action]) -> None:
-        held = {id(action) for several in self._kept.values() for action in several}
-        for action in actions:
-            if id(action) not in held:
-                close_action(action)
+    def _close(self, actions: Iterable[Action]) -> None:
+        close_unused(actions, {id(one) for several in self._kept.values() for one in several})
 
 
 def _ignore(where: SourceLocation, reason: str) -> None:
     """Ignore a mistake: the first compilation has reported it."""
 
 
-def close_action(action: Action) -> None:
-    """Release the resources of an action."""
-    action.hooks.close()
+def actions_of(rules: Iterable[Rule]) -> list[Action]:
+    """Return the actions of all these rules."""
+    return [action for rule in rules for action in rule.actions]
+
+
+def close_unused(actions: Iterable[Action], used: Container[int]) -> None:
+    """Release the resources of actions whose ids are not in `used`."""
+    for action in actions:
+        if id(action) not in used:
+            action.hooks.close()

@@ -34,9 +34,8 @@ from ..conditions.conditions import Always
 from ..conditions.facts import ANY, Facts, MessageKey, ServerOf, key_of
 from ..conditions.rule_index import RuleIndex
 from ..conditions.rules_error import RulesError
-from ..view_dependent import notify_of_views
 from .build_actions import Action, ActionContext
-from .load_rules import KeptActions, Rule, close_action, read_rules, rules_of
+from .load_rules import KeptActions, Rule, actions_of, close_unused, read_rules, rules_of
 
 __all__ = ["RuleSet"]
 
@@ -154,14 +153,10 @@ class RuleSet(InterceptorBase):
         # Set before reading: a file with mistakes is reported once, not with every message.
         self._read = stamp
         rules = read_rules(self.path, self._making, kept)
-        gone = {id(action): action for rule in self._rules for action in rule.actions}
-        for rule in rules:
-            for action in rule.actions:
-                gone.pop(id(action), None)
+        before, used = self._rules, {id(action) for action in actions_of(rules)}
         self._use(rules)
         # Closed only after the new rules are in use.
-        for action in gone.values():
-            close_action(action)
+        close_unused(actions_of(before), used)
 
     def attach_to(self, host: RuleHost) -> None:
         """Use the servers of this gateway or relay in conditions."""
@@ -170,13 +165,12 @@ class RuleSet(InterceptorBase):
 
     def close(self) -> None:
         """Close the files that actions write."""
-        for rule in self._rules:
-            for action in rule.actions:
-                close_action(action)
+        close_unused(actions_of(self._rules), ())
 
     def views_changed(self) -> None:
         """Notify the actions, such as `cache`, that the views of a gateway have changed."""
-        notify_of_views(action.hooks for rule in self._rules for action in rule.actions)
+        for action in actions_of(self._rules):
+            action.hooks.views_changed()
 
     def passes(self, exchange: Exchange) -> bool:
         """Return True if it is certain that no rule concerns this message."""
@@ -310,12 +304,8 @@ class RuleSet(InterceptorBase):
         self._instant = frozenset(
             rule.order for rule in self._rules if not any(map(_waits, rule.actions))
         )
-        self._renames = [
-            action.bare
-            for rule in self._rules
-            for action in rule.actions
-            if isinstance(action.bare, Rename)
-        ]
+        bare = [action.bare for action in actions_of(self._rules)]
+        self._renames = [one for one in bare if isinstance(one, Rename)]
         self._found: dict[_Place, _Found] = {}
         self._about: dict[MessageKey, Sequence[Rule]] = {}  # by key, for any target
 
