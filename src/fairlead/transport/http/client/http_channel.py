@@ -32,7 +32,6 @@ from .listen_stream import ListenStream, SessionListener
 from .message_receiver import MessageReceiver
 from .outgoing_queue import NOTIFY_TIMEOUT, ConcurrencyLimit, OutgoingQueue
 from .post_response_stream import PendingPost, ResponseReader
-from .post_sender import PostSender
 from .request_headers import OnAuthError, ParamHeadersOf, RequestHeaders
 from .session_renewal import SessionRenewal
 from .session_teardown import SessionTeardown
@@ -113,10 +112,13 @@ class HttpChannel(SharedStream):
             over=self._session_renewed,
             limit=limit,
         )
-        self._sender = PostSender(
+        self._queue = OutgoingQueue(
             self._door,
-            self._request_headers,
             self._receiver,
+            self._request_headers,
+            self._renewal,
+            self._teardown,
+            self._slots,
             responses=ResponseReader(
                 self._door,
                 self._request_headers.listening,
@@ -126,19 +128,10 @@ class HttpChannel(SharedStream):
                 listening=lambda: self._listener.active,
                 limit=limit,
             ),
-            renewal=self._renewal,
-            teardown=self._teardown,
-            limit=limit,
-        )
-        self._queue = OutgoingQueue(
-            self._sender,
-            self._receiver,
-            self._request_headers,
-            self._renewal,
-            self._slots,
             start=self._start,
             initialized=self._initialized,
             on_error=self._report,
+            limit=limit,
         )
 
     # Methods of Channel
@@ -235,7 +228,7 @@ class HttpChannel(SharedStream):
         if self._closing is not None:
             raise ChannelClosed(delivered=False)
         seconds = NOTIFY_TIMEOUT if timeout is None else timeout
-        await self._sender.post_within(encode(notification), seconds, notification.method)
+        await self._queue.post_within(encode(notification), seconds, notification.method)
 
     async def start_listening(self, seconds: float = LISTEN_GRACE) -> None:
         """Open the listening stream and wait up to `seconds` until it is open or known to be
@@ -251,7 +244,7 @@ class HttpChannel(SharedStream):
         self._renewal.succeeded(posted, answer)
 
     async def _post(self, body: bytes) -> None:
-        await self._sender.post(body)
+        await self._queue.post(body)
 
     async def _initialized(self) -> None:
         if self.listen and self._closing is None:

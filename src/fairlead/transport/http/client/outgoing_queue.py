@@ -1,21 +1,33 @@
-"""Order of outgoing POSTs and the limit of concurrent calls."""
+"""Outgoing POSTs: their order and the limit of concurrent calls.
+
+A POST is repeated with a new session or new credentials if the server requires them.
+"""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from ....errors import ChannelClosed, FairleadError, TransportError
+from ....errors import ChannelClosed, FairleadError, RequestTimeout, TransportError
 from ....protocol.caller import read_params_head
 from ....protocol.conversation.lifecycle_params import cancelled_id_of
 from ....wire import Notification, Request, encode
+from ....wire.sse import EventParser
 from ...drain_waiter import DrainWaiter
+from .http1.http_client import HttpClient
+from .listen_stream import read_events
 from .message_receiver import MessageReceiver
-from .post_response_stream import PendingPost
-from .post_sender import PostSender
+from .post_response_stream import PendingPost, ResponseReader
 from .request_headers import RequestHeaders
-from .response_messages import cancelled_notification
+from .response_messages import (
+    cancelled_notification,
+    failure_in,
+    is_method_not_found,
+    session_id_of,
+    with_request_id,
+)
 from .session_renewal import SessionRenewal
+from .session_teardown import SessionTeardown
 
 __all__ = ["NOTIFY_TIMEOUT", "ConcurrencyLimit", "OutgoingQueue", "StartTask"]
 
@@ -90,34 +102,41 @@ class OutgoingQueue:
 
     def __init__(
         self,
-        sender: PostSender,
+        door: HttpClient,
         receiver: MessageReceiver,
         headers: RequestHeaders,
         renewal: SessionRenewal,
+        teardown: SessionTeardown,
         slots: ConcurrencyLimit,
         *,
+        responses: ResponseReader,
         start: StartTask,
         initialized: Callable[[], Awaitable[None]],
         on_error: Callable[[Exception], None],
+        limit: int,
     ) -> None:
         """`initialized` is awaited after the server has accepted `notifications/initialized`; later
         requests wait for it. `on_error` is called if a message without a response was not
         accepted.
         """
-        self._sender = sender
+        self._door = door
         self._receiver = receiver
         self._headers = headers
         self._renewal = renewal
+        self._teardown = teardown
         self._slots = slots
+        self._responses = responses
         self._start = start
         self._initialized = initialized
         self._on_error = on_error
+        self._limit = limit
         self._gate: asyncio.Task[None] | None = None  # later requests wait for it
+        self._stateless_version: str | None = None  # of the last request that declared one
 
     def send_request(self, message: Request) -> None:
         posted = PendingPost(message, read_params_head(message.params))
         if posted.version is not None:
-            self._sender.stateless_version = posted.version
+            self._stateless_version = posted.version
         elif message.method == "initialize":
             self._renewal.opening(message)
         # Registered before the task starts: `add_headers` looks it up right after this call.
@@ -134,6 +153,42 @@ class OutgoingQueue:
     def send_body(self, body: bytes) -> None:
         """Send a message that has no response and needs no order."""
         self._start(self._send(body), last=True)
+
+    async def post(self, body: bytes) -> None:
+        """POST a message that has no response.
+
+        Raises:
+            FairleadError: The server did not accept the message.
+        """
+        for again in (True, False):
+            generation = self._headers.generation
+            headers = self._headers.told(self._stateless_version)
+            reply = await self._door.open("POST", headers, body)
+            if reply.ok:
+                # A server may respond with a stream nevertheless, and send messages on it.
+                if reply.streams:
+                    parser = EventParser(self._limit)
+                    await read_events(reply, parser, self._receiver.receive_event)
+                else:
+                    await reply.read(self._limit)
+                return
+            error, _ = await reply.refusal()
+            if not again or not await self._headers.refreshed(error, generation):
+                raise error
+
+    async def post_within(self, body: bytes, seconds: float, method: str = "") -> None:
+        """Call `post` with a time limit; 0 means no limit.
+
+        Raises:
+            RequestTimeout: The server did not accept the message in time.
+        """
+        try:
+            async with asyncio.timeout(seconds or None):
+                await self.post(body)
+        except TimeoutError as exc:
+            error = RequestTimeout(seconds, method)
+            error.args = (f"Notify timeout after {seconds * 1000:.0f}ms",)
+            raise error from exc
 
     def _cancel(self, message: Notification) -> None:
         """Abort the POST of a request, and notify a server of the handshake era."""
@@ -154,7 +209,7 @@ class OutgoingQueue:
     async def _notify(self, message: Notification, first: "asyncio.Task[None] | None") -> None:
         await _after(first)
         try:
-            await self._sender.post_within(encode(message), NOTIFY_TIMEOUT, message.method)
+            await self.post_within(encode(message), NOTIFY_TIMEOUT, message.method)
         except FairleadError as exc:
             self._on_error(exc)
             return
@@ -164,7 +219,7 @@ class OutgoingQueue:
 
     async def _send(self, body: bytes) -> None:
         try:
-            await self._sender.post_within(body, NOTIFY_TIMEOUT)
+            await self.post_within(body, NOTIFY_TIMEOUT)
         except FairleadError as exc:
             self._on_error(exc)
 
@@ -176,7 +231,7 @@ class OutgoingQueue:
             if posted.message.method not in _UNCOUNTED:
                 await self._slots.take(len(posted.body))
                 posted.counted = True
-            await self._sender.exchange(posted)
+            await self._exchange(posted)
         except FairleadError as exc:
             self._receiver.lose(posted, exc)
         # An error in this task would be lost, and the caller would wait until its timeout.
@@ -194,6 +249,45 @@ class OutgoingQueue:
             self._gate = None
         if self._renewal.task is not None:
             await asyncio.wait((self._renewal.task,))
+
+    async def _exchange(self, posted: PendingPost) -> None:
+        """POST a request and read its response; repeat it with a new session or credentials."""
+        heading, message = self._headers, posted.message
+        # Each remedy is tried once: a server that keeps refusing would cause an endless loop.
+        may_renew = may_authorize = True
+        while True:
+            session = None if posted.stateless else heading.session_id
+            generation = heading.generation
+            headers = heading.asked(message, posted.head, posted.extra)
+            posted.sent = True
+            opens = message.method == "initialize" and not posted.stateless
+            if opens:
+                # Opened by the teardown, which ends the session even if this task is cancelled.
+                reply = await self._teardown.open(headers, posted.body)
+            else:
+                reply = await self._door.open("POST", headers, posted.body)
+            if reply.ok:
+                if opens:
+                    heading.opened(session_id_of(reply), None)
+                await self._responses.take(posted, reply)
+                return
+            error, body = await reply.refusal()
+            failure = failure_in(body)
+            # 404 means an unknown session, unless the JSON-RPC error says "method not found".
+            if session and reply.status == 404 and not is_method_not_found(failure, message):
+                if not may_renew:
+                    raise error
+                may_renew = False
+                await self._renewal.renewed(session, error)
+                continue
+            if may_authorize and await heading.refreshed(error, generation):
+                may_authorize = False
+                continue
+            # A client that must authorize first needs the headers of the HTTP response.
+            if failure is None or error.status == 401 or error.www_authenticate:
+                raise error
+            self._receiver.receive(with_request_id(failure, message.id))
+            return
 
 
 async def _after(task: "asyncio.Task[None] | None") -> None:
