@@ -141,7 +141,7 @@ async def test_a_stateless_call_at_a_server_ends_when_its_client_is_removed(
     [
         ('[clients.token]\ntoken = "t"\n', "invalid client name 'token'"),
         ('token = "all"\n[clients.token]\ntoken = "t"\n', "invalid client name 'token'"),
-        ('token = "all"\n[clients.bob]\ntoken = "all"\n', 'Client "bob" has the `token`'),
+        ('token = "all"\n[clients.bob]\ntoken = "all"\n', 'Client "bob": the token must differ'),
     ],
 )
 def test_no_client_shares_a_principal_with_the_unnamed_token(

@@ -145,10 +145,10 @@ async def test_the_admin_api_requires_its_token() -> None:
             path = admin + "/servers/b%2Fl%20ue/refresh"
             assert (await get(web, path, headers=ADMIN, method="POST"))[0] == 200
             for act, method in (("/reconnect", "POST"), ("/refresh", "POST"), ("", "DELETE")):
-                path = admin + "/servers/nobody" + act
+                path = admin + "/servers/absent" + act
                 status, said = await get(web, path, headers=ADMIN, method=method)
                 assert status == 404
-                assert "unknown server 'nobody': expected one of " in said
+                assert "unknown server 'absent': expected one of " in said
 
             ears.drain()
             path = admin + "/servers/red"
@@ -301,11 +301,11 @@ async def test_an_unreachable_server_is_status_502() -> None:
     gateway = Gateway(admin_token="open sesame")
 
     async def fails() -> None:
-        raise ConnectFailed("it is away")
+        raise ConnectFailed("server is down")
 
     gateway.reload = fails
     status, said = await Answers(gateway)("POST", "/admin/reload", **TOKEN)
-    assert (status, said) == (502, "502 Bad Gateway: it is away\n")
+    assert (status, said) == (502, "502 Bad Gateway: server is down\n")
 
 
 async def test_metrics_require_an_unrestricted_view_or_the_admin_token() -> None:

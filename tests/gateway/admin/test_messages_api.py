@@ -146,7 +146,7 @@ class FakeDesk:
 
     def _decide(self, number: int, *decision: Any) -> None:
         if number != 7:
-            raise NotHeld("there is no such message")
+            raise NotHeld("unknown message")
         self.decided.append(decision)
 
     def resume(self, number: int) -> None:

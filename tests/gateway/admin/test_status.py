@@ -157,9 +157,9 @@ def test_times_are_shown_in_milliseconds(seconds: float | None, shown: float | N
 def test_a_server_whose_lists_failed_has_an_error() -> None:
     shown, registry = gateway()
     for member in registry.members:
-        member.error = ConnectFailed("x", public="said no list")
+        member.error = ConnectFailed("x", public="listing failed")
     errors = {one["name"]: one["error"] for one in shown.public(ANONYMOUS)["servers"]}
-    assert errors == {"red": "said no list", "red#2": None, "blue": "is not there"}
+    assert errors == {"red": "listing failed", "red#2": None, "blue": "is not there"}
 
 
 def test_an_unrestricted_client_does_not_get_details_for_the_operator() -> None:

@@ -224,7 +224,7 @@ for line in sys.stdin:
             for n in range(20000):
                 say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         if mode == "garbage":
-            print("this is no JSON", flush=True)
+            print("this is not JSON", flush=True)
             say({"jsonrpc": "2.0", "id": 99999, "result": {}})
         reply["result"] = {"content": [{"type": "text", "text": "fine"}]}
         say(reply)

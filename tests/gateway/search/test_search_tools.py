@@ -207,7 +207,7 @@ class Searching:
     def __init__(self, *names: str, interceptors: Any = ()) -> None:
         self.waited: list[str] = []
         self.catalog = MergedCatalog()
-        self.catalog.put("s", ListKind.TOOLS, tools(*names, description="Of a pelican."))
+        self.catalog.put("s", ListKind.TOOLS, tools(*names, description="About pelicans."))
         self._tools = SearchTools(
             self.catalog, shown_hooks(interceptors), listed=self._listed, expect=self._expect
         )
@@ -240,9 +240,11 @@ def test_only_interceptors_with_a_shown_hook_are_called() -> None:
 async def test_a_search_shows_tools_as_lists_do() -> None:
     names = ("plain", "changed", "hidden", "silent")
     bare, covered = Searching(*names), Searching(*names, interceptors=[Curtain()])
-    assert await bare.found("pelican") == [(f"s_{name}", "Of a pelican.") for name in sorted(names)]
+    assert await bare.found("pelican") == [
+        (f"s_{name}", "About pelicans.") for name in sorted(names)
+    ]
     assert await covered.found("pelican") == [
-        *(("s_changed", "other words"), ("s_plain", "Of a pelican."), ("s_silent", "")),
+        *(("s_changed", "other words"), ("s_plain", "About pelicans."), ("s_silent", "")),
     ]
     assert covered.waited == ["lists"]
     answer = await covered.answer("search_tools", {"query": "pelican", "limit": 1})
@@ -253,7 +255,7 @@ async def test_a_search_shows_tools_as_lists_do() -> None:
 async def test_descriptions_are_shown_as_in_lists_and_calls_are_not_changed() -> None:
     one = Searching("plain", "changed", "hidden", interceptors=[Curtain()])
     assert "other words" in await one.text("describe_tool", "s_changed")
-    assert "Of a pelican." in await one.text("describe_tool", "s_plain")
+    assert "About pelicans." in await one.text("describe_tool", "s_plain")
     missing = await one.text("describe_tool", "s_hidden")
     assert missing.startswith("unknown tool 's_hidden': did you mean 's_changed' or 's_plain'?")
     assert one.waited == ["s_changed", "s_plain", "s_hidden"]
@@ -285,7 +287,7 @@ async def test_each_view_has_an_index_that_follows_its_list() -> None:
     for _ in range(2):
         assert [name for name, _ in await one.found("pelican", view)] == ["c", "s_b"]
         assert [name for name, _ in await one.found("pelican")] == ["s_a", "s_b"]
-    one.catalog.put("s", ListKind.TOOLS, tools("d", description="Of a pelican."))
+    one.catalog.put("s", ListKind.TOOLS, tools("d", description="About pelicans."))
     for seen in (view, ALL):
         assert [name for name, _ in await one.found("pelican", seen)] == ["s_d"]
 

@@ -224,7 +224,7 @@ async def test_tools_excluded_by_a_file_are_unavailable() -> None:
 async def test_log_messages_reach_only_the_client_of_their_call(
     version: str, upstream: str
 ) -> None:
-    heard: list[list[str]] = [[], []]
+    received: list[list[str]] = [[], []]
     async with (
         asyncio.timeout(LIMIT),
         MCPManager(config=config(upstream), on_roots=None) as manager,
@@ -234,7 +234,7 @@ async def test_log_messages_reach_only_the_client_of_their_call(
         await until(lambda: gateway.is_ready)
         async with contextlib.AsyncExitStack() as stack:
             clients = []
-            for mine in heard:
+            for mine in received:
                 joined = joining(
                     gateway,
                     version,
@@ -245,13 +245,13 @@ async def test_log_messages_reach_only_the_client_of_their_call(
             for n in range(5):
                 await clients[0].call("red_speak", {"text": f"one {n}"})
                 await clients[1].call("red_speak", {"text": f"two {n}"})
-            await until(lambda: len(heard[0]) == len(heard[1]) == 5)
+            await until(lambda: len(received[0]) == len(received[1]) == 5)
             # Concurrent calls: a message may be dropped, but must not reach the wrong client.
             await asyncio.gather(
                 *(clients[n % 2].call("red_speak", {"text": f"{n % 2} at once"}) for n in range(10))
             )
-        assert all(text.startswith(("one", "0 at")) for text in heard[0])
-        assert all(text.startswith(("two", "1 at")) for text in heard[1])
+        assert all(text.startswith(("one", "0 at")) for text in received[0])
+        assert all(text.startswith(("two", "1 at")) for text in received[1])
 
 
 @pytest.mark.parametrize("upstream", ["stdio", "http"])
@@ -281,21 +281,21 @@ async def test_each_client_is_asked_for_its_own_roots(upstream: str) -> None:
 
 HEARS = """
 import json, sys
-heard = []
+received = []
 for line in sys.stdin:
     asked = json.loads(line)
     method = asked["method"]
     if "id" not in asked:
-        heard.append(method)
+        received.append(method)
         continue
     reply = {"jsonrpc": "2.0", "id": asked["id"]}
     if method == "initialize":
         reply["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                           "serverInfo": {"name": "hears", "version": "1"}}
+                           "serverInfo": {"name": "receives", "version": "1"}}
     elif method == "tools/list":
-        reply["result"] = {"tools": [{"name": "heard", "inputSchema": {"type": "object"}}]}
+        reply["result"] = {"tools": [{"name": "received", "inputSchema": {"type": "object"}}]}
     elif method == "tools/call":
-        reply["result"] = {"content": [{"type": "text", "text": " ".join(heard)}]}
+        reply["result"] = {"content": [{"type": "text", "text": " ".join(received)}]}
     else:
         reply["error"] = {"code": -32601, "message": "no"}
     print(json.dumps(reply), flush=True)
@@ -311,19 +311,19 @@ async def test_principals_do_not_share_a_connection_with_a_session() -> None:
             serving_http(gateway, verify_token=TOKENS.get) as url,
             contextlib.AsyncExitStack() as stack,
         ):
-            heard = {}
+            received = {}
             for token in ("a", "b", "a"):
                 headers = {"Authorization": f"Bearer {token}"}
                 connecting = MCPClient.connect_http(url, config(), headers=headers)
                 client = await stack.enter_async_context(connecting)
-                before = (await client.call("one_heard")).text
+                before = (await client.call("one_received")).text
                 await client.transport.notify(f"notifications/{token}")
-                heard[token] = before
-                while heard[token] == before:
-                    heard[token] = (await client.call("one_heard")).text
-            assert "notifications/b" not in heard["a"]
-            assert "notifications/a" not in heard["b"]
-            assert heard["a"].split().count("notifications/a") >= 2
+                received[token] = before
+                while received[token] == before:
+                    received[token] = (await client.call("one_received")).text
+            assert "notifications/b" not in received["a"]
+            assert "notifications/a" not in received["b"]
+            assert received["a"].split().count("notifications/a") >= 2
 
 
 async def test_servers_are_notified_of_changed_roots_of_their_client() -> None:
@@ -333,14 +333,14 @@ async def test_servers_are_notified_of_changed_roots_of_their_client() -> None:
         await gateway.connect({"one": entry, "two": entry})
         await until(lambda: gateway.is_ready)
         async with joining(gateway, on_roots=lambda: ["/x"]) as client, joining(gateway) as other:
-            assert changed not in (await client.call("one_heard")).text
-            await client.call("two_heard")
+            assert changed not in (await client.call("one_received")).text
+            await client.call("two_received")
             await client.roots_changed()
             for name in ("one", "two"):
-                text = (await client.call(f"{name}_heard")).text
+                text = (await client.call(f"{name}_received")).text
                 assert text.split().count(changed) == 1
                 assert text.split().count("notifications/initialized") == 1
-                assert changed not in (await other.call(f"{name}_heard")).text
+                assert changed not in (await other.call(f"{name}_received")).text
 
 
 @pytest.mark.parametrize("transport", ["ws", "sse"])
