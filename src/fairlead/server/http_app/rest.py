@@ -13,8 +13,8 @@ from ...protocol.envelope import Direction
 from ...protocol.identity.principal import Principal
 from ...protocol.revisions import NEWEST_HANDSHAKE, Revision
 from ...transport.http.server.asgi import AsgiCall, BodyTooLarge, has_json
+from ...transport.http.server.error_status import mapped_status
 from ...transport.http.server.http_settings import HttpSettings
-from ...transport.http.server.stateless_post import mapped_status
 from ...wire import Request, to_json
 from ..registration import Registration
 from .openapi import describe_api

@@ -6,9 +6,8 @@ import pytest
 
 from fairlead.protocol.headers import status_of
 from fairlead.transport.http.server.asgi import AsgiCall
-from fairlead.transport.http.server.error_status import ErrorStatus
+from fairlead.transport.http.server.error_status import ErrorStatus, mapped_status
 from fairlead.transport.http.server.http_settings import HttpSettings
-from fairlead.transport.http.server.stateless_post import mapped_status
 from fairlead.wire import Decoder, encode, failure
 from tests.support.http_server import call, make_server, serving
 

@@ -20,12 +20,13 @@ from fairlead.protocol.caller import Caller, read_params_head
 from fairlead.protocol.envelope import SessionState, TransportContext
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.protocol.revisions import Revision
+from fairlead.transport.http.server.error_status import ErrorStatus, mapped_status
+from fairlead.transport.http.server.http_settings import HttpSettings
+from fairlead.transport.http.server.refusals import MessageRefusals, failure_of
 from fairlead.transport.http.server.stateless_post import (
     StatelessPosts,
-    failure_of,
-    mapped_status,
 )
-from fairlead.wire import Notification, Request
+from fairlead.wire import Decoder, Notification, Request
 from fairlead.wire.sse import HEARTBEAT
 from tests.support.http_server import LIMIT, call, make_server, serving
 
@@ -124,7 +125,9 @@ class Posts:
     def __init__(self, handler: Any = None, **settings: Any) -> None:
         self.call: Any = RecordingCall()
         self.started: list[asyncio.Task[None]] = []
-        self.posts = StatelessPosts(handler or self._refuse, heartbeat=7.0, **settings)
+        http = HttpSettings(heartbeat=7.0)
+        refusals, status = MessageRefusals(None), ErrorStatus(http, Decoder())
+        self.posts = StatelessPosts(handler or self._refuse, http, refusals, status, **settings)
 
     async def _refuse(self, exchange: Exchange) -> Answer:
         raise AssertionError("not handled here")

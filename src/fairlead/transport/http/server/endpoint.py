@@ -26,7 +26,6 @@ from .http_settings import HttpSettings
 from .refusals import MessageRefusals, send_rejection, unknown_session
 from .request_guard import RequestGuard, RequestRefusal
 from .request_headers import accepts, claims_stateless, repeated_header
-from .sessionless_posts import SessionlessPosts
 from .sessions.http_session import AcceptSession
 from .sessions.session_manager import SessionManager
 from .sessions.session_posts import ASSUMED_REVISION, SessionPosts
@@ -77,21 +76,17 @@ class HttpEndpoint:
         self.sessions = SessionManager(settings, accept)
         self.hides = hides
         self.decoder = Decoder()
-        self.posts = StatelessPosts(
-            handler,
-            inline=inline,
-            inline_methods=inline_methods,
-            heartbeat=settings.heartbeat,
-            take=delegate_post,
-        )
         self._refusals = MessageRefusals(on_malformed)
         status = ErrorStatus(settings, self.decoder)
         self.session_posts = SessionPosts(settings, self.sessions, self._refusals, status)
-        self.sessionless_posts = SessionlessPosts(
+        self.posts = StatelessPosts(
+            handler,
             settings,
-            self.posts,
             self._refusals,
             status,
+            inline=inline,
+            inline_methods=inline_methods,
+            take=delegate_post,
             tool_param_headers=tool_param_headers,
             on_notification=on_stateless_notification,
         )
@@ -205,12 +200,12 @@ class HttpEndpoint:
         elif not isinstance(message, Request | Notification):
             await handshake_era(call, message, principal)
         elif is_self_describing(head := read_params_head(message.params)):
-            await self.sessionless_posts.stateless(call, message, head, principal)
+            await self.posts.stateless(call, message, head, principal)
         elif message.method == "initialize" and isinstance(message, Request):
             if self.settings.sessions:
                 await self.session_posts.initialize(call, message, principal)
             else:
-                await self.sessionless_posts.standalone(call, message, None, principal)
+                await self.posts.standalone(call, message, None, principal)
         else:
             await handshake_era(call, message, principal)
 
@@ -252,7 +247,7 @@ class HttpEndpoint:
             await self._refusals.refuse(call, message, why, 400)
             return
         assumed = revision or ASSUMED_REVISION
-        await self.sessionless_posts.standalone(call, message, assumed, principal)
+        await self.posts.standalone(call, message, assumed, principal)
 
 
 def is_self_describing(head: ParamsHead) -> bool:

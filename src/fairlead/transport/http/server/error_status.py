@@ -4,11 +4,21 @@ from collections.abc import Callable
 
 from ....protocol.headers import status_of
 from ....wire import Decoder, Failure
+from ....wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .asgi import HttpCall
 from .http_settings import HttpSettings
-from .stateless_post import mapped_status
 
-__all__ = ["ErrorStatus"]
+__all__ = ["ErrorStatus", "mapped_status"]
+
+_MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
+
+
+def mapped_status(code: int) -> int:
+    """Return the status of an error for clients that want a status for every error."""
+    if code in _MAPPED:
+        return _MAPPED[code]
+    status = status_of(code)
+    return 500 if status == 200 else status
 
 
 class ErrorStatus:

@@ -3,16 +3,17 @@
 import logging
 from typing import Literal
 
-from ....errors import RpcError
+from msgspec import Raw
+
+from ....errors import LocalProtocolError, RemoteProtocolError, RpcError
 from ....interceptor import MalformedFrame, OnMalformed
 from ....protocol.envelope import Direction
-from ....wire import Batch, Message, Request, encode, failure
+from ....wire import Batch, Failure, Message, Request, encode, failure
 from ....wire.error_codes import INVALID_REQUEST
 from .asgi import AsgiCall
 from .request_guard import RequestRefusal
-from .stateless_post import failure_of
 
-__all__ = ["MessageRefusals", "send_rejection", "unknown_session"]
+__all__ = ["MessageRefusals", "failure_of", "send_rejection", "unknown_session"]
 
 log = logging.getLogger("fairlead.transport")
 
@@ -64,3 +65,15 @@ async def send_rejection(call: AsgiCall, refusal: RequestRefusal) -> None:
 def unknown_session() -> RpcError:
     """Return the error for an `Mcp-Session-Id` that is unknown or belongs to another client."""
     return RpcError(INVALID_REQUEST, "Unknown session: send initialize to open a new one")
+
+
+def failure_of(
+    message: Request, error: RpcError | LocalProtocolError | RemoteProtocolError
+) -> Failure:
+    """Return the error response for a request."""
+    if isinstance(error, RpcError):
+        # Kept as received, so that unknown members of a relayed error survive.
+        if error.raw is not None:
+            return Failure(message.id, error.code, error.message, Raw(error.raw))
+        return failure(message.id, error.code, error.message, error.data)
+    return failure(message.id, error.code or INVALID_REQUEST, str(error))

@@ -1,4 +1,4 @@
-"""POSTs without a session, which contain everything needed to answer them.
+"""POSTs without a session: stateless requests, and single messages of the handshake era.
 
 The response is plain JSON, unless a notification precedes it; then the response is an event stream
 with status 200, whatever follows. Errors with their own status must therefore be found first. Each
@@ -10,16 +10,20 @@ import logging
 from collections.abc import Callable, Container, Coroutine
 from typing import Any, cast
 
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
 from ....errors import LocalProtocolError, RemoteProtocolError, RpcError, TransportError
 from ....interceptor import Answer, Exchange, Handler, ReplyPathBase
 from ....observe.log_filter import ABOUT
-from ....protocol.caller import Caller, ParamsHead
-from ....protocol.envelope import Direction, SessionContext, SessionState
-from ....protocol.headers import status_of
+from ....protocol.caller import Caller, ParamsHead, stateless_caller
+from ....protocol.conversation.conversation import Conversation, ConversationRole
+from ....protocol.conversation.conversation_events import RequestReceived, RequestRejected
+from ....protocol.envelope import Direction, SessionContext, SessionState, TransportContext
+from ....protocol.headers import ParamHeader, check_mirrored, check_params
+from ....protocol.identity.principal import Principal
+from ....protocol.revisions import Revision
 from ....wire import (
-    Failure,
+    Message,
     Notification,
     Request,
     RequestId,
@@ -28,9 +32,18 @@ from ....wire import (
     encode_success,
     failure,
 )
-from ....wire.error_codes import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND
+from ....wire.error_codes import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+)
 from ....wire.sse import HEARTBEAT, encode_event
-from .asgi import HttpCall
+from .asgi import AsgiCall, HttpCall
+from .error_status import ErrorStatus
+from .http_settings import HttpSettings
+from .refusals import MessageRefusals, failure_of
+from .request_headers import wants_events
 
 __all__ = [
     "DelegatePost",
@@ -38,8 +51,6 @@ __all__ = [
     "InlinePostHandler",
     "PostReplyPath",
     "StatelessPosts",
-    "failure_of",
-    "mapped_status",
 ]
 
 log = logging.getLogger("fairlead.transport")
@@ -52,16 +63,6 @@ Start = Callable[[Coroutine[Any, Any, None]], None]
 DelegatePost = Callable[[Exchange, Callable[[PostOutcome], None]], Callable[[str], None] | None]
 
 _ACTIVE = SessionContext(state=SessionState.ACTIVE)
-
-_MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
-
-
-def mapped_status(code: int) -> int:
-    """Return the status of an error for clients that want a status for every error."""
-    if code in _MAPPED:
-        return _MAPPED[code]
-    status = status_of(code)
-    return 500 if status == 200 else status
 
 
 class PostReplyPath(ReplyPathBase):
@@ -131,22 +132,112 @@ class FragmentReplyPath(PostReplyPath):
 
 
 class StatelessPosts:
-    """Dispatch of POSTs without a session."""
+    """Checks and dispatch of POSTs without a session."""
 
     def __init__(
         self,
         handler: Handler,
+        settings: HttpSettings,
+        refusals: MessageRefusals,
+        status: ErrorStatus,
         *,
         inline: InlinePostHandler | None = None,
         inline_methods: Container[str] = (),
-        heartbeat: float = 15.0,
         take: DelegatePost | None = None,
+        tool_param_headers: Callable[[str, Principal], tuple[ParamHeader, ...]] | None = None,
+        on_notification: Callable[[Notification, Caller, TransportContext], None] | None = None,
     ) -> None:
-        self._take = take
+        """`tool_param_headers` returns the arguments of a tool that are mirrored in headers."""
         self._handler = handler
+        self._settings = settings
+        self._refusals = refusals
+        self._status = status
         self._inline = inline
         self._inline_methods = inline_methods
-        self._heartbeat = heartbeat
+        self._take = take
+        self._tool_param_headers = tool_param_headers
+        self._on_notification = on_notification
+
+    async def stateless(
+        self,
+        call: AsgiCall,
+        message: Request | Notification,
+        head: ParamsHead,
+        principal: Principal,
+    ) -> None:
+        """Respond to a message that carries its own metadata."""
+        try:
+            caller = self.check(call, message, head, principal)
+        except RpcError as exc:
+            await self._refusals.refuse(call, message, exc, self._status.stateless(call)(exc.code))
+            return
+        if isinstance(message, Notification):
+            if self._on_notification is not None:
+                self._on_notification(message, caller, call.context)
+            await call.answer(202)
+            return
+        parts, status = self._in_parts(call, message), self._status.stateless(call)
+        work = self.begin(call, message, caller, head, status, fragments=parts)
+        if work is not None:
+            await work
+
+    def check(
+        self,
+        call: HttpCall,
+        message: Request | Notification,
+        head: ParamsHead,
+        principal: Principal,
+    ) -> Caller:
+        """Return the caller of a message that carries its own metadata.
+
+        Raises:
+            RpcError: The metadata is invalid, or a header contradicts it.
+        """
+        assert not isinstance(head.meta, UnsetType)
+        try:
+            caller = stateless_caller(head.meta, principal)
+        except RpcError as exc:
+            # A contradicting header takes precedence over an unsupported version.
+            if exc.code == UNSUPPORTED_VERSION:
+                check_mirrored(message, head, call.headers)
+            raise
+        check_mirrored(message, head, call.headers)
+        if message.method == "tools/call" and self._tool_param_headers is not None:
+            name = "" if isinstance(head.name, UnsetType) else head.name
+            marks = self._tool_param_headers(name, principal)
+            if marks:
+                check_params(marks, head.arguments, call.headers)
+        return caller
+
+    async def standalone(
+        self, call: AsgiCall, message: Message, revision: Revision | None, principal: Principal
+    ) -> None:
+        """Respond to a handshake-era message without a session (DEC-18)."""
+        if isinstance(message, Notification):
+            await call.answer(202)
+            return
+        if not isinstance(message, Request):
+            why = RpcError(INVALID_REQUEST, "Unexpected response: the client has no session")
+            await self._refusals.refuse(call, message, why, 400)
+            return
+        # A conversation in the active state, so that the rules of the revision apply as in a
+        # session.
+        conversation = Conversation(ConversationRole.SERVER, assume=revision, principal=principal)
+        event = conversation.receive(message)
+        if isinstance(event, RequestRejected):
+            await call.answer(200, encode(event.answer))
+        elif isinstance(event, RequestReceived):
+            parts, status = self._in_parts(call, message), self._status.handshake(call)
+            work = self.begin(call, message, event.caller, event.head, status, fragments=parts)
+            if work is not None:
+                await work
+
+    def _in_parts(self, call: AsgiCall, message: Request) -> bool:
+        """Return True if the result of a tool is sent in fragments (DEC-06)."""
+        return message.method == "tools/call" and (
+            b"dialect=fragments" in call.headers.get(b"accept", b"")
+            or (self._settings.sse_dialect == "fragments" and wants_events(call))
+        )
 
     def begin(
         self,
@@ -217,7 +308,9 @@ class StatelessPosts:
         cancel = self._take(exchange, done)
         if cancel is None:
             return False
-        call.watch(lambda: cancel("the client has gone"), edge.send_heartbeat, self._heartbeat)
+        call.watch(
+            lambda: cancel("the client has gone"), edge.send_heartbeat, self._settings.heartbeat
+        )
         return True
 
     async def _finish(
@@ -235,7 +328,7 @@ class StatelessPosts:
         """Return the response, or None if the client has disconnected."""
         task = asyncio.current_task()
         assert task is not None
-        call.watch(task.cancel, edge.send_heartbeat, self._heartbeat)
+        call.watch(task.cancel, edge.send_heartbeat, self._settings.heartbeat)
         try:
             answer = await self._handler(exchange)
         except asyncio.CancelledError as exc:
@@ -259,15 +352,3 @@ def _failed(message: Request, error: Exception, status: Callable[[int], int]) ->
     log.error("%s failed", message.method, exc_info=error, extra={ABOUT: message.params})
     answer = failure(message.id, INTERNAL_ERROR, "Internal error")
     return encode(answer), status(INTERNAL_ERROR)
-
-
-def failure_of(
-    message: Request, error: RpcError | LocalProtocolError | RemoteProtocolError
-) -> Failure:
-    """Return the error response for a request."""
-    if isinstance(error, RpcError):
-        # Kept as received, so that unknown members of a relayed error survive.
-        if error.raw is not None:
-            return Failure(message.id, error.code, error.message, Raw(error.raw))
-        return failure(message.id, error.code, error.message, error.data)
-    return failure(message.id, error.code or INVALID_REQUEST, str(error))

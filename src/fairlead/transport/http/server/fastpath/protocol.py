@@ -227,7 +227,7 @@ class FastPathProtocol(GuardedProtocol):
             if not is_self_describing(said):
                 return answer_session_post(self, head, message, who)
             call = FastPathCall(self, head)
-            caller = edge.sessionless_posts.check(call, message, said, who)
+            caller = edge.posts.check(call, message, said, who)
         # The ASGI path repeats the check and sends the error.
         except (RpcError, RemoteProtocolError):
             return False
