@@ -18,7 +18,7 @@ async def test_deadlines_expire_in_order_and_only_once(loop_kind: str) -> None:
     deadlines.remove("done")
     deadlines.remove("never there")
     assert [await expired.get(), await expired.get()] == ["early", "late"]
-    assert len(deadlines) == 0
+    assert len(deadlines._due) == 0
     assert expired.empty()
 
 
@@ -82,10 +82,10 @@ async def test_each_deadline_expires_at_its_own_time(virtual_time: VirtualTime) 
     deadlines.add("gone", 1.5, note)
     deadlines.remove("gone")
     deadlines.remove("gone")
-    assert len(deadlines) == 3
+    assert len(deadlines._due) == 3
     await asyncio.sleep(10)
     assert expired == [("a", 1.0), ("b", 2.0), ("c", 3.0)]
-    assert len(deadlines) == 0
+    assert len(deadlines._due) == 0
 
 
 async def test_a_pause_shifts_all_deadlines(virtual_time: VirtualTime) -> None:
@@ -120,7 +120,7 @@ async def test_closed_deadlines_never_expire(virtual_time: VirtualTime) -> None:
     deadlines.close()
     assert timer.cancelled()
     await asyncio.sleep(5)
-    assert (expired, len(deadlines)) == ([], 0)
+    assert (expired, len(deadlines._due)) == ([], 0)
     assert deadlines._timer is None
 
 
@@ -140,5 +140,5 @@ async def test_one_timer_is_scheduled_for_the_earliest_deadline(virtual_time: Vi
     assert deadlines._timer is None
     deadlines.resume()
     await asyncio.sleep(7)
-    assert len(deadlines) == 0
+    assert len(deadlines._due) == 0
     assert deadlines._timer is None

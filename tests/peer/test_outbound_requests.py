@@ -40,7 +40,7 @@ async def test_a_cancellation_is_sent_with_its_reason(why: tuple[object, ...], r
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             assert client.outbound.pending == {}
-            assert len(client.outbound._deadlines) == 0
+            assert len(client.outbound._deadlines._due) == 0
         assert reason_of(await frames.next()) == reason
         assert frames.got.empty()
 
@@ -66,7 +66,7 @@ async def test_a_request_has_a_deadline(
         assert (await frames.next()).method == "x"
         assert reason_of(await frames.next()) == "timeout"
         assert client.outbound.pending == {}
-        assert len(client.outbound._deadlines) == 0
+        assert len(client.outbound._deadlines._due) == 0
 
 
 async def test_a_timeout_of_zero_means_no_limit(virtual_time: VirtualTime) -> None:

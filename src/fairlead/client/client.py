@@ -8,7 +8,8 @@ from ..errors import FairleadError
 from ..protocol.envelope import SessionContext
 from ..protocol.outgoing_params import Identity
 from ..transport.channel import Channel
-from .api.lists import read_object, read_result
+from ..wire.json import read_json
+from .api.lists import read_result
 from .api.notifications import CallbackMixin
 from .api.result_cache import ResultCache
 from .callbacks import Callbacks
@@ -262,7 +263,7 @@ class MCPClient(CallbackMixin):
         transport.peer.channel.on_renewed = self._missed
         self.transport = transport
         self._agreement = agreement
-        self._capabilities = read_object(agreement.capabilities)
+        self._capabilities = read_json(agreement.capabilities, dict[str, Any], {})
         await self._keep_results(self.config.cache and agreement.revision.stateless)
 
     async def close(self) -> None:
@@ -309,7 +310,7 @@ class MCPClient(CallbackMixin):
         known = {
             "protocolVersion": agreement.revision.value,
             "capabilities": self._capabilities,
-            "serverInfo": read_object(agreement.server_info),
+            "serverInfo": read_json(agreement.server_info, dict[str, Any], {}),
         }
         if agreement.instructions is not None:
             known["instructions"] = agreement.instructions
@@ -354,7 +355,7 @@ class MCPClient(CallbackMixin):
     async def health_check(self) -> dict[str, Any]:
         """Return whether the server answers, and its latency. Never raises."""
         started = time.perf_counter()
-        name = read_object(self._agreement.server_info if self._agreement else None).get("name")
+        name = self.server.get("serverInfo", {}).get("name")
         error: dict[str, str] = {}
         try:
             await self.ping()

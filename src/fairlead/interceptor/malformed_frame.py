@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ..protocol.envelope import Direction, TransportContext
+from ..wire.json import read_json
 
 __all__ = ["MalformedFrame", "OnMalformed"]
 
@@ -24,13 +24,7 @@ class MalformedFrame(Struct, frozen=True, kw_only=True):
     @property
     def is_json(self) -> bool:
         """Return True if the frame is JSON, so that secrets can be found by member names."""
-        try:
-            _read(self.frame)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        return True
+        return read_json(self.frame, object, UNSET) is not UNSET
 
-
-_read = msgspec.json.Decoder().decode
 
 OnMalformed: TypeAlias = Callable[[MalformedFrame], object]

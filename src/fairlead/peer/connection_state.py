@@ -9,7 +9,7 @@ from ..protocol.envelope import Direction
 from ..transport.channel import Channel
 from .inbound_in_flight import InFlight
 
-__all__ = ["FEW", "ConnectionState"]
+__all__ = ["FEW", "ConnectionState", "copy_of"]
 
 FEW = 4  # with more requests than this in progress, joining their writes pays off
 LAST_WORDS = 1.5  # seconds that a channel may take to determine why it has ended
@@ -50,15 +50,8 @@ class ConnectionState:
 
     def not_connected_error(self) -> ChannelClosed:
         """Return the error for sending on a connection that is not open."""
-        error = ChannelClosed(delivered=False)
-        if self.end is not None:
-            error = ChannelClosed(
-                self.end.reason,
-                delivered=False,
-                exit_code=self.end.exit_code,
-                stderr=self.end.stderr,
-                public=self.end.public,
-            )
+        error = copy_of(self.end or ChannelClosed())
+        error.delivered = False
         error.args = (str(error.args[0]).replace("Transport closed", "Transport not connected", 1),)
         return error
 
@@ -73,3 +66,14 @@ class ConnectionState:
         if owner is not None and asyncio.current_task() not in own:
             await asyncio.wait((owner,), timeout=LAST_WORDS)
         return error if self.end is None else self.not_connected_error()
+
+
+def copy_of(end: ChannelClosed) -> ChannelClosed:
+    """Return another error for the same end: a raised one references the frames of its caller."""
+    return ChannelClosed(
+        end.reason,
+        delivered=end.delivered,
+        exit_code=end.exit_code,
+        stderr=end.stderr,
+        public=end.public,
+    )

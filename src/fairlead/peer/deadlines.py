@@ -28,9 +28,6 @@ class Deadlines(Generic[K]):
         self._paused = 0
         self._paused_at = 0.0
 
-    def __len__(self) -> int:
-        return len(self._due)
-
     def add(self, key: K, seconds: float, expired: Callable[[K], None]) -> None:
         """Call `expired(key)` after `seconds`, unless the key is removed or added again."""
         # While paused, deadlines are relative to the start of the pause; `resume` shifts all of

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 
 from ..errors import FairleadError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, ReplyPath, chain
@@ -18,9 +18,10 @@ from ..protocol.caller import Caller, read_params_head
 from ..protocol.conversation.conversation import Conversation
 from ..protocol.conversation.conversation_events import ProgressReceived
 from ..protocol.envelope import Direction
+from ..protocol.outgoing_params import with_meta
 from ..protocol.revisions import NEWEST
 from ..transport.channel import Channel
-from ..wire import Notification, Request, RequestId, to_json
+from ..wire import Notification, Request, RequestId
 from .connection_state import ConnectionState
 from .notification_pipeline import NotificationPipeline
 from .outbound_requests import OutboundRequests
@@ -60,7 +61,7 @@ class InterceptedPeer(Peer):
         )
         self.interceptors = interceptors
         self.ours: Direction = self._line.direction.reverse()
-        self._deliver_note = on_notification or _nobody_listens
+        self._deliver_note = on_notification or (lambda _: None)
         self._inbound_notes = NotificationPipeline(interceptors, self._line.direction)
         self._outbound_notes = NotificationPipeline(interceptors, self.ours)
 
@@ -196,7 +197,7 @@ class _InterceptedRequests(OutboundRequests):
             given = None if isinstance(note.params, UnsetType) else note.params
             await OutboundRequests.notify(self, note.method, given, **limits)
 
-        await self._peer.notify_through(deliver, Notification(method, _body(params)))
+        await self._peer.notify_through(deliver, Notification(method, with_meta(params, None, b"")))
 
     def progressed(self, event: ProgressReceived) -> None:
         pending = self.pending.get(event.request_id)
@@ -324,13 +325,3 @@ async def _say(
     except Exception:
         about = {ABOUT: exchange.message.params}
         log.exception("an interceptor failed; %s was not sent", exchange.method, extra=about)
-
-
-def _body(params: Mapping[str, Any] | Raw | None) -> Raw | UnsetType:
-    if params is None:
-        return UNSET
-    return params if isinstance(params, Raw) else Raw(to_json(params))
-
-
-def _nobody_listens(note: Notification) -> None:
-    pass

@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TypeAlias
 
-from msgspec import UnsetType
-
 from ..errors import RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, chain
 from ..interceptor.direct_edge import NullReplyPath
 from ..limits import QUEUED_NOTIFICATION_BYTES, QUEUED_NOTIFICATIONS
 from ..observe.log_filter import ABOUT
 from ..protocol.caller import Caller, read_params_head
+from ..protocol.conversation.lifecycle_params import cancel_reason_of
 from ..protocol.envelope import Direction, TransportContext
-from ..protocol.json_edit import members_of, string_of
 from ..transport.bounded_queue import WorkQueue
 from ..wire import Notification, RequestId
 from ..wire.messages import size_of
@@ -99,7 +97,7 @@ class NotificationPipeline(WorkQueue[_Entry]):
         sender: Caller | None = None,
     ) -> None:
         """Pass a cancellation through the interceptors; if refused, the request continues."""
-        self.put(note, peer, lambda passed: cancel(_reason(passed)), related, sender)
+        self.put(note, peer, lambda passed: cancel(cancel_reason_of(passed)), related, sender)
 
     async def passed(self) -> None:
         """Wait until all notifications queued so far are delivered."""
@@ -157,11 +155,6 @@ def _last(deliver: DeliverNotification) -> Handler:
         return None
 
     return handle
-
-
-def _reason(note: Notification) -> str:
-    params = None if isinstance(note.params, UnsetType) else members_of(note.params)
-    return string_of((params or {}).get("reason")) or ""
 
 
 def _size(entry: _Entry) -> int | None:

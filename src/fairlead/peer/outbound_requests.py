@@ -10,7 +10,7 @@ from ..errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
 from ..protocol.conversation.conversation import Fill
 from ..protocol.conversation.conversation_events import ProgressReceived
 from ..wire import Failure, Notification, Params, Request, RequestId, Success
-from .connection_state import FEW, ConnectionState
+from .connection_state import FEW, ConnectionState, copy_of
 from .deadlines import Deadlines
 from .pending_requests import CallbackPending, OnProgress, OnProgressNotification, Pending
 
@@ -252,14 +252,7 @@ class OutboundRequests:
         """Fail all pending requests, once, with the reason of the end."""
         pending, self.pending = self.pending, {}
         for waiting in pending.values():
-            # A copy for each caller: a raised exception references the frames of its caller.
-            again = type(end)(
-                end.reason,
-                delivered=end.delivered,
-                exit_code=end.exit_code,
-                stderr=end.stderr,
-                public=end.public,
-            )
+            again = copy_of(end)
             again.__cause__ = end.__cause__
             waiting.settle(again)
 

@@ -213,26 +213,28 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
     return head
 
 
+# Members of `_meta` that are strings, by attribute.
+_TEXTS = {
+    one.name: one.encode_name
+    for one in msgspec.structs.fields(Meta)
+    if one.type == str | UnsetType
+}
+
+
 def _read_meta_carefully(members: dict[str, Raw]) -> Meta:
     meta = Meta()
     token = read_json(members.get("progressToken"), _TOKEN, None)
     if type(token) is int or type(token) is str:
         meta.progress_token = token
-    version = read_json(members.get(VERSION_KEY), str, None)
-    if isinstance(version, str):
-        meta.protocol_version = version
+    for attribute, key in _TEXTS.items():
+        if isinstance(said := read_json(members.get(key), str, None), str):
+            setattr(meta, attribute, said)
     if (capabilities := members.get(CAPABILITIES_KEY)) is not None:
         meta.client_capabilities = capabilities
-    elif VERSION_KEY in members and not isinstance(version, str):
+    elif VERSION_KEY in members and meta.protocol_version is UNSET:
         # A version of the wrong type marks a stateless request. Unusable capabilities make sure
         # that it is refused instead of being treated as a request of the handshake era.
         meta.client_capabilities = Raw(b"null")
     if (info := members.get(CLIENT_INFO_KEY)) is not None:
         meta.client_info = info
-    level = read_json(members.get(LOG_LEVEL_KEY), str, None)
-    if isinstance(level, str):
-        meta.log_level = level
-    for name in ("traceparent", "tracestate", "baggage"):
-        if isinstance(said := read_json(members.get(name), str, None), str):
-            setattr(meta, name, said)
     return meta

@@ -11,6 +11,8 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw
 
+from ..wire.json import UNREADABLE
+
 __all__ = [
     "Edit",
     "Encoded",
@@ -152,14 +154,13 @@ _encoder: Final = msgspec.json.Encoder()
 _object_decoder: Final = msgspec.json.Decoder(dict[str, Raw])
 _array_decoder: Final = msgspec.json.Decoder(list[Raw])
 _string_decoder: Final = msgspec.json.Decoder(str)
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def members_of(raw: Raw | bytes | None) -> RawMembers | None:
     """Return the members of an object, None for any other value."""
     try:
         return None if raw is None else _object_decoder.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -167,7 +168,7 @@ def items_of(raw: Raw | None) -> list[Raw] | None:
     """Return the items of an array, None for any other value."""
     try:
         return None if raw is None else _array_decoder.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -175,7 +176,7 @@ def string_of(raw: Raw | None) -> str | None:
     """Return the text of a string, None for any other value."""
     try:
         return None if raw is None else _string_decoder.decode(raw)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

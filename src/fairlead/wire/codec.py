@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ..errors import RemoteProtocolError
 from ..limits import BATCH, BATCH_BYTES, BATCH_MISTAKES
 from .error_codes import INVALID_REQUEST, PARSE_ERROR
-from .json import CR, LF, read_json, single_line, to_json
+from .json import CR, LF, UNREADABLE, read_json, single_line, to_json
 from .messages import Failure, Message, Notification, Request, RequestId, Success
 
 __all__ = [
@@ -106,7 +106,7 @@ class Decoder:
             # decoded.
             if not frame.isascii():
                 frame.decode()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             return self._second_look(frame, exc)
         # Fast path for common requests and responses. A frame that ends with two braces ends with
         # an object, and of the members of a plain request only params can be an object.
@@ -151,13 +151,9 @@ class Decoder:
             if frame.lstrip()[:1] == b"[":
                 return self._batch(frame)
             members = _decode_members(frame)
-        except UnicodeDecodeError as exc:
-            raise _no_json("The message is not valid UTF-8", frame) from exc
-        except RecursionError as exc:
-            raise _no_json("The message is nested too deeply", frame) from exc
         except msgspec.ValidationError as exc:
             raise RemoteProtocolError("A message must be an object", code=INVALID_REQUEST) from exc
-        except msgspec.DecodeError as exc:
+        except UNREADABLE as exc:
             # Validation stopped at a member before the syntax error, so the error is found only
             # now.
             return self._second_look(frame, exc)
@@ -322,7 +318,7 @@ def _from_members(members: dict[str, Raw]) -> Message:
     so that the error response can carry it.
     """
     request_id = _read_id(members.get("id"))
-    if not _names_the_version(members.pop("jsonrpc", None)):
+    if read_json(members.pop("jsonrpc", None), str, "") != "2.0":
         raise _invalid('jsonrpc must be "2.0"', request_id)
     envelope = _Envelope("2.0", request_id)
     members.pop("id", None)
@@ -335,10 +331,6 @@ def _from_members(members: dict[str, Raw]) -> Message:
     envelope.result = members.pop("result", UNSET)
     envelope.error = members.pop("error", UNSET)
     return _classify(envelope, members or None)
-
-
-def _names_the_version(raw: Raw | None) -> bool:
-    return read_json(raw, str, "") == "2.0"
 
 
 def _read_id(raw: Raw | None) -> int | float | str | UnsetType | None:

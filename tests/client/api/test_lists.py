@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from fairlead import MCPClient, MCPClientConfig, MCPServer
-from fairlead.client.api.lists import read_object, read_result
+from fairlead.client.api.lists import read_result
 from fairlead.client.api.typed_results import read_list
 from fairlead.client.connection.era_cache import known_eras
 from fairlead.errors import RemoteProtocolError
@@ -50,16 +50,6 @@ async def test_malformed_pages_are_skipped_and_reported(tmp_path: Path) -> None:
             "tools/list: a page without tools",
             "tools/list: tools:",
         ]
-
-
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [(None, {}), (b"{", {}), (b"[1]", {}), (b'{"a":1}', {"a": 1})],
-)
-def test_read_object_returns_an_empty_dict_for_other_values(
-    raw: bytes | None, expected: dict[str, int]
-) -> None:
-    assert read_object(raw) == expected
 
 
 def test_a_member_must_be_a_list_or_absent() -> None:

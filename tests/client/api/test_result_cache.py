@@ -159,7 +159,7 @@ async def test_a_result_that_changed_while_it_was_read_is_not_cached() -> None:
     cache.heard("notifications/tools/list_changed", {})
     source.gate.set()
     await early
-    assert len(cache) == 0
+    assert len(cache._kept) == 0
     assert b'"n":2' in bytes(await cache.get("tools/list", None, source.fetch))
 
 
@@ -288,7 +288,7 @@ async def test_closing_cancels_a_refresh() -> None:
     await cache.get("tools/list", None, source.fetch)
     await source.has_asked(2)
     await cache.close()
-    assert len(cache) == 0
+    assert len(cache._kept) == 0
     await source.has_stopped()
 
 
@@ -319,7 +319,7 @@ async def test_a_client_may_be_configured_to_return_stale_results(tmp_path: Path
 async def settled(cache: ResultCache) -> None:
     """Wait for background reads of the cache."""
     async with asyncio.timeout(5):
-        while cache.refreshing:
+        while cache._refreshing:
             await asyncio.sleep(0)
 
 
@@ -331,10 +331,10 @@ async def test_closing_a_client_drops_its_results_and_stops_reading(tmp_path: Pa
         cache = client._cache
         assert cache is not None
         async with asyncio.timeout(5):
-            while not cache.refreshing:
+            while not cache._refreshing:
                 await client.tools()
-    assert len(cache) == 0
-    assert not cache.refreshing
+    assert len(cache._kept) == 0
+    assert not cache._refreshing
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_ENTRIES", 2), ("MAX_BYTES", 2 * 41)])
@@ -354,7 +354,7 @@ async def test_the_oldest_results_are_dropped(
 
     for uri in ("a", "b", "b", "c"):
         await get(uri)
-    assert len(cache) == 2
+    assert len(cache._kept) == 2
     assert fetched == ["a", "b", "c"]
     await get("c")
     await get("a")
@@ -379,7 +379,7 @@ async def test_results_are_cached_only_with_a_time_to_live(result: bytes, kept: 
 
     cache = ResultCache()
     assert bytes(await cache.get("tools/list", None, fetch)) == result
-    assert len(cache) == kept
+    assert len(cache._kept) == kept
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ async def test_an_expired_result_is_dropped_before_it_is_read_again() -> None:
     kept: list[int] = []
 
     async def fetch() -> Raw:
-        kept.append(len(cache))
+        kept.append(len(cache._kept))
         if len(kept) > 1:
             raise OSError
         return Raw(b'{"ttlMs":1000}')
@@ -443,5 +443,5 @@ async def test_an_expired_result_is_dropped_before_it_is_read_again() -> None:
     now = 1.0
     with pytest.raises(OSError):
         await cache.get("tools/list", {}, fetch)
-    assert (kept, len(cache), cache._size) == ([0, 0], 0, 0)
+    assert (kept, len(cache._kept), cache._size) == ([0, 0], 0, 0)
     assert cache._reading == {}

@@ -83,7 +83,7 @@ async def test_stopped_timeout_does_not_resume(virtual_time: VirtualTime) -> Non
     clock.timeout.stop()
     clock.start()
     clock.timeout.stop()
-    assert len(clock.deadlines) == 0
+    assert len(clock.deadlines._due) == 0
     clock.timeout.pause()
     clock.timeout.resume()
     await asyncio.sleep(100)

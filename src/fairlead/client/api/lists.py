@@ -25,7 +25,7 @@ from .list_pages import read_pages
 from .requests import RequestMixin
 from .result_cache import ResultCache
 
-__all__ = ["ListMixin", "read_object", "read_result"]
+__all__ = ["ListMixin", "read_result"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -114,17 +114,6 @@ class ListMixin(RequestMixin):
         self.skipped.append(f"{method}: {reason}")
         # Bounded: a server may send invalid items in every list.
         del self.skipped[:-100]
-
-
-def read_object(raw: bytes | None) -> dict[str, Any]:
-    """Return a decoded object, or an empty dict if the bytes are not an object."""
-    if raw is None:
-        return {}
-    try:
-        value = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def read_result(raw: Raw) -> dict[str, Any]:

@@ -5,12 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self, Unpack
 
-from msgspec import UnsetType
-
 from ...errors import RpcError
 from ...interceptor import Interceptor, OnMalformed, malformed_frame_hook
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
+from ...wire.json import read_json
 from ..callbacks import Callbacks, OnLog
 from ..client_config import MCPClientConfig
 from ..connection.listen_request import ACKNOWLEDGED, CANCELLED
@@ -22,7 +21,6 @@ from ..mcp_transport.mcp_transport import OnRequest
 from ..mcp_transport.network import HttpTransport
 from ..mcp_transport.notification_queue import NotificationListener
 from .change_subscriptions import SubscriptionMixin
-from .lists import read_object
 from .result_cache import CHANGES
 from .typed_calls import TypedCallMixin
 
@@ -139,8 +137,7 @@ class CallbackMixin(TypedCallMixin, SubscriptionMixin):
             return
         if method == "notifications/tools/list_changed":
             self._known.forget()
-        params = notification.params
-        said = {} if isinstance(params, UnsetType) else read_object(bytes(params))
+        said = read_json(notification.params, dict[str, Any], {})
         if method in (ACKNOWLEDGED, CANCELLED):
             self._listening.heard(method, said)
         elif method == COMPLETED:

@@ -60,14 +60,6 @@ class ResultCache:
         self._reading: dict[ResultKey, SharedTask[Raw]] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def refreshing(self) -> bool:
-        """Return True if a read is running in the background."""
-        return bool(self._refreshing)
-
     async def get(
         self,
         method: str,

@@ -29,7 +29,9 @@ class Called(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The text blocks, joined with newlines."""
-        return "\n".join(getattr(block, "text", "") for block in self.content if _is_text(block))
+        from ...protocol.types.content import TextContent
+
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
 
     @property
     def error(self) -> MCPToolError | None:
@@ -61,12 +63,6 @@ def tool_error(result: Mapping[str, Any]) -> MCPToolError | None:
         except (KeyError, TypeError, ValueError, msgspec.DecodeError):
             continue
     return None
-
-
-def _is_text(block: Any) -> bool:
-    from ...protocol.types.content import TextContent
-
-    return isinstance(block, TextContent)
 
 
 def read_block(value: Any) -> "ContentBlock | UnknownContent":

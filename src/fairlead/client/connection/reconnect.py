@@ -164,11 +164,8 @@ class Reconnector:
             while self.can_renew and not self._client.transport.connected:
                 await asyncio.sleep(backoff.after(lasted))
                 lasted = 0.0
-                try:
-                    if not self._client.transport.connected:
-                        await self.renew(self.generation)
-                except (FairleadError, OSError) as exc:
-                    log.warning("could not connect again: %s", exc)
+                if not self._client.transport.connected:
+                    await self._try_to_renew(self.generation)
         finally:
             # A task that `close` has replaced must not reset the attribute.
             if self._reviving is asyncio.current_task():
@@ -185,10 +182,13 @@ class Reconnector:
                 continue
             log.warning("the server does not answer: %s", self.health.get("error"))
             if self.can_renew:
-                try:
-                    await self.renew(generation)
-                except (FairleadError, OSError) as exc:
-                    log.warning("could not connect again: %s", exc)
+                await self._try_to_renew(generation)
+
+    async def _try_to_renew(self, failed: int) -> None:
+        try:
+            await self.renew(failed)
+        except (FairleadError, OSError) as exc:
+            log.warning("could not connect again: %s", exc)
 
 
 def _client_closed(*, delivered: bool = False) -> ChannelClosed:

@@ -13,6 +13,7 @@ from ...observe.log_filter import ABOUT
 from ...protocol.types.base import decode
 from ...protocol.types.input_required import InputRequest, InputRequests, InputRequiredResult
 from ...wire.error_codes import INVALID_REQUEST
+from ...wire.json import read_json
 from .answers import InputCallbacks
 
 __all__ = ["ClientInputRounds", "is_input_required"]
@@ -28,10 +29,7 @@ class _Kind(Struct, rename="camel"):
 
 def is_input_required(result: Raw) -> bool:
     """Return True if a result is a request for input."""
-    try:
-        return decode(result, _Kind).result_type == "input_required"
-    except msgspec.DecodeError:
-        return False
+    return read_json(result, _Kind, _Kind()).result_type == "input_required"
 
 
 class ClientInputRounds:

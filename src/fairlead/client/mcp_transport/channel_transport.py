@@ -22,7 +22,7 @@ from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from ..server_entry import MCPServerEntry
 from .mcp_transport import MCPTransport, RequestOptions, abortable
 
-__all__ = ["ChannelOptions", "ChannelTransport", "with_headers"]
+__all__ = ["ChannelOptions", "ChannelTransport", "not_connected", "with_headers"]
 
 log = logging.getLogger("fairlead.client")
 
@@ -90,7 +90,7 @@ class ChannelTransport(MCPTransport):
             ChannelClosed: The transport was not connected.
         """
         if self._peer is None:
-            raise _not_connected()
+            raise not_connected()
         return self._peer
 
     async def open_channel(self) -> Channel:
@@ -120,7 +120,7 @@ class ChannelTransport(MCPTransport):
     def _check_open(self) -> None:
         if self._closed or (self._peer is not None and not self._peer.connected):
             # A closed transport is not reopened.
-            raise _not_connected()
+            raise not_connected()
 
     def _make_peer(self, channel: Channel) -> Peer:
         options = _PeerOptions(
@@ -228,7 +228,8 @@ def with_headers(
     return sent
 
 
-def _not_connected() -> ChannelClosed:
+def not_connected(text: str = "Transport not connected") -> ChannelClosed:
+    """Return the error for sending on a transport that was not connected."""
     error = ChannelClosed(delivered=False)
-    error.args = ("Transport not connected",)
+    error.args = (text,)
     return error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from ...errors import ChannelClosed, ConfigError, HttpError
+from ...errors import ConfigError, HttpError
 from ...observe.log_filter import register_secrets, secrets_of_url
 from ...peer import Peer
 from ...protocol.headers import ParamHeader
@@ -20,7 +20,7 @@ from ..server_entry import (
     MCPWebSocketServerConfig,
     read_entry,
 )
-from .channel_transport import ChannelOptions, ChannelTransport
+from .channel_transport import ChannelOptions, ChannelTransport, not_connected
 
 if TYPE_CHECKING:
     from ...transport.http.client.http_channel import HttpChannel
@@ -158,9 +158,7 @@ class WebSocketTransport(ChannelTransport):
     @property
     def peer(self) -> Peer:
         if self._peer is None and not self._closed:
-            error = ChannelClosed(delivered=False)
-            error.args = ("WebSocket not open",)
-            raise error
+            raise not_connected("WebSocket not open")
         return super().peer
 
     async def _open(self) -> Channel:

@@ -102,10 +102,10 @@ class Conversation:
         self.gated = gated
         self._directed = directed
         self.state = SessionState.UNINITIALIZED
-        self._identity = identity or Identity()
+        self.identity = identity or Identity()  # declared by this end
         self.numbers = id_format == "integer"
         self._session_id = session_id
-        self._principal = principal
+        self.principal = principal  # identity of the peer
         self._last_id = 0
         self._waiting: set[RequestId] = set()  # own requests without a response
         self._owed: set[RequestId] = set()  # requests of the peer that this end has not answered
@@ -114,8 +114,9 @@ class Conversation:
         self._sent_initialize: RequestId | None = None
         self._owed_initialize: RequestId | None = None
         self._heard_stateless = False
-        self._caller = Caller(assume, assume.stateless, principal) if assume else None
-        self._agreement: Agreement | None = None
+        # The peer, once it is known for the whole connection.
+        self.peer = Caller(assume, assume.stateless, principal) if assume else None
+        self.agreement: Agreement | None = None
         self._over = False
         self.log_level: str | None = None  # handshake era: the level set by `logging/setLevel`
 
@@ -154,13 +155,13 @@ class Conversation:
         ):
             self._heard_stateless = True
             try:
-                caller = stateless_caller(meta, self._principal)
+                caller = stateless_caller(meta, self.principal)
             except RpcError as exc:
                 return RequestRejected(failure(request.id, exc.code, exc.message, exc.data))
         elif request.method == "initialize":
             return self._introduced(request)
-        elif self._caller is not None:
-            caller = self._caller
+        elif self.peer is not None:
+            caller = self.peer
         elif request.method == "ping":
             caller = self._unknown
         else:
@@ -174,13 +175,13 @@ class Conversation:
         A stateless server never sends requests, and a client must not answer them. A server may
         send `ping` while `initialize` is in progress, or right after its response.
         """
-        if self._caller is not None:
-            return not self._caller.stateless
+        if self.peer is not None:
+            return not self.peer.stateless
         return self._sent_initialize is not None and (method == "ping" or not self.gated)
 
     def _introduced(self, request: Request) -> RequestReceived | RequestRejected:
         """Apply `initialize` before the response: the next request may be in the same chunk."""
-        if self._agreement is not None:
+        if self.agreement is not None:
             return RequestRejected(failure(request.id, INVALID_REQUEST, "Already initialized"))
         try:
             params = decode_initialize(b"{}" if request.params is UNSET else request.params)
@@ -193,12 +194,12 @@ class Conversation:
             return RequestRejected(failure(request.id, exc.code, exc.message))
         revision = negotiate_revision(params.protocol_version)
         info = None if isinstance(params.client_info, UnsetType) else bytes(params.client_info)
-        self._agreement = Agreement(revision=revision)
-        self._caller = Caller(revision, False, self._principal, bytes(params.capabilities), info)
+        self.agreement = Agreement(revision=revision)
+        self.peer = Caller(revision, False, self.principal, bytes(params.capabilities), info)
         self.state = SessionState.INITIALIZING
         self._owed.add(request.id)
         self._owed_initialize = request.id
-        return RequestReceived(request, self._caller, read_params_head(request.params))
+        return RequestReceived(request, self.peer, read_params_head(request.params))
 
     def _told(self, message: Notification) -> ConversationEvent:
         method = message.method
@@ -222,7 +223,7 @@ class Conversation:
 
         The table only validates the direction; unknown methods are accepted (PRO-15).
         """
-        revision = self._caller.revision if self._caller is not None else STATELESS[-1]
+        revision = self.peer.revision if self.peer is not None else STATELESS[-1]
         row = find(method, revision)
         sender = "server" if self.role is ConversationRole.CLIENT else "client"
         return row is None or row.sender in (sender, "both")
@@ -282,7 +283,7 @@ class Conversation:
         self, method: str, params: Mapping[str, Any] | Raw | None, token: RequestId | None
     ) -> Params:
         """Return the params to send, with the metadata of the era and the progress token."""
-        stamp = self._identity.stamp if self.stateless or method == "server/discover" else b""
+        stamp = self.identity.stamp if self.stateless or method == "server/discover" else b""
         return with_meta(params, token, stamp, outgoing_trace())
 
     def forward_request(
@@ -308,8 +309,8 @@ class Conversation:
         if self.state is not SessionState.ACTIVE:
             check_before_handshake(method, self.state, self._is_client, self.gated)
         elif self.gated and not self._is_client:
-            assert self._caller is not None
-            check_server_request(method, self._caller)
+            assert self.peer is not None
+            check_server_request(method, self.peer)
         if reserved is not None:
             return reserved
         number = self._last_id = self._last_id + 1
@@ -365,12 +366,12 @@ class Conversation:
 
         With a handshake, the conversation becomes active when `notifications/initialized` is built.
         """
-        self._agreement = agreement
+        self.agreement = agreement
         stateless = agreement.revision.stateless
-        self._caller = Caller(
+        self.peer = Caller(
             agreement.revision,
             stateless,
-            self._principal,
+            self.principal,
             agreement.capabilities,
             agreement.server_info,
         )
@@ -382,9 +383,9 @@ class Conversation:
         """Replace the negotiated revision by an older one, which an upstream server speaks (server
         side).
         """
-        assert self._caller is not None
-        self._agreement = Agreement(revision=revision)
-        self._caller = msgspec.structs.replace(self._caller, revision=revision)
+        assert self.peer is not None
+        self.agreement = Agreement(revision=revision)
+        self.peer = msgspec.structs.replace(self.peer, revision=revision)
 
     def closing(self) -> None:
         """Refuse new requests from now on."""
@@ -406,7 +407,7 @@ class Conversation:
     @property
     def stateless(self) -> bool:
         """Return True if the peer was found to speak the stateless era (client side)."""
-        return self._caller is not None and self._caller.stateless
+        return self.peer is not None and self.peer.stateless
 
     @property
     def accepts_batches(self) -> bool:
@@ -415,26 +416,16 @@ class Conversation:
         """
         if self.role is ConversationRole.CLIENT:
             return True
-        return self._caller is not None and self._caller.revision.batches
-
-    @property
-    def peer(self) -> Caller | None:
-        """Return the peer, once it is known for the whole connection."""
-        return self._caller
+        return self.peer is not None and self.peer.revision.batches
 
     @property
     def sender(self) -> Caller:
         """Return the peer as far as it is known; before the handshake only its principal is."""
-        return self._caller or self._unknown
+        return self.peer or self._unknown
 
     @property
     def _unknown(self) -> Caller:
-        return Caller(NEWEST_HANDSHAKE, False, self._principal)
-
-    @property
-    def principal(self) -> Principal:
-        """Return the identity of the peer."""
-        return self._principal
+        return Caller(NEWEST_HANDSHAKE, False, self.principal)
 
     @property
     def unanswered_count(self) -> int:
@@ -442,30 +433,21 @@ class Conversation:
         return len(self._owed)
 
     @property
-    def identity(self) -> Identity:
-        """Return the name, version and capabilities that this end declares."""
-        return self._identity
-
-    @property
-    def agreement(self) -> Agreement | None:
-        return self._agreement
-
-    @property
     def null_error_id(self) -> bool:
         """Return True if errors for unreadable requests have a null id, not none (DEC-15)."""
-        if self._caller is None:
+        if self.peer is None:
             return not self._heard_stateless
-        return self._caller.revision.null_error_id
+        return self.peer.revision.null_error_id
 
     @property
     def session(self) -> SessionContext:
         """Return a snapshot of the conversation as plain data."""
-        ours = _plain(self._identity.info), _plain(self._identity.capabilities)
+        ours = _plain(self.identity.info), _plain(self.identity.capabilities)
         theirs: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
-        if self._caller is not None:
-            theirs = _plain(self._caller.info), _plain(self._caller.capabilities)
+        if self.peer is not None:
+            theirs = _plain(self.peer.info), _plain(self.peer.capabilities)
         client, server = (ours, theirs) if self.role is ConversationRole.CLIENT else (theirs, ours)
-        agreement = self._agreement
+        agreement = self.agreement
         return SessionContext(
             state=self.state,
             session_id=self._session_id,

@@ -1,10 +1,11 @@
 """Capabilities of a client, in the form for a server of the other era."""
 
 from functools import lru_cache
+from typing import Any
 
-import msgspec
 from msgspec import Raw
 
+from ...wire.json import read_json
 from ..downgrade.capabilities import downgrade_capabilities
 from ..json_edit import encoded, members_of
 from ..methods import has_capability
@@ -41,11 +42,8 @@ def _asks_back(capabilities: bytes) -> bool:
 
 
 def _declares(capabilities: bytes, names: tuple[str, ...]) -> bool:
-    try:
-        declared = msgspec.json.decode(capabilities)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return isinstance(declared, dict) and any(has_capability(declared, name) for name in names)
+    declared = read_json(capabilities, dict[str, Any], {})
+    return any(has_capability(declared, name) for name in names)
 
 
 # Cached, because every call looks it up.
