@@ -1,6 +1,7 @@
 """Tests of `fairlead list` with real files and servers."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,13 @@ def test_on_a_terminal_the_table_fills_while_servers_connect(home: Path) -> None
     assert "connecting" not in final
     assert "1 tool " in final
     assert "fairlead doctor" in final
+
+
+def test_on_a_terminal_only_the_result_stays(home: Path) -> None:
+    shown = on_terminal("list", "--project", str(home / "project"), env=places(home))
+    final = re.sub(r"\x1b\[[0-9;]*[A-Zm]", "", shown[shown.rindex("\x1b[2K") :])
+    first_words = [line.split()[0] for line in final.splitlines() if line]
+    assert first_words == ["bad", "good", "theirs", "bad:", "Run"]
 
 
 def test_without_a_terminal_each_server_has_one_line(home: Path) -> None:

@@ -14,6 +14,7 @@ from ...manager.manager import MCPManager
 from ...protocol.revisions import Revision
 from ...redaction.redact_text import redact
 from ...upstream.memory.tool_cache import MCPToolCache
+from ...upstream.status_events import StatusEvent
 from ...upstream.upstream import Upstream
 from ..framework.client_connection import run_async, silence_warnings
 from ..framework.command_errors import styled
@@ -49,8 +50,7 @@ async def _list(options: Namespace) -> int:
         rows = _rows(found, None, trust)
     else:
         async with MCPManager(options.project, cache=MCPToolCache()) as manager:
-            with _progress(lambda: _rows(found, manager, trust)) as changed:
-                manager.add_status_listener(lambda event: changed())
+            with _progress(manager, lambda: _rows(found, manager, trust)):
                 approved = configured_servers(found, trust=trust)
                 await manager.connect_servers(approved)
                 await manager.settled()
@@ -106,10 +106,10 @@ def _add_state(row: Row, server: Upstream | None, before: Sequence[Any] | None) 
 
 
 @contextmanager
-def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
+def _progress(manager: MCPManager, rows: Callable[[], list[Row]]) -> Iterator[None]:
     """Show the table while it fills, and erase it at the end; only on a terminal."""
     if not (sys.stderr.isatty() and sys.stdout.isatty()):
-        yield lambda: None
+        yield
         return
     drawn = 0
 
@@ -121,9 +121,15 @@ def _progress(rows: Callable[[], list[Row]]) -> Iterator[Callable[[], None]]:
         sys.stderr.flush()
         drawn = len(lines)
 
+    def changed(event: StatusEvent) -> None:
+        draw(columns([[text for text, _ in row] for row in _table(rows())]))
+
+    unsubscribe = manager.add_status_listener(changed)
     try:
-        yield lambda: draw(columns([[text for text, _ in row] for row in _table(rows())]))
+        yield
     finally:
+        # Closing the manager changes states too, but the table is no longer shown then.
+        unsubscribe()
         draw([])
 
 
