@@ -215,9 +215,7 @@ def _read_head_carefully(params: Raw) -> ParamsHead:
 
 # Members of `_meta` that are strings, by attribute.
 _TEXTS = {
-    one.name: one.encode_name
-    for one in msgspec.structs.fields(Meta)
-    if one.type == str | UnsetType
+    one.name: one.encode_name for one in msgspec.structs.fields(Meta) if one.type == str | UnsetType
 }
 
 
