@@ -8,8 +8,7 @@ import pytest
 
 from fairlead.client.server_entry import MCPStdioServerConfig
 from fairlead.config.server_spec import ServerSpec
-from fairlead.manager.connect_configured import connect_configured
-from fairlead.manager.connect_report import ConnectReport
+from fairlead.manager.connect_configured import ConnectReport, connect_configured
 
 
 class FakeManager:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.manager.startup_gate import StartupGate
+from fairlead.manager.startup_gate import wait_briefly, wait_until_settled
 from tests.support.virtual_time import VirtualTime
 
 
@@ -23,18 +23,16 @@ async def test_the_brief_wait_ends_a_quarter_of_a_second_after_the_beginning(
     server: Any = Starting()
     begun = virtual_time.now
     virtual_time.now += spent
-    await StartupGate().wait_briefly([server], begun)
+    await wait_briefly([server], begun)
     assert virtual_time.now - begun - spent == pytest.approx(waits)
 
 
 async def test_the_wait_ends_when_all_servers_have_an_outcome(virtual_time: VirtualTime) -> None:
-    gate = StartupGate()
     servers: list[Any] = [Starting(), Starting()]
-    waiting = asyncio.ensure_future(gate.wait(servers))
+    waiting = asyncio.ensure_future(wait_until_settled(servers))
     for server in servers:
         assert not waiting.done()
         server.settled.set()
-        gate.notify()
         await asyncio.sleep(0.01)
     assert waiting.done()
-    await gate.wait([])
+    await wait_until_settled([])

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -12,12 +12,13 @@ from ..config.configured_servers import configured_servers, load_configured
 from ..config.files.config_reader import FileStamp, stamp_of
 from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
-from .connect_report import ConnectReport, Startup
+
+if TYPE_CHECKING:
+    from .manager import MCPManager
 
 __all__ = [
     "ConfigSnapshot",
     "FileStamp",
-    "ReloadTarget",
     "Reloader",
     "apply_changes",
     "file_stamps",
@@ -28,17 +29,6 @@ __all__ = [
 log = logging.getLogger("fairlead.manager")
 
 INTERVAL = 1.0  # seconds between checks
-
-
-class ReloadTarget(Protocol):
-    """A manager, as far as replacing its servers is concerned."""
-
-    def get_all_server_names(self) -> list[str]: ...
-    def get_configured(self, name: str) -> ServerSpec | None: ...
-    async def disconnect_server(self, name: str) -> None: ...
-    async def connect_servers(
-        self, configs: Mapping[str, ServerSpec], /, *, startup: Startup | None = None
-    ) -> ConnectReport: ...
 
 
 class ConfigSnapshot(Struct, frozen=True):
@@ -69,7 +59,7 @@ def snapshot_reader(
     return read
 
 
-async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
+async def apply_changes(manager: "MCPManager", now: ConfigSnapshot) -> None:
     """Connect and disconnect servers to match these files. Unchanged servers are left alone.
 
     A file that cannot be read, perhaps because it is being written, changes nothing. Servers that
@@ -99,7 +89,7 @@ class Reloader:
 
     def __init__(
         self,
-        manager: ReloadTarget,
+        manager: "MCPManager",
         load: Callable[[], ConfigSnapshot],
         *,
         interval: float | None = None,
@@ -111,16 +101,15 @@ class Reloader:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._follow())
+        self._task = asyncio.get_running_loop().create_task(
+            follow_files((), self._look, self._interval)
+        )
 
     async def close(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait((task,))
-
-    async def _follow(self) -> None:
-        await follow_files((), self._look, self._interval)
 
     async def _look(self, files: Sequence[str]) -> Sequence[str]:
         try:

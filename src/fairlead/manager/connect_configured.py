@@ -3,28 +3,36 @@
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.configured_servers import configured_servers, load_configured
-from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
-from .connect_report import ConnectReport
+from .tools.tool import MCPTool
 
-__all__ = ["ServerConnector", "connect_configured"]
+if TYPE_CHECKING:
+    from .manager import MCPManager
+
+__all__ = ["ConnectReport", "Startup", "connect_configured"]
 
 log = logging.getLogger("fairlead.manager")
 
 
-class ServerConnector(Protocol):
-    """A manager, as far as connecting servers is concerned."""
+Startup: TypeAlias = Literal["wait", "background"]
 
-    async def connect_servers(self, configs: Mapping[str, ServerSpec], /) -> ConnectReport: ...
+
+class ConnectReport(Struct, frozen=True, kw_only=True):
+    """The outcome of connecting, as known when the call returned."""
+
+    tools: list[MCPTool]
+    errors: list[dict[str, str]]  # {path, error}
+    connected_servers: list[str]
 
 
 async def connect_configured(
-    manager: ServerConnector,
+    manager: "MCPManager",
     cwd: str | os.PathLike[str] | None,
     *,
     trust: Trust | None = None,

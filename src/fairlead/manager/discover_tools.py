@@ -9,8 +9,7 @@ from msgspec import structs
 from ..config.server_filters import ServerFilter
 from ..config.trust import Trust
 from ..upstream.memory.tool_cache import MCPToolCache
-from .connect_configured import connect_configured
-from .connect_report import ConnectReport
+from .connect_configured import ConnectReport, connect_configured
 from .manager import MCPManager
 
 __all__ = ["Discovered", "discover_and_load_mcp_tools", "discover_mcp_servers"]

@@ -19,7 +19,6 @@ from ..upstream.connection_keeper import END_LIMIT
 from ..upstream.memory.era_store import CachedEraStore
 from ..upstream.memory.tool_cache import MCPToolCache
 from ..upstream.memory.tool_memory import ToolMemory
-from ..upstream.starts.start_limiter import StartLimiter
 from ..upstream.status_events import (
     NotificationListener,
     StatusListener,
@@ -30,11 +29,10 @@ from ..upstream.upstream import Upstream
 from ..upstream.upstream_calls import UpstreamCalls
 from ..upstream.upstream_registry import UpstreamRegistry
 from .config_watch import Reloader, snapshot_reader
-from .connect_configured import connect_configured
-from .connect_report import ConnectReport, Startup
+from .connect_configured import ConnectReport, Startup, connect_configured
 from .open_connection import MCPServerConnection, Source
 from .resources_prompts import ResourcesAndPrompts
-from .startup_gate import StartupGate
+from .startup_gate import wait_briefly, wait_until_settled
 from .tool_index import ToolIndex
 from .tools.tool import MCPTool
 
@@ -84,7 +82,6 @@ class MCPManager(ResourcesAndPrompts):
         )
         self.upstreams.add_change_listener(self._changed)
         self._calls: dict[str, UpstreamCalls] = {}
-        self._gate = StartupGate()
         self._tools_listeners: list[ToolsListener] = []
         self._memory = ToolMemory(cache)
         self._index = ToolIndex(
@@ -121,11 +118,11 @@ class MCPManager(ResourcesAndPrompts):
                 continue
             new.append(self._begin(name, spec))
         self.upstreams.events.report_connecting([s.name for s in new if s.state != "idle"])
-        await self._gate.wait_briefly(new, began)
+        await wait_briefly(new, began)
         if (startup or self._startup) == "wait":
             # A server with remembered tools need not be awaited, because its tools can be listed
             # already.
-            await self._gate.wait([s for s in new if not self._memory.is_known(s.name)])
+            await wait_until_settled([s for s in new if not self._memory.is_known(s.name)])
         for upstream in new:
             if upstream.state in ("failed", "suspended") and upstream.error is not None:
                 path = _path(upstream.name, self.get_source(upstream.name))
@@ -181,49 +178,38 @@ class MCPManager(ResourcesAndPrompts):
 
     async def settled(self) -> None:
         """Wait until every server is connected, has failed, or is idle."""
-        await self._gate.wait(list(self._upstreams.values()))
+        await wait_until_settled(list(self.upstreams.values()))
 
     # Inspection
-
-    @property
-    def _upstreams(self) -> Mapping[str, Upstream]:
-        return self.upstreams
-
-    @property
-    def start_limiter(self) -> StartLimiter:
-        """The limit on processes that start at the same time."""
-        return self.upstreams.starts
 
     @property
     def connections(self) -> Mapping[str, MCPServerConnection]:
         """The connected servers."""
         return {
             name: _connection(upstream, upstream.client)
-            for name, upstream in self._upstreams.items()
+            for name, upstream in self.upstreams.items()
             if upstream.state == "connected" and upstream.client is not None
         }
 
     @property
     def pending_connections(self) -> set[str]:
         """Servers whose first handshake is in progress."""
-        return {n for n, s in self._upstreams.items() if s.state == "connecting" and not s.loading}
+        return {n for n, s in self.upstreams.items() if s.state == "connecting" and not s.loading}
 
     @property
     def pending_tool_loads(self) -> set[str]:
         """Servers that have answered and whose tools are being listed."""
-        return {n for n, s in self._upstreams.items() if s.loading}
+        return {n for n, s in self.upstreams.items() if s.loading}
 
     @property
     def pending_reconnections(self) -> set[str]:
         """Servers that were lost and are being reconnected."""
-        return {
-            n for n, s in self._upstreams.items() if s.state == "reconnecting" and not s.loading
-        }
+        return {n for n, s in self.upstreams.items() if s.state == "reconnecting" and not s.loading}
 
     @property
     def sources(self) -> Mapping[str, Source]:
         """The source of each server's configuration, connected or not."""
-        return {name: one.spec.source for name, one in self._upstreams.items()}
+        return {name: one.spec.source for name, one in self.upstreams.items()}
 
     @property
     def tools(self) -> list[MCPTool]:
@@ -239,7 +225,7 @@ class MCPManager(ResourcesAndPrompts):
     def get_connection_status(
         self, name: str
     ) -> Literal["connected", "connecting", "disconnected"]:
-        upstream = self._upstreams.get(name)
+        upstream = self.upstreams.get(name)
         if upstream is not None and upstream.state == "connected":
             return "connected"
         if upstream is not None and upstream.state in ("connecting", "reconnecting"):
@@ -259,10 +245,10 @@ class MCPManager(ResourcesAndPrompts):
         return _connection(upstream, await upstream.ready())
 
     def get_connected_servers(self) -> list[str]:
-        return sorted(n for n, s in self._upstreams.items() if s.state == "connected")
+        return self.upstreams.connected()
 
     def get_all_server_names(self) -> list[str]:
-        return sorted(self._upstreams)
+        return sorted(self.upstreams)
 
     def get_source(self, name: str) -> Source | None:
         spec = self.get_configured(name)
@@ -270,11 +256,12 @@ class MCPManager(ResourcesAndPrompts):
 
     def get_server_config(self, name: str) -> MCPServerEntry | None:
         """Return the entry as written in its file, or None."""
-        return self.upstreams.entry_of(name)
+        spec = self.get_configured(name)
+        return None if spec is None else spec.entry
 
     def get_configured(self, name: str) -> ServerSpec | None:
         """Return the complete configuration of a server, or None."""
-        upstream = self._upstreams.get(name)
+        upstream = self.upstreams.get(name)
         return None if upstream is None else upstream.spec
 
     def remembered(self, name: str) -> list[dict[str, Any]] | None:
@@ -283,7 +270,7 @@ class MCPManager(ResourcesAndPrompts):
 
     def describe(self) -> Mapping[str, Upstream]:
         """Return all servers with state, error, latency and tools. Do not modify them."""
-        return self._upstreams
+        return self.upstreams
 
     # Refreshing and disconnecting
 
@@ -330,7 +317,6 @@ class MCPManager(ResourcesAndPrompts):
         for name in names:
             del self._calls[name]
         ends = self.upstreams.remove(names)
-        self._gate.notify()
         self._index.rebuild()
         if ends:
             await asyncio.wait(ends, timeout=END_LIMIT)
@@ -385,7 +371,6 @@ class MCPManager(ResourcesAndPrompts):
 
     def _changed(self, upstream: Upstream) -> None:
         """Handle a new state or new tools of a server."""
-        self._gate.notify()
         self._memory.update(upstream)
         self._index.rebuild_soon()
 

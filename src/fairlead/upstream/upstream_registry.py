@@ -126,11 +126,6 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         """
         return added_listener(self._entry_listeners, listener)
 
-    def entry_of(self, name: str) -> MCPServerEntry | None:
-        """Return the entry of a server as written in its file, or None."""
-        upstream = self._upstreams.get(name)
-        return None if upstream is None else upstream.spec.entry
-
     def _changed(self, upstream: Upstream) -> None:
         if self._upstreams.get(upstream.name) is not upstream:
             return  # a removed server still changes its state
