@@ -26,7 +26,7 @@ from ..protocol.methods import exists
 from ..protocol.outgoing_params import Identity
 from ..protocol.own_errors import own_error, unreachable_error
 from ..server.features.subscription_quota import SubscriptionQuota
-from ..server.http_app.stand_in_server import StandInServer
+from ..server.http_app.http_runnable import StandInServer
 from ..transport.channel import Channel
 from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import WORK

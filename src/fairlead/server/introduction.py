@@ -8,11 +8,7 @@ from ..interceptor import Exchange
 from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
 from ..wire import to_json
-from .features.change_broadcaster import ChangeBroadcaster
-from .features.completion_registry import Completions
-from .features.paged_list import PagedList
-from .features.prompt_entry import PromptEntry
-from .features.resource_registry import Resources
+from .registration import Registration
 from .results.result_envelope import ResultEnvelope
 from .server_config import MCPServerConfig
 
@@ -28,35 +24,23 @@ class Introduction:
     """Description of a server for clients of both eras."""
 
     def __init__(
-        self,
-        config: MCPServerConfig,
-        info: dict[str, Any],
-        envelope: ResultEnvelope,
-        *,
-        resources: Resources,
-        prompts: PagedList[PromptEntry],
-        completions: Completions,
-        changes: ChangeBroadcaster,
+        self, offers: Registration, info: dict[str, Any], envelope: ResultEnvelope
     ) -> None:
-        """`changes` receives the capabilities that were declared to each session."""
-        self._config = config
+        """`offers` is described; its broadcaster receives what was declared to each session."""
+        self._offers = offers
         self._info = info
         self._envelope = envelope
-        self._resources = resources
-        self._prompts = prompts
-        self._completions = completions
-        self._changes = changes
 
     def initialize(self, exchange: Exchange) -> bytes:
         """Return the result of `initialize`."""
         caller, capabilities = exchange.caller, self.capabilities()
         # A session is notified only of changes of the capabilities that were declared to it.
-        self._changes.introduced(exchange, capabilities)
+        self._offers.changes.introduced(exchange, capabilities)
         result = {
             "protocolVersion": caller.revision.value,
             "capabilities": capabilities,
             "serverInfo": self._info,
-            **_without_none(instructions=self._config.instructions),
+            **_without_none(instructions=self._offers.config.instructions),
         }
         return bytes(downgrade_result("initialize", Raw(to_json(result)), caller.revision))
 
@@ -65,7 +49,7 @@ class Introduction:
         result = {
             "supportedVersions": [revision.value for revision in reversed(Revision)],
             "capabilities": self.capabilities(),
-            **_without_none(instructions=self._config.instructions),
+            **_without_none(instructions=self._offers.config.instructions),
         }
         # The envelope adds its own members, so the braces of the object are removed.
         return self._envelope.listed(to_json(result)[1:-1], exchange.caller)
@@ -73,11 +57,11 @@ class Introduction:
     def capabilities(self) -> dict[str, Any]:
         """Return the capabilities of the entries that are registered now."""
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
-        if len(self._resources):
+        if len(self._offers.resources):
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        if len(self._prompts):
+        if len(self._offers.prompts):
             capabilities["prompts"] = {"listChanged": True}
-        if self._completions:
+        if self._offers.completions:
             capabilities["completions"] = {}
         return capabilities
 

@@ -26,8 +26,7 @@ from .dispatch import (
 )
 from .execution.handler_errors import log_errors
 from .execution.tool_runner import ToolRunner
-from .features.prompt_gets import PromptGets
-from .features.resource_reads import ResourceReads
+from .features.entry_requests import PromptGets, ResourceReads
 from .features.resource_registry import CacheHints
 from .features.subscription_requests import SubscriptionRequests
 from .features.tool_calls import ToolCalls
@@ -98,15 +97,7 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         self._calls = ToolCalls(config, registry.listing, self._runner, self._envelope.complete)
         self.limiter = self._calls.limiter
         super().__init__(config, registry, self._runner.workers)
-        self._introduction = Introduction(
-            config,
-            self.info,
-            self._envelope,
-            resources=self.resources,
-            prompts=self.prompts,
-            completions=self.completions,
-            changes=self.changes,
-        )
+        self._introduction = Introduction(self, self.info, self._envelope)
         self._dispatcher.register(self._make_routes())
         self._mounted: list[MCPServer] = []
         self._lifespan = Lifespan(lifespan, self)
@@ -183,10 +174,13 @@ class MCPServer(HttpRunnable, EndpointHandler, Registration):
         `options` are fields of `HttpSettings`.
         """
         # A server that uses only stdio does not load the HTTP modules.
+        from ..transport.http.server.http_settings import HttpSettings
         from .http_app.app import HttpApp
         from .http_app.rest import RestApi
 
-        chosen = _settings(settings, options)
+        if settings is not None and options:
+            raise TypeError("pass either HttpSettings or options, not both")
+        chosen = settings if settings is not None else HttpSettings(**options)
         return HttpApp(self, chosen, pages=RestApi(self, self.handler, chosen))
 
     async def serve(self, channel: Channel) -> None:
@@ -353,11 +347,3 @@ def _make_config(config: MCPServerConfig | str | None, settings: dict[str, Any])
     if settings:
         raise TypeError("pass either an MCPServerConfig or settings, not both")
     return config
-
-
-def _settings(settings: "HttpSettings | None", options: dict[str, Any]) -> "HttpSettings":
-    from ..transport.http.server.http_settings import HttpSettings
-
-    if settings is not None and options:
-        raise TypeError("pass either HttpSettings or options, not both")
-    return settings if settings is not None else HttpSettings(**options)

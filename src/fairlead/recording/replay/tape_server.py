@@ -20,7 +20,7 @@ from ...protocol.envelope import TransportContext
 from ...protocol.headers import ParamHeader
 from ...protocol.identity.principal import ANONYMOUS, Principal
 from ...protocol.outgoing_params import Identity
-from ...server.http_app.stand_in_server import StandInServer
+from ...server.http_app.http_runnable import StandInServer
 from ...transport.channel import Channel
 from ...wire import Notification
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -139,8 +139,7 @@ class TapeServer(StandInServer):
 
     async def close(self) -> None:
         """Stop all playback."""
-        for task in list(self._background):
-            task.cancel()
+        await self.end_streams()
         if self._background:
             await asyncio.wait(self._background)
 
@@ -172,7 +171,8 @@ class TapeServer(StandInServer):
             raise RpcError(METHOD_NOT_FOUND, f"the tape has no response to {cue.method}")
         if cue.method == LISTEN:
             self._listening[id(cue)] = exchange
-        playing = CuePlayer(cue, self.pace, exchange, _peer_of(exchange), self._listening)
+        peer = exchange.edge if isinstance(exchange.edge, Peer) else None
+        playing = CuePlayer(cue, self.pace, exchange, peer, self._listening)
         try:
             answer = await playing.play_until_response()
         finally:

@@ -73,12 +73,7 @@ class ElicitationForm:
             content = given.content or {}
             _refuse_non_numbers(content, self.schema)
             return Elicited("accept", self._convert(content))
-        except (
-            InvalidArguments,
-            msgspec.ValidationError,
-            msgspec.DecodeError,
-            RecursionError,
-        ) as exc:
+        except (InvalidArguments, msgspec.DecodeError, RecursionError) as exc:
             raise RpcError(
                 INVALID_PARAMS, f"The response does not match the requested schema: {exc}"
             ) from exc

@@ -143,7 +143,8 @@ class ServerInputRounds:
     def _read_state(self) -> _State:
         exchange = self._exchange
         name = principal_name(exchange.caller.principal)
-        fresh = _State(exchange.method, _request_digest(exchange), name)
+        belongs = (exchange.method, _request_digest(exchange), name)
+        fresh = _State(*belongs)
         params = exchange.message.params
         if isinstance(params, UnsetType):
             return fresh
@@ -160,9 +161,7 @@ class ServerInputRounds:
             raise RpcError(INVALID_PARAMS, f"requestState is not valid: {exc}") from exc
         # A valid seal proves only that this server made the state, not that it belongs to this
         # call.
-        if (state.method, state.request, state.principal) != (
-            *(fresh.method, fresh.request, fresh.principal),
-        ):
+        if (state.method, state.request, state.principal) != belongs:
             raise RpcError(INVALID_PARAMS, "requestState belongs to another request")
         for key, sign in state.asked.items():
             # Responses to requests that were not sent are ignored.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -25,18 +25,19 @@ from ..results.encode_result import EncodedResult, as_content, error_content, te
 from ..server_config import MCPServerConfig
 from .handler_errors import error_for_caller, sensitive_parts
 from .request_input import ends_round, missing_capability, questions_of
-from .started_coroutine import ResumedCoroutine
 from .worker_threads import WorkerThreads
 
 if TYPE_CHECKING:
     from ...protocol.sealed_state import KeyRing
 
-__all__ = ["ToolRunner"]
+__all__ = ["ResumedCoroutine", "ToolRunner"]
 
 log = logging.getLogger("fairlead.server")
 
 CLEANUP = 1.0  # seconds that a tool may use for cleanup after its timeout
 MOST_LEFT = ABANDONED_CALLS.value
+
+_Work = Coroutine[Any, Any, Any]
 
 
 class ToolRunner:
@@ -46,7 +47,7 @@ class ToolRunner:
         self,
         config: MCPServerConfig,
         meta: dict[str, Any] | None = None,
-        state: Callable[[], Any] | None = None,
+        state: Callable[[], Any] = lambda: None,
         handler: Handler | None = None,
     ) -> None:
         """`meta` is included in every result for a stateless client; `state` returns the lifespan's
@@ -140,9 +141,8 @@ class ToolRunner:
 
     def context(self, exchange: Exchange) -> Context:
         """Return the context of a call, for handlers that have a parameter for it."""
-        state = None if self._state is None else self._state()
         wait = self._config.input_timeout
-        return Context(exchange, self._level, self.ring, wait, state, self._handler)
+        return Context(exchange, self._level, self.ring, wait, self._state(), self._handler)
 
     @property
     def ring(self) -> "KeyRing":
@@ -217,7 +217,7 @@ class ToolRunner:
         task.uncancel()  # The two cancellations count as one for `_watched`.
         task.cancel()
 
-    def _leave(self, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> bool:
+    def _leave(self, coroutine: _Work, waiting: Any) -> bool:
         """Detach a coroutine that ignored both cancellations from its caller. Return True if it
         was.
         """
@@ -290,6 +290,42 @@ class ToolRunner:
             extra={"correlation_id": error.correlation_id, ABOUT: sensitive_parts(exchange)},
         )
         return error_content(error, tail).result
+
+
+class ResumedCoroutine:
+    """The rest of a suspended coroutine; can be awaited like the whole coroutine.
+
+    A coroutine that continues to wait after it was cancelled may be cleaning up, so it is awaited
+    further, until `leave(coroutine, waiting)` returns True and takes it over.
+    """
+
+    __slots__ = ("_coroutine", "_leave", "_waiting")
+
+    def __init__(
+        self, coroutine: _Work, waiting: Any, leave: Callable[[_Work, Any], bool] | None = None
+    ) -> None:
+        self._coroutine = coroutine
+        self._waiting = waiting
+        self._leave = leave
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waiting = self._waiting
+        while True:
+            try:
+                try:
+                    # `waiting` is what the coroutine yielded to the event loop; the task has to see
+                    # the same object.
+                    sent = yield waiting
+                except asyncio.CancelledError as exc:
+                    waiting = self._coroutine.throw(exc)
+                    if self._leave is not None and self._leave(self._coroutine, waiting):
+                        raise
+                except BaseException as exc:
+                    waiting = self._coroutine.throw(exc)
+                else:
+                    waiting = self._coroutine.send(sent)
+            except StopIteration as done:
+                return done.value
 
 
 def _for(exchange: Exchange, content: EncodedResult) -> bytes:

@@ -40,7 +40,6 @@ class TextSignature:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
         self.takes_any = False
         self.parameters: dict[str, TextParameter] = {}
         self._read(function)

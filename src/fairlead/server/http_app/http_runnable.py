@@ -1,7 +1,10 @@
-"""Base class of servers, relays and gateways that are served over HTTP."""
+"""Base classes of servers, relays and gateways that are served over HTTP."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+from .endpoint_handler import EndpointHandler
 
 if TYPE_CHECKING:
     import ssl
@@ -9,7 +12,7 @@ if TYPE_CHECKING:
     from ...transport.http.server.http_settings import HttpSettings
     from .app import HttpApp
 
-__all__ = ["HttpRunnable"]
+__all__ = ["HttpRunnable", "StandInServer"]
 
 
 class HttpRunnable:
@@ -55,3 +58,29 @@ class HttpRunnable:
 
     def http_ended(self, app: "HttpApp") -> None:
         """Hook that is called when an application is no longer served."""
+
+
+class StandInServer(HttpRunnable, EndpointHandler):
+    """Server that represents another one: a relay to it, or a tape of it.
+
+    It needs no start-up and closes everything when it stops.
+    """
+
+    async def close(self) -> None:
+        """Close all connections."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Close the server when the context ends."""
+        try:
+            yield None
+        finally:
+            await self.close()
+
+    def create_http_app(self, settings: "HttpSettings | None" = None, **options: Any) -> "HttpApp":
+        """Return the ASGI application. `options` are fields of `HttpSettings`."""
+        from ...transport.http.server.http_settings import HttpSettings
+        from .app import HttpApp
+
+        return HttpApp(self, settings if settings is not None else HttpSettings(**options))

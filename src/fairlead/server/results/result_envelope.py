@@ -24,13 +24,9 @@ class ResultEnvelope:
         )
         self._cacheable = b"," + freshness + self.complete
 
-    def tail(self, caller: Caller) -> bytes:
-        """Return the end of a result, after its members."""
-        return self.complete if caller.stateless else b"}"
-
     def answered(self, members: bytes, caller: Caller) -> bytes:
         """Return a result from its members, given without braces."""
-        return b"{%b%b" % (members, self.tail(caller))
+        return b"{%b%b" % (members, self.complete if caller.stateless else b"}")
 
     def listed(self, members: bytes, caller: Caller, freshness: bytes | None = None) -> bytes:
         """Return a result that may be cached, from its members."""

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Raw
 
 from ...protocol.schema.validation import Checker, FieldError, InvalidArguments, reasons
+from ...wire.json import UNREADABLE, read_json
 from .docstrings import parameter_texts
 from .foreign_types import converter, from_json
 from .header_annotation import flat_headers
@@ -105,7 +106,7 @@ class Signature:
         """
         try:
             values = msgspec.json.decode(arguments, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return  # The decoder reports the problem.
         errors = self._checker.coerce_strings(values)
         if errors:
@@ -229,11 +230,8 @@ class Signature:
 
     def _problems(self, arguments: Raw | bytes, cause: Exception) -> list[FieldError]:
         """Return every problem, found by the validator: the decoder stops at the first one."""
-        try:
-            values = msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return [FieldError("arguments", str(cause))]
-        if not isinstance(values, dict):
+        values = read_json(arguments, dict[str, Any], None)
+        if values is None:
             return [FieldError("arguments", str(cause))]
         return self._convert(values) or reasons(cause)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.server.execution.started_coroutine import ResumedCoroutine
+from fairlead.server.execution.tool_runner import ResumedCoroutine
 
 
 def resumed(coroutine: Any, leave: Any = None) -> ResumedCoroutine:
