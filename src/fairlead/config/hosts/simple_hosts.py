@@ -24,29 +24,26 @@ __all__ = [
     "ZED",
 ]
 
-Paths: TypeAlias = Callable[[HostPaths], list[str]]
+# Paths of a host: `~/FILE` in the home folder, `FILE` in the project, or a function that returns the
+# user's paths on a machine.
+Path: TypeAlias = str | Callable[[HostPaths], list[str]]
 
 
-def _none(machine: HostPaths) -> list[str]:
-    return []
-
-
-def _host(
-    id: str,
-    title: str,
-    users: Paths,
-    projects: Paths = _none,
-    *,
-    first: Paths = _none,
-    key: str = "mcpServers",
-    **more: Any,
-) -> Host:
-    """Return a host with the user's `first` files, the project's, then the user's others."""
+def _host(id: str, title: str, *paths: Path, key: str = "mcpServers", **more: Any) -> Host:
+    """Return a host with these paths, highest precedence first."""
 
     def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-        return [*user(*first(machine)), *project(*projects(machine)), *user(*users(machine))]
+        return [place for path in paths for place in _locations(path, machine)]
 
     return Host(id=id, title=title, places=places, servers=servers_at(key), **more)
+
+
+def _locations(path: Path, machine: HostPaths) -> list[ConfigLocation]:
+    if not isinstance(path, str):
+        return user(*path(machine))
+    if path.startswith("~/"):
+        return user(machine.at_home(path.removeprefix("~/")))
+    return project(machine.in_project(path))
 
 
 # Claude Desktop; on Windows also as a Store package.
@@ -85,8 +82,8 @@ def _cursor_entry(raw: dict[str, Any]) -> dict[str, Any]:
 CURSOR = _host(
     "cursor",
     "Cursor",
+    ".cursor/mcp.json",
     _cursor,
-    lambda m: [m.in_project(".cursor", "mcp.json")],
     dialect="cursor",
     adapt=_cursor_entry,
 )
@@ -94,26 +91,20 @@ CURSOR = _host(
 
 # Windsurf, and Antigravity with the same format
 
-_WINDSURF = "mcp_config.json"
-
 WINDSURF = _host(
     "windsurf",
     "Windsurf",
-    lambda m: [
-        m.at_home(".codeium", "windsurf", _WINDSURF),
-        m.at_home(".codeium", "windsurf-next", _WINDSURF),
-        m.at_home(".codeium", _WINDSURF),  # the JetBrains plugin
-    ],
-    lambda m: [m.in_project(".windsurf", _WINDSURF)],
+    ".windsurf/mcp_config.json",
+    "~/.codeium/windsurf/mcp_config.json",
+    "~/.codeium/windsurf-next/mcp_config.json",
+    "~/.codeium/mcp_config.json",  # the JetBrains plugin
     dialect="windsurf",
 )
 ANTIGRAVITY = _host(
     "antigravity",
     "Antigravity",
-    lambda m: [
-        m.at_home(".gemini", "config", _WINDSURF),
-        m.at_home(".gemini", "antigravity", _WINDSURF),  # until August 2026
-    ],
+    "~/.gemini/config/mcp_config.json",
+    "~/.gemini/antigravity/mcp_config.json",  # until August 2026
 )
 
 
@@ -140,8 +131,8 @@ def _zed_entry(raw: dict[str, Any]) -> dict[str, Any] | None:
 ZED = _host(
     "zed",
     "Zed",
+    ".zed/settings.json",
     _zed,
-    lambda m: [m.in_project(".zed", "settings.json")],
     key="context_servers",
     dialect="literal",
     timeout_unit="s",
@@ -171,8 +162,8 @@ CLINE = _host("cline", "Cline", _cline, timeout_unit="s", url_means="sse")
 ROO = _host(
     "roo",
     "Roo Code",
+    ".roo/mcp.json",
     lambda m: _of_extension(m, "rooveterinaryinc.roo-cline", "mcp_settings.json"),
-    lambda m: [m.in_project(".roo", "mcp.json")],
     dialect="roo",
     timeout_unit="s",
 )
@@ -215,9 +206,10 @@ def _mcporter_entry(raw: dict[str, Any]) -> dict[str, Any]:
 MCPORTER = _host(
     "mcporter",
     "mcporter",
-    lambda m: [m.at_home(".mcporter", "mcporter.json"), m.at_home(".mcporter", "mcporter.jsonc")],
-    lambda m: [m.in_project("config", "mcporter.json")],
-    first=lambda m: list(filter(None, [m.variable("MCPORTER_CONFIG")])),
+    lambda m: list(filter(None, [m.variable("MCPORTER_CONFIG")])),
+    "config/mcporter.json",
+    "~/.mcporter/mcporter.json",
+    "~/.mcporter/mcporter.jsonc",
     dialect="mcporter",
     adapt=_mcporter_entry,
 )
@@ -225,20 +217,13 @@ MCPORTER = _host(
 
 # Files in the project folder that several programs share
 
-MCP_JSON = _host(
-    "mcp-json",
-    "mcp.json of the project",
-    _none,
-    lambda m: [m.in_project("mcp.json")],
-    dialect="claude",
-)
+MCP_JSON = _host("mcp-json", "mcp.json of the project", "mcp.json", dialect="claude")
 # Shared by Claude Code, Copilot CLI and others. A server that is disabled in Claude Code is
 # disabled here too.
 DOT_MCP_JSON = _host(
     "dot-mcp-json",
     ".mcp.json of the project",
-    _none,
-    lambda m: [m.in_project(".mcp.json")],
+    ".mcp.json",
     dialect="claude",
     switches=claude_code.switches,
 )
@@ -274,63 +259,20 @@ HOSTS: tuple[Host, ...] = (
     _host(
         "kiro",
         "Kiro",
-        lambda m: [m.at_home(".kiro", "settings", "mcp.json")],
-        lambda m: [m.in_project(".kiro", "settings", "mcp.json")],
+        ".kiro/settings/mcp.json",
+        "~/.kiro/settings/mcp.json",
         dialect="claude",
     ),
-    _host(
-        "lm-studio",
-        "LM Studio",
-        lambda m: [
-            m.at_home(".lmstudio", "mcp.json"),
-            m.at_home(".cache", "lm-studio", "mcp.json"),
-        ],
-    ),
-    _host(
-        "amp",
-        "Amp",
-        lambda m: [m.join(m.config, "amp", "settings.json")],
-        key="amp.mcpServers",
-    ),
+    _host("lm-studio", "LM Studio", "~/.lmstudio/mcp.json", "~/.cache/lm-studio/mcp.json"),
+    _host("amp", "Amp", lambda m: [m.join(m.config, "amp", "settings.json")], key="amp.mcpServers"),
     _host("trae", "Trae", _trae),
-    _host(
-        "crush",
-        "Crush",
-        _crush,
-        lambda m: [m.in_project(".crush.json"), m.in_project("crush.json")],
-        key="mcp",
-        timeout_unit="s",
-    ),
-    _host(
-        "kimi",
-        "Kimi",
-        lambda m: [m.at_home(".kimi", "mcp.json"), m.at_home(".kimi-code", "mcp.json")],
-        lambda m: [m.in_project(".kimi-code", "mcp.json")],
-    ),
-    _host(
-        "factory",
-        "Factory Droid",
-        lambda m: [m.at_home(".factory", "mcp.json")],
-        lambda m: [m.in_project(".factory", "mcp.json")],
-    ),
+    _host("crush", "Crush", ".crush.json", "crush.json", _crush, key="mcp", timeout_unit="s"),
+    _host("kimi", "Kimi", ".kimi-code/mcp.json", "~/.kimi/mcp.json", "~/.kimi-code/mcp.json"),
+    _host("factory", "Factory Droid", ".factory/mcp.json", "~/.factory/mcp.json"),
     _host("qoder", "Qoder", _qoder),
-    _host(
-        "sema4",
-        "Sema4.ai",
-        lambda m: [m.at_home(".sema4ai", "sema4ai-studio", "mcp_servers.json")],
-    ),
+    _host("sema4", "Sema4.ai", "~/.sema4ai/sema4ai-studio/mcp_servers.json"),
     _host("5ire", "5ire", lambda m: [m.join(m.app_support, "5ire", "mcp.json")]),
-    _host(
-        "mastra",
-        "Mastra Code",
-        lambda m: [m.at_home(".mastracode", "mcp.json")],
-        lambda m: [m.in_project(".mastracode", "mcp.json")],
-    ),
-    _host(
-        "pi",
-        "Pi",
-        lambda m: [m.at_home(".pi", "agent", "mcp.json")],
-        lambda m: [m.in_project(".pi", "mcp.json")],
-    ),
-    _host("fx", "fx", lambda m: [m.at_home(".fx", "mcp.json")], key="mcp"),
+    _host("mastra", "Mastra Code", ".mastracode/mcp.json", "~/.mastracode/mcp.json"),
+    _host("pi", "Pi", ".pi/mcp.json", "~/.pi/agent/mcp.json"),
+    _host("fx", "fx", "~/.fx/mcp.json", key="mcp"),
 )
