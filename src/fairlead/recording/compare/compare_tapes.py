@@ -43,16 +43,12 @@ def iter_differences(
 
     The tapes may be larger than memory.
     """
-    pairs = _beside(first, second)
-    if pairs is None:  # Too long for an alignment: compare line by line.
+    pairs: Pairs
+    if (one := _Index(first)).whole and (two := _Index(second)).whole:
+        pairs = _of_places(one, two)
+    else:  # Too long for an alignment: compare line by line.
         pairs = zip_longest(with_stable_ids(first), with_stable_ids(second))
     return islice(_changes(pairs, tuple(ignore)), SHOWN)
-
-
-def _beside(first: TapeReader, second: TapeReader) -> Pairs | None:
-    if not (one := _Index(first)).whole or not (two := _Index(second)).whole:
-        return None
-    return _of_places(one, two)
 
 
 def summary(entry: TapeEntry) -> str:

@@ -98,13 +98,7 @@ def aligned(
     return list(SequenceMatcher(None, first, second, autojunk=False).get_opcodes())
 
 
-class _Nothing:
-    pass
-
-
-_NOTHING = _Nothing()
-
-
+_NOTHING: Final = object()
 _DEEP: Final = "(nested too deeply)"
 
 

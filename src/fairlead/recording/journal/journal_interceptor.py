@@ -83,9 +83,7 @@ class Journaling(SyncInterceptor):
     def _label(self, edge: object) -> str | None:
         if not isinstance(edge, Peer):
             return None  # a stateless request
-        label = self._labels.get(id(edge))
-        if label is None:
-            label = self._labels[id(edge)] = f"s{next(self._numbers)}"
-            # The label must not outlive the peer: Python may give its id to another object.
-            finalize(edge, self._labels.pop, id(edge), None).atexit = False
+        label = self._labels[id(edge)] = f"s{next(self._numbers)}"
+        # The label must not outlive the peer: Python may give its id to another object.
+        finalize(edge, self._labels.pop, id(edge), None).atexit = False
         return label

@@ -161,33 +161,21 @@ class LineObserver:
             self._journal.end(record, "cancelled", when=self.when)
 
     def _answered(self, said: _Line, direction: Direction) -> None:
-        key = None if isinstance(said.id, UnsetType) else _key(said.id)
-        record = self._take_asked(direction.reverse(), key)
-        refusal = (
-            None if isinstance(said.error, UnsetType) else read_json(said.error, _Refusal, _ODD)
-        )
-        result = said.result if refusal is None else said.error
+        name = None if isinstance(said.id, UnsetType) else said.id
+        record = None
+        if not isinstance(said.id, UnsetType):
+            record = self._take_asked(direction.reverse(), _key(said.id))
         if record is None:
             record = self._journal.begin(
-                direction,
-                "answer",
-                "",
-                session=self._session,
-                request_id=None if isinstance(said.id, UnsetType) else said.id,
-                when=self.when,
+                direction, "answer", "", session=self._session, request_id=name, when=self.when
             )
             self._journal.flag(record, NOBODY_ASKED)
-        if refusal is not None:
-            self._journal.end(
-                record,
-                "refused",
-                result=result,
-                code=refusal.code,
-                error=refusal.message,
-                when=self.when,
-            )
+        if isinstance(said.error, UnsetType):
+            self._journal.end(record, "ok", said.result, when=self.when)
             return
-        self._journal.end(record, "ok", result=result, when=self.when)
+        refusal = read_json(said.error, _Refusal, _ODD)
+        code, why = refusal.code, refusal.message
+        self._journal.end(record, "refused", said.error, code=code, error=why, when=self.when)
 
     def _take_asked(self, direction: Direction, key: Hashable) -> PendingEntry | None:
         """Remove and return the pending request with an id; the oldest if there are several."""

@@ -16,7 +16,17 @@ from ...peer.connection_state import LAST_WORDS
 from ...protocol.result_fragments import FRAGMENT
 from ...transport.channel import Channel, Incoming, RequestLost
 from ...upstream.server_target import ServerTarget, target_for
-from ...wire import Failure, Message, Notification, Params, Request, Success, encode, failure
+from ...wire import (
+    Failure,
+    Message,
+    Notification,
+    Params,
+    Request,
+    RequestId,
+    Success,
+    encode,
+    failure,
+)
 from ...wire.error_codes import METHOD_NOT_FOUND
 from ..compare.compare_tapes import summary
 from ..compare.json_diff import JsonDifference, JsonPath, json_differences, read_path
@@ -137,12 +147,8 @@ class _Visit:
         self._has_answered = False
         self._has_gone = False  # a disconnection was reported
         self._end: ChannelClosed | None = None
-        self._questions = [
-            (step, _answer_of(cue, step))
-            for cue in cues
-            for step in cue.steps
-            if step.kind == "ask"
-        ]
+        asked = ((cue, step) for cue in cues for step in cue.steps if step.kind == "ask")
+        self._questions = [(step, _answer_of(cue, step)) for cue, step in asked]
         self._channel: Channel
 
     async def run(self, channel: Channel) -> None:
@@ -256,12 +262,12 @@ class _Visit:
         return Raw(msgspec.json.encode(params))
 
     async def _read(self, channel: Channel) -> None:
+        end = ChannelClosed()
         try:
             await channel.run(self._take)
         except ChannelClosed as exc:
-            self._over(exc)
-        else:
-            self._over(ChannelClosed())
+            end = exc
+        self._over(end)
 
     def _send(self, message: Message) -> None:
         try:
@@ -286,23 +292,26 @@ class _Visit:
 
     def _over(self, end: ChannelClosed) -> None:
         self._end = self._end or end
-        for future in self._answers.values():
-            if not future.done():
-                future.set_exception(end)
-                future.exception()  # Marks the exception as retrieved: not every future is awaited.
+        for number in self._answers:
+            self._settle(number, end)
+
+    def _settle(self, request_id: RequestId | None, outcome: Success | Failure | Exception) -> None:
+        future = self._answers.get(request_id)  # type: ignore[arg-type]  # not one of our ids
+        if future is None or future.done():
+            return
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+            future.exception()  # Marks the exception as retrieved: not every future is awaited.
+        else:
+            future.set_result(outcome)
 
     def _take(self, item: Incoming) -> None:
         match item:
             case Success() | Failure():
                 self._has_answered = True
-                future = self._answers.get(item.id) if isinstance(item.id, int) else None
-                if future is not None and not future.done():
-                    future.set_result(item)
+                self._settle(item.id, item)
             case RequestLost():
-                future = self._answers.get(item.request_id)  # type: ignore[arg-type]
-                if future is not None and not future.done():
-                    future.set_exception(item.error)
-                    future.exception()
+                self._settle(item.request_id, item.error)
             case Notification():
                 if self._notifications:
                     self._told.append(item)
@@ -368,12 +377,16 @@ def _brief(one: JsonDifference) -> JsonDifference:
 
 def _cut(value: Any) -> Any:
     """Return a value, or the beginning of a long one."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = _text(value)
     if len(text) <= LONGEST:
         return value
     return f"{text[:LONGEST]}… ({len(text)} characters)"
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = _text(value)
     return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

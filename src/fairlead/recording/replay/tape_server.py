@@ -270,10 +270,6 @@ async def _without_news(exchange: Exchange) -> None:
     await asyncio.get_running_loop().create_future()  # until the client cancels
 
 
-def _peer_of(exchange: Exchange) -> Peer | None:
-    return exchange.edge if isinstance(exchange.edge, Peer) else None
-
-
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work

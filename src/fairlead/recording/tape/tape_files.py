@@ -1,5 +1,6 @@
 """Files of a tape and tapes of a directory."""
 
+from glob import escape
 from pathlib import Path
 
 from .format import ABOUT, LINES
@@ -21,13 +22,11 @@ def number_of_part(place: Path) -> int:
 def parts_of(base: str) -> list[Path]:
     """Return the first file and the remaining later parts, in order."""
     first = Path(f"{base}{LINES}")
-    prefix = f"{Path(base).name}."
     rest = []
-    for place in first.parent.iterdir() if first.parent.is_dir() else ():
-        if place.name.startswith(prefix) and place.name.endswith(LINES):
-            number = place.name[len(prefix) : -len(LINES)]
-            if number.isdigit() and number.isascii() and place.is_file() and not is_tape(place):
-                rest.append((int(number), place))
+    for place in first.parent.glob(f"{escape(Path(base).name)}.*{LINES}"):
+        number = place.name[len(Path(base).name) + 1 : -len(LINES)]
+        if number.isdigit() and number.isascii() and place.is_file() and not is_tape(place):
+            rest.append((int(number), place))
     return [first, *(place for _, place in sorted(rest))]
 
 
@@ -44,7 +43,7 @@ def is_tape(place: Path) -> bool:
 def tapes_in(folder: Path) -> list[Path]:
     """Return the tapes of a directory, by the first file of each."""
     found = []
-    for place in sorted(folder.glob(f"*{LINES}")) if folder.is_dir() else ():
+    for place in sorted(folder.glob(f"*{LINES}")):
         head, dot, number = place.name.removesuffix(LINES).rpartition(".")
         numbered = dot and number.isdigit() and not is_tape(place)
         if numbered and (folder / f"{head}{LINES}").exists():

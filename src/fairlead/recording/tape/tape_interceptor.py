@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, cast
 from weakref import finalize
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...errors import RpcError
 from ...interceptor import After, Exchange, Interceptor, Outcome, SyncInterceptor
@@ -74,11 +74,7 @@ class Recorder(SyncInterceptor):
 
         Messages that the interceptors withhold from clients are then not on the tape.
         """
-        return [
-            _OneWay(self, Direction.CLIENT_TO_SERVER),
-            *interceptors,
-            _OneWay(self, Direction.SERVER_TO_CLIENT),
-        ]
+        return [_OneWay(self, _UP), *interceptors, _OneWay(self, _DOWN)]
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:
         message = exchange.message
@@ -110,7 +106,7 @@ class Recorder(SyncInterceptor):
         alone = not isinstance(edge, Peer) and id(edge) not in self._alone
         if alone:
             self._alone[id(edge)] = f"r{next(self._requests)}"
-        asked = self._under_way[key] = _Asked(key, exchange, message, alone)
+        asked = self._under_way[key] = _Asked(key, exchange, message, exchange.did, alone)
         return asked
 
     def _end(self, asked: "_Asked") -> None:
@@ -147,7 +143,7 @@ class Recorder(SyncInterceptor):
                 said = _cancelled(message, outcome)
                 self.tape.write(said, exchange.direction, *asked.place, None, exchange.did)
             return
-        back = _DOWN if exchange.direction is _UP else exchange.direction.reverse()
+        back = _DOWN if exchange.direction is _UP else _UP
         stopped = asked.withdrawn  # the client has cancelled, so it gets no response
         self.tape.write(said, back, *asked.place, None, exchange.did, stopped, clean=clean)
 
@@ -226,30 +222,24 @@ class Recorder(SyncInterceptor):
         return _plain(context, principal)
 
 
-class _Session:
+class _Session(Struct):
     """A lasting connection: its label, and the transport that was last recorded."""
 
-    __slots__ = ("label", "principal", "written")
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-        self.written: TransportContext | None = None
-        self.principal: Principal = ANONYMOUS  # as last recorded
+    label: str
+    written: TransportContext | None = None
+    principal: Principal = ANONYMOUS  # as last recorded
 
 
-class _Asked:
+class _Asked(Struct, eq=False):
     """A pending request."""
 
-    __slots__ = ("alone", "did", "exchange", "key", "message", "place", "withdrawn")
-
-    def __init__(self, key: _Key, exchange: Exchange, message: Request, alone: bool) -> None:
-        self.key = key
-        self.exchange = exchange
-        self.message = message
-        self.did = exchange.did
-        self.alone = alone  # a stateless request
-        self.place: _Place = (None, None, None)
-        self.withdrawn = False  # its cancellation is being forwarded, or was
+    key: _Key
+    exchange: Exchange
+    message: Request
+    did: list[str] | None
+    alone: bool  # a stateless request
+    place: _Place = (None, None, None)
+    withdrawn: bool = False  # its cancellation is being forwarded, or was
 
 
 class _OneWay(SyncInterceptor):

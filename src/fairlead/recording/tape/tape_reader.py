@@ -144,13 +144,10 @@ class TapeReader:
             self.troubles.append(f"{name}{ABOUT} cannot be read: {exc.strerror}")
         except UNREADABLE as exc:
             self.troubles.append(f"{name}{ABOUT} cannot be read: {exc}")
-        if info.status == "recording" and not self._is_held():
-            info.status = "cut"  # the recording process ended without closing the tape
+        with open(f"{self.base}{LINES}", "rb") as file:
+            if info.status == "recording" and not held(file.fileno()):
+                info.status = "cut"  # the recording process ended without closing the tape
         return info
-
-    def _is_held(self) -> bool:
-        with Path(f"{self.base}{LINES}").open("rb") as file:
-            return held(file.fileno())
 
 
 class LineIndex:

@@ -16,6 +16,7 @@ from ...observe.timestamps import Timestamp
 from ...protocol.envelope import Direction
 from ...redaction.redact_messages import Redactor
 from ...wire import RequestId, single_line
+from ...wire.json import UNREADABLE
 from .format import ABOUT, LINES, TapeEntry, TapeInfo, base_of
 from .recording_lock import hold
 from .tape_files import is_tape, name_of_part, parts_of
@@ -25,7 +26,6 @@ __all__ = ["TapeWriter"]
 MAX_BYTES: Final = 256 << 20  # bytes of one part
 # the oldest parts are dropped, but never the first one, which has the handshake
 MAX_PARTS: Final = 8
-MAX_QUOTED: Final = 1000
 COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost messages
 
 log = logging.getLogger("fairlead.gateway.tape")
@@ -93,7 +93,6 @@ class TapeWriter:
         self._file: int | None = first
         self._part, self._size = 1, 0
         self._complained = 0.0
-        self._quoted: dict[str | None, bytes] = {}  # labels of sessions as JSON
         self._write_info()
 
     @property
@@ -150,7 +149,7 @@ class TapeWriter:
                 b'{"seq":%d,"at":%d.%06d,"dir":"%b","message":%b,"session":%b}\n'
                 % (
                     *(info.entries, seconds, micros, _DIRECTIONS[direction]),
-                    *(single_line(message), self._quoted.get(session) or self._quote(session)),
+                    *(single_line(message), _encode(session)),
                 )
             )
             return
@@ -173,12 +172,6 @@ class TapeWriter:
         if self._redactor is None:
             return True
         return self._may_be_clean and self._redactor.message(result) is result
-
-    def _quote(self, session: str | None) -> bytes:
-        if len(self._quoted) >= MAX_QUOTED:
-            self._quoted.clear()
-        quoted = self._quoted[session] = _encode(session)
-        return quoted
 
     def close(self) -> None:
         """Finish the tape and release the lock."""
@@ -248,7 +241,7 @@ def _is_json(message: bytes) -> bool:
     try:
         _check(message)
         return message.isascii() or bool(message.decode())
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
 
 
