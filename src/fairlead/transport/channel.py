@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # not imported at run time: a server over stdio does not need
     from ..protocol.headers import ParamHeader
 
 __all__ = [
+    "BufferedDelivery",
     "Channel",
     "Deliver",
     "Incoming",
@@ -177,6 +178,28 @@ class SharedStream:
 
     def detach(self, request_id: RequestId) -> None:
         """Do nothing: the peer could not fetch the response on another stream."""
+
+
+class BufferedDelivery:
+    """Base class of receivers, which keeps items that are received before `begin`."""
+
+    def __init__(self) -> None:
+        self._deliver: Deliver | None = None
+        self._early: list[Incoming] = []
+
+    def begin(self, deliver: Deliver) -> None:
+        """Deliver the items received so far, and all later ones immediately."""
+        self._deliver = deliver
+        early, self._early = self._early, []
+        for item in early:
+            deliver(item)
+
+    def hand_over(self, item: Incoming) -> None:
+        """Deliver an item, or keep it until `begin` is called."""
+        if self._deliver is None:
+            self._early.append(item)
+        else:
+            self._deliver(item)
 
 
 def complete_channel(channel: Channel) -> Channel:

@@ -91,7 +91,7 @@ class ToolCallServerChannel(StreamedChannel):
         if self._refused is not None and isinstance(message, Request):
             self._write(encode(replace(self._refused, id=message.id)))
         else:
-            self.take(message)
+            self.hand_over(message)
 
     # Channel
 
@@ -109,7 +109,7 @@ class ToolCallServerChannel(StreamedChannel):
             )
             # In a later turn of the loop: the peer layer registers the request after `send`
             # returns.
-            asyncio.get_running_loop().call_soon(self.take, no)
+            asyncio.get_running_loop().call_soon(self.hand_over, no)
 
     def send_success(self, request_id: RequestId, result: bytes | Raw) -> None:
         if request_id != self._hello:

@@ -14,7 +14,7 @@ from ...protocol.envelope import TransportContext
 from ...protocol.json_edit import RawMembers, members_of
 from ...wire import Decoder, Message, Notification, RequestId, encode, encode_success, to_json
 from ...wire.error_codes import INVALID_REQUEST
-from ..channel import Deliver, Incoming, SharedStream
+from ..channel import BufferedDelivery, Deliver, SharedStream
 from ..line_channel import closed_again
 from .write_queue import WriteQueue
 
@@ -89,10 +89,11 @@ class WebSocketConnection(Protocol):
         """Drop the connection, if this side owns it."""
 
 
-class WebSocketChannel(SharedStream):
+class WebSocketChannel(BufferedDelivery, SharedStream):
     """A `Channel` on a `WebSocketConnection`; subclasses select the accepted frames."""
 
     def __init__(self, context: TransportContext, socket: WebSocketConnection) -> None:
+        super().__init__()
         self.context = context
         self.decoder = Decoder()
         self._socket = socket
@@ -100,8 +101,6 @@ class WebSocketChannel(SharedStream):
         self._outbox = WriteQueue(
             socket.send, failed=self._unsent, given_up=lambda why: self.close_with(1008, why)
         )
-        self._deliver: Deliver | None = None
-        self._early: list[Incoming] = []  # items that arrived before `run` was called
         self._end: ChannelClosed | None = None  # set once nothing can be sent
         # the error that `run` raises, if the channel ended without `close`
         self._broken: ChannelClosed | None = None
@@ -113,10 +112,7 @@ class WebSocketChannel(SharedStream):
     # Channel
 
     async def run(self, deliver: Deliver) -> None:
-        self._deliver = deliver
-        early, self._early = self._early, []
-        for item in early:
-            deliver(item)
+        self.begin(deliver)
         if self._broken is not None:
             raise self._broken
         if self._closing is not None:
@@ -169,12 +165,6 @@ class WebSocketChannel(SharedStream):
         error.excerpt = frame[:200].decode("utf-8", "replace")
         error.size, error.frame = len(frame), frame
         self.hand_over(error)
-
-    def hand_over(self, item: Incoming) -> None:
-        if self._deliver is None:
-            self._early.append(item)
-        else:
-            self._deliver(item)
 
     def check_open(self) -> None:
         """Raise `ChannelClosed` if nothing can be sent."""

@@ -48,12 +48,12 @@ def test_messages_received_before_begin_are_delivered_once_and_in_order() -> Non
     one = Receiving(begun=False)
     notes = [Notification(f"notifications/{number}") for number in range(3)]
     for note in notes:
-        one.receiver.deliver(note)
+        one.receiver.hand_over(note)
     assert one.heard == []
     one.receiver.begin(one.hear)
     assert one.heard == notes
     one.receiver.begin(one.hear)
-    one.receiver.deliver(notes[0])
+    one.receiver.hand_over(notes[0])
     assert one.heard == [*notes, notes[0]]
 
 

@@ -2,13 +2,12 @@
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from ....errors import FairleadError, RemoteProtocolError
 from ....wire import Batch, Decoder, Failure, Message, Request, RequestId, Success
 from ....wire.error_codes import INVALID_REQUEST
 from ....wire.sse import Event, EventTooLong
-from ...channel import Deliver, RequestLost
+from ...channel import BufferedDelivery, RequestLost
 from .fragments import EVENTS, FragmentAssembler, OnFragment
 from .post_response_stream import PendingPost
 
@@ -17,7 +16,7 @@ __all__ = ["MessageReceiver"]
 log = logging.getLogger("fairlead.transport")
 
 
-class MessageReceiver:
+class MessageReceiver(BufferedDelivery):
     """Receiver that matches responses with pending requests and delivers every message."""
 
     def __init__(
@@ -30,6 +29,7 @@ class MessageReceiver:
         """`succeeded` is called with each request that has a result, before the result is
         delivered.
         """
+        super().__init__()
         self.pending: dict[RequestId, PendingPost] = {}
         # During a delivery: the id of the request whose stream carried the message.
         self.related_request_id: RequestId | None = None
@@ -37,15 +37,6 @@ class MessageReceiver:
         self._on_fragment = on_fragment
         self._limit = limit
         self._decode = Decoder().decode
-        self._deliver: Deliver | None = None
-        self._early: list[Any] = []  # received before `begin`
-
-    def begin(self, deliver: Deliver) -> None:
-        """Deliver the messages received so far, and all later ones immediately."""
-        self._deliver = deliver
-        early, self._early = self._early, []
-        for item in early:
-            deliver(item)
 
     def receive_event(self, event: Event | EventTooLong, posted: PendingPost | None = None) -> None:
         """Process one event of a stream; `posted` is the request the stream belongs to, if any.
@@ -78,7 +69,7 @@ class MessageReceiver:
             if isinstance(event, Event):
                 exc.excerpt, exc.frame = repr(event.data[:200]), event.data
                 exc.size = len(event.data)
-            self.deliver(exc)
+            self.hand_over(exc)
         finally:
             self.related_request_id = None
 
@@ -90,21 +81,14 @@ class MessageReceiver:
             for item in message.items:
                 if isinstance(item, Success | Failure):
                     self._settle(item)
-        self.deliver(message)
-
-    def deliver(self, item: Any) -> None:
-        """Deliver a message, or the error that occurred in its place."""
-        if self._deliver is not None:
-            self._deliver(item)
-        else:
-            self._early.append(item)
+        self.hand_over(message)
 
     def lose(self, posted: PendingPost, error: FairleadError) -> None:
         """Report that a request will not get a response, unless it is no longer pending."""
         # Compared by identity, because a later request may use the same id.
         if self.pending.get(posted.message.id) is posted:
             del self.pending[posted.message.id]
-            self.deliver(RequestLost(posted.message.id, error))
+            self.hand_over(RequestLost(posted.message.id, error))
 
     def _receive_fragment(self, event: Event, posted: PendingPost) -> None:
         if posted.fragments is None:

@@ -200,7 +200,7 @@ class OutgoingQueue:
             # here.
             loop = asyncio.get_running_loop()
             for question in posted.questions:
-                loop.call_soon(self._receiver.deliver, cancelled_notification(question))
+                loop.call_soon(self._receiver.hand_over, cancelled_notification(question))
         # In the stateless era closing the stream is the cancellation.
         told = posted.sent and not posted.stateless if posted else self._headers.version is not None
         if told:

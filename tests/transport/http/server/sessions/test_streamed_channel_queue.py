@@ -41,12 +41,12 @@ def channel() -> Channel:
 
 async def test_messages_received_before_run_are_delivered_first_and_once() -> None:
     one, heard = channel(), list[Incoming]()
-    one.take(note(1))
-    one.take(note(2))
+    one.hand_over(note(1))
+    one.hand_over(note(2))
     assert heard == []
     running = asyncio.create_task(one.run(heard.append))
     await asyncio.sleep(0)
-    one.take(note(3))
+    one.hand_over(note(3))
     assert heard == [note(1), note(2), note(3)]
     assert one._early == []
     assert not one.over

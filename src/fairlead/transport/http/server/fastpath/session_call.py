@@ -34,14 +34,14 @@ def answer_session_post(
     if edge.settings.answers == "sse":  # heads on this path accept both content types
         stream = session.open_stream({message.id})
         stream.attach(call)
-        session.take(message)
+        session.hand_over(message)
         connection.begin(edge.session_posts.answer_with_events(call, session, stream))
     else:
-        # Registered before `take`, because the handler may respond synchronously.
+        # Registered before `hand_over`, because the handler may respond synchronously.
         session.expect(message.id, call)
         if edge.settings.heartbeat:
             connection.patience.set(edge.settings.heartbeat)
-        session.take(message)
+        session.hand_over(message)
     return True
 
 

@@ -196,7 +196,7 @@ async def _receive_first(
     """Return the frames with which a session responds to its first request."""
     stream = session.open_stream({message.id})
     stream.attach(call)
-    session.take(message)
+    session.hand_over(message)
     call.watch(stream.wake, _no_beat, 0)
     try:
         while not (stream.done or call.gone):

@@ -138,7 +138,7 @@ class SessionRestorer:
         respond.
         """
         stream = session.open_stream({opening.id})
-        session.take(opening)
+        session.hand_over(opening)
         try:
             async with asyncio.timeout(OPENING):
                 while not stream.done:
@@ -148,7 +148,7 @@ class SessionRestorer:
             return None
         if not session.settle_revision():
             return False
-        session.take(Notification("notifications/initialized"))
+        session.hand_over(Notification("notifications/initialized"))
         return True
 
     async def _find(self, key: str, principal: Principal) -> StoredSession | None:

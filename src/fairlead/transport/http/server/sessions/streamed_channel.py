@@ -13,19 +13,18 @@ from .....limits import MESSAGES_PER_TURN
 from .....protocol.envelope import TransportContext
 from .....protocol.revisions import Revision
 from .....wire import Notification, Request, RequestId, to_json
-from ....channel import Deliver, Incoming, SharedStream
+from ....channel import BufferedDelivery, Deliver, Incoming, SharedStream
 from ....drain_waiter import DrainWaiter
 
 __all__ = ["StreamedChannel"]
 
 
-class StreamedChannel(SharedStream):
+class StreamedChannel(BufferedDelivery, SharedStream):
     """Base of channels that receive single messages and send on streams."""
 
     def __init__(self, context: TransportContext) -> None:
+        super().__init__()
         self.context = context
-        self._deliver: Deliver | None = None
-        self._early: list[Incoming] = []  # received before `run`
         self._drained = DrainWaiter()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -38,26 +37,16 @@ class StreamedChannel(SharedStream):
         raise NotImplementedError  # subclasses decide which streams count
 
     async def run(self, deliver: Deliver) -> None:
-        self._deliver = deliver
-        for item in self._early:
-            deliver(item)
-        self._early.clear()
+        self.begin(deliver)
         await asyncio.shield(self._over)
-
-    def take(self, item: Incoming) -> None:
-        """Deliver a message of the client."""
-        if self._deliver is None:
-            self._early.append(item)
-        else:
-            self._deliver(item)
 
     def simulate_handshake(
         self, request_id: RequestId, revision: Revision, client: dict[str, str]
     ) -> None:
         """Deliver the handshake of a client that sends none."""
         params = {"protocolVersion": revision.value, "capabilities": {}, "clientInfo": client}
-        self.take(Request(request_id, "initialize", Raw(to_json(params))))
-        self.take(Notification("notifications/initialized"))
+        self.hand_over(Request(request_id, "initialize", Raw(to_json(params))))
+        self.hand_over(Notification("notifications/initialized"))
 
     async def take_all(self, items: Sequence[Incoming]) -> None:
         """Deliver the messages of a batch, and yield to other clients after every few."""
@@ -66,7 +55,7 @@ class StreamedChannel(SharedStream):
                 MESSAGES_PER_TURN.hit()
                 await asyncio.sleep(0)
             for item in items[start : start + MESSAGES_PER_TURN.value]:
-                self.take(item)
+                self.hand_over(item)
 
     async def drain(self) -> None:
         while self.congested and not self.over:
