@@ -82,9 +82,9 @@ def test_paths_are_joined_by_the_rules_of_the_platform() -> None:
     linux = machine("linux")
     assert linux.at_home("a", "..", "b") == "/home/u/b"
     assert linux.in_project("x") == "/home/u/x"
-    assert linux.of_system("/etc", "x") == "/etc/x"
+    assert linux.of_system("x", linux="/etc", win32="C:") == "/etc/x"
     other = HostPaths(platform="linux", home="/h", env={}, cwd="/h", root="/r")
-    assert other.of_system("/etc", "x") == "/r/etc/x"
+    assert other.of_system("x", linux="/etc", win32="C:") == "/r/etc/x"
     assert machine("win32").at_home("a", "b") == r"C:\Users\u\a\b"
 
 

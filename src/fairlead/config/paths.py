@@ -40,7 +40,12 @@ class HostPaths(Struct, frozen=True, kw_only=True):
     def at_home(self, *parts: str) -> str:
         return self.join(self.home, *parts)
 
-    def of_system(self, folder: str, *parts: str) -> str:
+    def of_system(self, *parts: str, linux: str, win32: str, darwin: str = "") -> str:
+        """Return a path in a system folder, whose place depends on the platform.
+
+        The folder of Linux is also that of other platforms, and of macOS without its own.
+        """
+        folder = {"darwin": darwin, "win32": win32}.get(self.platform) or linux
         return self.join(self.root + folder, *parts)
 
     def in_project(self, *parts: str) -> str:

@@ -126,10 +126,9 @@ def test_an_entry_refers_to_a_limited_number_of_files(extra: int) -> None:
 
 def test_given_inputs_override_defaults() -> None:
     one = found(needs_input=(Input(id="x", default="d"), Input(id="y"), Input(id="z", default="e")))
-    scope = scope_of(one, {"A": "1"}, inputs={"x": "given"}, secrets={"S": "s"})
+    scope = scope_of(one, {"A": "1"}, {"x": "given"})
     assert scope.inputs == {"x": "given", "z": "e"}
-    assert (scope.secrets, scope.home, scope.workspace) == ({"S": "s"}, "/h", "/p")
-    assert scope_of(one, {}).secrets == {}
+    assert (scope.home, scope.workspace) == ("/h", "/p")
 
 
 def test_all_strings_in_a_value_are_found() -> None:

@@ -150,9 +150,9 @@ def test_codex_and_goose_take_values_by_name() -> None:
         "X-C": "${A}",
     }
     assert made.missing == ("NOT_SET",)
-    stdio = {"type": "stdio", "cmd": "g", "envs": {"E": "e"}, "env_keys": ["A", "KEYRING"]}
-    made = resolve(found(stdio, "goose"), ENV, secrets={"KEYRING": "k"})
-    assert made.entry.env == {"E": "e", "A": "1", "KEYRING": "k"}  # type: ignore[union-attr]
+    stdio = {"type": "stdio", "cmd": "g", "envs": {"E": "e"}, "env_keys": ["A"]}
+    made = resolve(found(stdio, "goose"), ENV)
+    assert made.entry.env == {"E": "e", "A": "1"}  # type: ignore[union-attr]
 
 
 def test_variables_of_goose_refer_to_its_own_values() -> None:
@@ -198,10 +198,6 @@ def test_an_input_has_its_default_until_it_is_given() -> None:
 def test_editor_variables_are_rejected(value: str) -> None:
     with pytest.raises(ConfigError, match="has a value only inside the editor"):
         text("vscode", value)
-
-
-def test_secrets_of_continue_come_from_the_secrets() -> None:
-    assert text("continue", "${{ secrets.A }}", secrets={"A": "kept"}) == "kept"
 
 
 def test_values_of_the_entry_override_the_env_file(tmp_path: Path) -> None:
@@ -360,12 +356,12 @@ def test_an_unapproved_project_entry_is_not_resolved(tmp_path: Path) -> None:
 
 
 async def test_blocking_resolution_does_not_block_the_event_loop(tmp_path: Path) -> None:
-    made = await resolve_in_thread(found({"command": "${A}"}), ENV)
+    made = await resolve_in_thread(found({"command": "${A}"}), env=ENV)
     assert made.entry.command == "1"  # type: ignore[union-attr]
 
     os.mkfifo(tmp_path / "pipe")  # opening it blocks until this event loop writes to it
     one = found({"command": "x", "env": {"C": f"!cat {tmp_path}/pipe"}})
-    waiting = asyncio.create_task(resolve_in_thread(one, dict(os.environ)))
+    waiting = asyncio.create_task(resolve_in_thread(one, env=dict(os.environ)))
     async with asyncio.timeout(8):
         await asyncio.to_thread((tmp_path / "pipe").write_text, "said")
         assert (await waiting).entry.env == {"C": "said"}  # type: ignore[union-attr]
@@ -502,5 +498,5 @@ async def test_only_blocking_entries_are_resolved_in_a_thread(
     entry: dict[str, Any], host: str, waits: bool
 ) -> None:
     env = SeenBy()
-    await resolve_in_thread(found(entry, host), env)
+    await resolve_in_thread(found(entry, host), env=env)
     assert (env.threads == {threading.current_thread()}) is not waits

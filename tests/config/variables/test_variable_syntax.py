@@ -19,7 +19,6 @@ def scope(**more: Any) -> VariableScope:
         "home": "/h",
         "workspace": "/w/project/",
         "inputs": {"id": "typed"},
-        "secrets": {"S": "sealed"},
     }
     return VariableScope(**{**fields, **more})
 
@@ -53,7 +52,7 @@ def scope(**more: Any) -> VariableScope:
         ("gemini", "$A ${A} $NONE", "1 1 $NONE"),
         ("gemini-again", "$A %A% $NONE", "1 %A% "),
         ("opencode", "{env:A}{env:NONE}", "1"),
-        ("continue", "${{ secrets.S }} ${{ inputs.A }}", "sealed 1"),
+        ("continue", "${{ secrets.A }} ${{ inputs.A }}", "1 1"),
         ("continue", "${{ secrets.NONE }}", "${{ secrets.NONE }}"),
     ],
 )
@@ -108,7 +107,6 @@ def test_text_that_the_program_would_reject_is_rejected(
         ("vscode", "${env:A}", [("variable", "A")], []),
         ("vscode", "${env:NONE}", [], ["NONE"]),
         ("vscode", "${input:id}", [("input", "id")], []),
-        ("continue", "${{ secrets.S }}", [("secret", "S")], []),
         ("continue", "${{ secrets.A }}", [("variable", "A")], []),
         ("continue", "${{ secrets.NONE }}", [], ["NONE"]),
     ],

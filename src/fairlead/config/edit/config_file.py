@@ -15,6 +15,7 @@ from ..files.atomic_write import write_atomically
 from ..files.config_reader import ConfigReader, read_file
 from ..files.file_lock import lock_folder
 from ..files.formats import parse
+from ..host_files.host import items_at
 from ..hosts import HOSTS
 from ..paths import HostPaths, local_host_paths
 from ..validate import validate_server_config
@@ -122,7 +123,7 @@ class ConfigFile:
             _without(data, other, name)
             entry = self._servers(data).get(name)
             if not isinstance(entry, dict):
-                _with(data, wanted, name)
+                data[wanted] = [*(n for n in items_at(data, wanted) if n != name), name]
             elif on:
                 entry.pop("enabled", None)
             else:
@@ -137,18 +138,15 @@ class ConfigFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         # Two commands that read, change and write the file at the same time would lose one change.
         with lock_folder(self.path.parent):
-            self._change_now(change)
-
-    def _change_now(self, change: Callable[[dict[str, Any]], None]) -> None:
-        data = self._read()
-        change(data)
-        # A symbolic link into a folder of dotfiles stays a link: its target is replaced.
-        target = Path(os.path.realpath(self.path))
-        self._refuse_others(target)
-        # A new file is private, because entries may hold tokens.
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        content = json_text(data, indent=2) + "\n"
-        write_atomically(target, content.encode(), mode=mode, durable=True)
+            data = self._read()
+            change(data)
+            # A symbolic link into a folder of dotfiles stays a link: its target is replaced.
+            target = Path(os.path.realpath(self.path))
+            self._refuse_others(target)
+            # A new file is private, because entries may hold tokens.
+            mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+            content = json_text(data, indent=2) + "\n"
+            write_atomically(target, content.encode(), mode=mode, durable=True)
 
     def _refuse_others(self, target: Path) -> None:
         """Raise `ConfigError` if a symbolic link leads to a file of another program."""
@@ -214,12 +212,6 @@ def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with(data: dict[str, Any], key: str, name: str) -> None:
-    names = data.get(key)
-    data[key] = [*(n for n in (names if isinstance(names, list) else ()) if n != name), name]
-
-
 def _without(data: dict[str, Any], key: str, name: str) -> None:
-    names = data.get(key)
-    if isinstance(names, list) and name in names:
+    if name in (names := items_at(data, key)):
         data[key] = [n for n in names if n != name]

@@ -14,6 +14,7 @@ __all__ = [
     "ConfigLocation",
     "Host",
     "WhyOff",
+    "items_at",
     "named_items",
     "names_at",
     "project",
@@ -97,5 +98,10 @@ def project(*paths: str) -> list[ConfigLocation]:
 
 def names_at(data: dict[str, Any], key: str) -> list[str]:
     """Return the strings in a list, such as a list of disabled servers."""
-    names = data.get(key)
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return [name for name in items_at(data, key) if isinstance(name, str)]
+
+
+def items_at(data: dict[str, Any], key: str) -> list[Any]:
+    """Return the list under a key; empty if there is none."""
+    items = data.get(key)
+    return items if isinstance(items, list) else []

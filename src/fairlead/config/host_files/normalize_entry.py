@@ -8,6 +8,7 @@ from ...client.server_entry import MCPServerEntry, read_entry
 from ...errors import ConfigError
 from ...suggestions import unknown_name
 from ..found_server import EnvironmentReference, NormalizedEntry
+from .host import items_at, names_at
 
 __all__ = ["normalize_entry"]
 
@@ -27,6 +28,7 @@ _KINDS = {
 _URLS = ("url", "httpUrl", "serverUrl", "uri", "baseUrl", "endpoint", "tcp")
 # Largest plausible timeout; an integer from JSON may exceed the range of a float.
 _LONGEST = 1e12
+_EXCLUDED = ("excludeTools", "disabled_tools", "disabledTools")
 _PLAIN = ("cwd", "inheritEnv", "requestIdFormat", "lazy", "dialect")
 
 
@@ -71,7 +73,7 @@ def normalize_entry(
         headers_helper=_text(raw.get("headersHelper") or raw.get("http_headers_helper")),
         startup_timeout=startup,
         only_tools=_only(raw),
-        without_tools=_names(raw, "excludeTools", "disabled_tools", "disabledTools"),
+        without_tools=tuple(name for key in _EXCLUDED for name in names_at(raw, key)),
         notes=tuple(notes),
     )
 
@@ -205,7 +207,7 @@ def _lookups(raw: dict[str, Any]) -> list[EnvironmentReference]:
         found.append(
             EnvironmentReference("headers", header, key, template.replace("{token}", "{}"))
         )
-    for name in (*_listed(raw, "env_vars"), *_listed(raw, "env_keys")):
+    for name in (*items_at(raw, "env_vars"), *items_at(raw, "env_keys")):
         if isinstance(name, dict):
             name = name.get("name")
         if isinstance(name, str):
@@ -215,23 +217,13 @@ def _lookups(raw: dict[str, Any]) -> list[EnvironmentReference]:
 
 def _only(raw: dict[str, Any]) -> tuple[str, ...] | None:
     for key in ("includeTools", "enabled_tools", "tools", "available_tools"):
-        value = raw.get(key)
-        if isinstance(value, list):
-            names = tuple(name for name in value if isinstance(name, str))
+        if isinstance(raw.get(key), list):
+            names = tuple(names_at(raw, key))
             # Both `*` and an empty `available_tools` mean all tools.
             if "*" in names or (key == "available_tools" and not names):
                 return None
             return names
     return None
-
-
-def _names(raw: dict[str, Any], *keys: str) -> tuple[str, ...]:
-    return tuple(name for key in keys for name in _listed(raw, key) if isinstance(name, str))
-
-
-def _listed(raw: dict[str, Any], key: str) -> list[Any]:
-    value = raw.get(key)
-    return value if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str | None:

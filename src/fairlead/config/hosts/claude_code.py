@@ -10,16 +10,10 @@ from typing import Any
 
 from ..files.config_reader import ConfigReader
 from ..files.formats import Document
-from ..host_files.host import ConfigLocation, Host, WhyOff, named_items, names_at
+from ..host_files.host import ConfigLocation, Host, WhyOff, items_at, named_items, names_at
 from ..paths import HostPaths
 
 __all__ = ["CODE", "project_keys", "switches"]
-
-_SYSTEM = {
-    "linux": "/etc/claude-code",
-    "darwin": "/Library/Application Support/ClaudeCode",
-    "win32": r"C:\Program Files\ClaudeCode",
-}
 
 
 def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
@@ -53,7 +47,7 @@ def switches(machine: HostPaths, files: ConfigReader) -> WhyOff:
     def why_off(name: str, place: ConfigLocation, raw: dict[str, Any]) -> str | None:
         if managed is not None and place.level != "managed":
             return f"excluded by {managed.path}, which allows only its own servers"
-        if any(_matches(rule, name, raw) for rule in _listed(rules, "deniedMcpServers")):
+        if any(_matches(rule, name, raw) for rule in items_at(rules, "deniedMcpServers")):
             return "denied by Claude Code's managed settings"
         allowed = rules.get("allowedMcpServers")
         if isinstance(allowed, list) and not any(_matches(r, name, raw) for r in allowed):
@@ -99,7 +93,12 @@ def _settings_files(machine: HostPaths) -> list[str]:
 
 
 def _system(machine: HostPaths, name: str) -> str:
-    return machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]), name)
+    return machine.of_system(
+        name,
+        linux="/etc/claude-code",
+        darwin="/Library/Application Support/ClaudeCode",
+        win32=r"C:\Program Files\ClaudeCode",
+    )
 
 
 def _of_project(document: Document, machine: HostPaths) -> list[dict[str, Any]]:
@@ -133,11 +132,6 @@ def _matches(rule: Any, name: str, raw: dict[str, Any]) -> bool:
     if "serverUrl" in rule:
         return fnmatchcase(str(raw.get("url", "")), str(rule["serverUrl"]))
     return False
-
-
-def _listed(settings: dict[str, Any], key: str) -> list[Any]:
-    value = settings.get(key)
-    return value if isinstance(value, list) else []
 
 
 CODE = Host(

@@ -21,11 +21,11 @@ def _places(name: str, machine: HostPaths, files: ConfigReader) -> list[ConfigLo
 
 
 def _codex_places(machine: HostPaths, files: ConfigReader) -> list[ConfigLocation]:
-    system = r"C:\ProgramData\OpenAI\Codex" if machine.is_windows else "/etc/codex"
+    system = machine.of_system(linux="/etc/codex", win32=r"C:\ProgramData\OpenAI\Codex")
     return [
-        ConfigLocation(machine.of_system(system, "managed_config.toml"), "managed"),
+        ConfigLocation(machine.join(system, "managed_config.toml"), "managed"),
         *_places("codex", machine, files),
-        ConfigLocation(machine.of_system(system, "config.toml"), "managed"),
+        ConfigLocation(machine.join(system, "config.toml"), "managed"),
     ]
 
 

@@ -5,27 +5,18 @@ from functools import partial
 from typing import Any
 
 from ..files.config_reader import ConfigReader
-from ..host_files.host import ConfigLocation, Host, WhyOff, project, user
+from ..host_files.host import ConfigLocation, Host, WhyOff, items_at, project, user
 from ..paths import HostPaths
 
 __all__ = ["GEMINI", "QWEN"]
 
-_SYSTEM = {
-    "linux": "/etc/{}-cli",
-    "darwin": "/Library/Application Support/{}Cli",
-    "win32": r"C:\ProgramData\{}-cli",
-}
-
-
-def _system(machine: HostPaths, name: str) -> str:
-    folder = _SYSTEM.get(machine.platform, _SYSTEM["linux"])
-    return machine.of_system(
-        folder.format(name.capitalize() if machine.platform == "darwin" else name)
-    )
-
 
 def _places(name: str, machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
-    system = _system(machine, name)
+    system = machine.of_system(
+        linux=f"/etc/{name}-cli",
+        darwin=f"/Library/Application Support/{name.capitalize()}Cli",
+        win32=rf"C:\ProgramData\{name}-cli",
+    )
     extensions = machine.at_home(f".{name}", "extensions")
     return [
         ConfigLocation(machine.join(system, "settings.json"), "managed"),
@@ -50,8 +41,7 @@ def _switches(name: str, machine: HostPaths, files: ConfigReader) -> WhyOff:
         if isinstance(settings, dict):
             if allowed is None and isinstance(settings.get("allowed"), list):
                 allowed = settings["allowed"]
-            if isinstance(settings.get("excluded"), list):
-                excluded |= {str(item) for item in settings["excluded"]}
+            excluded.update(map(str, items_at(settings, "excluded")))
     state = files.document(machine.at_home(f".{name}", "mcp-server-enablement.json"))
     known: dict[str, Any] = state.data if state is not None else {}
 

@@ -11,12 +11,6 @@ from ..paths import HostPaths
 
 __all__ = ["KILO", "OPENCODE"]
 
-_SYSTEM = {
-    "linux": "/etc/{}",
-    "darwin": "/Library/Application Support/{}",
-    "win32": r"C:\ProgramData\{}",
-}
-
 
 def _places(name: str, machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     def both(*folders: str) -> list[str]:
@@ -26,7 +20,11 @@ def _places(name: str, machine: HostPaths, files: ConfigReader) -> Iterable[Conf
             for ending in ("json", "jsonc")
         ]
 
-    system = machine.of_system(_SYSTEM.get(machine.platform, _SYSTEM["linux"]).format(name))
+    system = machine.of_system(
+        linux=f"/etc/{name}",
+        darwin=f"/Library/Application Support/{name}",
+        win32=rf"C:\ProgramData\{name}",
+    )
     folders = [machine.join(machine.xdg_config, name)]
     if machine.is_windows:
         folders.append(machine.join(machine.app_data, name))

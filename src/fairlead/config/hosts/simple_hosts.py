@@ -24,8 +24,8 @@ __all__ = [
     "ZED",
 ]
 
-# Paths of a host: `~/FILE` in the home folder, `FILE` in the project, or a function that returns the
-# user's paths on a machine.
+# A path of a host: `~/FILE` in the home folder, `FILE` in the project, or a function that returns
+# the user's paths on a machine.
 Path: TypeAlias = str | Callable[[HostPaths], list[str]]
 
 

@@ -27,11 +27,7 @@ __all__ = [
 
 
 def scope_of(
-    found: FoundServer,
-    env: Mapping[str, str],
-    *,
-    inputs: Mapping[str, str] | None = None,
-    secrets: Mapping[str, str] | None = None,
+    found: FoundServer, env: Mapping[str, str], inputs: Mapping[str, str] | None = None
 ) -> VariableScope:
     """Return the scope for the variables of an entry; missing inputs use their default."""
     defaults = {one.id: one.default for one in found.needs_input if one.default is not None}
@@ -41,7 +37,6 @@ def scope_of(
         workspace=found.workspace,
         platform=found.platform,
         inputs={**defaults, **(inputs or {})},
-        secrets=secrets or {},
     )
 
 

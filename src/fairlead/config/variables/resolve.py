@@ -51,7 +51,6 @@ def resolve(
     *,
     trust: Trust | None = None,
     commands: SecretCommands | None = None,
-    secrets: Mapping[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Return the entry with all values filled in. Commands block: use a thread in an event loop.
@@ -67,7 +66,7 @@ def resolve(
     trust = trust or (commands.trust if commands is not None else Trust())
     trust.require(found)
     known = os.environ if env is None else env
-    work = _Work(found, known, commands or SecretCommands(trust), secrets or {}, inputs or {})
+    work = _Work(found, known, commands or SecretCommands(trust), inputs)
     try:
         return work.resolved()
     except NotApproved:
@@ -79,13 +78,11 @@ def resolve(
         raise ConfigError(text, path=found.path, line=found.line) from None
 
 
-async def resolve_in_thread(
-    found: FoundServer, env: Mapping[str, str] | None = None, **more: Any
-) -> Resolved:
+async def resolve_in_thread(found: FoundServer, **options: Any) -> Resolved:
     """Call `resolve` in a thread if it may block."""
     if not _may_wait(found):
-        return resolve(found, env, **more)
-    return await asyncio.to_thread(resolve, found, env, **more)
+        return resolve(found, **options)
+    return await asyncio.to_thread(resolve, found, **options)
 
 
 def _may_wait(found: FoundServer) -> bool:
@@ -110,17 +107,16 @@ class _Work:
         found: FoundServer,
         env: Mapping[str, str],
         commands: SecretCommands,
-        secrets: Mapping[str, str],
-        inputs: Mapping[str, str],
+        inputs: Mapping[str, str] | None,
     ) -> None:
         self.found = found
         self.env = env
         self.commands = commands
         self.warnings: list[str] = []
         self.held = set(values_of(found.raw))  # values to hide in messages
-        self.scope = scope_of(found, env, inputs=inputs, secrets=secrets)
+        self.scope = scope_of(found, env, inputs)
         self.scope.read_file = self._read_beside
-        self.looked_up = self._look_up(secrets)
+        self.looked_up = self._look_up()
 
     def resolved(self) -> Resolved:
         found, entry = self.found, self.found.entry
@@ -219,11 +215,11 @@ class _Work:
             self._warn(f"{failed} ({reason})")
             return None
 
-    def _look_up(self, secrets: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    def _look_up(self) -> dict[str, dict[str, str]]:
         """Return the values of named variables, without those that are not set."""
         values: dict[str, dict[str, str]] = {"env": {}, "headers": {}}
         for lookup in self.found.lookups:
-            value = secrets.get(lookup.variable, self.env.get(lookup.variable))
+            value = self.env.get(lookup.variable)
             if value is None:
                 self.scope.missing[lookup.variable] = None
                 continue

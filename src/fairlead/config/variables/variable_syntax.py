@@ -43,11 +43,10 @@ class VariableScope(Struct, kw_only=True):
     workspace: str = ""
     platform: str = "linux"
     inputs: Mapping[str, str] = {}
-    secrets: Mapping[str, str] = {}
     # returns the text of a file relative to the configuration file
     read_file: Callable[[str], str] | None = None
     missing: dict[str, None] = field(default_factory=dict)  # unset variables, in order
-    # Kind and name of each substituted value: variable, default, input, secret, file.
+    # Kind and name of each substituted value: variable, default, input, file.
     used: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
@@ -146,16 +145,12 @@ def _special(
     }}`.
     """
     match kind, what:
-        case "env", str(name):
+        case (("env" | "secrets" | "inputs"), str(name)):
             value = scope.env.get(name)
-            if value is not None:
-                scope.used["variable", name] = None
-            return _unset(name, match[0], unset, scope) if value is None else value
-        case (("secrets" | "inputs"), str(name)):
-            value = scope.secrets.get(name, scope.env.get(name))
-            if value is not None:
-                scope.used["secret" if name in scope.secrets else "variable", name] = None
-            return _unset(name, match[0], unset, scope) if value is None else value
+            if value is None:
+                return _unset(name, match[0], unset, scope)
+            scope.used["variable", name] = None
+            return value
         case "input", str(id):
             if id not in scope.inputs:
                 raise MissingInput(id)
