@@ -13,7 +13,7 @@ from fairlead.gateway import Relay
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE
 from fairlead.relay.upstream_session_restore import UpstreamSessionRestorer
-from fairlead.upstream.memory.server_facts import ServerFacts
+from fairlead.upstream.memory.server_memory import ServerFacts
 from tests.support.gateway_servers import serving, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, scene
 from tests.support.scripted_stdio_server import heard, program

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -12,13 +12,12 @@ from ..config.configured_servers import configured_servers, load_configured
 from ..config.files.config_reader import FileStamp, stamp_of
 from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
-
-if TYPE_CHECKING:
-    from .manager import MCPManager
+from .connect_configured import ServerConnector
 
 __all__ = [
     "ConfigSnapshot",
     "FileStamp",
+    "ReloadTarget",
     "Reloader",
     "apply_changes",
     "file_stamps",
@@ -29,6 +28,14 @@ __all__ = [
 log = logging.getLogger("fairlead.manager")
 
 INTERVAL = 1.0  # seconds between checks
+
+
+class ReloadTarget(ServerConnector, Protocol):
+    """A manager, as far as replacing its servers is concerned."""
+
+    def get_all_server_names(self) -> list[str]: ...
+    def get_configured(self, name: str) -> ServerSpec | None: ...
+    async def disconnect_server(self, name: str) -> None: ...
 
 
 class ConfigSnapshot(Struct, frozen=True):
@@ -59,7 +66,7 @@ def snapshot_reader(
     return read
 
 
-async def apply_changes(manager: "MCPManager", now: ConfigSnapshot) -> None:
+async def apply_changes(manager: ReloadTarget, now: ConfigSnapshot) -> None:
     """Connect and disconnect servers to match these files. Unchanged servers are left alone.
 
     A file that cannot be read, perhaps because it is being written, changes nothing. Servers that
@@ -89,7 +96,7 @@ class Reloader:
 
     def __init__(
         self,
-        manager: "MCPManager",
+        manager: ReloadTarget,
         load: Callable[[], ConfigSnapshot],
         *,
         interval: float | None = None,

@@ -3,19 +3,17 @@
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.configured_servers import configured_servers, load_configured
+from ..config.server_spec import ServerSpec
 from ..config.trust import Trust
 from .tools.tool import MCPTool
 
-if TYPE_CHECKING:
-    from .manager import MCPManager
-
-__all__ = ["ConnectReport", "Startup", "connect_configured"]
+__all__ = ["ConnectReport", "ServerConnector", "Startup", "connect_configured"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -31,8 +29,16 @@ class ConnectReport(Struct, frozen=True, kw_only=True):
     connected_servers: list[str]
 
 
+class ServerConnector(Protocol):
+    """A manager, as far as connecting servers is concerned."""
+
+    async def connect_servers(
+        self, configs: Mapping[str, ServerSpec], /, *, startup: Startup | None = None
+    ) -> ConnectReport: ...
+
+
 async def connect_configured(
-    manager: "MCPManager",
+    manager: ServerConnector,
     cwd: str | os.PathLike[str] | None,
     *,
     trust: Trust | None = None,

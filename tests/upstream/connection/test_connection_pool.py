@@ -28,7 +28,7 @@ from fairlead.upstream.connection.connection_key import (
 )
 from fairlead.upstream.connection.connection_pool import UpstreamPool
 from fairlead.upstream.connection.turn_lock import TurnLock
-from fairlead.upstream.memory.server_facts import ServerFacts
+from fairlead.upstream.memory.server_memory import ServerFacts
 from fairlead.upstream.server_target import ServerTarget
 from tests.support.gateway_servers import joining, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS

@@ -16,7 +16,8 @@ import pytest
 
 from fairlead import MCPClient
 from fairlead.client.connection.era_cache import EraCache, fingerprint, known_eras
-from fairlead.upstream.memory.era_store import LIFETIME, LIMIT, CachedEraStore
+from fairlead.upstream.memory.dated_records import LIMIT
+from fairlead.upstream.memory.era_store import LIFETIME, CachedEraStore
 from fairlead.upstream.memory.tool_cache import FileStore, MemoryStore
 
 pytestmark = pytest.mark.slow  # part of `make test-all`

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.client.server_entry import MCPHttpServerConfig, MCPStdioServerConfig
-from fairlead.upstream.memory import server_memory
-from fairlead.upstream.memory.server_facts import ServerFacts
-from fairlead.upstream.memory.server_memory import LIFETIME, ServerMemory
+from fairlead.upstream.memory import dated_records
+from fairlead.upstream.memory.server_memory import LIFETIME, ServerFacts, ServerMemory
 from fairlead.upstream.memory.tool_cache import MemoryStore
 
 RED = MCPStdioServerConfig(command="red")
@@ -83,9 +82,9 @@ def test_facts_are_valid_for_thirty_days(
 ) -> None:
     assert LIFETIME == 30 * 24 * 3600
     store, began = MemoryStore(), time.time()
-    monkeypatch.setattr(server_memory.time, "time", lambda: began)
+    monkeypatch.setattr(time, "time", lambda: began)
     ServerMemory(store).save(RED, SINGLE)
-    monkeypatch.setattr(server_memory.time, "time", lambda: began + age)
+    monkeypatch.setattr(time, "time", lambda: began + age)
     assert ServerMemory(store).load(RED) == (SINGLE if known else UNKNOWN)
     ServerMemory(store).save(BLUE, SINGLE)
     assert len(stored(store)["servers"]) == 1 + known  # expired facts are dropped on the next write
@@ -117,9 +116,9 @@ def test_facts_of_another_version_or_too_many_bytes_are_not_used() -> None:
     content = store.read("servers") or b""
     store.write("servers", json.dumps({**json.loads(content), "version": 2}).encode())
     assert memory.load(RED) == UNKNOWN
-    store.write("servers", content + b" " * (server_memory.MAX_BYTES - len(content)))
+    store.write("servers", content + b" " * (dated_records.MAX_BYTES - len(content)))
     assert memory.load(RED) == SINGLE
-    store.write("servers", content + b" " * (server_memory.MAX_BYTES - len(content) + 1))
+    store.write("servers", content + b" " * (dated_records.MAX_BYTES - len(content) + 1))
     assert memory.load(RED) == UNKNOWN
 
 
@@ -135,10 +134,10 @@ def test_facts_of_a_later_release_are_ignored() -> None:
 
 
 def test_the_oldest_records_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_memory, "LIMIT", 2)
+    monkeypatch.setattr(dated_records, "LIMIT", 2)
     began = time.time()
     now = iter(range(100))
-    monkeypatch.setattr(server_memory.time, "time", lambda: began + next(now))
+    monkeypatch.setattr(time, "time", lambda: began + next(now))
     memory = ServerMemory(MemoryStore())
     green = MCPStdioServerConfig(command="green")
     for entry in (RED, BLUE, RED, green):
@@ -151,5 +150,5 @@ def test_the_maximum_number_of_servers_fits_into_the_file() -> None:
     memory = ServerMemory(store)
     memory.save(RED, ServerFacts(True, True, True, True))
     [(_, record)] = stored(store)["servers"].items()
-    file = {"version": 1, "servers": {f"{n:064x}": record for n in range(server_memory.LIMIT)}}
-    assert len(json.dumps(file, separators=(",", ":"))) <= server_memory.MAX_BYTES
+    file = {"version": 1, "servers": {f"{n:064x}": record for n in range(dated_records.LIMIT)}}
+    assert len(json.dumps(file, separators=(",", ":"))) <= dated_records.MAX_BYTES

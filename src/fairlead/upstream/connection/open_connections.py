@@ -14,7 +14,7 @@ from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ConnectFailed, ServerBusy
 from ...limits import CONNECTIONS_PER_CLIENT
 from ...protocol.identity.principal import ANONYMOUS, Principal
-from ..memory.server_facts import ServerFacts
+from ..memory.server_memory import ServerFacts
 from ..server_target import ServerTarget
 from ..starts.liveness import LivenessProbe
 from ..starts.start_limiter import StartLimiter

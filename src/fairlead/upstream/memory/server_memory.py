@@ -3,25 +3,26 @@
 They apply only to the same entry, as written in its file, and for thirty days.
 """
 
-import logging
 import time
 
-import msgspec
 from msgspec import Struct
 
 from ...client.server_entry import MCPServerEntry
-from .server_facts import ServerFacts
+from .dated_records import DatedRecords
 from .tool_cache import CacheStore, entry_hash
 
-__all__ = ["ServerMemory"]
+__all__ = ["ServerFacts", "ServerMemory"]
 
-VERSION = 1
 LIFETIME = 30 * 24 * 3600.0  # seconds
-LIMIT = 1000  # servers; the oldest records are dropped first
-MAX_BYTES = 256 << 10
-KEY = "servers"
 
-log = logging.getLogger("fairlead.upstream")
+
+class ServerFacts(Struct, frozen=True):
+    """Facts about a server beyond its era."""
+
+    is_single: bool = False  # a second process exits during its start
+    asks_roots: bool = False  # requests the roots of clients
+    asks_roots_early: bool = False  # before the first call of a client
+    no_handshake: bool = False  # refuses `initialize`
 
 
 class _Record(Struct):
@@ -29,47 +30,17 @@ class _Record(Struct):
     saved: float  # seconds since the epoch
 
 
-class _File(Struct):
-    version: int
-    servers: dict[str, _Record]
-
-
 class ServerMemory:
     """Facts about all servers in a `CacheStore`. Without a store nothing is kept."""
 
     def __init__(self, store: CacheStore | None = None) -> None:
-        self._store = store
+        self._records = DatedRecords(store, "servers", _Record, LIFETIME)
 
     def load(self, entry: MCPServerEntry) -> ServerFacts:
         """Return the facts about a server; unreadable ones count as unknown."""
-        record = self._read().get(entry_hash(entry))
+        record = self._records.read().get(entry_hash(entry))
         return ServerFacts() if record is None else record.facts
 
     def save(self, entry: MCPServerEntry, facts: ServerFacts) -> None:
         """Save the facts about a server. A failure is only logged."""
-        if self._store is None:
-            return
-        servers = self._read()  # another process may have written to it
-        servers[entry_hash(entry)] = _Record(facts, time.time())
-        newest = sorted(servers.items(), key=lambda one: one[1].saved)[-LIMIT:]
-        try:
-            self._store.write(KEY, msgspec.json.encode(_File(VERSION, dict(newest))))
-        except Exception as exc:  # a store of the host program may raise anything
-            log.debug("facts about servers could not be saved: %s", exc)
-
-    def _read(self) -> dict[str, _Record]:
-        if self._store is None:
-            return {}
-        try:
-            raw = self._store.read(KEY)
-            if raw is None or len(raw) > MAX_BYTES:
-                return {}
-            file = msgspec.json.decode(raw, type=_File)
-        except Exception as exc:  # an unreadable file, or a store of the host program
-            log.debug("facts about servers could not be read: %s", exc)
-            return {}
-        if file.version != VERSION:
-            return {}
-        now = time.time()
-        # A negative age means that the clock was set back.
-        return {key: one for key, one in file.servers.items() if 0 <= now - one.saved < LIFETIME}
+        self._records.save(entry_hash(entry), _Record(facts, time.time()))
