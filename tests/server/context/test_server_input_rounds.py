@@ -529,7 +529,7 @@ async def test_round_ends_after_all_concurrent_requests_are_recorded() -> None:
 
 async def test_size_of_the_state_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = rounds_of({"name": "t", "arguments": {}})
-    rounds.steps()["a"] = msgspec.Raw(b'"x"')
+    rounds.steps["a"] = msgspec.Raw(b'"x"')
     size = len(json.loads(rounds.result({}))["requestState"])
     monkeypatch.setattr("fairlead.server.context.server_input_rounds.MAX_STATE", size)
     rounds.result({})

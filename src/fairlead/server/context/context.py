@@ -5,6 +5,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
@@ -65,7 +66,6 @@ class Context:
         self._progress = float("-inf")
         self._parts = 0
         self._over = False
-        self._correlation_id: str | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._waits: set[Future[Any]] = set()
@@ -96,13 +96,10 @@ class Context:
             return {}
         return msgspec.json.decode(params, type=_WithMeta).meta
 
-    @property
+    @cached_property
     def correlation_id(self) -> str:
         """The id of this call in logs and error results."""
-        # Created on first use: most calls log nothing.
-        if self._correlation_id is None:
-            self._correlation_id = correlation_id(self.exchange)
-        return self._correlation_id
+        return correlation_id(self.exchange)
 
     def close_stream(self) -> None:
         """Close the HTTP stream of a waiting client, in revisions in which clients resume such
@@ -297,13 +294,13 @@ class Context:
         function again.
         """
         rounds = self._rounds() if self.exchange.caller.stateless else None
-        if rounds is not None and name in rounds.steps():
-            return msgspec.json.decode(rounds.steps()[name])
+        if rounds is not None and name in rounds.steps:
+            return msgspec.json.decode(rounds.steps[name])
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             value = await value
         if rounds is not None:
-            rounds.steps()[name] = Raw(to_json(value))
+            rounds.steps[name] = Raw(to_json(value))
         return value
 
     @property

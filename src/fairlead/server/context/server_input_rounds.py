@@ -73,10 +73,7 @@ class ServerInputRounds:
         self._ending: asyncio.Handle | None = None
         self._task = task or asyncio.current_task()
         self._state = self._read_state()
-
-    def steps(self) -> dict[str, Raw]:
-        """Return the results of the steps that were completed in earlier rounds."""
-        return self._state.steps
+        self.steps = self._state.steps  # results of completed steps, also of earlier rounds
 
     async def ask(self, method: str, params: Mapping[str, Any], key: str | None) -> Raw:
         """Return the response to a request for input; end the round if it is missing.

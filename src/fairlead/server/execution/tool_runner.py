@@ -5,6 +5,7 @@ import logging
 import sys
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -59,7 +60,6 @@ class ToolRunner:
         self._config = config
         self._state = state
         self._meta = meta or {}
-        self._ring: KeyRing | None = None
         self._level = config.log_level.lower()
         self.workers = WorkerThreads()
         self._longest = config.max_message_bytes or sys.maxsize
@@ -144,14 +144,12 @@ class ToolRunner:
         wait = self._config.input_timeout
         return Context(exchange, self._level, self.ring, wait, self._state(), self._handler)
 
-    @property
+    @cached_property
     def ring(self) -> "KeyRing":
         """The keys that seal the state of calls that request input; loaded on first use."""
-        if self._ring is None:
-            from ...protocol.sealed_state import KeyRing
+        from ...protocol.sealed_state import KeyRing
 
-            self._ring = KeyRing.from_environment()
-        return self._ring
+        return KeyRing.from_environment()
 
     def run_inline(self, entry: ToolEntry, exchange: Exchange, tail: bytes) -> bytes:
         """Call a tool whose plain function is quick and never blocks. Otherwise like `run`."""

@@ -52,7 +52,7 @@ class _Audience(Protocol):
 
 
 class ChangeSender(Protocol):
-    """Transport of change notifications to clients."""
+    """Transport of change notifications to clients. By default they are sent directly."""
 
     async def to_session(self, edge: Any, note: Notification) -> None:
         """Send a notification to a session.
@@ -60,6 +60,7 @@ class ChangeSender(Protocol):
         Raises:
             TransportError: The notification could not be sent.
         """
+        await edge.notify(note.method, None if isinstance(note.params, UnsetType) else note.params)
 
     async def to_listener(self, exchange: Exchange, note: Notification) -> None:
         """Send a notification to a listen stream.
@@ -67,16 +68,11 @@ class ChangeSender(Protocol):
         Raises:
             ChannelClosed: The stream is closed.
         """
-
-
-class _Plainly:
-    """Default sender, which sends directly to the client."""
-
-    async def to_session(self, edge: _Audience, note: Notification) -> None:
-        await edge.notify(note.method, None if isinstance(note.params, UnsetType) else note.params)
-
-    async def to_listener(self, exchange: Exchange, note: Notification) -> None:
         await exchange.edge.notify_caller(exchange, note)
+
+
+class _DirectSender(ChangeSender):
+    """The default of both methods."""
 
 
 class _Session:
@@ -112,7 +108,7 @@ class ChangeBroadcaster:
     def __init__(
         self, telling: ChangeSender | None = None, quota: SubscriptionQuota | None = None
     ) -> None:
-        self._sender: ChangeSender = telling or _Plainly()
+        self._sender: ChangeSender = telling or _DirectSender()
         self.quota = quota or SubscriptionQuota()
         # One room per event loop, because the tasks and events of a client belong to its loop.
         self._rooms: dict[asyncio.AbstractEventLoop, _Room] = {}

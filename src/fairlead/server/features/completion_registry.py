@@ -53,15 +53,10 @@ class Completions:
 
     def find(self, reference: str, argument: str) -> Completer | None:
         completer = self._own.get((reference, argument))
-        for stem, inner in () if completer is not None else self._mounted:
+        for stem, inner in self._mounted:
             # Mounted templates keep their URIs; only prompts are renamed.
-            completer = inner.find(reference, argument) or (
-                inner.find(reference.removeprefix(stem), argument)
-                if reference.startswith(stem)
-                else None
-            )
-            if completer is not None:
-                break
+            completer = completer or inner.find(reference, argument)
+            completer = completer or inner.find(reference.removeprefix(stem), argument)
         return completer
 
     def __bool__(self) -> bool:

@@ -77,26 +77,23 @@ class ToolCalls:
             correlation_id=correlation_id(exchange),
             suggestion=f"Try again in {max(limiter.wait(name), 0.001):.3g} s",
         )
-        self._log_limit(name, error.correlation_id)
-        return error_content(error, tail).result
-
-    def _log_limit(self, name: str, correlation_id: str | None) -> None:
-        extra = {"correlation_id": correlation_id}
+        extra = {"correlation_id": error.correlation_id}
         # Later ones are logged at DEBUG: a client over the limit would fill the log.
         if self._logged_limit:
-            log.debug("%s [%s]: refused, rate limited", name, correlation_id, extra=extra)
-            return
-        self._logged_limit = True
-        log.warning(
-            "%s [%s]: refused by the rate limit. Change it with rate_limit_rate (%g per second) "
-            "and rate_limit_burst (%d), or per_tool_rate and per_tool_burst; 0 disables it. "
-            "This warning is logged once.",
-            name,
-            correlation_id,
-            self._config.rate_limit_rate,
-            self._config.rate_limit_burst,
-            extra=extra,
-        )
+            log.debug("%s [%s]: refused, rate limited", name, error.correlation_id, extra=extra)
+        else:
+            self._logged_limit = True
+            log.warning(
+                "%s [%s]: refused by the rate limit. Change it with rate_limit_rate (%g per "
+                "second) and rate_limit_burst (%d), or per_tool_rate and per_tool_burst; 0 "
+                "disables it. This warning is logged once.",
+                name,
+                error.correlation_id,
+                self._config.rate_limit_rate,
+                self._config.rate_limit_burst,
+                extra=extra,
+            )
+        return error_content(error, tail).result
 
 
 def _make_limiter(config: MCPServerConfig) -> RateLimiter | None:

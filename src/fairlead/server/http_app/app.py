@@ -62,8 +62,7 @@ class HttpApp:
         self._legacy = LegacySse(settings, server.attach)
         self._pages = pages
         self._open: contextlib.AsyncExitStack | None = None
-        # Created on first use, because the application may be built before its event loop runs.
-        self._opening: asyncio.Lock | None = None
+        self._opening = asyncio.Lock()
 
     def add(self, path: str, other: EndpointHandler) -> None:
         """Serve another endpoint from now on."""
@@ -171,8 +170,6 @@ class HttpApp:
             await stack.aclose()
 
     async def _start(self) -> None:
-        if self._opening is None:
-            self._opening = asyncio.Lock()
         # Concurrent first requests must open the server only once.
         async with self._opening:
             if self._open is None:

@@ -75,8 +75,7 @@ def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], di
                 extra.update(more)
         # pydantic's FieldInfo keeps its constraints in a list of annotated_types.
         if isinstance(inner := getattr(note, "metadata", None), list | tuple):
-            deeper = read_notes(inner)
-            limits.update(deeper[0])
+            limits.update(read_notes(inner)[0])
     return limits, words, extra
 
 
