@@ -3,7 +3,7 @@
 import logging
 
 from ..errors import RemoteProtocolError
-from ..interceptor import Exchange, Handler
+from ..interceptor import Handler
 from ..interceptor.direct_edge import direct_exchange
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.conversation.conversation_events import RequestReceived, RequestRejected
@@ -41,12 +41,7 @@ async def answer_single_message(
     if not isinstance(event, RequestReceived):
         return None
     headers = None if correlation_id is None else {HEADER: correlation_id}
-    return await _answer(
-        handler, direct_exchange(event.message, event.caller, event.head, conversation, headers)
-    )
-
-
-async def _answer(handler: Handler, exchange: Exchange) -> bytes:
+    exchange = direct_exchange(event.message, event.caller, event.head, conversation, headers)
     try:
         answer = await handler(exchange)
     # The handler contains interceptors, which are user code and may raise anything.

@@ -42,7 +42,29 @@ class TextSignature:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.takes_any = False
         self.parameters: dict[str, TextParameter] = {}
-        self._read(function)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except (NameError, TypeError):  # An unresolvable annotation, or an object with `__call__`.
+            hints = {}
+        self.context_name = context_parameter(hints, Context)
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                self.takes_any = True
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                continue
+            if parameter.name == self.context_name:
+                continue
+            kind = hints.get(parameter.name, str)
+            title, description = _words(kind)
+            self.parameters[parameter.name] = TextParameter(
+                parameter.name,
+                kind,
+                parameter.default is parameter.empty,
+                title,
+                description,
+                _choices(kind),
+                _pattern(kind),
+            )
 
     def arguments(self, given: Mapping[str, str], context: Context | None) -> dict[str, Any]:
         """Return keyword arguments for the function; texts without a parameter are left out.
@@ -70,31 +92,6 @@ class TextSignature:
         if self.context_name is not None:
             values[self.context_name] = context
         return values
-
-    def _read(self, function: Callable[..., Any]) -> None:
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except (NameError, TypeError):  # An unresolvable annotation, or an object with `__call__`.
-            hints = {}
-        self.context_name = context_parameter(hints, Context)
-        for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                self.takes_any = True
-            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                continue
-            if parameter.name == self.context_name:
-                continue
-            kind = hints.get(parameter.name, str)
-            title, description = _words(kind)
-            self.parameters[parameter.name] = TextParameter(
-                parameter.name,
-                kind,
-                parameter.default is parameter.empty,
-                title,
-                description,
-                _choices(kind),
-                _pattern(kind),
-            )
 
 
 def _convert(name: str, text: str, kind: Any) -> Any:
