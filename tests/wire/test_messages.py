@@ -32,7 +32,6 @@ def test_codes_have_names() -> None:
         "METHOD_NOT_FOUND": -32601,
         "INVALID_PARAMS": -32602,
         "INTERNAL_ERROR": -32603,
-        "USER_REJECTED": -1,
         "RESOURCE_NOT_FOUND": -32002,
         "URL_ELICITATION_REQUIRED": -32042,
         "HEADER_MISMATCH": -32020,

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import StrEnum
-from types import TracebackType
 from typing import Any
 
 from ..errors import CircuitOpenError, RpcError
@@ -124,12 +123,7 @@ class CircuitBreaker:
         _entered.set((*_entered.get(), admission))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
         stack = _entered.get()
         # A task may enter several breakers, and one breaker more than once; the last entry ends
         # first.
@@ -144,12 +138,7 @@ class CircuitBreaker:
     async def __aenter__(self) -> "CircuitBreaker":
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
         self.__exit__(kind, exc, traceback)
 
     def _ended(self, turn: int, exc: BaseException | None) -> None:

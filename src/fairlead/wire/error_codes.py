@@ -13,7 +13,6 @@ __all__ = [
     "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION",
     "URL_ELICITATION_REQUIRED",
-    "USER_REJECTED",
 ]
 
 PARSE_ERROR: Final = -32700
@@ -22,7 +21,6 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 
-USER_REJECTED: Final = -1  # the user of a client declined sampling (handshake era)
 # handshake era only; INVALID_PARAMS with data.uri in the stateless era
 RESOURCE_NOT_FOUND: Final = -32002
 URL_ELICITATION_REQUIRED: Final = -32042  # 2025-11-25 only

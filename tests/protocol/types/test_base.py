@@ -146,12 +146,8 @@ def test_one_invalid_item_does_not_affect_the_others() -> None:
     )
     tools, bad = decode_items(page, Tool)
     assert tools == [good, good]
-    assert [(item.index, item.raw) for item in bad] == [
-        (1, b'{"name":1}'),
-        (2, b"7"),
-        (3, b'{"name":"\xff","inputSchema":{}}'),
-    ]
-    assert bad[1] == BadItem(2, "Expected `object`, got `int`", b"7")
+    assert [item.index for item in bad] == [1, 2, 3]
+    assert bad[1] == BadItem(2, "Expected `object`, got `int`")
 
 
 @given(st.lists(st.booleans()))

@@ -3,12 +3,10 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import msgspec
 from msgspec import Raw
 
-from ...errors import RemoteProtocolError, RpcError
-from ...protocol.types.base import decode
-from ...wire.error_codes import INVALID_REQUEST
+from ...errors import RpcError
+from ...protocol.types.base import decode_or_raise
 from ...wire.quote_text import quoted
 from .list_budget import ListBudget
 
@@ -58,13 +56,9 @@ async def read_pages(
 
 def _page(method: str, raw: Raw) -> tuple[dict[str, Raw], str | None]:
     """Return the members of a page and the cursor of the next one, if any."""
-    try:
-        page = decode(raw, dict[str, Raw])
-        cursor = page.get("nextCursor")
-        if cursor is None or bytes(cursor) == b"null":
-            return page, None
-        return page, decode(cursor, str)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise RemoteProtocolError(
-            f"A page of {method} is malformed: {exc}", code=INVALID_REQUEST
-        ) from exc
+    what = f"A page of {method}"
+    page = decode_or_raise(raw, dict[str, Raw], what)
+    cursor = page.get("nextCursor")
+    if cursor is None or bytes(cursor) == b"null":
+        return page, None
+    return page, decode_or_raise(cursor, str, what)

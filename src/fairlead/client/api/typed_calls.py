@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from ...errors import RemoteProtocolError
 from ...peer import OnProgress
-from ...protocol.types.base import decode
-from ...wire.error_codes import INVALID_REQUEST
+from ...protocol.types.base import decode_or_raise
 from .calls import CallMixin
 from .typed_results import Called, Message, Prompted, read_block, read_list
 
@@ -162,9 +160,5 @@ class TypedCallMixin(CallMixin):
         Raises:
             RemoteProtocolError: The result does not match the type.
         """
-        try:
-            return decode(await self.request(method, params), type_)
-        except msgspec.DecodeError as exc:
-            raise RemoteProtocolError(
-                f"The result of {method} is malformed: {exc}", code=INVALID_REQUEST
-            ) from exc
+        result = await self.request(method, params)
+        return decode_or_raise(result, type_, f"The result of {method}")

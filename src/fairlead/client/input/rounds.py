@@ -5,12 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ...errors import InputNotGiven, RemoteProtocolError, RequestTimeout, RpcError
 from ...observe.log_filter import ABOUT
-from ...protocol.types.base import decode
+from ...protocol.types.base import decode, decode_or_raise
 from ...protocol.types.input_required import InputRequest, InputRequests, InputRequiredResult
 from ...wire.error_codes import INVALID_REQUEST
 from ...wire.json import read_json
@@ -97,7 +96,8 @@ class ClientInputRounds:
         self, questions: InputRequests, method: str, seconds: float
     ) -> dict[str, dict[str, Any]]:
         """Answer all input requests concurrently. If one fails, cancel the others."""
-        asked = {key: _read_question(raw, method) for key, raw in questions.items()}
+        what = f"An input request of {method}"
+        asked = {key: decode_or_raise(raw, InputRequest, what) for key, raw in questions.items()}
         # Checked first, so that the user is not asked in vain.
         for question in asked.values():
             missing = self._answers.missing(question.method)
@@ -139,23 +139,9 @@ class ClientInputRounds:
 
 
 def _wanted(result: Raw) -> InputRequiredResult:
-    try:
-        wanted = decode(result, InputRequiredResult)
-    except msgspec.DecodeError as exc:
-        raise RemoteProtocolError(
-            f"The request for input is malformed: {exc}", code=INVALID_REQUEST
-        ) from exc
+    wanted = decode_or_raise(result, InputRequiredResult, "The request for input")
     if isinstance(wanted.input_requests, UnsetType) and isinstance(wanted.request_state, UnsetType):
         raise RemoteProtocolError(
             "The request for input has neither inputRequests nor requestState", code=INVALID_REQUEST
         )
     return wanted
-
-
-def _read_question(raw: Raw, method: str) -> InputRequest:
-    try:
-        return decode(raw, InputRequest)
-    except msgspec.DecodeError as exc:
-        raise RemoteProtocolError(
-            f"An input request of {method} is malformed: {exc}", code=INVALID_REQUEST
-        ) from exc

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import msgspec
@@ -34,13 +35,6 @@ class ChannelOptions(TypedDict, total=False):
     identity: Identity | None  # name, version and capabilities of this client
     gated: bool  # enforce the order of the handshake, instead of leaving it to the caller
     input_timeout: float  # seconds for which a request for user input may pause the deadlines
-
-
-class _PeerOptions(TypedDict):
-    on_notification: Callable[[Notification], None]
-    on_error: Callable[[Exception], None]
-    on_close: Callable[[ChannelClosed], None]
-    input_timeout: float
 
 
 class ChannelTransport(MCPTransport):
@@ -123,20 +117,20 @@ class ChannelTransport(MCPTransport):
             raise not_connected()
 
     def _make_peer(self, channel: Channel) -> Peer:
-        options = _PeerOptions(
+        make: Callable[..., Peer] = Peer
+        if self.interceptors:
+            # Imported only if needed: most connections have no interceptors.
+            from ...peer.intercepted_peer import InterceptedPeer
+
+            make = partial(InterceptedPeer, interceptors=self.interceptors)
+        return make(
+            channel,
+            self._conversation,
+            handler=chain(self.interceptors, self._answer),
             on_notification=self._told,
             on_error=self._failed,
             on_close=self._ended,
             input_timeout=self._input_timeout,
-        )
-        if not self.interceptors:
-            return Peer(channel, self._conversation, handler=self._answer, **options)
-        # Imported only if needed: most connections have no interceptors.
-        from ...peer.intercepted_peer import InterceptedPeer
-
-        handler = chain(self.interceptors, self._answer)
-        return InterceptedPeer(
-            channel, self._conversation, self.interceptors, handler=handler, **options
         )
 
     async def request(

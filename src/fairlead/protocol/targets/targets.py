@@ -101,11 +101,13 @@ class Target(Struct, frozen=True, dict=True):
         forms = self.forms
         return forms is None or any(map(test, forms))
 
-    def every_form(self, test: Callable[[str], bool]) -> bool:
-        """Return True if a test passes for every form of a granted name (allow)."""
+    def every_form(self, test: Callable[[str], bool], names: Iterable[str] | None = None) -> bool:
+        """Return True if a test passes for every form of a granted name, or of one of `names`
+        (allow).
+        """
         if self.unclear:
             return False
-        for name in self.granted_names:
+        for name in self.granted_names if names is None else names:
             forms = self.forms_of(name)
             if forms is not None and all(map(test, forms)):
                 return True
@@ -250,16 +252,9 @@ class Patterns:
         """
         if self._everything or not self._patterns:
             return self._everything
-        if target.unclear:
-            return False
-        exact, form = self._exact, self._form_of_name
-        if target.kind == "resource":
-            form = self._form_of_uri
-        for name in target.granted_names if names is None else names:
-            forms = target.forms_of(name) if exact(name) else None
-            if forms is not None and all(map(form, forms)):
-                return True
-        return False
+        form = self._form_of_uri if target.kind == "resource" else self._form_of_name
+        sent = filter(self._exact, target.granted_names if names is None else names)
+        return target.every_form(form, sent)
 
     @cached_property
     def _exact(self) -> "_Match":

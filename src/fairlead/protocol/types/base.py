@@ -13,6 +13,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.json import Decoder
 
+from ...errors import RemoteProtocolError
+from ...wire.error_codes import INVALID_REQUEST
 from ...wire.json import to_json
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Icon",
     "decode",
     "decode_items",
+    "decode_or_raise",
     "decoder",
     "encode",
 ]
@@ -64,7 +67,6 @@ class BadItem(Struct, frozen=True):
 
     index: int
     reason: str
-    raw: bytes
 
 
 def decoder(type_: type[T]) -> Decoder[T]:
@@ -92,6 +94,18 @@ def decode(raw: Raw | bytes, type_: type[T]) -> T:
         raise msgspec.DecodeError(str(exc)) from exc
 
 
+def decode_or_raise(raw: Raw | bytes, type_: type[T], what: str) -> T:
+    """Decode a value that a peer must send; `what` is its name in the error.
+
+    Raises:
+        RemoteProtocolError: The value is not JSON, or not of that type.
+    """
+    try:
+        return decode(raw, type_)
+    except msgspec.DecodeError as exc:
+        raise RemoteProtocolError(f"{what} is malformed: {exc}", code=INVALID_REQUEST) from exc
+
+
 def decode_items(items: Iterable[Raw], type_: type[T]) -> tuple[list[T], list[BadItem]]:
     """Decode a list of a peer item by item, and return the valid and the invalid items."""
     good: list[T] = []
@@ -100,7 +114,7 @@ def decode_items(items: Iterable[Raw], type_: type[T]) -> tuple[list[T], list[Ba
         try:
             good.append(decode(item, type_))
         except msgspec.DecodeError as exc:
-            bad.append(BadItem(index, str(exc), bytes(item)))
+            bad.append(BadItem(index, str(exc)))
     return good, bad
 
 

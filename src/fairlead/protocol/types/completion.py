@@ -16,18 +16,14 @@ __all__ = [
 ]
 
 
-class PromptReference(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="ref/prompt"
-):
+class PromptReference(Struct, frozen=True, kw_only=True, tag_field="type", tag="ref/prompt"):
     """Reference to the prompt whose argument is being completed."""
 
     name: str
     title: str | UnsetType = UNSET
 
 
-class ResourceReference(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="ref/resource"
-):
+class ResourceReference(Struct, frozen=True, kw_only=True, tag_field="type", tag="ref/resource"):
     """Reference to the URI template whose variable is being completed."""
 
     uri: str

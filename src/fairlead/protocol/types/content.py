@@ -27,7 +27,11 @@ __all__ = [
 ]
 
 
-class TextContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="text"):
+class _Block(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
+    """Options of all blocks."""
+
+
+class TextContent(_Block, frozen=True, kw_only=True, tag="text"):
     """Text block."""
 
     text: str
@@ -35,9 +39,7 @@ class TextContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class ImageContent(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="image"
-):
+class ImageContent(_Block, frozen=True, kw_only=True, tag="image"):
     """Image block; `data` is base64."""
 
     data: str
@@ -46,9 +48,7 @@ class ImageContent(
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class AudioContent(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="audio"
-):
+class AudioContent(_Block, frozen=True, kw_only=True, tag="audio"):
     """Audio block (from 2025-03-26); `data` is base64."""
 
     data: str
@@ -57,9 +57,7 @@ class AudioContent(
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class ResourceLink(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="resource_link"
-):
+class ResourceLink(_Block, frozen=True, kw_only=True, tag="resource_link"):
     """Link to a resource that can be read later (from 2025-06-18), listed or not."""
 
     uri: str
@@ -83,9 +81,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class EmbeddedResource(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="resource"
-):
+class EmbeddedResource(_Block, frozen=True, kw_only=True, tag="resource"):
     """Resource with its contents inline."""
 
     resource: ResourceContents
@@ -93,9 +89,7 @@ class EmbeddedResource(
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class ToolUseContent(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_use"
-):
+class ToolUseContent(_Block, frozen=True, kw_only=True, tag="tool_use"):
     """Call of a tool that a model requests, in sampling (from 2025-11-25)."""
 
     id: str
@@ -104,9 +98,7 @@ class ToolUseContent(
     meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
-class ToolResultContent(
-    Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_result"
-):
+class ToolResultContent(_Block, frozen=True, kw_only=True, tag="tool_result"):
     """Result of a tool that a model called, in sampling (from 2025-11-25)."""
 
     tool_use_id: str
