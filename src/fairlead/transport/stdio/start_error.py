@@ -29,6 +29,12 @@ class StartFailed(ConnectFailed):
         self.problem = problem
 
 
+_WHY = {
+    StartProblem.MISSING_PROGRAM: "program {0!r} was not found: check its spelling and the PATH",
+    StartProblem.MISSING_INTERPRETER: "the interpreter in its first line does not exist",
+    StartProblem.NOT_EXECUTABLE: "{0!r} may not be executed",
+    StartProblem.MISSING_FOLDER: "the working directory {1} does not exist",
+}
 _PUBLIC = {
     StartProblem.MISSING_PROGRAM: "its program does not exist",
     StartProblem.MISSING_INTERPRETER: "the interpreter of its program does not exist",
@@ -44,17 +50,10 @@ def start_error(
     text, public = f"Could not start `{shlex.join(command)}`", "could not be started"
     if exhausted_resource(exc, spawning=True) is not None:
         return connect_error(f"{text}: {exc}", exc, public=public, spawning=True)
-    match problem := _problem(command, cwd, env, exc):
-        case StartProblem.MISSING_PROGRAM:
-            why = f"program {command[0]!r} was not found: check its spelling and the PATH"
-        case StartProblem.MISSING_INTERPRETER:
-            why = "the interpreter in its first line does not exist"
-        case StartProblem.NOT_EXECUTABLE:
-            why = f"{command[0]!r} may not be executed"
-        case StartProblem.MISSING_FOLDER:
-            why = f"the working directory {cwd} does not exist"
-        case None:
-            return StartFailed(f"{text}: {exc}", public=public, problem=None)
+    problem = _problem(command, cwd, env, exc)
+    if problem is None:
+        return StartFailed(f"{text}: {exc}", public=public, problem=None)
+    why = _WHY[problem].format(command[0], cwd)
     return StartFailed(f"{text}: {why}", public=f"{public}: {_PUBLIC[problem]}", problem=problem)
 
 

@@ -52,8 +52,15 @@ class WriteQueue:
         self._size += len(frame)
         if self._writer is None:
             self._writer = self._loop.create_task(self._write())
-        if self._size > HIGH_WATER:
-            self._crowded()
+        if self._size <= HIGH_WATER:
+            return
+        if not self.congested:
+            self.congested = True
+            self._watch()
+        # A single frame may be larger than the limit.
+        if self._size > FLOOD * HARD_LIMIT and len(self._queue) > 1:
+            self.drop()
+            self._given_up("the peer left too many bytes unread")
 
     async def drain(self) -> None:
         """Wait until the queue is short again, or dropped."""
@@ -90,15 +97,6 @@ class WriteQueue:
             self._writer = None
             self.drop()
             self._failed(exc)
-
-    def _crowded(self) -> None:
-        if not self.congested:
-            self.congested = True
-            self._watch()
-        # A single frame may be larger than the limit.
-        if self._size > FLOOD * HARD_LIMIT and len(self._queue) > 1:
-            self.drop()
-            self._given_up("the peer left too many bytes unread")
 
     def _relieved(self) -> None:
         self.congested = False

@@ -257,7 +257,7 @@ async def test_headers_may_be_changed_for_all_requests_or_for_one() -> None:
         one.channel.add_headers(1, {"X-B": "2"})
         one.channel.add_headers(99, {"X-B": "3"})
         await one.got()
-        one.channel.configure({"x-a": "4"})
+        one.channel._request_headers.configure({"x-a": "4"})
         one.channel.send(Request(2, "tools/list"))
         await one.got(2)
         seen = [(a.headers.get("x-a"), a.headers.get("x-b")) for a in one.door.asked]

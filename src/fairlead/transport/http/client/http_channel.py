@@ -202,10 +202,6 @@ class HttpChannel(SharedStream):
     def param_headers_of(self, marks: ParamHeadersOf | None) -> None:
         self._request_headers.param_headers_of = marks
 
-    def configure(self, headers: Mapping[str, str]) -> None:
-        """Set headers for all further requests; headers of the same name are replaced."""
-        self._request_headers.configure(headers)
-
     def add_headers(self, request_id: RequestId, headers: Mapping[str, str]) -> None:
         """Set headers for one request; must be called before the loop runs its task."""
         if (posted := self._receiver.pending.get(request_id)) is not None:

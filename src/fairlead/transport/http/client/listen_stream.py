@@ -99,7 +99,10 @@ class ListenStream:
                 lasted = self._heard and loop.time() - began > LASTED
                 failures = 1 if lasted else failures + 1
                 if problem is not None and failures > TRIES:
-                    self._give_up(problem)
+                    if self._opened:
+                        why = f"the listening stream cannot be restored: {problem}"
+                        raise ChannelClosed(why) from problem
+                    log.debug("the listening stream cannot be opened: %s", problem)
                     return
                 await asyncio.sleep(backoff(failures, self._retry))
         # Requests wait for this event, also when the stream failed.
@@ -149,11 +152,6 @@ class ListenStream:
         if isinstance(event, Event) and event.retry is not None:
             self._retry = event.retry
         self._take(event)
-
-    def _give_up(self, problem: TransportError) -> None:
-        if self._opened:
-            raise ChannelClosed(f"the listening stream cannot be restored: {problem}") from problem
-        log.debug("the listening stream cannot be opened: %s", problem)
 
 
 class SessionListener:
