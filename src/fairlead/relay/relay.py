@@ -31,7 +31,11 @@ from ..transport.channel import Channel
 from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import WORK
 from ..upstream.connection.server_events import EventReceiver
-from ..upstream.connection.upstream_connection import UpstreamConnection
+from ..upstream.connection.upstream_connection import (
+    UpstreamConnection,
+    end_subscription,
+    remove_subscriber,
+)
 from ..upstream.server_target import ServerTarget, target_for
 from ..upstream.starts.start_limiter import StartLimiter
 from ..upstream.upstream import Upstream
@@ -418,17 +422,10 @@ class Relay(StandInServer):
         connection = session.connection
         if connection is None:
             return
+        # A connection in `own` serves only this session and is closed with it.
+        end = remove_subscriber if connection in self.pool.own else end_subscription
         for uri in session.uris:
-            watching = connection.uris.get(uri)
-            if watching is not None:
-                watching.discard(session)
-                if not watching:
-                    del connection.uris[uri]
-                    # A connection in `own` serves only this session and is closed with it.
-                    if connection.alive and connection not in self.pool.own:
-                        connection.background(
-                            connection.peer.request("resources/unsubscribe", {"uri": uri})
-                        )
+            end(connection, uri, session)
         session.uris.clear()
         self._start(self._leave(session, connection))
 

@@ -21,7 +21,7 @@ from ..transport.http.server.asgi import HeaderMap
 from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
 from ..upstream.connection.relayed_params import RelayedParams, params_of
 from ..upstream.connection.turn_lock import Turn
-from ..upstream.connection.upstream_connection import UpstreamConnection
+from ..upstream.connection.upstream_connection import UpstreamConnection, remove_subscriber
 from ..wire.error_codes import INTERNAL_ERROR
 from .client_session import ClientSession
 from .relay_settings import RelaySettings
@@ -205,11 +205,8 @@ def stop_watching(uri: str | None, session: ClientSession, connection: UpstreamC
     if uri is None:
         return False
     session.uris.discard(uri)
-    watching = connection.uris.get(uri, set())
-    watching.discard(session)
-    if not watching:
-        connection.uris.pop(uri, None)
-    return bool(watching)
+    remove_subscriber(connection, uri, session)
+    return uri in connection.uris
 
 
 def _note_wishes(

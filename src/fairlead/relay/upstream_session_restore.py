@@ -11,7 +11,7 @@ from ..protocol.identity.client_capabilities import has_roots
 from ..protocol.own_errors import own_error
 from ..upstream.connection.connection_pool import UpstreamPool
 from ..upstream.connection.relayed_call import LEVELS
-from ..upstream.connection.upstream_connection import UpstreamConnection
+from ..upstream.connection.upstream_connection import UpstreamConnection, end_subscription
 from ..wire.error_codes import INVALID_PARAMS
 from .bridge.handshake_to_stateless import HandshakeToStateless, possibly_missed_changes
 from .client_session import ClientSession
@@ -88,10 +88,7 @@ class UpstreamSessionRestorer:
             session.connection = connection
             if old is not None:
                 for uri in session.uris:
-                    watching = old.uris.get(uri, set())
-                    watching.discard(session)
-                    if not watching and old.uris.pop(uri, None) is not None and old.alive:
-                        old.background(old.peer.request("resources/unsubscribe", {"uri": uri}))
+                    end_subscription(old, uri, session)
                 await self._pool.leave(session, old)
             await self._restore(session, connection)
             await self._wait_for_roots(connection, caller)

@@ -17,7 +17,7 @@ from ..protocol.methods import has_capability
 from ..protocol.revisions import NEWEST
 from ..protocol.targets.list_kind import ListKind
 from ..wire.error_codes import INVALID_REQUEST
-from .connection.upstream_connection import UpstreamConnection
+from .connection.upstream_connection import UpstreamConnection, declared_by
 from .list_variants import Lists
 from .server_lists import NEEDED_CAPABILITY
 
@@ -38,8 +38,7 @@ async def read_lists(
     Raises:
         FairleadError: A list could not be read.
     """
-    agreement = connection.agreement
-    declared = {} if agreement is None else msgspec.json.decode(agreement.capabilities)
+    declared = declared_by(connection)
     found: dict[ListKind, list[Raw]] = {}
     for kind, capability in NEEDED_CAPABILITY.items():
         found[kind] = []

@@ -15,7 +15,11 @@ from msgspec import Raw, UnsetType, structs
 from fairlead.errors import RequestTimeout, RpcError
 from fairlead.interceptor import Answer, Exchange
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
-from fairlead.relay.bridge.bridged_input_rounds import BridgedInputRounds, kind_of
+from fairlead.relay.bridge.bridged_input_rounds import (
+    BridgedInputRounds,
+    kind_of,
+    needed_capability,
+)
 from fairlead.wire import Notification, Request, to_json
 from fairlead.wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABILITY
 from tests.support.single_exchange import DOWN, exchange
@@ -373,3 +377,20 @@ async def test_a_malformed_input_request_is_an_error_of_the_server(
 )
 def test_kind_of_returns_the_type_of_a_result(result: bytes, kind: str) -> None:
     assert kind_of(Raw(result)) == kind
+
+
+@pytest.mark.parametrize(
+    ("method", "mode", "capability"),
+    [
+        ("elicitation/create", "url", "elicitation.url"),
+        ("elicitation/create", "form", "elicitation.form"),
+        ("elicitation/create", None, "elicitation.form"),
+        ("sampling/createMessage", "url", "sampling"),
+        ("roots/list", None, "roots"),
+        ("tools/list", None, None),
+    ],
+)
+def test_the_capability_for_an_input_request_depends_on_method_and_mode(
+    method: str, mode: str | None, capability: str | None
+) -> None:
+    assert needed_capability(method, mode) == capability

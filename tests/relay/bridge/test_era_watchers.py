@@ -19,6 +19,7 @@ from fairlead.relay.bridge.parked_calls import ParkedCalls
 from fairlead.relay.bridge.stateless_to_handshake import StatelessToHandshake
 from fairlead.relay.relay_settings import RelaySettings
 from fairlead.server.features.subscription_quota import SubscriptionQuota
+from fairlead.upstream.connection.upstream_connection import end_subscription
 from fairlead.wire import Notification
 from tests.support.single_exchange import exchange
 from tests.support.virtual_time import VirtualTime
@@ -64,16 +65,16 @@ async def test_a_resource_is_subscribed_once_until_the_last_subscriber_leaves() 
     assert await stateless_to_handshake._watch(connection, "a:1", "one")
     assert await stateless_to_handshake._watch(connection, "a:1", "other")
     assert connection.asked == [("resources/subscribe", "a:1")]
-    stateless_to_handshake._unwatch(connection, "a:1", "one")
+    end_subscription(connection, "a:1", "one")
     assert connection.uris == {"a:1": {"other"}}
-    stateless_to_handshake._unwatch(connection, "a:1", "other")
-    stateless_to_handshake._unwatch(connection, "a:1", "other")
+    end_subscription(connection, "a:1", "other")
+    end_subscription(connection, "a:1", "other")
     await asyncio.sleep(0)
     assert connection.uris == {}
     assert connection.asked[1:] == [("resources/unsubscribe", "a:1")]
     assert await stateless_to_handshake._watch(connection, "a:2", "one")
     connection.alive = False
-    stateless_to_handshake._unwatch(connection, "a:2", "one")
+    end_subscription(connection, "a:2", "one")
     await asyncio.sleep(0)
     assert (connection.uris, len(connection.asked)) == ({}, 3)
 

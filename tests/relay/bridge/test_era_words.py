@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from fairlead.errors import RpcError
 from fairlead.protocol.conversation.conversation import Agreement
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE, Revision
 from fairlead.relay.bridge import (
@@ -133,46 +132,6 @@ def test_initialize_of_a_stateless_server_returns_its_capabilities(
         "capabilities": {"tools": {}},
         **expected,
     }
-
-
-@pytest.mark.parametrize(
-    ("params", "uris"),
-    [
-        ({"notifications": {"resourceSubscriptions": ["a", "b", "a"]}}, ["a", "b"]),
-        ({"notifications": {}}, []),
-        ({}, []),
-        (None, []),
-    ],
-)
-def test_uris_returns_the_resources_of_a_listen_request(params: Any, uris: list[str]) -> None:
-    assert stateless_to_handshake._uris(exchange("subscriptions/listen", params)) == uris
-
-
-def test_an_invalid_list_of_resources_is_refused() -> None:
-    asked = exchange("subscriptions/listen", {"notifications": {"resourceSubscriptions": 1}})
-    with pytest.raises(RpcError, match="Invalid params: ") as refused:
-        stateless_to_handshake._uris(asked)
-    assert refused.value.code == -32602
-
-
-@pytest.mark.parametrize(
-    ("params", "refused", "left"),
-    [
-        ({"notifications": {"resourceSubscriptions": ["a", "b"], "x": 1}}, {"a"}, ["b"]),
-        ({"notifications": {"resourceSubscriptions": ["a"]}}, {"a"}, []),
-    ],
-)
-def test_refused_resources_are_removed_from_a_listen_request(
-    params: Any, refused: set[str], left: list[str]
-) -> None:
-    asked = exchange("subscriptions/listen", params)
-    found = stateless_to_handshake._without(asked, refused)
-    told = json.loads(bytes(found.message.params))  # type: ignore[arg-type]
-    assert told["notifications"] == {**params["notifications"], "resourceSubscriptions": left}
-    assert stateless_to_handshake._without(asked, set()) is asked
-    for odd in (None, {}, {"notifications": 5}):
-        plain = exchange("subscriptions/listen", odd)
-        assert stateless_to_handshake._without(plain, {"a"}) is plain
 
 
 @pytest.mark.parametrize(

@@ -72,21 +72,6 @@ def test_a_server_request_is_converted_to_an_input_request(params: Any, question
 
 
 @pytest.mark.parametrize(
-    ("method", "params", "mode"),
-    [
-        ("elicitation/create", {"mode": "url"}, "url"),
-        ("elicitation/create", {"mode": 1}, None),
-        ("elicitation/create", None, None),
-        ("sampling/createMessage", {"mode": "url"}, None),
-    ],
-)
-def test_mode_returns_the_mode_of_an_elicitation(
-    method: str, params: Any, mode: str | None
-) -> None:
-    assert parking._mode(exchange(method, params, way=DOWN)) == mode
-
-
-@pytest.mark.parametrize(
     ("responses", "action"),
     [
         (None, None),

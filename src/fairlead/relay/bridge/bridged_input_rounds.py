@@ -27,18 +27,11 @@ from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND, MISSING_CAPABI
 if TYPE_CHECKING:
     from ...upstream.connection.upstream_connection import UpstreamConnection
 
-__all__ = ["RESULT_TYPE", "BridgedInputRounds", "kind_of"]
+__all__ = ["BridgedInputRounds", "kind_of", "needed_capability", "requests_input"]
 
-RESULT_TYPE: Final = b'"resultType"'
 MAX_ROUNDS: Final = 20
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds before a retry without input
 PATIENCE: Final = 600.0  # seconds of retries, for a user who visits a page
-
-_NEEDS: Final = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
 
 
 class _Kind(Struct, rename="camel"):
@@ -53,7 +46,7 @@ class _Wanted(Struct, rename="camel"):
 def kind_of(result: Raw) -> str:
     """Return the `resultType` of a result: `complete`, `input_required` or an unknown one."""
     # Most results have no type, and a search is cheaper than decoding.
-    if RESULT_TYPE not in bytes(result):
+    if b'"resultType"' not in bytes(result):
         return "complete"
     try:
         return msgspec.json.decode(result, type=_Kind).result_type
@@ -62,6 +55,25 @@ def kind_of(result: Raw) -> str:
     # JSON that cannot be decoded here is forwarded to the client unchanged.
     except (msgspec.DecodeError, RecursionError):
         return "complete"
+
+
+def requests_input(result: Raw) -> bool:
+    """Return True if a result is a request for input.
+
+    Raises:
+        RpcError: The result has an unknown type.
+    """
+    kind = kind_of(result)
+    if kind not in ("complete", "input_required"):
+        raise own_error(INTERNAL_ERROR, f"Unknown resultType in the server's result: {kind!r}")
+    return kind == "input_required"
+
+
+def needed_capability(method: str, mode: str | None) -> str | None:
+    """Return the capability of clients that an input request needs; None if it is unknown."""
+    if method == "elicitation/create":
+        return "elicitation.url" if mode == "url" else "elicitation.form"
+    return {"sampling/createMessage": "sampling", "roots/list": "roots"}.get(method)
 
 
 class BridgedInputRounds:
@@ -102,14 +114,9 @@ class BridgedInputRounds:
                 pause = FIRST_PAUSE
                 rounds += 1
             result = await again(added)
-            kind = kind_of(result)
-            if kind == "complete":
+            if not requests_input(result):
                 await self._tell_completed()
                 return result
-            if kind != "input_required":
-                raise own_error(
-                    INTERNAL_ERROR, f"Unknown resultType in the server's result: {kind!r}"
-                )
         raise own_error(
             INTERNAL_ERROR,
             f"The server still requests input after {MAX_ROUNDS} rounds or {PATIENCE:.0f} s",
@@ -152,9 +159,7 @@ class BridgedInputRounds:
         method = string_of(members.get("method")) or ""
         exchange = self._call.exchange
         url = _url(question)
-        capability = _NEEDS.get(method)
-        if method == "elicitation/create":
-            capability = "elicitation.form" if url is None else "elicitation.url"
+        capability = needed_capability(method, None if url is None else "url")
         if capability is None or not has_capability(exchange.caller.declared, capability):
             raise _cannot(exchange, method, capability or method)
         # The user is not sent to the same page twice.

@@ -19,9 +19,10 @@ from ...protocol.own_errors import own_error
 from ...protocol.revisions import NEWEST
 from ...upstream.connection.relayed_call import LEVELS, RelayedCall
 from ...upstream.connection.relayed_params import RelayedParams, params_of, with_subscription_id
+from ...upstream.connection.upstream_connection import declared_by
 from ...wire import Notification, to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from .bridged_input_rounds import BridgedInputRounds, kind_of
+from .bridged_input_rounds import BridgedInputRounds, requests_input
 from .era_errors import for_handshake_client
 
 if TYPE_CHECKING:
@@ -116,18 +117,11 @@ class HandshakeToStateless:
 
         try:
             result = await ask({})
-            kind = kind_of(result)
-            if kind == "input_required":
+            if requests_input(result):
                 result = await BridgedInputRounds(call, self._connection).finish(result, ask)
-            elif kind != "complete":
-                raise own_error(
-                    INTERNAL_ERROR, f"Unknown resultType in the server's result: {kind!r}"
-                )
         except RpcError as exc:
             raise for_handshake_client(exchange.method, exc) from None
-        # Notifications of the call precede its result.
-        if call.outbox is not None and not call.outbox.empty:
-            await call.outbox.flushed()
+        await call.flushed()  # notifications of the call precede its result
         return _with_visible_cursor(
             downgrade_result(exchange.method, result, exchange.caller.revision)
         )
@@ -162,7 +156,7 @@ class HandshakeToStateless:
 
     async def joined(self) -> None:
         """Subscribe to the lists whose changes the server reports, once a session is open."""
-        lists = {name for name in LISTS if self._can(f"{name}.listChanged")}
+        lists = {name for name in LISTS if _can(self._connection, f"{name}.listChanged")}
         if lists - self._listening.lists or (not self._heard and lists):
             self._listening.set_lists(lists)  # type: ignore[arg-type]
             await self._listen()
@@ -171,7 +165,7 @@ class HandshakeToStateless:
         uri = exchange.target
         if uri is None:
             raise own_error(INVALID_PARAMS, "params.uri is required: the URI of a resource")
-        if not self._can("resources.subscribe"):
+        if not _can(self._connection, "resources.subscribe"):
             raise own_error(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if session is None:
             return b"{}"  # a request outside of any session, which cannot receive notifications
@@ -215,9 +209,6 @@ class HandshakeToStateless:
             self._heard = False
             raise
         return True
-
-    def _can(self, capability: str) -> bool:
-        return _can(self._connection, capability)
 
     def _news(self, note: Notification) -> None:
         """Forward a notification of a change to the sessions that it concerns."""
@@ -278,12 +269,7 @@ def possibly_missed_changes(
 
 
 def _can(connection: "UpstreamConnection", capability: str) -> bool:
-    declared = (
-        {}
-        if connection.agreement is None
-        else msgspec.json.decode(connection.agreement.capabilities)
-    )
-    return has_capability(declared, capability)
+    return has_capability(declared_by(connection), capability)
 
 
 def _with_visible_cursor(result: Raw) -> Raw:

@@ -27,6 +27,7 @@ from ...protocol.sealed_state import BadSeal, KeyRing
 from ...upstream.connection.relayed_call import RelayedCall
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from ..relay_settings import RelaySettings
+from .bridged_input_rounds import needed_capability
 
 __all__ = ["ParkedCall", "ParkedCalls"]
 
@@ -35,12 +36,6 @@ MAX_KEPT: Final = KEPT_OUTCOMES.value
 MAX_KEPT_BYTES: Final = KEPT_OUTCOME_BYTES.value
 
 log = logging.getLogger("fairlead.gateway")
-
-_NEEDS: Final = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
 
 
 class _State(Struct, array_like=True):
@@ -86,9 +81,7 @@ class ParkedCall:
             RpcError: The client did not declare the capability, or too many calls are parked.
         """
         method, caller = exchange.method, self.call.exchange.caller
-        capability = _NEEDS.get(method)
-        if method == "elicitation/create":
-            capability = "elicitation.url" if _mode(exchange) == "url" else "elicitation.form"
+        capability = needed_capability(method, string_of(_params(exchange).get("mode")))
         if capability is None or not has_capability(caller.declared, capability):
             raise own_error(
                 METHOD_NOT_FOUND,
@@ -348,11 +341,6 @@ def _ordered(value: Raw) -> Raw:
     # Values that cannot be decoded, such as huge numbers, are compared byte for byte.
     except (ValueError, RecursionError):
         return value
-
-
-def _mode(exchange: Exchange) -> str | None:
-    members = _params(exchange)
-    return string_of(members.get("mode")) if exchange.method == "elicitation/create" else None
 
 
 def _params(exchange: Exchange) -> RawMembers:

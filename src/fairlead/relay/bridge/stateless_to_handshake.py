@@ -9,7 +9,6 @@ from msgspec import Raw, Struct
 
 from ...errors import RpcError
 from ...interceptor import Answer, Exchange
-from ...limits import SESSION_SUBSCRIPTIONS
 from ...peer.intercepted_peer import InterceptedNotifier
 from ...protocol.caller import ROUND_MEMBERS
 from ...protocol.downgrade.downgrade_error import DowngradeError
@@ -23,8 +22,14 @@ from ...server.features.change_broadcaster import ChangeBroadcaster
 from ...server.features.subscription_quota import SubscriptionQuota
 from ...upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
 from ...upstream.connection.relayed_params import STATELESS_KEYS, RelayedParams, params_of
+from ...upstream.connection.upstream_connection import (
+    declared_by,
+    end_subscription,
+    remove_subscriber,
+)
 from ...wire import to_json
 from ...wire.error_codes import INVALID_PARAMS, METHOD_NOT_FOUND, URL_ELICITATION_REQUIRED
+from ..request_params import listen_request_for, uris_of
 from .era_errors import for_stateless_client
 from .parked_calls import ParkedCalls
 
@@ -217,20 +222,22 @@ class StatelessToHandshake:
             notifier = InterceptedNotifier(connection.interceptors, connection.server_info)
             changes = ChangeBroadcaster(notifier if connection.interceptors else None, self._quota)
             connection.changes = changes
-        declared = _declared(connection)
+        declared = declared_by(connection)
         # Subscribers are compared by identity. Each stream is one.
         mine = object()
-        uris = _uris(exchange) if has_capability(declared, "resources.subscribe") else []
+        uris = uris_of(exchange) if has_capability(declared, "resources.subscribe") else []
         with changes.admitted(exchange, len(uris)):
             connection.stream_count += 1
             try:
                 told = await asyncio.gather(*(_watch(connection, uri, mine) for uri in uris))
-                refused = {uri for uri, granted in zip(uris, told, strict=True) if not granted}
-                return await changes.listen_admitted(_without(exchange, refused), declared)
+                if not all(told):
+                    granted = [uri for uri, accepted in zip(uris, told, strict=True) if accepted]
+                    exchange = listen_request_for(exchange, granted)
+                return await changes.listen_admitted(exchange, declared)
             finally:
                 connection.stream_count -= 1
                 for uri in uris:
-                    _unwatch(connection, uri, mine)
+                    end_subscription(connection, uri, mine)
 
 
 class _Refused(Struct):
@@ -239,41 +246,6 @@ class _Refused(Struct):
 
 class _Refusal(Struct):
     data: _Refused = msgspec.field(default_factory=_Refused)
-
-
-class _Filter(Struct, rename="camel"):
-    resource_subscriptions: list[str] = []
-
-
-class _Listen(Struct):
-    notifications: _Filter = msgspec.field(default_factory=_Filter)
-
-
-def _uris(exchange: Exchange) -> list[str]:
-    params = exchange.message.params
-    try:
-        wanted = msgspec.json.decode(params if isinstance(params, Raw) else b"{}", type=_Listen)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise own_error(INVALID_PARAMS, f"Invalid params: {exc}") from exc
-    return list(dict.fromkeys(wanted.notifications.resource_subscriptions))[
-        : SESSION_SUBSCRIPTIONS.value
-    ]
-
-
-def _without(exchange: Exchange, uris: set[str]) -> Exchange:
-    """Return the request without resources whose subscription the server refused."""
-    params = members_of(
-        exchange.message.params if isinstance(exchange.message.params, Raw) else None
-    )
-    wanted = None if params is None else members_of(params.get("notifications"))
-    if not uris or params is None or wanted is None:
-        return exchange
-    kept = [uri for uri in _uris(exchange) if uri not in uris]
-    wanted["resourceSubscriptions"] = encoded(kept)
-    message = msgspec.structs.replace(
-        exchange.message, params=encoded({**params, "notifications": wanted})
-    )
-    return msgspec.structs.replace(exchange, message=message)
 
 
 async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> bool:
@@ -287,22 +259,9 @@ async def _watch(connection: "UpstreamConnection", uri: str, who: object) -> boo
             await connection.peer.request("resources/subscribe", {"uri": uri})
         except RpcError as exc:
             log.debug("%s: the subscription to %s was refused: %s", connection.name, uri, exc)
-            watchers.discard(who)
-            if not watchers:
-                connection.uris.pop(uri, None)
+            remove_subscriber(connection, uri, who)
             return False
     return True
-
-
-def _unwatch(connection: "UpstreamConnection", uri: str, who: object) -> None:
-    watchers = connection.uris.get(uri)
-    if watchers is None:
-        return
-    watchers.discard(who)
-    if not watchers:
-        del connection.uris[uri]
-        if connection.alive:
-            connection.background(connection.peer.request("resources/unsubscribe", {"uri": uri}))
 
 
 async def _set_level(connection: "UpstreamConnection", level: str) -> None:
@@ -310,7 +269,7 @@ async def _set_level(connection: "UpstreamConnection", level: str) -> None:
 
     A server has one level per connection, so it is the lowest that any client has requested.
     """
-    if level not in LEVELS or not has_capability(_declared(connection), "logging"):
+    if level not in LEVELS or not has_capability(declared_by(connection), "logging"):
         return
     if connection.level is None or LEVELS.index(level) < LEVELS.index(connection.level):
         connection.level = level
@@ -318,14 +277,6 @@ async def _set_level(connection: "UpstreamConnection", level: str) -> None:
             await connection.peer.request("logging/setLevel", {"level": level})
         except RpcError as exc:  # the call continues without log messages
             log.debug("%s: logging/setLevel was refused: %s", connection.name, exc)
-
-
-def _declared(connection: "UpstreamConnection") -> dict[str, Any]:
-    agreement = connection.agreement
-    declared: dict[str, Any] = (
-        {} if agreement is None else msgspec.json.decode(agreement.capabilities)
-    )
-    return declared
 
 
 def _discovered(connection: "UpstreamConnection") -> Raw:

@@ -32,7 +32,7 @@ from .connection_opener import introduction_of
 from .open_connections import OpenConnections
 from .server_events import EventReceiver
 from .turn_lock import Turn, first_turn
-from .upstream_connection import UpstreamConnection
+from .upstream_connection import UpstreamConnection, remove_subscriber
 
 __all__ = ["UpstreamPool"]
 
@@ -311,9 +311,7 @@ class UpstreamPool(OpenConnections):
             del connection.sessions[other]
             other.detach()  # its next request gets another connection
             for uri in list(connection.uris):
-                connection.uris[uri].discard(other)
-                if not connection.uris[uri]:
-                    del connection.uris[uri]
+                remove_subscriber(connection, uri, other)
 
     async def leave(self, session: EventReceiver, connection: UpstreamConnection) -> None:
         """Remove a session from its connection; a connection of its own is closed."""

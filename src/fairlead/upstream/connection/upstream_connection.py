@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from ...errors import ChannelClosed, FairleadError, RequestTimeout, RpcError
@@ -25,7 +26,7 @@ from .server_events import ServerEvents
 from .turn_lock import Turn, TurnLock
 from .upstream_param_headers import ServerParamHeaders, sends_param_headers
 
-__all__ = ["UpstreamConnection"]
+__all__ = ["UpstreamConnection", "declared_by", "end_subscription", "remove_subscriber"]
 
 log = logging.getLogger("fairlead.gateway")
 
@@ -275,6 +276,32 @@ class UpstreamConnection(ServerEvents):
         self.outbox.close()
         if self._on_close is not None:
             self._on_close(self, end)
+
+
+def declared_by(connection: UpstreamConnection) -> dict[str, Any]:
+    """Return the capabilities that the server declared."""
+    agreement = connection.agreement
+    declared: dict[str, Any] = (
+        {} if agreement is None else msgspec.json.decode(agreement.capabilities)
+    )
+    return declared
+
+
+def remove_subscriber(connection: UpstreamConnection, uri: str, who: object) -> bool:
+    """Remove a subscriber of a resource. Return True if it was the last one."""
+    watching = connection.uris.get(uri)
+    if watching is None:
+        return False
+    watching.discard(who)
+    if not watching:
+        del connection.uris[uri]
+    return not watching
+
+
+def end_subscription(connection: UpstreamConnection, uri: str, who: object) -> None:
+    """Remove a subscriber of a resource, and unsubscribe at the server if it was the last one."""
+    if remove_subscriber(connection, uri, who) and connection.alive:
+        connection.background(connection.peer.request("resources/unsubscribe", {"uri": uri}))
 
 
 async def _quietly(work: Coroutine[Any, Any, object]) -> None:
