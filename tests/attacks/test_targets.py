@@ -29,7 +29,7 @@ from fairlead.interceptor import Interceptor
 from fairlead.policy.actions import Allow, Audit, Cache, RateLimit, Rename, SchemaCheck
 from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.rules import RuleSet, dry_run_tape
-from fairlead.policy.tool_lock import ToolLockData, lock_tools
+from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
 from fairlead.protocol.envelope import Direction
 from fairlead.protocol.targets.targets import Patterns, Target
 from fairlead.protocol.targets.unique_names import full_name, merge_names

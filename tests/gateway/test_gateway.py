@@ -21,7 +21,7 @@ from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.manager import MCPManager
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions.tool_lock import ToolLock
-from fairlead.policy.tool_lock import ToolLockData
+from fairlead.policy.tool_lock.lock_file import ToolLockData
 from fairlead.protocol.identity.principal import ANONYMOUS
 from fairlead.recording.journal import Journal
 from fairlead.recording.journal.journal_interceptor import Journaling

@@ -15,7 +15,7 @@ from fairlead.gateway.operations.observability import Observability
 from fairlead.observe.metrics import Metrics
 from fairlead.policy.actions.pause import Pause
 from fairlead.policy.hold_desk import HoldDesk
-from fairlead.policy.tool_lock import ToolLockData, lock_tools
+from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
 from fairlead.recording.journal import Journal
 from tests.support.gateway_servers import (
     BOTH,

@@ -11,7 +11,7 @@ from fairlead.gateway.operations.observability import Observability
 from fairlead.gateway.operations.tape_control import TapeControl
 from fairlead.gateway.operations.tool_lock_lookup import ToolOriginLookup
 from fairlead.observe.metrics import Metrics
-from fairlead.policy.tool_lock import ToolLockData, lock_tools
+from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
 from fairlead.recording.journal import Journal
 from fairlead.redaction.redact_messages import Redactor
 from fairlead.upstream.status_events import StatusEvent

@@ -11,15 +11,15 @@ import pytest
 from fairlead.errors import ConfigError, RpcError
 from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.hold_desk import HoldDesk
-from fairlead.policy.tool_lock import (
+from fairlead.policy.tool_lock.lock_file import (
     ToolLockData,
-    compare_tools,
     digest_of,
-    find_suspicious_text,
     lock_tools,
     read_lock,
     write_lock,
 )
+from fairlead.policy.tool_lock.suspicious_text import find_suspicious_text
+from fairlead.policy.tool_lock.tool_diff import compare_tools
 from tests.support.raw_relay import LIMIT, Client, Server, scene
 from tests.support.single_exchange import Behind, exchange
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.errors import RpcError
 from fairlead.interceptor import Exchange
-from fairlead.policy.conditions.conditions import Always, Condition, compile_condition, names
+from fairlead.policy.conditions.conditions import ALWAYS, Condition, compile_condition, names
 from fairlead.policy.conditions.facts import ANY, Facts, MessageKey, key_of
 from fairlead.protocol.envelope import Direction
 from tests.support.single_exchange import DOWN, UP, exchange
@@ -227,7 +227,7 @@ def test_mistakes_are_reported_with_their_location(raw: Any, where: Any, why: st
 
 
 def test_the_empty_condition_always_holds() -> None:
-    always = Always()
+    always = ALWAYS
     key = key_of(exchange(params=CALL))
     assert (always.known(key), always.index_hooks(key), always.holds(facts())) == (True, None, True)
 

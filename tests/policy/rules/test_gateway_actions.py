@@ -20,7 +20,7 @@ from fairlead.policy.actions import Audit
 from fairlead.policy.hold_desk import HoldDesk
 from fairlead.policy.rules import RulesError, RuleSet
 from fairlead.policy.rules.gateway_actions import gateway_actions
-from fairlead.policy.tool_lock import ToolLockData, lock_tools, write_lock
+from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools, write_lock
 from fairlead.recording.tape import read_tape
 from tests.support.gateway_servers import BOTH, LIMIT, config, program, serving
 from tests.support.raw_relay import ASKED, Client, Scene, Server, scene

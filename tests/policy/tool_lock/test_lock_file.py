@@ -13,7 +13,12 @@ from fairlead.gateway.operations.observability import Observability
 from fairlead.policy.actions import Rename
 from fairlead.policy.actions.tool_lock import ToolLock
 from fairlead.policy.hold_desk import HoldDesk
-from fairlead.policy.tool_lock import LockFileWatcher, ToolLockData, lock_tools, write_lock
+from fairlead.policy.tool_lock.lock_file import (
+    LockFileWatcher,
+    ToolLockData,
+    lock_tools,
+    write_lock,
+)
 from tests.support.gateway_servers import BOTH, LIMIT, config, joining, serving, until
 from tests.support.raw_relay import scene
 from tests.support.virtual_time import VirtualTime

@@ -9,7 +9,7 @@ from fairlead.errors import RpcError
 from fairlead.gateway import Gateway
 from fairlead.gateway.operations.observability import Observability
 from fairlead.policy.rules import RuleSet
-from fairlead.policy.tool_lock import ToolLockData, lock_tools
+from fairlead.policy.tool_lock.lock_file import ToolLockData, lock_tools
 from tests.support.gateway_servers import LIMIT, Gate, config, serving
 
 CITY = {"argument": {"name": "city", "value": "b"}}

@@ -15,7 +15,7 @@ from ...observe.metrics import Metrics
 from ...policy.hold_desk import HoldDesk
 from ...policy.rules.gateway_actions import gateway_actions
 from ...policy.rules.ruleset import RuleSet
-from ...policy.tool_lock import LockFileWatcher
+from ...policy.tool_lock.lock_file import LockFileWatcher
 from ...recording.journal import Journal
 from ...redaction.redact_messages import Redactor
 from ..framework.admin_client import TOKEN as ADMIN_TOKEN

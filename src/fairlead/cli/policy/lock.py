@@ -11,16 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import ConfigError, FairleadError
-from ...policy.tool_lock import (
-    ToolDifference,
-    ToolLockData,
-    compare_tools,
-    find_suspicious_text,
-    lock_tools,
-    read_lock,
-    write_lock,
-)
-from ...policy.tool_lock.lock_file import FILE
+from ...policy.tool_lock.lock_file import FILE, ToolLockData, lock_tools, read_lock, write_lock
+from ...policy.tool_lock.suspicious_text import find_suspicious_text
+from ...policy.tool_lock.tool_diff import ToolDifference, compare_tools
 from ...protocol.public_reason import owner_reason
 from ..framework.client_connection import connected, run_async, silence_warnings
 from ..framework.command_errors import (

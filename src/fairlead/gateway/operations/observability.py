@@ -9,7 +9,7 @@ from ...policy.actions.call_metrics import Measuring
 from ...policy.actions.tool_lock import ToolLock, ToolLockPolicy, ToolOrigin
 from ...policy.conditions.facts import ServerOf
 from ...policy.hold_desk import HoldDesk
-from ...policy.tool_lock import LockFileWatcher, ToolLockData
+from ...policy.tool_lock.lock_file import LockFileWatcher, ToolLockData
 from ...recording.journal import Journal
 from ...recording.journal.journal_interceptor import Journaling
 from ...redaction.redact_messages import Redactor

@@ -239,7 +239,7 @@ class _Rounds:
         """Return a callback for the outcome that registers the next round if input is required."""
 
         def answered(outcome: Outcome) -> Outcome:
-            text = outcome if type(outcome) is bytes else _bytes_of(outcome)
+            text = bytes(outcome) if isinstance(outcome, bytes | Raw) else b""
             if left and len(text) <= LONGEST_RESULT and text.find(b'"input_required"') >= 0:
                 self._asked(key, exchange, left, text)
             return outcome
@@ -257,10 +257,6 @@ class _Rounds:
         if len(self.open) > MAX_OPEN:
             REMEMBERED_ROUNDS.hit()
             self.open.popitem(last=False)
-
-
-def _bytes_of(outcome: Outcome) -> bytes:
-    return bytes(outcome) if isinstance(outcome, Raw) else b""
 
 
 def _read(exchange: Exchange) -> dict[str, Any] | None:

@@ -16,15 +16,9 @@ from ...protocol.own_errors import own_error
 from ...wire import to_json
 from ...wire.error_codes import INTERNAL_ERROR, INVALID_REQUEST
 from ..hold_desk import HoldDesk
-from ..tool_lock import (
-    LockedTool,
-    LockFileWatcher,
-    ToolDifference,
-    ToolLockData,
-    difference_of,
-    digest_of,
-    find_suspicious_text,
-)
+from ..tool_lock.lock_file import LockedTool, LockFileWatcher, ToolLockData, digest_of
+from ..tool_lock.suspicious_text import find_suspicious_text
+from ..tool_lock.tool_diff import ToolDifference, difference_of
 
 __all__ = ["FindTool", "ToolLock", "ToolLockPolicy", "ToolOrigin", "WaitForTool"]
 

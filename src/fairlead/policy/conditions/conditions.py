@@ -13,7 +13,7 @@ from .rule_index_hints import Hints, Hooks, IndexHook, hints_of_name, hints_of_v
 from .rules_error import unknown_name
 from .target_tests import TargetTest, server_test, target_test
 
-__all__ = ["NAMING", "SOURCES", "Always", "Condition", "Report", "compile_condition", "names"]
+__all__ = ["ALWAYS", "NAMING", "SOURCES", "Condition", "Report", "compile_condition", "names"]
 
 Report: TypeAlias = Callable[[SourceLocation, str], None]  # called with a location and a mistake
 
@@ -28,17 +28,6 @@ class Condition(Protocol):
         """Return the hooks of which one must match before the condition can hold for this key."""
 
     def holds(self, facts: Facts, /) -> bool: ...
-
-
-class Always:
-    def known(self, key: MessageKey) -> bool | None:
-        return True
-
-    def index_hooks(self, key: MessageKey) -> Hooks:
-        return None
-
-    def holds(self, facts: Facts) -> bool:
-        return True
 
 
 class _ByKey:
@@ -111,6 +100,9 @@ class _Several:
         return not self._decides
 
 
+ALWAYS: Final = _Several(())  # the condition of a rule without conditions
+
+
 class _Not:
     def __init__(self, part: Condition) -> None:
         self._part = part
@@ -154,7 +146,7 @@ def compile_condition(
         return _Several(_several(raw, where, report, answers, strict))
     if not isinstance(raw, dict):
         report(where, 'expected a map of conditions, such as { method = "tools/call" }')
-        return Always()
+        return ALWAYS
     parts: list[Condition] = []
     for key, wanted in raw.items():
         here = (*where, str(key))
@@ -169,7 +161,7 @@ def compile_condition(
                 parts.append(_Not(negated))
             case _:
                 parts.extend(_leaf(str(key), wanted, here, report, answers, strict))
-    return parts[0] if len(parts) == 1 else _Several(parts) if parts else Always()
+    return parts[0] if len(parts) == 1 else _Several(parts) if parts else ALWAYS
 
 
 def _several(

@@ -184,7 +184,10 @@ class ActionBuilder:
                 reason = f"`{key}` of `{name}` must be {_words(kinds[key])}{given_kind}"
                 self._report(where if short else here, reason)
                 good = False
-        missing = [key for key in _required(factory) if key not in given]
+        parameters = inspect.signature(factory).parameters.values()
+        missing = [
+            one.name for one in parameters if one.default is one.empty and one.name not in given
+        ]
         if missing and good:
             words = " and ".join(f"`{key}`" for key in missing)
             self._report(where, f"`{name}` requires {words}")
@@ -223,14 +226,6 @@ def _parameters(factory: Factory) -> dict[str, Any]:
     hints = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     names = inspect.signature(factory).parameters
     return {name: hints.get(name, Any) for name in names if name not in _OURS}
-
-
-def _required(factory: Factory) -> list[str]:
-    return [
-        name
-        for name, one in inspect.signature(factory).parameters.items()
-        if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-    ]
 
 
 def _words(kind: Any) -> str:

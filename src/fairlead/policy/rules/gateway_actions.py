@@ -56,7 +56,7 @@ def gateway_actions(
         folder: str = "",
     ) -> Interceptor:
         from ..actions.tool_lock import ToolLock
-        from ..tool_lock import LockFileWatcher
+        from ..tool_lock.lock_file import LockFileWatcher
 
         held = LockFileWatcher(os.path.join(folder, file))
         at = _needed(desk) if policy == "ask" else None

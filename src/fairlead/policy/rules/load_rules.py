@@ -12,7 +12,7 @@ from ...config.files.config_reader import read_file
 from ...config.files.formats import Document, parse
 from ...config.files.source_locations import SourceLocation, location_of
 from ...errors import ConfigError
-from ..conditions.conditions import NAMING, Always, Condition, compile_condition, names
+from ..conditions.conditions import ALWAYS, NAMING, Condition, compile_condition, names
 from ..conditions.rules_error import RuleMistake, RulesError, unknown_name
 from ..interceptor_failures import FailurePolicy
 from .build_actions import (
@@ -190,7 +190,7 @@ class _RulesParser:
         given = {key: self._value((*where, key), raw.get(key), kind) for key, kind in _RULE.items()}
         name = given["name"] or f"rule {number + 1}"
         answers = names(raw.get("when"), "result", "error", kinds=("response", "error"))
-        condition: Condition = Always()
+        condition: Condition = ALWAYS
         if "when" in raw:
             here = (*where, "when")
             condition = compile_condition(raw["when"], here, self._report, answers=answers)

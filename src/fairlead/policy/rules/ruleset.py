@@ -30,7 +30,7 @@ from ...redaction.redact_messages import Redactor
 from ...wire import Notification, Request
 from ..actions.action_registry import ACTIONS, Factory
 from ..actions.rename import Rename
-from ..conditions.conditions import Always
+from ..conditions.conditions import ALWAYS
 from ..conditions.facts import ANY, Facts, MessageKey, ServerOf, key_of
 from ..conditions.rule_index import RuleIndex
 from ..conditions.rules_error import RulesError
@@ -201,7 +201,7 @@ class RuleSet(InterceptorBase):
     def on_malformed(self, offence: MalformedFrame) -> None:
         """Pass a malformed frame to the actions of rules without conditions, which always match."""
         for rule in self._rules:
-            if isinstance(rule.condition, Always) and not rule.answers:
+            if rule.condition is ALWAYS and not rule.answers:
                 tell = malformed_frame_hook(action.hooks for action in rule.actions)
                 if tell is not None:
                     tell(offence)

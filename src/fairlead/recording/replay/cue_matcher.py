@@ -23,7 +23,7 @@ class TolerantMatcher:
     def __init__(self, cues: Sequence[ScriptedCall]) -> None:
         self._cues = cues
         self._said: dict[bytes, list[ScriptedCall]] = {}
-        self._aimed: dict[bytes, list[ScriptedCall]] | None = None  # built on first use
+        self._aimed: dict[bytes | None, list[ScriptedCall]] = {}  # by target
         # Redacted params have no digest, so these must be compared one by one.
         self._loose: dict[str, list[ScriptedCall]] = {}  # by method
         for cue in cues:
@@ -31,6 +31,7 @@ class TolerantMatcher:
                 self._loose.setdefault(cue.method, []).append(cue)
             else:
                 self._said.setdefault(cue.asked.said, []).append(cue)
+                self._aimed.setdefault(cue.asked.target, []).append(cue)
 
     def find(self, method: str, params: dict[str, Any], *, request: bool) -> ScriptedCall | None:
         """Return the recorded call for a message, or None."""
@@ -46,7 +47,7 @@ class TolerantMatcher:
         if method == LISTEN:
             return _next([*self._known(method, request=request)])
         aim = target_params(params)
-        found = self._by_target().get(digest(method, aim, request=request) or b"", [])
+        found = self._aimed.get(digest(method, aim, request=request) or b"", [])
         return _next(self._with_loose(found, method, aim, request=request, aimed=True))
 
     def expected(self) -> str | None:
@@ -77,14 +78,6 @@ class TolerantMatcher:
             if cue.is_request is request and not any(json_differences(chosen(_params(cue)), wanted))
         ]
         return sorted([*found, *loose], key=lambda cue: cue.seq) if loose else found
-
-    def _by_target(self) -> dict[bytes, list[ScriptedCall]]:
-        if self._aimed is None:
-            self._aimed = {}
-            for cue in self._cues:
-                if cue.asked.target is not None:
-                    self._aimed.setdefault(cue.asked.target, []).append(cue)
-        return self._aimed
 
 
 class StrictMatcher:

@@ -6,7 +6,6 @@ content is read from disk when they are played.
 
 import os
 import sys
-from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -24,7 +23,7 @@ from ..tape.message_summary import MessageHeading, message_heading
 from ..tape.tape_reader import LineIndex, LineLocation
 from .request_identity import RequestIdentity
 
-__all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal", "script_of"]
+__all__ = ["LISTEN", "ScriptedCall", "ScriptedStep", "load_script", "read_refusal"]
 
 LISTEN: Final = "subscriptions/listen"
 NEAR: Final = 100  # pending requests among which a related one is searched
@@ -122,36 +121,24 @@ def load_script(tape: str | os.PathLike[str] | TapeReader) -> list[ScriptedCall]
         ConfigError: The tape does not exist, or has no or too many messages to replay.
     """
     reader = tape if isinstance(tape, TapeReader) else TapeReader(tape)
-    name = reader.parts[0]
+    name = str(reader.parts[0])
     # The companion may be wrong, so the size of the tape must agree with it.
     if reader.info.entries > MOST and reader.size > MOST * SHORTEST:
-        raise _too_many(str(name))  # now, not after a minute of reading
-    cues = script_of(LineIndex(reader.parts), reader.lines(), str(name))
-    if not cues:
-        raise ConfigError(f"{name} has no messages that can be replayed")
-    return cues
-
-
-def script_of(
-    lines: LineIndex, entries: Iterable[tuple[LineLocation, bytes, TapeEntry]], name: str = ""
-) -> list[ScriptedCall]:
-    """Return the calls in the order of the tape.
-
-    Raises:
-        ConfigError: The tape has too many messages.
-    """
-    reading = _ScriptReader(lines)
-    for count, (spot, _, entry) in enumerate(entries):
+        raise _too_many(name)  # now, not after a minute of reading
+    script = _ScriptReader(LineIndex(reader.parts))
+    for count, (spot, _, entry) in enumerate(reader.lines()):
         if count >= MOST:
             raise _too_many(name)
         heading = message_heading(entry)
         if entry.stopped or (heading.method is None and heading.id is UNSET):
             continue
         if entry.dir is Direction.CLIENT_TO_SERVER:
-            reading.client(entry, heading, spot)
+            script.client(entry, heading, spot)
         elif entry.dir is Direction.SERVER_TO_CLIENT:
-            reading.server(entry, heading, spot)
-    return reading.cues
+            script.server(entry, heading, spot)
+    if not script.cues:
+        raise ConfigError(f"{name} has no messages that can be replayed")
+    return script.cues
 
 
 def _too_many(name: str) -> ConfigError:
