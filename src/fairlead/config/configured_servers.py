@@ -12,7 +12,6 @@ from .server_filters import ServerFilter
 from .server_spec import ServerSpec
 from .trust import Trust
 from .variables.resolve import resolve_in_thread
-from .variables.secret_commands import SecretCommands
 
 __all__ = ["configured_servers", "load_configured"]
 
@@ -44,15 +43,13 @@ def configured_servers(
     """Return specifications of the discovered servers, whose values are resolved on each
     connection.
     """
-    commands = SecretCommands(trust or Trust())
-    return {name: _configured(one, commands, inputs or {}) for name, one in found.found.items()}
+    approvals = trust or Trust()
+    return {name: _configured(one, approvals, inputs) for name, one in found.found.items()}
 
 
-def _configured(
-    one: FoundServer, commands: SecretCommands, inputs: Mapping[str, str]
-) -> ServerSpec:
+def _configured(one: FoundServer, trust: Trust, inputs: Mapping[str, str] | None) -> ServerSpec:
     async def resolve() -> MCPServerEntry:
-        resolved = await resolve_in_thread(one, commands=commands, inputs=inputs)
+        resolved = await resolve_in_thread(one, trust=trust, inputs=inputs)
         for warning in resolved.warnings:
             log.warning("%s: %s", one.name, warning)
         return resolved.entry

@@ -15,6 +15,7 @@ from fairlead.client.server_entry import MCPStdioServerConfig
 from fairlead.config.found_server import EnvironmentReference, Input
 from fairlead.config.host_files.normalize_entry import normalize_entry
 from fairlead.config.hosts import HOSTS
+from fairlead.config.variables import secret_commands
 from fairlead.config.variables.resolve import Resolved, resolve, resolve_in_thread
 from fairlead.config.variables.secret_commands import SecretCommands
 from fairlead.config.variables.variable_syntax import (
@@ -274,27 +275,28 @@ def test_a_failing_command_omits_only_its_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_a_command_that_times_out_is_killed_with_its_children(tmp_path: Path) -> None:
-    commands = SecretCommands(Trust(tmp_path / "t"), limit=0.3)
+def test_a_command_that_times_out_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_commands, "LIMIT", 0.3)
     entry = {"command": "x", "env": {"S": "!sleep 60 & sleep 60"}}
-    made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
+    made = resolve(found(entry), {"PATH": os.environ["PATH"]}, trust=Trust(tmp_path / "t"))
     assert made.entry.env == {}  # type: ignore[union-attr]
     assert "no result within 0.3 seconds" in made.warnings[0]
 
 
-def test_endless_output_is_cut(tmp_path: Path) -> None:
-    commands = SecretCommands(Trust(tmp_path / "t"), limit=0.5)
+def test_endless_output_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret_commands, "LIMIT", 0.5)
     entry = {"command": "x", "env": {"S": "!yes"}}
-    made = resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
+    made = resolve(found(entry), {"PATH": os.environ["PATH"]}, trust=Trust(tmp_path / "t"))
     assert made.entry.env == {}  # type: ignore[union-attr]
 
 
 @pytest.mark.covers("CFG-10")
 def test_a_command_is_run_once(tmp_path: Path) -> None:
-    commands = SecretCommands(Trust(tmp_path / "t"))
     entry = {"command": "x", "env": {"C": f"!echo x >> {tmp_path}/runs; echo done"}}
     for _ in range(3):
-        resolve(found(entry), {"PATH": os.environ["PATH"]}, commands=commands)
+        resolve(found(entry), {"PATH": os.environ["PATH"]}, trust=Trust(tmp_path / "t"))
     assert (tmp_path / "runs").read_text() == "x\n"
 
 

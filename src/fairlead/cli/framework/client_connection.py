@@ -52,8 +52,8 @@ async def connected(
     try:
         if target.name:
             server = await _named(target.name, options)
+            entry = server.resolved.entry
             secrets += server.secrets
-            entry = server.entry
         else:
             server, entry = None, target.entry(headers, sse=options.sse)
         try:

@@ -11,9 +11,7 @@ from getpass import getpass
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.discovery import UNUSED, DiscoveredServers, load_all_mcp_configs
 from ...config.found_server import FoundServer, Input
-from ...config.trust import Trust
 from ...config.variables.resolve import Resolved, resolve_in_thread
-from ...config.variables.secret_commands import SecretCommands
 from ...config.variables.variable_syntax import MissingInput
 from ...errors import ConfigError, FairleadError
 from ...suggestions import close_matches, did_you_mean
@@ -31,7 +29,6 @@ __all__ = [
     "named_server",
     "places_of",
     "require_project",
-    "resolve_entry",
     "unknown_server",
     "values_to_hide",
 ]
@@ -104,12 +101,8 @@ class NamedServer:
     resolved: Resolved
 
     @property
-    def entry(self) -> MCPServerEntry:
-        return self.resolved.entry
-
-    @property
     def secrets(self) -> list[str]:
-        return values_to_hide(self.entry)
+        return values_to_hide(self.resolved.entry)
 
     def diagnose(self, exc: FairleadError) -> CommandError:
         return diagnose(exc, self.found, self.resolved.missing)
@@ -124,25 +117,12 @@ async def named_server(name: str, options: Namespace) -> NamedServer:
     found = find_server(name, every_server(), or_command=True)
     try:
         given = await ask_inputs(found, read_pairs(options.input, "--input"))
-        resolved = await resolve_entry(found, given)
+        resolved = await resolve_in_thread(found, inputs=given)
     except ConfigError as exc:
         raise diagnose(exc, found) from exc
     for warning in resolved.warnings:
         print_message("warning", safe(warning))
     return NamedServer(found, given, resolved)
-
-
-async def resolve_entry(
-    found: FoundServer, given: Mapping[str, str] | None = None, *, trust: Trust | None = None
-) -> Resolved:
-    """Return the resolved entry; commands in the entry are run.
-
-    Raises:
-        NotApproved: The entry comes from a project file and is not approved.
-        ConfigError: The entry is invalid or incomplete.
-    """
-    commands = SecretCommands(trust or Trust())
-    return await resolve_in_thread(found, commands=commands, inputs=given)
 
 
 async def ask_inputs(found: FoundServer, given: Mapping[str, str]) -> dict[str, str]:

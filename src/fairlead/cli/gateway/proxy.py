@@ -222,14 +222,15 @@ def target_of_options(
     from ...upstream.server_target import target_for
 
     if target.name:
-        from ..framework.server_lookup import named_server, resolve_entry
+        from ...config.variables.resolve import resolve_in_thread
+        from ..framework.server_lookup import named_server
 
         server = asyncio.run(named_server(target.name, options))
 
         async def resolve() -> "MCPServerEntry":
-            return (await resolve_entry(server.found, server.given)).entry
+            return (await resolve_in_thread(server.found, inputs=server.given)).entry
 
-        entry = server.entry
+        entry = server.resolved.entry
         return target_for(entry, target.name, resolve=resolve, on_stderr=_show), entry
     headers = {}
     if target.url:

@@ -12,12 +12,13 @@ from ...client import MCPClient, MCPClientConfig
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.found_server import FoundServer
 from ...config.trust import NotApproved, Trust
+from ...config.variables.resolve import resolve_in_thread
 from ...errors import FairleadError
 from ...redaction.redact_text import redact
 from ..framework.command_errors import NO_CONNECTION, CommandError
 from ..framework.output import pluralize, safe, visible
 from ..framework.remedies import diagnose, find_program, where_to_get
-from ..framework.server_lookup import resolve_entry, values_to_hide
+from ..framework.server_lookup import values_to_hide
 
 __all__ = ["CheckStep", "ServerCheck", "check_server"]
 
@@ -106,7 +107,7 @@ async def check_server(
             (trust or Trust()).require(found)
             say("not needed" if found.level != "project" else "approved")
         with checkup.step("resolve") as say:
-            resolved = await resolve_entry(found, inputs, trust=trust)
+            resolved = await resolve_in_thread(found, inputs=inputs, trust=trust)
             missing, entry = resolved.missing, resolved.entry
             secrets = values_to_hide(entry)
             checkup.warnings += map(safe, resolved.warnings)

@@ -50,7 +50,6 @@ def resolve(
     env: Mapping[str, str] | None = None,
     *,
     trust: Trust | None = None,
-    commands: SecretCommands | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Return the entry with all values filled in. Commands block: use a thread in an event loop.
@@ -63,10 +62,10 @@ def resolve(
         MissingInput: An input has no value.
         ConfigError: The host program would reject the entry too, or a file cannot be read.
     """
-    trust = trust or (commands.trust if commands is not None else Trust())
+    trust = trust or Trust()
     trust.require(found)
     known = os.environ if env is None else env
-    work = _Work(found, known, commands or SecretCommands(trust), inputs)
+    work = _Work(found, known, SecretCommands(trust), inputs)
     try:
         return work.resolved()
     except NotApproved:

@@ -26,9 +26,8 @@ _printed: dict[tuple[str, str, int], str] = {}
 class SecretCommands:
     """Runner for the commands of approved entries, with a cache of their output."""
 
-    def __init__(self, trust: Trust, *, limit: float = LIMIT) -> None:
-        self.trust = trust
-        self._limit = limit
+    def __init__(self, trust: Trust) -> None:
+        self._trust = trust
 
     def value(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
         """Return the output of `!command`, stripped. A successful output is cached.
@@ -38,7 +37,7 @@ class SecretCommands:
             ConfigError: The command fails, prints nothing or takes too long. The message does not
                 contain its output.
         """
-        self.trust.require(found)
+        self._trust.require(found)
         # Tokens of Fairlead itself are not passed on to commands of entries.
         inherited = {k: v for k, v in env.items() if not k.startswith(_SECRET_NAMES)}
         key = (command, found.workspace, hash(frozenset(inherited.items())))
@@ -57,7 +56,7 @@ class SecretCommands:
             NotApproved: The entry is not approved.
             ConfigError: The helper fails or does not print a JSON object of strings.
         """
-        self.trust.require(found)
+        self._trust.require(found)
         names = {"CLAUDE_CODE_MCP_SERVER_NAME": found.name, "CLAUDE_CODE_MCP_SERVER_URL": url}
         printed = self._run(found, command, child_environment(names, "safe"))
         try:
@@ -69,7 +68,7 @@ class SecretCommands:
         return headers
 
     def _run(self, found: FoundServer, command: str, env: Mapping[str, str]) -> str:
-        self.trust.require(found)
+        self._trust.require(found)
         folder = found.workspace if os.path.isdir(found.workspace) else None
         process = subprocess.Popen(
             command,
@@ -84,9 +83,9 @@ class SecretCommands:
         )
         try:
             output = _Output(process)
-            process.wait(self._limit)
+            process.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            raise ConfigError(f"no result within {self._limit:g} seconds") from None
+            raise ConfigError(f"no result within {LIMIT:g} seconds") from None
         finally:
             _end(process)
         if process.returncode != 0:
