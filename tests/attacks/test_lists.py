@@ -149,11 +149,11 @@ def test_all_lists_together_are_limited_in_bytes() -> None:
     assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_y", "c_x"]
 
 
-def test_an_item_that_is_too_large_is_omitted() -> None:
+def test_an_item_that_is_too_large_is_omitted(caplog: pytest.LogCaptureFixture) -> None:
     catalog = MergedCatalog()
     catalog.put("a", ListKind.TOOLS, [tool("x"), tool("y", ITEM_BYTES.value)])
     assert catalog.names(ListKind.TOOLS, View.everything()) == ["a_x"]
-    assert catalog.left_out == {"a": 1}
+    assert caplog.messages == ["a: 1 invalid or duplicate tools left out"]
 
 
 def test_a_merged_list_is_split_before_a_message_becomes_too_large() -> None:

@@ -116,9 +116,7 @@ def test_all_keys_of_a_file_are_read(tmp_path: Path, ending: str) -> None:
     assert (file.listen, file.endpoint, file.token) == ("127.0.0.1:9000", "/all", "t")
     assert (file.allowed_hosts, file.discovered) == (("ship",), True)
     assert file.views == {"bob": guests}
-    assert file.verify_token is not None
-    whose = [file.verify_token(token) for token in ("one", "two", "three", "")]
-    assert whose == ["alice", "bob", None, None]
+    assert [(one.name, one.token) for one in file.clients] == [("alice", "one"), ("bob", "two")]
     entries = {name: [one.entry for one in many] for name, many in file.servers.items()}
     headers = {"X-Key": "k"}
     assert entries == {
@@ -139,7 +137,7 @@ def test_an_empty_file_has_the_default_settings(tmp_path: Path) -> None:
     file = read(tmp_path, "")
     path = str(tmp_path / "gateway.toml")
     assert file == GatewayFile(path=path, settings=GatewaySettings())
-    assert (file.servers, file.views, file.verify_token) == ({}, {}, None)
+    assert (file.servers, file.views) == ({}, {})
     assert (file.discovered, file.journal, file.metrics, file.record) == (False,) * 4
     assert (file.token, file.listen, file.endpoint, file.rules, file.lock) == (None,) * 5
     assert (file.allowed_hosts, file.allowed_origins, file.clients) == ((), (), ())

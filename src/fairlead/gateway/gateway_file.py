@@ -1,9 +1,8 @@
 """The file that describes a gateway: its servers, clients and views."""
 
-import hmac
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -76,23 +75,6 @@ class GatewayFile(Struct, frozen=True, kw_only=True):
         """The views of clients that have a view of their own, by client."""
         return {one.name: self.named_views[one.view] for one in self.clients if one.view}
 
-    @property
-    def verify_token(self) -> Callable[[str], str | None] | None:
-        """A function that returns the client of a token; None if no client has a token."""
-        if not self.clients:
-            return None
-        known = [(one.token.encode(), one.name) for one in self.clients]
-
-        def verify(token: str) -> str | None:
-            given, whose = token.encode(), None
-            # Compare with every token: the time must not reveal which one matched.
-            for expected, name in known:
-                if hmac.compare_digest(given, expected):
-                    whose = name
-            return whose
-
-        return verify
-
     def __repr__(self) -> str:
         return f"<GatewayFile {self.path}: {len(self.servers)} servers>"
 
@@ -138,6 +120,8 @@ _PLACE: Final[dict[str, Any]] = {
     "lock": str,
     "lock_policy": Literal["refuse", "warn", "ask"],
 }
+# Keys that are not fields of `GatewayFile`, or not with the same value.
+_CONVERTED: Final = ("listen", "path", "include", "rules", "lock")
 _TABLES: Final = ("servers", "views", "clients")
 # Deprecated keys: the new key, and the new values if those were renamed too.
 _OLD: Final[dict[str, tuple[str, Mapping[str, str] | None]]] = {
@@ -146,10 +130,7 @@ _OLD: Final[dict[str, tuple[str, Mapping[str, str] | None]]] = {
     "max_channels": ("max_connections", None),
 }
 _VIEW: Final[dict[str, Any]] = {
-    "servers": list[str],
-    "allow": list[str],
-    "deny": list[str],
-    "hide": list[str],
+    **dict.fromkeys(("servers", "allow", "deny", "hide"), tuple[str, ...]),
     "rename": dict[str, str],
 }
 _CLIENT: Final[dict[str, Any]] = {"token": str, "token_env": str, "view": str}
@@ -193,26 +174,23 @@ class _GatewayFileParser:
             raise self._wrong(
                 ("path",), f"invalid `path` {endpoint!r}: expected a URL path such as /mcp"
             )
+        unchanged: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in place.items()
+            if key not in _CONVERTED
+        }
         return GatewayFile(
             path=self._document.path,
             settings=settings,
             servers=servers,
             named_views=views,
             clients=self._clients(self._table(("clients",), data), views, place.get("token")),
-            token=place.get("token"),
             listen=str(place["listen"]) if "listen" in place else None,
             endpoint=endpoint,
             discovered="include" in place,
-            allowed_hosts=tuple(place.get("allowed_hosts", ())),
-            allowed_origins=tuple(place.get("allowed_origins", ())),
-            tls_cert=place.get("tls_cert"),
-            tls_key=place.get("tls_key"),
-            journal=place.get("journal", False),
-            metrics=place.get("metrics", False),
-            record=place.get("record", False),
             rules=self._beside(place.get("rules")),
             lock=self._beside(place.get("lock")),
-            lock_policy=place.get("lock_policy", "refuse"),
+            **unchanged,
             warnings=tuple(self._warnings),
         )
 
@@ -332,13 +310,7 @@ class _GatewayFileParser:
             if servers is not None and server not in servers:
                 raise self._wrong((*where, "servers"), unknown_name("server", server, servers))
         try:
-            return View(
-                servers=tuple(fields["servers"]) if "servers" in fields else None,
-                allow=tuple(fields.get("allow", ("*",))),
-                deny=tuple(fields.get("deny", ())),
-                hide=tuple(fields.get("hide", ())),
-                rename=fields.get("rename", {}),
-            )
+            return View(**fields)
         except ConfigError as exc:
             raise self._wrong(where, f'View "{name}": {exc.args[0]}') from exc
 
@@ -464,7 +436,7 @@ def _words(kind: Any) -> str:
     if isinstance(kind, UnionType):
         return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
     names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-    many = {list: "a list of strings", dict: "a map of strings"}
+    many = {list: "a list of strings", tuple: "a list of strings", dict: "a map of strings"}
     return names.get(kind) or many.get(get_origin(kind) or kind) or "of another type"
 
 

@@ -7,7 +7,6 @@ policies for a tool apply here too. Names that a view assigns apply to the merge
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Container, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -43,8 +42,6 @@ from .clients.client_sessions import SingleServerClient
 from .clients.client_views import ClientViews
 
 __all__ = ["SingleServerEndpoint"]
-
-log = logging.getLogger("fairlead.gateway")
 
 GRACE: Final = 1.0  # seconds for the last responses of a server that was removed
 

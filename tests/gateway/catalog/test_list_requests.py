@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead import MCPServer, RpcError
-from fairlead.gateway import Gateway
+from fairlead.gateway import Gateway, View
 from fairlead.manager import MCPManager
 from fairlead.protocol.targets.list_kind import ListKind
 from tests.support.gateway_servers import (
@@ -102,7 +102,7 @@ async def test_a_call_of_a_tool_that_is_removed_meanwhile_is_answered() -> None:
             call = asyncio.create_task(client.call("red_slow"))
             await called.wait()
             server.remove_tool("slow")
-            await until(lambda: gateway.catalog.count(ListKind.TOOLS) == 0)
+            await until(lambda: gateway.catalog.names(ListKind.TOOLS, View.everything()) == [])
             go_on.set()
             assert (await call).text == "done"
             with pytest.raises(RpcError):

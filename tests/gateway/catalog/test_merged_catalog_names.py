@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from fairlead.client.api.list_budget import ListTooLarge
-from fairlead.errors import ConfigError
 from fairlead.gateway.catalog import view_list
 from fairlead.gateway.catalog.list_requests import MergedLists
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
@@ -83,12 +82,11 @@ def test_an_expected_server_has_its_position() -> None:
     one.put("second", RESOURCES, resources("a:1"))
     one.put("first", RESOURCES, resources("a:1"))
     assert one.owner("a:1", ALL) == "first"
-    assert one.contested == 1
     assert one.arrange(["first", "second"]) == set()
     assert one.arrange(["second"]) == {RESOURCES}
     assert one.owner("a:1", ALL) == "second"
     one.drop("second")
-    assert (one.owner("a:1", ALL), one.contested) == ("first", 0)
+    assert one.owner("a:1", ALL) == "first"
 
 
 def test_the_owner_of_a_template_is_found_by_its_text() -> None:
@@ -123,23 +121,14 @@ def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
     one.put(other, ListKind.PROMPTS, prompts)  # within the limit now
 
 
-def test_left_out_items_are_counted_until_the_list_changes() -> None:
+def test_left_out_items_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     one = catalog(git=[*tools("log", "log"), raw(x=1)])
     one.put("git", RESOURCES, [raw(name="no uri")])
-    assert one.left_out == {"git": 3}
     one.put("git", TOOLS, tools("log"))
-    assert one.left_out == {"git": 1}
-    one.drop("git")
-    assert one.left_out == {}
-
-
-def test_a_new_name_that_is_in_use_is_an_error() -> None:
-    one = catalog(git=tools("log", "push"))
-    one.check(View(rename={"git_log": "history"}))
-    with pytest.raises(
-        ConfigError, match="names assigned by the view are in use by other tools: 'git_log'"
-    ):
-        one.check(View(rename={"git_push": "git_log"}))
+    assert caplog.messages == [
+        "git: 2 invalid or duplicate tools left out",
+        "git: 1 invalid or duplicate resources left out",
+    ]
 
 
 @pytest.mark.parametrize(("room", "first"), [(0, 2), (-1, 1)])
@@ -346,7 +335,7 @@ def test_names_are_looked_up_in_all_variants() -> None:
     found = one.tool("git_ask", ALL)
     assert found is not None
     assert (found.server, found.own) == ("git", "ask")
-    assert (one.owner("a:1", ALL), one.count(TOOLS)) == ("git", 2)
+    assert one.owner("a:1", ALL) == "git"
     assert one.tool("git_ask", View(deny=("git_ask",))) is None
     assert one.own_names(TOOLS, "git") == ["log"]
 

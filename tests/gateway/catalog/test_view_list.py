@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fairlead.errors import ConfigError, RpcError
+from fairlead.errors import RpcError
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.limits import TEMPLATES
@@ -52,17 +52,13 @@ def test_a_view_may_swap_two_names() -> None:
     view = View(rename={"git_log": "git_push", "git_push": "git_log"})
     assert own(catalog.tool("git_log", view)) == ("git", "push")
     assert own(catalog.tool("git_push", view)) == ("git", "log")
-    catalog.check(view)
 
 
-def test_a_new_name_that_is_in_use_is_refused() -> None:
+def test_a_new_name_that_is_in_use_replaces_the_other_item() -> None:
     catalog = fleet()
     view = View(rename={"git_log": "time_now"})
-    with pytest.raises(ConfigError, match="in use by other tools: 'time_now'"):
-        catalog.check(view)
     assert own(catalog.tool("time_now", view)) == ("git", "log")
     assert catalog.names(ListKind.TOOLS, view) == ["git_push", "time_now"]
-    catalog.check(ALL)
 
 
 def test_all_pages_together_are_the_whole_list() -> None:

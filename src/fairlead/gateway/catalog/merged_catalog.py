@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 from msgspec import Raw
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
-from ...errors import ConfigError
 from ...limits import CATALOG_BYTES, CATALOG_VIEWS, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
 from ...protocol.headers import ParamHeader
 from ...protocol.revisions import Revision
@@ -59,7 +58,6 @@ class MergedCatalog:
         # All servers, including removed ones, in the order of `expect` or `arrange`: the first one
         # that lists a URI owns it.
         self._servers: dict[str, dict[ListKind, dict[str, CatalogItem]]] = {}
-        self._left_out: dict[tuple[str, ListKind], int] = {}
         self._versions = dict.fromkeys(ListKind, 0)
         self.changes = 0  # number of changes of lists and views
         self._names: dict[ListKind, dict[Pair, str]] = {}
@@ -99,7 +97,6 @@ class MergedCatalog:
         lists = self._servers.setdefault(server, {})
         old = lists.get(kind, {})
         new = _read_items(server, kind, items, old)
-        self._left_out[server, kind] = len(items) - len(new)
         if len(new) < len(items):
             log.warning(
                 "%s: %d invalid or duplicate %s left out", server, len(items) - len(new), kind.value
@@ -156,8 +153,6 @@ class MergedCatalog:
         if self._variants.pop(server, None):
             changed = set(ListKind)
         self._sizes.pop(server, None)
-        for kind in ListKind:
-            self._left_out.pop((server, kind), None)
         for kind in changed:
             self._changed(kind)
         return changed
@@ -239,13 +234,8 @@ class MergedCatalog:
 
     def own_page(self, kind: ListKind, server: str, view: View, revision: Revision) -> bytes:
         """Return the members of a list of one server in a view, under the server's own names."""
-        found = self._view_list(kind, view)
-        listed = set(found.listed)
-        texts = [
-            item.written(revision, item.key)
-            for item, shown in found.own(server).values()
-            if shown in listed
-        ]
+        listed = self._view_list(kind, view).listed_of(server)
+        texts = [item.written(revision, item.key) for item in listed]
         return b'"%b":[%b]' % (kind.value.encode(), b",".join(texts))
 
     def definition(self, name: str, view: View) -> Raw | None:
@@ -273,50 +263,11 @@ class MergedCatalog:
 
     def own_count(self, kind: ListKind, server: str, view: View) -> int:
         """Return the number of items of one server that a view lists."""
-        found = self._view_list(kind, view)
-        listed = set(found.listed)
-        return sum(shown in listed for _, shown in found.own(server).values())
-
-    def count(self, kind: ListKind) -> int:
-        """Return the number of items in the merged list."""
-        return len(self._view_list(kind, View.everything()).items)
+        return len(self._view_list(kind, view).listed_of(server))
 
     def version(self, kind: ListKind) -> int:
         """Return a number that changes with the merged list."""
         return self._versions[kind]
-
-    @property
-    def left_out(self) -> dict[str, int]:
-        """The number of items that were left out, by server."""
-        counts: dict[str, int] = {}
-        for (server, _), count in self._left_out.items():
-            if count:
-                counts[server] = counts.get(server, 0) + count
-        return counts
-
-    @property
-    def contested(self) -> int:
-        """The number of URIs that several servers list. Requests go to the first of them."""
-        everything = View.everything()
-        return sum(
-            len(self._view_list(kind, everything).contested)
-            for kind in (ListKind.RESOURCES, ListKind.TEMPLATES)
-        )
-
-    def check(self, view: View) -> None:
-        """Check that the names that a view assigns are not in use.
-
-        Otherwise, an item that the view renames replaces another item of that name.
-
-        Raises:
-            ConfigError: Some names are in use; the message lists them.
-        """
-        for kind in (ListKind.TOOLS, ListKind.PROMPTS):
-            if names := sorted(self._view_list(kind, view).contested):
-                listed = ", ".join(map(repr, names))
-                raise ConfigError(
-                    f"names assigned by the view are in use by other {kind.value}: {listed}"
-                )
 
     def budget(self, kind: ListKind) -> ListBudget:
         """Return the limits for reading one list of a server."""

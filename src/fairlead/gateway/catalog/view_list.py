@@ -30,7 +30,6 @@ class ViewList:
         self.items: dict[str, CatalogItem] = {}  # by displayed name, including hidden items
         self.listed: list[str] = []  # displayed names, in order
         self.templates: list[CatalogItem] = []  # most specific first
-        self.contested: set[str] = set()  # names and URIs that several items have
         self._targets: dict[str, Target] = {}  # targets of tools and prompts, by displayed name
         self.pages: dict[tuple[Revision, str | None], bytes] = {}
         self._by_server: dict[str, dict[str, tuple[CatalogItem, str]]] | None = None
@@ -47,7 +46,6 @@ class ViewList:
             if not view.permits(target):
                 continue
             if shown in self.items:
-                self.contested.add(shown)
                 log.warning(
                     "%s is left out: another item of the %s has the same name", shown, self.kind
                 )
@@ -63,10 +61,8 @@ class ViewList:
         for item in items:
             if self.kind is ListKind.TEMPLATES and not view.denies_uri(item.key):
                 routes.append(item)  # The view decides for each URI when it is read.
-            if not view.permits_uri(item.key):
-                continue
-            if self.items.setdefault(item.key, item) is not item:
-                self.contested.add(item.key)
+            if view.permits_uri(item.key):
+                self.items.setdefault(item.key, item)
         self.listed = sorted(
             uri for uri in self.items if not view.hides(Target("resource", uri, uri))
         )
@@ -88,6 +84,11 @@ class ViewList:
             for shown, item in self.items.items():
                 self._by_server.setdefault(item.server, {})[item.key] = item, shown
         return self._by_server.get(server, {})
+
+    def listed_of(self, server: str) -> list[CatalogItem]:
+        """Return the items of one server that are listed."""
+        listed = set(self.listed)
+        return [item for item, shown in self.own(server).values() if shown in listed]
 
     def target(self, name: str) -> Target | None:
         return self._targets.get(name)
