@@ -1,7 +1,7 @@
 """Completion of arguments of prompts and of URI templates."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType
@@ -79,7 +79,10 @@ class Completions:
         completer = self.find(reference, name)
         values: Any = ()
         if completer is not None:
-            values = await self._ask(completer, typed, _context(asked))
+            wanted = (typed, _context(asked)) if _takes_others(completer) else (typed,)
+            values = await self._workers.call(
+                completer, *wanted, asynchronous=is_asynchronous(completer)
+            )
         elif signature is not None and name in signature.parameters:
             values = _alike(typed, signature.parameters[name].choices)
         return to_json({"completion": _bounded(values)})[1:-1]
@@ -98,10 +101,6 @@ class Completions:
         if self._resources.fixed.get(uri) is None:
             raise RpcError(INVALID_PARAMS, f"Unknown resource template: {uri}", {"uri": uri})
         return uri, None
-
-    async def _ask(self, completer: Completer, typed: str, others: Mapping[str, str]) -> Any:
-        wanted = (typed, others) if _takes_others(completer) else (typed,)
-        return await self._workers.call(completer, *wanted, asynchronous=is_asynchronous(completer))
 
 
 def _takes_others(completer: Completer) -> bool:
