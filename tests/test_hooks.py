@@ -20,7 +20,6 @@ FOREIGN = {
     "server/execution/handler_errors.py": {"*"},  # a mark on an exception
     "server/http_app/uvicorn_runner.py": {"servers"},  # uvicorn
     "transport/http/server/guarded_protocol.py": {"handshake_initiated"},  # uvicorn
-    "client/api/typed_results.py": {"text"},  # content blocks of any kind
     "client/mcp_transport/channel_transport.py": {"code"},  # exceptions of a program
     "protocol/schema/schema_validator.py": {"name"},  # jsonschema-rs
     "protocol/schema/validation.py": {"errors"},  # pydantic

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from ..errors import CircuitOpenError, RpcError
 
 __all__ = ["CircuitBreaker", "CircuitState"]
@@ -175,15 +177,12 @@ class CircuitBreaker:
             )
 
 
-class BreakerPermit:
+class BreakerPermit(Struct):
     """Permission for one call. Only the first report counts."""
 
-    __slots__ = ("_over", "_turn", "breaker")
-
-    def __init__(self, breaker: CircuitBreaker, turn: int) -> None:
-        self.breaker = breaker
-        self._turn = turn
-        self._over = False
+    breaker: CircuitBreaker
+    _turn: int
+    _over: bool = False
 
     def ended(self, exc: BaseException | None = None) -> None:
         """Report the end of the call, with its exception if it failed."""

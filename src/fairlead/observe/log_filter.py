@@ -133,14 +133,11 @@ class _Clean(logging.Filter):
         return True
 
 
-class _Pace:
+class _Pace(msgspec.Struct):
     """Rate of the lines of one kind: `LOG_LINES` at once, then `PER_SECOND`."""
 
-    __slots__ = ("_full_at", "left_out")
-
-    def __init__(self) -> None:
-        self.left_out = 0
-        self._full_at = 0.0  # time at which a full burst is allowed again
+    left_out: int = 0
+    _full_at: float = 0.0  # time at which a full burst is allowed again
 
     def allows(self, now: float) -> bool:
         full_at = max(self._full_at, now)

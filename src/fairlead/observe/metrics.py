@@ -5,6 +5,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from ..limits import all_limits
 from ..redaction.redact_text import redact
 
@@ -24,17 +26,14 @@ _HELP: Final = {
 }
 
 
-class Series:
+class Series(Struct):
     """Calls of one method and target in one direction."""
 
-    __slots__ = ("buckets", "calls", "errors", "pending", "seconds")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.errors: dict[str, int] = {}
-        self.seconds = 0.0
-        self.pending = 0
-        self.buckets = [0] * (len(BUCKETS) + 1)
+    calls: int = 0
+    errors: dict[str, int] = {}
+    seconds: float = 0.0
+    pending: int = 0
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
 
     @property
     def only_refused(self) -> bool:

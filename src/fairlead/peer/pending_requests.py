@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import Raw, Struct, UnsetType
 
 from ..wire import Notification
 
@@ -20,37 +20,17 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 OnProgressNotification = Callable[[Notification], None]
 
 
-class Pending:
+class Pending(Struct):
     """An outbound request that waits for its outcome; progress is delivered before it."""
 
-    __slots__ = (
-        "_on_progress",
-        "_overhear",
-        "_runner",
-        "_said",
-        "future",
-        "gives_up_at",
-        "method",
-        "timeout",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        future: "asyncio.Future[Raw]",
-        timeout: float,
-        gives_up_at: float,
-        on_progress: OnProgress | None,
-        overhear: OnProgressNotification | None = None,
-    ) -> None:
-        self.method = method
-        self.future = future
-        self.timeout = timeout
-        self.gives_up_at = gives_up_at  # progress restarts the timeout, but not beyond this time
-        self._on_progress = on_progress
-        self._overhear = overhear
-        self._said: list[dict[str, Any]] | None = None  # progress that waits for a slow callback
-        self._runner: asyncio.Task[None] | None = None
+    method: str
+    future: "asyncio.Future[Raw]"
+    timeout: float
+    gives_up_at: float  # progress restarts the timeout, but not beyond this time
+    _on_progress: OnProgress | None
+    _overhear: OnProgressNotification | None = None
+    _said: list[dict[str, Any]] | None = None  # progress that waits for a slow callback
+    _runner: "asyncio.Task[None] | None" = None
 
     def settle(self, result: Raw | Exception) -> None:
         """Settle the request. The first outcome wins; later ones are ignored."""
@@ -118,24 +98,14 @@ class Pending:
             self.future.set_result(result)
 
 
-class CallbackPending:
+class CallbackPending(Struct):
     """A forwarded request whose outcome is passed to a callback at once."""
 
-    __slots__ = ("_overhear", "gives_up_at", "method", "settle", "timeout")
-
-    def __init__(
-        self,
-        method: str,
-        timeout: float,
-        gives_up_at: float,
-        done: Callable[[Raw | Exception], None],
-        overhear: OnProgressNotification | None,
-    ) -> None:
-        self.method = method
-        self.timeout = timeout
-        self.gives_up_at = gives_up_at
-        self.settle = done  # called once by the owner of the `pending` table
-        self._overhear = overhear
+    method: str
+    timeout: float
+    gives_up_at: float
+    settle: Callable[[Raw | Exception], None]  # called once by the owner of the `pending` table
+    _overhear: OnProgressNotification | None
 
     def progressed(self, notification: Notification) -> None:
         if self._overhear is not None:

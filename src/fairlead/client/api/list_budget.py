@@ -1,5 +1,7 @@
 """Limits for the lists of a server: pages, items and bytes, over all pages."""
 
+from msgspec import Struct
+
 from ...errors import RemoteProtocolError
 from ...limits import LIST_BYTES, LIST_ITEMS, LIST_PAGES, Limit
 from ...wire.error_codes import INVALID_REQUEST
@@ -13,25 +15,19 @@ class ListTooLarge(RemoteProtocolError):
     """A list of a server that exceeds a limit."""
 
 
-class ListBudget:
+class ListBudget(Struct):
     """Counts the pages, bytes and items of one list.
 
     Raises (from all methods):
         ListTooLarge: The list exceeds a limit; the message names the list and the limit.
     """
 
-    __slots__ = ("_bytes", "_items", "_max_bytes", "_max_items", "_pages", "method")
-
-    def __init__(
-        self,
-        method: str,
-        max_bytes: int = LIST_BYTES.value,
-        max_items: int = LIST_ITEMS.value,
-    ) -> None:
-        self.method = method
-        self._max_bytes = max_bytes
-        self._max_items = max_items
-        self._pages = self._bytes = self._items = 0
+    method: str
+    max_bytes: int = LIST_BYTES.value
+    max_items: int = LIST_ITEMS.value
+    _pages: int = 0
+    _bytes: int = 0
+    _items: int = 0
 
     def page(self, page: bytes) -> None:
         """Count a page before it is decoded."""
@@ -39,17 +35,17 @@ class ListBudget:
         self._bytes += len(page)
         if self._pages > LIST_PAGES.value:
             raise self._too_large(LIST_PAGES, f"{LIST_PAGES.value} pages")
-        if self._bytes > self._max_bytes:
-            raise self._too_large(LIST_BYTES, f"{self._max_bytes} bytes")
+        if self._bytes > self.max_bytes:
+            raise self._too_large(LIST_BYTES, f"{self.max_bytes} bytes")
         # Items that are not objects would take forty times their size when decoded.
-        if page.count(b",") * SPARSE > len(page) + SPARSE * self._max_items:
-            raise self._too_large(LIST_ITEMS, f"{self._max_items} items")
+        if page.count(b",") * SPARSE > len(page) + SPARSE * self.max_items:
+            raise self._too_large(LIST_ITEMS, f"{self.max_items} items")
 
     def items(self, count: int) -> None:
         """Count the items of a page."""
         self._items += count
-        if self._items > self._max_items:
-            raise self._too_large(LIST_ITEMS, f"{self._max_items} items")
+        if self._items > self.max_items:
+            raise self._too_large(LIST_ITEMS, f"{self.max_items} items")
 
     def _too_large(self, limit: Limit, most: str) -> ListTooLarge:
         limit.hit()

@@ -31,22 +31,13 @@ def is_input_required(result: Raw) -> bool:
     return read_json(result, _Kind, _Kind()).result_type == "input_required"
 
 
-class ClientInputRounds:
+class ClientInputRounds(Struct):
     """Repeats a request with answers until the server returns a complete result."""
 
-    def __init__(
-        self,
-        answers: InputCallbacks,
-        *,
-        limit: int = 20,
-        input_timeout: float = 600.0,
-        max_total: float = 600.0,
-    ) -> None:
-        """`input_timeout` limits the time for answers, `max_total` all other time."""
-        self._answers = answers
-        self._limit = limit
-        self._input_timeout = input_timeout
-        self._max_total = max_total
+    answers: InputCallbacks
+    limit: int = 20
+    input_timeout: float = 600.0  # seconds for answers
+    max_total: float = 600.0  # seconds for everything else
 
     async def finish(
         self,
@@ -66,13 +57,13 @@ class ClientInputRounds:
         """
         loop = asyncio.get_running_loop()
         started, waited, pause = loop.time(), 0.0, FIRST_PAUSE
-        for _ in range(self._limit):
+        for _ in range(self.limit):
             wanted = _wanted(result)
             again = dict(params)
             if not isinstance(wanted.input_requests, UnsetType):
                 asked = loop.time()
                 again["inputResponses"] = await self._collect(
-                    wanted.input_requests, method, self._input_timeout - waited
+                    wanted.input_requests, method, self.input_timeout - waited
                 )
                 waited += loop.time() - asked
                 pause = FIRST_PAUSE
@@ -82,13 +73,13 @@ class ClientInputRounds:
                 pause = min(pause * 2, LONGEST_PAUSE)
             if not isinstance(wanted.request_state, UnsetType):
                 again["requestState"] = wanted.request_state
-            if self._max_total and loop.time() - started - waited > self._max_total:
-                raise RequestTimeout(self._max_total, method)
+            if self.max_total and loop.time() - started - waited > self.max_total:
+                raise RequestTimeout(self.max_total, method)
             result = await ask(again)
             if not is_input_required(result):
                 return result
         raise RemoteProtocolError(
-            f"{method}: the server still requests input after {self._limit} rounds",
+            f"{method}: the server still requests input after {self.limit} rounds",
             code=INVALID_REQUEST,
         )
 
@@ -100,7 +91,7 @@ class ClientInputRounds:
         asked = {key: decode_or_raise(raw, InputRequest, what) for key, raw in questions.items()}
         # Checked first, so that the user is not asked in vain.
         for question in asked.values():
-            missing = self._answers.missing(question.method)
+            missing = self.answers.missing(question.method)
             if missing is not None:
                 raise InputNotGiven(
                     f"{method} needs an answer to {question.method}, and this client does not "
@@ -110,10 +101,10 @@ class ClientInputRounds:
                 )
         tasks = [asyncio.ensure_future(self._answer(question)) for question in asked.values()]
         try:
-            async with asyncio.timeout(max(seconds, 0.0) if self._input_timeout else None):
+            async with asyncio.timeout(max(seconds, 0.0) if self.input_timeout else None):
                 given = await asyncio.gather(*tasks)
         except TimeoutError as exc:
-            raise RequestTimeout(self._input_timeout, f"{method}, waiting for input") from exc
+            raise RequestTimeout(self.input_timeout, f"{method}, waiting for input") from exc
         finally:
             for task in tasks:
                 task.cancel()
@@ -125,7 +116,7 @@ class ClientInputRounds:
         params = question.params
         given = {} if isinstance(params, UnsetType) else decode(params, dict[str, Any])
         try:
-            return await self._answers.answer(question.method, given)
+            return await self.answers.answer(question.method, given)
         except RpcError as exc:
             why = exc.message
             cause: Exception = exc

@@ -14,6 +14,8 @@ expensive:
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ...limits import (
     EXPLAINED_PATHS,
     EXPLAINED_VALUES,
@@ -385,16 +387,13 @@ class _Paths:
                 self._collect_anchors(one, False)
 
 
-class _Node:
+class _Node(Struct):
     """Schema inside a schema, and the schemas that it leads to."""
 
-    __slots__ = ("here", "items", "members", "schema")
-
-    def __init__(self, schema: Any) -> None:
-        self.schema = schema
-        self.here: list[int] = []
-        self.items: list[list[int]] = []  # at most one schema of each group applies to an item
-        self.members: list[list[int]] = []
+    schema: Any
+    here: list[int] = []
+    items: list[list[int]] = []  # at most one schema of each group applies to an item
+    members: list[list[int]] = []
 
     def all(self) -> list[int]:
         groups = [*self.items, *self.members]
