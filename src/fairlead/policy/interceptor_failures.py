@@ -53,7 +53,8 @@ def with_failure_policy(
     `proceed`; 0 means unlimited. A refusal (`RpcError`) is not a failure, and neither is an
     exception that `proceed` raises.
     """
-    return _Guard(interceptor, policy, timeout, rest, name or _name_of(interceptor), clock)
+    name = name or getattr(interceptor, "__name__", type(interceptor).__name__)
+    return _Guard(interceptor, policy, timeout, rest, name, clock)
 
 
 # Hooks besides `__call__`. Without them, a guarded `Redact` would not redact the members beside a
@@ -102,7 +103,9 @@ class _Guard(InterceptorBase):
         try:
             answer = await self._within_limit(exchange, behind)
             if not _is_sensible(answer, exchange, behind):
-                raise _Misbehaviour(f"the response is {_shown(answer)}")
+                is_json = isinstance(answer, bytes | Raw)
+                what = "not a JSON object" if is_json else f"of type {type(answer).__name__}"
+                raise _Misbehaviour(f"the response is {what}")
         except RpcError:
             raise
         # User code may raise anything, including CancelledError for a task of its own.
@@ -220,15 +223,3 @@ def _is_sensible(answer: object, exchange: Exchange, behind: _Behind) -> bool:
     if behind.done and answer is behind.answer:
         return True
     return isinstance(answer, bytes | Raw) and members_of(answer) is not None
-
-
-def _shown(answer: object) -> str:
-    return (
-        "not a JSON object"
-        if isinstance(answer, bytes | Raw)
-        else f"of type {type(answer).__name__}"
-    )
-
-
-def _name_of(interceptor: Interceptor) -> str:
-    return getattr(interceptor, "__name__", type(interceptor).__name__)

@@ -60,19 +60,13 @@ def _made(found: Any, target: str, options: dict[str, Any] | None) -> Intercepto
     call = found if inspect.isfunction(found) or not callable(found) else type(found).__call__
     if not inspect.iscoroutinefunction(call):
         raise ConfigError(f"{target} is not an interceptor: expected `async (exchange, proceed)`")
-    if not _takes_two(found):
+    try:
+        inspect.signature(found).bind(None, None)
+    except TypeError:
         raise ConfigError(
             f"{target} is not an interceptor: it must accept `exchange` and `proceed`"
-        )
+        ) from None
     return cast(Interceptor, found)
-
-
-def _takes_two(call: Any) -> bool:
-    try:
-        inspect.signature(call).bind(None, None)
-    except TypeError:
-        return False
-    return True
 
 
 def _import_file(place: str, folder: str) -> ModuleType:

@@ -237,8 +237,9 @@ def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
     # Searching the bytes is cheaper than decoding every result.
     if MCPErrorCode.VALIDATION_ERROR.encode() not in raw or not is_tool_error(raw):
         return False
-    errors = [read_json(block.text.encode(), _Error, None) for block in _blocks(raw)]
-    return any(one is not None and one.code == MCPErrorCode.VALIDATION_ERROR for one in errors)
+    blocks = read_json(raw, _Content, _Content()).content
+    errors = [read_json(block.text.encode(), _Error, _Error()) for block in blocks]
+    return any(one.code == MCPErrorCode.VALIDATION_ERROR for one in errors)
 
 
 class _Error(Struct):
@@ -253,10 +254,6 @@ class _Block(Struct):
 
 class _Content(Struct):
     content: list[_Block] = []
-
-
-def _blocks(result: bytes) -> list[_Block]:
-    return read_json(result, _Content, _Content()).content
 
 
 def _whose(error: RpcError) -> str:

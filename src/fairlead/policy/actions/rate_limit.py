@@ -239,7 +239,9 @@ class _Rounds:
         """Return a callback for the outcome that registers the next round if input is required."""
 
         def answered(outcome: Outcome) -> Outcome:
-            text = bytes(outcome) if isinstance(outcome, bytes | Raw) else b""
+            text = outcome if type(outcome) is bytes else b""
+            if type(outcome) is Raw:
+                text = bytes(outcome)
             if left and len(text) <= LONGEST_RESULT and text.find(b'"input_required"') >= 0:
                 self._asked(key, exchange, left, text)
             return outcome

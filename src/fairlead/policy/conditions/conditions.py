@@ -193,7 +193,8 @@ def _leaf(
         if key == "kind":
             return [_kind(wanted, answers)]
         if key == "direction":
-            return [_direction(wanted)]
+            directions = {_DIRECTIONS[one] for one in _few(wanted, tuple(_DIRECTIONS))}
+            return [_ByKey(lambda one: one.direction in directions)]
         if key == "era":
             eras = _few(wanted, ("handshake", "stateless"))
             return [
@@ -290,12 +291,6 @@ def _kind(wanted: Any, answers: bool) -> Condition:
     if answers:
         return _ByFacts(lambda facts: ("response" if facts.error is None else "error") in kinds)
     return _ByKey(lambda key: ("request" if key.asked else "notification") in kinds)
-
-
-def _direction(wanted: Any) -> Condition:
-    named = _few(wanted, tuple(_DIRECTIONS))
-    directions = {_DIRECTIONS[one] for one in named}
-    return _ByKey(lambda key: key.direction in directions)
 
 
 _DIRECTIONS: Final = {

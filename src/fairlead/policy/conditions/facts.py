@@ -90,16 +90,13 @@ class Facts(Struct):
     @property
     def result(self) -> Any:
         if self._result is _NOT_YET:
-            self._result = None if self.answer is None else self._read_answer(self.answer)
-        return self._result
-
-    def _read_answer(self, answer: bytes | Raw) -> Any:
-        value = _decoded(answer, INTERNAL_ERROR)
-        if repeats_a_name(answer, value):
+            answer = self.answer
+            self._result = None if answer is None else _decoded(answer, INTERNAL_ERROR)
             # The receiver must see the value that was checked, not the other member of the same
             # name.
-            self.answer = _once(answer)
-        return value
+            if answer is not None and repeats_a_name(answer, self._result):
+                self.answer = _once(answer)
+        return self._result
 
     @property
     def failure(self) -> dict[str, Any] | None:

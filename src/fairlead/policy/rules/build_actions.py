@@ -22,6 +22,7 @@ from ..conditions.rules_error import unknown_name
 from ..interceptor_failures import LIMIT, FailurePolicy, with_failure_policy
 
 __all__ = [
+    "TYPE_NAMES",
     "WRITING",
     "Action",
     "ActionBuilder",
@@ -56,6 +57,9 @@ class Action(Struct, frozen=True):
 WRITING: Final = frozenset({"audit", "record"})  # actions that open files
 # Actions that must see the request, so they cannot be used for a response.
 TOO_LATE: Final = frozenset({"cache", "inject", "rename", "timeout"})
+
+
+TYPE_NAMES: Final = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
 class _Unmade(InterceptorBase):
@@ -184,10 +188,7 @@ class ActionBuilder:
                 reason = f"`{key}` of `{name}` must be {_words(kinds[key])}{given_kind}"
                 self._report(where if short else here, reason)
                 good = False
-        parameters = inspect.signature(factory).parameters.values()
-        missing = [
-            one.name for one in parameters if one.default is one.empty and one.name not in given
-        ]
+        missing = [key for key in _required(factory) if key not in given]
         if missing and good:
             words = " and ".join(f"`{key}`" for key in missing)
             self._report(where, f"`{name}` requires {words}")
@@ -228,6 +229,14 @@ def _parameters(factory: Factory) -> dict[str, Any]:
     return {name: hints.get(name, Any) for name in names if name not in _OURS}
 
 
+def _required(factory: Factory) -> list[str]:
+    return [
+        name
+        for name, one in inspect.signature(factory).parameters.items()
+        if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    ]
+
+
 def _words(kind: Any) -> str:
     """Describe a type for an error message."""
     origin = get_origin(kind)
@@ -236,11 +245,10 @@ def _words(kind: Any) -> str:
     if origin is UnionType or origin is typing.Union:
         words = [_words(one) for one in get_args(kind) if one is not type(None)]
         return " or ".join(dict.fromkeys(words))
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
     if origin in (list, tuple, Sequence):
         inner = get_args(kind)[0]
         return "a list of strings" if inner is str else f"a list of {_words(inner)}"
-    return names.get(kind) or ("a map" if (origin or kind) is dict else "something else")
+    return TYPE_NAMES.get(kind) or ("a map" if (origin or kind) is dict else "something else")
 
 
 def _shown(value: Any) -> str:

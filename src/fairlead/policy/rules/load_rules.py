@@ -16,6 +16,7 @@ from ..conditions.conditions import ALWAYS, NAMING, Condition, compile_condition
 from ..conditions.rules_error import RuleMistake, RulesError, unknown_name
 from ..interceptor_failures import FailurePolicy
 from .build_actions import (
+    TYPE_NAMES,
     WRITING,
     Action,
     ActionBuilder,
@@ -256,8 +257,7 @@ class _RulesParser:
         try:
             return msgspec.convert(raw, kind, strict=True)
         except msgspec.ValidationError:
-            names = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-            self._report(where, f"`{where[-1]}` must be {names.get(kind, _POLICIES)}")
+            self._report(where, f"`{where[-1]}` must be {TYPE_NAMES.get(kind, _POLICIES)}")
             return None
 
     def _report(self, where: SourceLocation, reason: str) -> None:

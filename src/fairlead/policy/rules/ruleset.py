@@ -302,7 +302,9 @@ class RuleSet(InterceptorBase):
         self._rules = tuple(rules)
         # Rules whose actions do not wait, by their order: the rules cannot change while these run.
         self._instant = frozenset(
-            rule.order for rule in self._rules if not any(map(_waits, rule.actions))
+            rule.order
+            for rule in self._rules
+            if not any(hooks_of(action.interceptor).waits for action in rule.actions)
         )
         bare = [action.bare for action in actions_of(self._rules)]
         self._renames = [one for one in bare if isinstance(one, Rename)]
@@ -386,10 +388,6 @@ class RuleSet(InterceptorBase):
             log.info("%s: loaded %d rules", self.path, len(self._rules))
         except RulesError as exc:
             log.error("the rules were not reloaded: %s", exc)
-
-
-def _waits(action: Action) -> bool:
-    return hooks_of(action.interceptor).waits
 
 
 class _Found:

@@ -87,7 +87,11 @@ class Recorder(SyncInterceptor):
         if other is not None and other.did is exchange.did:
             # An interceptor sent a request of its own; the client sent only one.
             return exchange, None
-        asked = self._begin(key, exchange, message)
+        edge = exchange.edge
+        alone = not isinstance(edge, Peer) and id(edge) not in self._alone
+        if alone:
+            self._alone[id(edge)] = f"r{next(self._requests)}"
+        asked = self._under_way[key] = _Asked(key, exchange, message, exchange.did, alone)
         try:
             asked.place = self._place(exchange)
             transport = self._transport(exchange)
@@ -100,14 +104,6 @@ class Recorder(SyncInterceptor):
             self._end(asked)
             raise
         return exchange, partial(self._answered, asked)
-
-    def _begin(self, key: _Key, exchange: Exchange, message: Request) -> "_Asked":
-        edge = exchange.edge
-        alone = not isinstance(edge, Peer) and id(edge) not in self._alone
-        if alone:
-            self._alone[id(edge)] = f"r{next(self._requests)}"
-        asked = self._under_way[key] = _Asked(key, exchange, message, exchange.did, alone)
-        return asked
 
     def _end(self, asked: "_Asked") -> None:
         # After a cancellation, the client may have used the id again.
