@@ -68,6 +68,9 @@ _ACTIVE = SessionContext(state=SessionState.ACTIVE)
 class PostReplyPath(ReplyPathBase):
     """Reply path to the client of a POST, on which only notifications precede the response."""
 
+    # `__weakref__`, because subscriptions use it as a key in a weak dictionary.
+    __slots__ = ("__weakref__", "_call", "_members", "log_level", "opened")
+
     def __init__(self, call: HttpCall) -> None:
         self._call = call
         self._members: dict[str, Raw] | None = None
@@ -121,6 +124,8 @@ class PostReplyPath(ReplyPathBase):
 
 class FragmentReplyPath(PostReplyPath):
     """Reply path of the fragment dialect, which sends parts of a result before the response."""
+
+    __slots__ = ()
 
     async def fragment(self, exchange: Exchange, content: Raw) -> None:
         """Send content blocks of the result in progress."""

@@ -53,7 +53,8 @@ async def _connect(address: _Found) -> socket.socket:
     # Cancellation must close the socket as well: the caller has no reference to it yet.
     except BaseException as exc:
         made.close()
-        if family == socket.AF_INET6 and getattr(exc, "errno", None) == errno.EADDRNOTAVAIL:
+        missing = isinstance(exc, OSError) and exc.errno == errno.EADDRNOTAVAIL
+        if missing and family == socket.AF_INET6:
             # IPv6 is missing on this machine. EADDRNOTAVAIL would be reported as a shortage of
             # ports.
             raise OSError(errno.EHOSTUNREACH, "IPv6 is not available on this machine") from exc
