@@ -5,8 +5,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from msgspec import Struct, field
-
 from ..limits import all_limits
 from ..redaction.redact_text import redact
 
@@ -26,14 +24,17 @@ _HELP: Final = {
 }
 
 
-class Series(Struct):
+class Series:
     """Calls of one method and target in one direction."""
 
-    calls: int = 0
-    errors: dict[str, int] = {}
-    seconds: float = 0.0
-    pending: int = 0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    __slots__ = ("buckets", "calls", "errors", "pending", "seconds")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.errors: dict[str, int] = {}
+        self.seconds = 0.0
+        self.pending = 0
+        self.buckets = [0] * (len(BUCKETS) + 1)
 
     @property
     def only_refused(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Raw, UnsetType
+from msgspec import Raw, Struct, UnsetType
 
 from ..errors import FairleadError, RpcError
 from ..interceptor import Answer, Exchange, Handler, Interceptor, ReplyPath, chain
@@ -233,17 +233,15 @@ class _InterceptedRequests(OutboundRequests):
         self._peer._outbound_notes.enter(exchange, self._line.send_quietly)
 
 
-class InterceptedNotifier:
+class InterceptedNotifier(Struct):
     """Notifications that a server sends unsolicited, on connections that may lack interceptors.
 
     Notifications pass the given interceptors one at a time; a notification that they refuse is not
     sent.
     """
 
-    def __init__(self, interceptors: Sequence[Interceptor], info: bytes | None) -> None:
-        """`info` is the server's own `Implementation` object, as JSON."""
-        self.interceptors = interceptors
-        self._info = info
+    interceptors: Sequence[Interceptor]
+    _info: bytes | None  # the server's own `Implementation` object, as JSON
 
     async def to_session(self, edge: Peer, note: Notification) -> None:
         """Send a notification to a session.

@@ -38,25 +38,40 @@ class EventTooLong(Struct, frozen=True):
     id: str | None = None
 
 
-class EventParser(Struct):
+class EventParser:
     """Parser that takes chunks and returns complete events.
 
     At most one unfinished event of `limit` bytes is buffered. Unlike a browser, the parser also
     returns events without data, because a resumable stream starts with one.
     """
 
-    limit: int = MAX_MESSAGE
-    last_id: str | None = None
-    _line: list[bytes] = []  # pieces of the unfinished line
-    _data: list[bytes] = []  # data lines of the unfinished event
-    _line_size: int = 0  # includes bytes beyond the limit, which are not kept
-    _size: int = 0  # size of the complete lines of the event; comments are not counted
-    _event: str = ""
-    _new_id: str | None = None
-    _retry: int | None = None
-    # the last chunk ended in CR; a LF that follows belongs to the same line end
-    _skip_lf: bool = False
-    _at_start: bool = True
+    __slots__ = (
+        "_at_start",
+        "_data",
+        "_event",
+        "_limit",
+        "_line",
+        "_line_size",
+        "_new_id",
+        "_retry",
+        "_size",
+        "_skip_lf",
+        "last_id",
+    )
+
+    def __init__(self, limit: int = MAX_MESSAGE) -> None:
+        self.last_id: str | None = None
+        self._limit = limit
+        self._line: list[bytes] = []  # pieces of the unfinished line
+        self._data: list[bytes] = []  # data lines of the unfinished event
+        self._line_size = 0  # includes bytes beyond the limit, which are not kept
+        self._size = 0  # size of the complete lines of the event; comments are not counted
+        self._event = ""
+        self._new_id: str | None = None
+        self._retry: int | None = None
+        # the last chunk ended in CR; a LF that follows belongs to the same line end
+        self._skip_lf = False
+        self._at_start = True
 
     @property
     def held(self) -> int:
@@ -91,7 +106,7 @@ class EventParser(Struct):
             # A comment of any length is not part of the event and must not count against its limit.
             elif not line.startswith(b":"):
                 self._size += size
-                if self._size <= self.limit:
+                if self._size <= self._limit:
                     self._field(line)
                 else:
                     self._data.clear()
@@ -113,7 +128,7 @@ class EventParser(Struct):
 
     def _keep(self, piece: bytes) -> None:
         self._line_size += len(piece)
-        if self._size + self._line_size <= self.limit:
+        if self._size + self._line_size <= self._limit:
             self._line.append(piece)
         elif not self._line:
             # One byte shows that a line is unfinished and whether it is a comment.
@@ -139,7 +154,7 @@ class EventParser(Struct):
         # The id of an event over the limit counts, so that the stream can be resumed after it.
         if self._new_id is not None:
             self.last_id = self._new_id
-        if size > self.limit:
+        if size > self._limit:
             out.append(EventTooLong(size, self.last_id))
         elif data or self._new_id is not None or self._retry is not None:
             body = data[0] if len(data) == 1 else b"\n".join(data)

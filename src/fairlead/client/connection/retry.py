@@ -6,6 +6,8 @@ repeated; a tool call cannot, unless the server or the caller declares it safe.
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from ...errors import ChannelClosed, ConnectFailed, HttpError, RetriesExhausted, TransportError
 from ...transport.backoff import Backoff
 
@@ -27,16 +29,12 @@ SHORTEST_DELAY, LONGEST_DELAY = 0.05, 30.0  # seconds
 _HAS_EFFECTS = frozenset(("tools/call", "tasks/update"))
 
 
-class Retry:
+class Retry(Struct):
     """The number and delays of retries, and the requests that may be retried."""
 
-    def __init__(
-        self, max_retries: int = 3, delay: float = 0.5, *, tool_calls: bool = False
-    ) -> None:
-        """With `tool_calls`, all tool calls may be repeated, regardless of their annotations."""
-        self.max_retries = max_retries
-        self._delay = delay
-        self._tool_calls = tool_calls
+    max_retries: int = 3
+    delay: float = 0.5  # seconds before the first retry
+    tool_calls: bool = False  # all tool calls may be repeated, regardless of their annotations
 
     def allows(
         self,
@@ -56,14 +54,14 @@ class Retry:
             return False
         if not _may_have_arrived(failure):
             return True
-        return method not in _HAS_EFFECTS or harmless or self._tool_calls or wanted is True
+        return method not in _HAS_EFFECTS or harmless or self.tool_calls or wanted is True
 
     def delays(self) -> Iterator[float]:
         """Yield the seconds to wait before each retry: doubling, with jitter, up to a limit.
 
         The delay that a server requests (`server_requested_delay`) is the minimum.
         """
-        backoff = Backoff(self._delay, LONGEST_DELAY)
+        backoff = Backoff(self.delay, LONGEST_DELAY)
         for _ in range(self.max_retries):
             yield backoff.next()
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...errors import RpcError, UrlElicitationRequired
 from ...observe.log_filter import ABOUT
@@ -25,21 +25,16 @@ COMPLETED = "notifications/elicitation/complete"
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds before a rejected request is sent again
 
 
-class UrlElicitations:
+class UrlElicitations(Struct):
     """Asks the user to visit pages, for all calls of a client."""
 
-    def __init__(
-        self, answers: InputCallbacks, *, limit: int = 20, input_timeout: float = 600.0
-    ) -> None:
-        """`limit` is the maximum number of rounds, `input_timeout` that of seconds."""
-        self._answers = answers
-        self._limit = limit
-        self._input_timeout = input_timeout
-        # By URL, because two calls may require the same page.
-        self._asking: dict[str, SharedTask[str]] = {}
-        # For each request: the names of its pages, and the event that one of the visits is
-        # complete.
-        self._waiting: list[tuple[set[str], asyncio.Event]] = []
+    answers: InputCallbacks
+    limit: int = 20  # rounds
+    input_timeout: float = 600.0  # seconds
+    # By URL, because two calls may require the same page.
+    _asking: dict[str, SharedTask[str]] = {}
+    # For each request: the names of its pages, and the event that one of the visits is complete.
+    _waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:
         """Process the notification that a visit is complete."""
@@ -72,15 +67,15 @@ class UrlElicitations:
         seen: set[str],
         over: asyncio.Event,
     ) -> Raw:
-        deadline = asyncio.get_running_loop().time() + self._input_timeout
+        deadline = asyncio.get_running_loop().time() + self.input_timeout
         rounds, pause = 0, FIRST_PAUSE
         while True:
             new = [page for page in refusal.pages if not seen.intersection(_names(page))]
             rounds += bool(new)
-            if not refusal.pages or rounds > self._limit:
+            if not refusal.pages or rounds > self.limit:
                 raise refusal
             try:
-                async with asyncio.timeout_at(deadline if self._input_timeout else None):
+                async with asyncio.timeout_at(deadline if self.input_timeout else None):
                     if new:
                         seen.update(name for page in new for name in _names(page))
                         await self._visit(new, refusal)
@@ -89,7 +84,7 @@ class UrlElicitations:
                         await _first_of(over, pause)
                         pause = min(pause * 2, LONGEST_PAUSE)
             except TimeoutError as exc:
-                why = f"not done within {self._input_timeout:g} seconds"
+                why = f"not done within {self.input_timeout:g} seconds"
                 raise UrlElicitationRequired(refusal, why) from exc
             over.clear()
             try:
@@ -101,7 +96,7 @@ class UrlElicitations:
         self, pages: Iterable[dict[str, Any]], refusal: UrlElicitationRequired
     ) -> None:
         """Ask the user to open these pages, one after the other."""
-        if self._answers.on_elicit is None or not self._answers.elicit_url:
+        if self.answers.on_elicit is None or not self.answers.elicit_url:
             why = "this client does not open pages"
             raise UrlElicitationRequired(refusal, why, capability="elicitation.url") from refusal
         for page in pages:
@@ -130,7 +125,7 @@ class UrlElicitations:
                 del self._asking[url]
 
     async def _action(self, params: dict[str, Any]) -> str:
-        return str((await self._answers.answer("elicitation/create", params))["action"])
+        return str((await self.answers.answer("elicitation/create", params))["action"])
 
 
 async def _first_of(over: asyncio.Event, seconds: float) -> None:

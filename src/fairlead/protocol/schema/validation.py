@@ -44,22 +44,14 @@ def bounded(errors: Sequence[FieldError]) -> list[FieldError]:
     return shown
 
 
-class Checker:
+class Checker(msgspec.Struct):
     """Checker that finds all problems of a value by its schema."""
 
-    def __init__(
-        self, schema: dict[str, Any], root: str = "arguments", *, foreign: bool = False
-    ) -> None:
-        """Prepare the check of a value.
-
-        `root` is the name of the value as a whole; `foreign` means that the schema comes from a
-        peer.
-        """
-        self._schema = schema
-        self._root = root
-        self._foreign = foreign
-        self._validator: SchemaValidator | None = None
-        self._members: dict[str, SchemaValidator | None] = {}  # validators of members, by name
+    schema: dict[str, Any]
+    root: str = "arguments"  # name of the value as a whole
+    foreign: bool = False  # the schema comes from a peer
+    _validator: SchemaValidator | None = None
+    _members: dict[str, SchemaValidator | None] = {}  # validators of members, by name
 
     def problems(self, value: Any) -> list[FieldError]:
         return self._explain(value, self._errors(value))
@@ -84,7 +76,7 @@ class Checker:
             ValueError: The schema is invalid; the text says where and why.
         """
         if self._validator is None:
-            self._validator = SchemaValidator(self._schema, foreign=self._foreign)
+            self._validator = SchemaValidator(self.schema, foreign=self.foreign)
 
     def _errors(self, value: Any) -> list[Any] | None:
         if self._validator is None:
@@ -95,22 +87,22 @@ class Checker:
     def _explain(self, value: Any, errors: list[Any] | None) -> list[FieldError]:
         """Return the problems behind errors, or the invalid members if errors are unknown."""
         if errors is None:
-            return self._outline(value) or [FieldError(self._root, UNKNOWN)]
+            return self._outline(value) or [FieldError(self.root, UNKNOWN)]
         facts = chain.from_iterable(map(self._explained, errors))
         return list(islice(facts, COUNTED))
 
     def _outline(self, value: Any) -> list[FieldError]:
         """Return the invalid members of an object, each as a whole."""
-        named = self._schema.get("properties")
+        named = self.schema.get("properties")
         if not isinstance(value, dict) or not isinstance(named, dict):
             return []
-        required = self._schema.get("required")
+        required = self.schema.get("required")
         found = [
             FieldError(str(name), f'"{name}" is a required property')
             for name in (required if isinstance(required, list) else ())
             if name not in value
         ]
-        closed = self._schema.get("additionalProperties") is False
+        closed = self.schema.get("additionalProperties") is False
         for name, held in value.items():
             if name not in named:
                 if closed and len(found) < COUNTED:
@@ -123,11 +115,11 @@ class Checker:
         """Return True if a member is valid, as far as that can be decided without the others."""
         if name not in self._members:
             kept = ("$defs", "definitions", "$schema")
-            shared: dict[str, Any] = {key: self._schema[key] for key in kept if key in self._schema}
+            shared: dict[str, Any] = {key: self.schema[key] for key in kept if key in self.schema}
             # A property that cannot be validated alone counts as valid.
             try:
-                part = {**shared, "allOf": [self._schema["properties"][name]]}
-                self._members[name] = SchemaValidator(part, foreign=self._foreign)
+                part = {**shared, "allOf": [self.schema["properties"][name]]}
+                self._members[name] = SchemaValidator(part, foreign=self.foreign)
             except ValueError:
                 self._members[name] = None
         validator = self._members[name]
@@ -153,7 +145,7 @@ class Checker:
                 yield FieldError(".".join([*path, name]), _unexpected(name))
         else:
             value = error.instance if path else None
-            yield FieldError(".".join(path) or self._root, error.message, value)
+            yield FieldError(".".join(path) or self.root, error.message, value)
 
 
 def _unexpected(name: str) -> str:
