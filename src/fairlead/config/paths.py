@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 __all__ = ["HostPaths", "local_host_paths"]
 
@@ -157,11 +157,8 @@ def local_host_paths(
     if kind.startswith(("linux", "freebsd", "openbsd", "cygwin")):
         kind = "linux"
     where = os.fspath(home) if home is not None else _home(known, kind)
-    folder = os.fspath(cwd) if cwd is not None else _here(where)
-    machine = HostPaths(platform=kind, home=where, env=known, cwd=folder)
-    if not machine.path.isabs(folder):
-        folder = machine.join(_here(where), folder)
-    return HostPaths(platform=kind, home=where, env=known, cwd=str(machine.path.normpath(folder)))
+    machine = HostPaths(platform=kind, home=where, env=known, cwd=_here(where))
+    return structs.replace(machine, cwd=machine.in_project("" if cwd is None else os.fspath(cwd)))
 
 
 def _here(home: str) -> str:

@@ -50,39 +50,36 @@ class GatewayReloader:
             ConfigError: A change needs a restart of the gateway; nothing is changed.
         """
         async with self._applying:
-            return await self._apply(now)
+            admitted = False
+            if self._admission is not None and now.file is not None:
+                # Clients are updated first: a rejected file must leave the servers unchanged.
+                admitted = await self._admission.follow(now.file, self._gateway)
+            wanted, have = now.servers, self._have
+            gone = [
+                name
+                for name, old in have.items()
+                if not any(one.source.path in now.broken for one in old)
+                and _digests(wanted.get(name, ())) != _digests(old)
+            ]
+            new = {name: list(wanted[name]) for name in wanted if name in gone or name not in have}
+            for name in gone:
+                del have[name]
+            have.update(new)
+            if now.file is not None:
+                self._gateway.upstreams.settings = now.file.settings.relay
+            kept = [name for name in have if name not in new and name in wanted]
+            self._gateway.update_settings({name: list(wanted[name]) for name in kept})
+            await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
+            if new:
+                await self._gateway.connect({name: [*entries] for name, entries in new.items()})
+            self._gateway.arrange(wanted)
+            return bool(gone or new or admitted)
 
     async def reload(self) -> None:
         """Read the files now. Raises `ConfigError`."""
         wanted = await asyncio.to_thread(self._read)
         if await self.apply(wanted):
             self._changed(wanted)
-
-    async def _apply(self, now: ChosenServers) -> bool:
-        admitted = False
-        if self._admission is not None and now.file is not None:
-            # Clients are updated first: a rejected file must leave the servers unchanged.
-            admitted = await self._admission.follow(now.file, self._gateway)
-        wanted, have = now.servers, self._have
-        gone = [
-            name
-            for name, old in have.items()
-            if not any(one.source.path in now.broken for one in old)
-            and _digests(wanted.get(name, ())) != _digests(old)
-        ]
-        new = {name: list(wanted[name]) for name in wanted if name in gone or name not in have}
-        for name in gone:
-            del have[name]
-        have.update(new)
-        if now.file is not None:
-            self._gateway.upstreams.settings = now.file.settings.relay
-        kept = [name for name in have if name not in new and name in wanted]
-        self._gateway.update_settings({name: list(wanted[name]) for name in kept})
-        await asyncio.gather(*(self._gateway.disconnect(name) for name in gone))
-        if new:
-            await self._gateway.connect({name: [*entries] for name, entries in new.items()})
-        self._gateway.arrange(wanted)
-        return bool(gone or new or admitted)
 
     async def follow(self, files: Sequence[str]) -> None:
         """Follow the files, and those that they refer to, until cancelled."""

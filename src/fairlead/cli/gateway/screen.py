@@ -78,16 +78,13 @@ class Screen:
         """Wait until every server is connected or has failed, up to a limit."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READY_LIMIT):
-                await self._everything_listed()
+                for member in list(self._gateway.members.values()):
+                    await member.listed.wait()
         if self._json:
             write(pretty(self._report(wanted)))
         elif wanted.file is None and any(row["error"] for row in self._rows()):
             _tell("help", "`fairlead doctor` suggests fixes for the servers that failed")
         sys.stdout.flush()
-
-    async def _everything_listed(self) -> None:
-        for member in list(self._gateway.members.values()):
-            await member.listed.wait()
 
     def happened(self, event: StatusEvent) -> None:
         """Report a status event of servers."""

@@ -14,6 +14,7 @@ from ..framework.output import as_json, ask, can_ask, pretty, visible, write
 from ..framework.parser import NAME, Parser, flag
 from ..framework.server_lookup import every_server, places_of
 from ..framework.suggested_commands import suggest
+from .edit_commands import report_edit_errors
 
 __all__ = ["run_approve", "run_revoke"]
 
@@ -41,10 +42,8 @@ def run_approve(argv: Sequence[str]) -> int:
         if not options.yes and (options.json or not _agrees()):
             write(pretty(about) if options.json else "not approved")
             return FAILED
-        try:
+        with report_edit_errors(trust.path):
             trust.approve(found)
-        except OSError as exc:
-            raise _unwritable(trust, exc) from exc
     if not as_json(options, {**about, "approved": True, "approval": "approved"}):
         written = visible(str(trust.path))
         write(f"{visible(found.name)} is approved; written to {written}")
@@ -61,10 +60,8 @@ def run_revoke(argv: Sequence[str]) -> int:
             f"{visible(found.name)} is not in a project file and needs no approval",
             hint=f"{suggest('mcp', 'disable', operands=[options.name])} disables it",
         )
-    try:
+    with report_edit_errors(trust.path):
         gone = trust.revoke(found)
-    except OSError as exc:
-        raise _unwritable(trust, exc) from exc
     state = "is no longer approved" if gone else "was not approved"
     write(f"{visible(found.name)} {state}")
     return 0
@@ -152,7 +149,3 @@ def _agrees() -> bool:
         return ask("approve? [y/N] ").lower() in ("y", "yes")
     except EOFError:
         return False
-
-
-def _unwritable(trust: Trust, exc: OSError) -> CommandError:
-    return CommandError(f"Cannot write {visible(str(trust.path))}: {exc.strerror or exc}")

@@ -5,6 +5,7 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,15 +39,14 @@ def own_file(options: Namespace) -> ConfigFile:
 
 
 @contextmanager
-def report_edit_errors(file: ConfigFile) -> Iterator[None]:
-    """Convert errors of edits into `CommandError`."""
+def report_edit_errors(path: Path) -> Iterator[None]:
+    """Convert errors of changing a file into `CommandError`."""
     try:
         yield
     except ConfigError as exc:
         raise CommandError(safe(str(exc))) from exc
     except OSError as exc:
-        why = exc.strerror or str(exc)
-        raise CommandError(f"Cannot write {file.path}: {why}") from exc
+        raise CommandError(f"Cannot write {path}: {exc.strerror or exc}") from exc
 
 
 # Adding servers
@@ -57,7 +57,7 @@ def run_add(argv: Sequence[str]) -> int:
     options = _parser().parse_intermixed_args(list(argv[:index]))
     entry = _entry(options, list(argv[index + 1 :]))
     file = own_file(options)
-    with report_edit_errors(file):
+    with report_edit_errors(file.path):
         known = file.entries()
         if options.name in known and not options.force:
             raise CommandError(
@@ -105,14 +105,12 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
             + (": both are given" if command else ": both are missing"),
             hint=f"for example {_example(options.name, 'python', 'server.py')}",
         )
-    entry: dict[str, Any] = {}
     if command:
-        _refuse(options, "a server with a URL", header=options.header, type=options.type)
-        entry = {"command": command[0], "args": command[1:]}
-        entry["env"] = read_pairs(options.env, "--env")
-        entry["cwd"] = options.cwd
+        _refuse("a server with a URL", header=options.header, type=options.type)
+        entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
+        entry |= {"env": read_pairs(options.env, "--env"), "cwd": options.cwd}
     else:
-        _refuse(options, "a command", env=options.env, cwd=options.cwd)
+        _refuse("a command", env=options.env, cwd=options.cwd)
         if not _is_url(options.url):
             raise UsageError(
                 f"Invalid URL {visible(options.url)!r}",
@@ -122,12 +120,11 @@ def _entry(options: Namespace, command: list[str]) -> dict[str, Any]:
             )
         kind = options.type or ("ws" if options.url[:2].lower() == "ws" else "http")
         entry = {"type": kind, "url": options.url, "headers": read_headers(options.header)}
-    entry["timeout"] = options.timeout
-    entry["lazy"] = options.lazy or None
+    entry |= {"timeout": options.timeout, "lazy": options.lazy or None}
     return {key: value for key, value in entry.items() if value not in (None, {}, [])}
 
 
-def _refuse(options: Namespace, whose: str, **given: Any) -> None:
+def _refuse(whose: str, **given: Any) -> None:
     for name, value in given.items():
         if value:
             raise UsageError(f"--{name} only applies to {whose}")
@@ -208,7 +205,7 @@ def _switch(options: Namespace, *, on: bool) -> int:
     name = options.name
     places_of(name, every_server())
     file = own_file(options)
-    with report_edit_errors(file):
+    with report_edit_errors(file.path):
         ours = name in file.entries()
         if on and options.project and not ours:
             raise UsageError(
@@ -237,7 +234,7 @@ def run_remove(argv: Sequence[str]) -> int:
     )
     options = _options("remove", about, argv)
     file = own_file(options)
-    with report_edit_errors(file):
+    with report_edit_errors(file.path):
         if options.name not in file.entries():
             raise _elsewhere(options.name, str(file.path))
         file.remove(options.name)

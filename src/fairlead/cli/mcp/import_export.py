@@ -39,7 +39,7 @@ def run_import(argv: Sequence[str]) -> int:
     loaded = _servers_of(options.host)
     wanted = _wanted(options, loaded)
     file = own_file(options)
-    with report_edit_errors(file):
+    with report_edit_errors(file.path):
         done = [_import(file, name, found, options) for name, found in wanted.items()]
     write(f"{sum(done)} of {len(done)} copied to {file.path}")
     return 0 if all(done) or not options.names else 1

@@ -107,9 +107,6 @@ class _Process:
         self._writer.write(BEGIN)
         return await self._hear() == READY
 
-    async def wait(self) -> int:
-        return await self.process.wait()
-
     def send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             self.process.send_signal(number)
@@ -162,7 +159,7 @@ class _Supervisor:
     async def _serve_many(self) -> int:
         first = await self._start()
         if not (await first.load() and await first.begin()):
-            return max(await first.wait(), FAILED)  # the other workers would fail as well
+            return max(await first.process.wait(), FAILED)  # the other workers would fail as well
         self._announce(first)
         self._keep(first)
         for _ in range(self._endpoint.workers - 1):
@@ -188,7 +185,7 @@ class _Supervisor:
                     await asyncio.sleep(BACKOFF[-1])
                     continue
                 _ = await process.load() and await process.begin()
-            code = await process.wait()
+            code = await process.process.wait()
             self._forget(process)
             if time.monotonic() - process.began > STEADY:
                 failures = 0
@@ -218,7 +215,7 @@ class _Supervisor:
                     keeper = self._keep(current)
                     self._announce(current)
             if current is not fresh:
-                exit_code = await fresh.wait()
+                exit_code = await fresh.process.wait()
                 self._forget(fresh)
                 if exit_code == USAGE and not self._announced:
                     return exit_code
@@ -260,7 +257,7 @@ class _Supervisor:
             return
         for process in processes:
             process.send(signal.SIGTERM)
-        ends = [asyncio.ensure_future(process.wait()) for process in processes]
+        ends = [asyncio.ensure_future(process.process.wait()) for process in processes]
         await asyncio.wait(ends, timeout=STOP_LIMIT)
         for process in processes:
             if process.process.returncode is None:

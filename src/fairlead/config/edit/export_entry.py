@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
@@ -40,14 +41,15 @@ def export_all(entries: Mapping[str, MCPServerEntry], host: str) -> str:
 
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-[^{}]*)?\}")
+_SAME = "${{{}}}"
 _ENV = "${{env:{}}}"  # variables of Cursor, VS Code and Windsurf
 
 
-def _plain(entry: MCPServerEntry, template: str = "${{{}}}") -> dict[str, Any]:
+def _plain(entry: MCPServerEntry, template: str = _SAME) -> dict[str, Any]:
     """Return the usual fields of an entry, with `${VAR}` in the syntax of `template`."""
 
     def text(value: str) -> str:
-        if template == "${{{}}}":
+        if template == _SAME:
             return value  # including the default of a variable
         return _VARIABLE.sub(lambda match: template.format(match[1]), value)
 
@@ -62,22 +64,14 @@ def _plain(entry: MCPServerEntry, template: str = "${{{}}}") -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value or key in ("command", "url")}
 
 
-def _claude(entry: MCPServerEntry) -> dict[str, Any]:
-    return {"type": entry.type, **_plain(entry)}
+def _typed(entry: MCPServerEntry, template: str = _SAME) -> dict[str, Any]:
+    return {"type": entry.type, **_plain(entry, template)}
 
 
 def _claude_desktop(entry: MCPServerEntry) -> dict[str, Any]:
     if not isinstance(entry, MCPStdioServerConfig):
         raise ConfigError("Claude Desktop configures remote servers as connectors, not in its file")
     return _plain(entry)
-
-
-def _cursor(entry: MCPServerEntry) -> dict[str, Any]:
-    return _plain(entry, _ENV)
-
-
-def _vscode(entry: MCPServerEntry) -> dict[str, Any]:
-    return {"type": entry.type, **_plain(entry, _ENV)}
 
 
 def _windsurf(entry: MCPServerEntry) -> dict[str, Any]:
@@ -108,12 +102,10 @@ def _opencode(entry: MCPServerEntry) -> dict[str, Any]:
     fields = _plain(entry, "{{env:{}}}")
     if not isinstance(entry, MCPStdioServerConfig):
         return {"type": "remote", **fields, "enabled": True}
-    shaped = {"type": "local", "command": [fields["command"], *fields.get("args", [])]}
+    command = [fields.pop("command"), *fields.pop("args", [])]
     if "env" in fields:
-        shaped["environment"] = fields["env"]
-    if "cwd" in fields:
-        shaped["cwd"] = fields["cwd"]
-    return {**shaped, "enabled": True}
+        fields = {"environment": fields.pop("env"), **fields}
+    return {"type": "local", "command": command, **fields, "enabled": True}
 
 
 def _codex(name: str, entry: MCPServerEntry) -> str:
@@ -198,13 +190,13 @@ def _number(value: float) -> float | int:
 
 # Per program: the key of the map of servers, and the function that writes an entry.
 _JSON: dict[str, tuple[str, Callable[[MCPServerEntry], dict[str, Any]]]] = {
-    "claude-code": ("mcpServers", _claude),
-    "claude": ("mcpServers", _claude),
+    "claude-code": ("mcpServers", _typed),
+    "claude": ("mcpServers", _typed),
     "claude-desktop": ("mcpServers", _claude_desktop),
-    "cursor": ("mcpServers", _cursor),
+    "cursor": ("mcpServers", partial(_plain, template=_ENV)),
     "gemini": ("mcpServers", _gemini),
     "opencode": ("mcp", _opencode),
-    "vscode": ("servers", _vscode),
+    "vscode": ("servers", partial(_typed, template=_ENV)),
     "windsurf": ("mcpServers", _windsurf),
     "zed": ("context_servers", _zed),
 }

@@ -109,7 +109,7 @@ def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
         CONFIG_DEPTH.hit()
         raise _too_deep(path)
     if isinstance(value, dict):
-        return {_key(key): _plain(path, one, strict, depth + 1) for key, one in value.items()}
+        return {str(key): _plain(path, one, strict, depth + 1) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(path, one, strict, depth + 1) for one in value]
     if isinstance(value, bytes | set | frozenset):
@@ -122,10 +122,6 @@ def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ConfigError("a number is too large", path=path)
     return value
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else str(key)
 
 
 def _too_deep(path: str) -> ConfigError:
@@ -176,15 +172,13 @@ def plain_json(text: str) -> str:
 
     Invalid text stays invalid: the JSON parser reports it.
     """
-    if "//" not in text and "/*" not in text and not _TRAILING.search(text):
-        return text
     pieces: list[str] = []
     done = 0
     comma = -1  # index of a comma after which only comments have followed
     for token in _TOKEN.finditer(text):
         first = text[token.start()]
         if token[0].startswith(("//", "/*")):
-            pieces += (text[done : token.start()], _blank(token[0]))
+            pieces += (text[done : token.start()], re.sub(r"[^\r\n]", " ", token[0]))
             done = token.end()
         elif first == ",":
             comma = len(pieces)
@@ -196,14 +190,6 @@ def plain_json(text: str) -> str:
             comma = -1
     pieces.append(text[done:])
     return "".join(pieces)
-
-
-_TRAILING = re.compile(r",\s*+[\]}]")
-_VISIBLE = re.compile(r"[^\r\n]")
-
-
-def _blank(comment: str) -> str:
-    return _VISIBLE.sub(" ", comment)
 
 
 # The time of `tomllib` grows with the square of the parts of a dotted key.

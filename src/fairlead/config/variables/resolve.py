@@ -230,14 +230,10 @@ class _Work:
 
     def _clean(self, place: str, value: str) -> str:
         """Strip invisible characters from both ends; they come from copying and break tokens."""
-        start, end = 0, len(value)
-        while start < end and _is_hidden(value[start]):
-            start += 1
-        while end > start and _is_hidden(value[end - 1]):
-            end -= 1
-        if end - start != len(value):
+        clean = value.strip("".join(filter(_is_hidden, set(value))))
+        if clean != value:
             self._warn(f"{place}: surrounding white space was removed")
-        return value[start:end]
+        return clean
 
     def _env_file(self) -> dict[str, str]:
         path = env_file_of(self.found, self.scope)
