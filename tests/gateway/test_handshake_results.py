@@ -45,23 +45,27 @@ class Place:
     def __init__(
         self, own: str | None = None, view: View | None = None, **texts: str | None
     ) -> None:
-        upstreams: Any = {name: SimpleNamespace(instructions=one) for name, one in texts.items()}
+        self.texts = texts
         self.readied = 0
         self.began: list[Any] = []
         parts: Any = self
         info = {"name": "x", "version": "1"}
         self.results = HandshakeResults(
             *(info, own, ResultEnvelope(info)),
-            upstreams=upstreams,
             registry=parts,
             lists=parts,
             views=ClientViews({}, view or View.everything()),
             changes=parts,
         )
 
-    def owner(self, server: str) -> Any:
-        """Return the member of an upstream, which may be a replica or removed."""
-        return None if server == "gone" else SimpleNamespace(name=server.partition("2")[0])
+    def within(self, view: View) -> list[Any]:
+        """Return the members in a view. `a2` is a replica of `a`."""
+        members: dict[str, Any] = {}
+        for server, text in self.texts.items():
+            name = server.partition("2")[0]
+            member = members.setdefault(name, SimpleNamespace(name=name, upstreams=[]))
+            member.upstreams.append(SimpleNamespace(instructions=text))
+        return [member for name, member in members.items() if view.includes(name)]
 
     async def ready(self) -> None:
         self.readied += 1
@@ -122,7 +126,6 @@ async def test_discover_returns_all_revisions() -> None:
         (None, None, {"a": None, "b": ""}, None),
         (None, None, {"a": "A", "a2": "other"}, "a: A"),
         (None, None, {"a2": "other", "a": "A"}, "a: other"),
-        (None, None, {"gone": "G", "a": "A"}, "a: A"),
         (None, View(servers=("b",)), {"b": "B", "a": "A"}, "b: B"),
         ("mine", None, {"a": "A"}, "mine"),
         ("", None, {"a": "A"}, ""),

@@ -17,7 +17,6 @@ from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.headers import ParamHeader
 from fairlead.protocol.identity.principal import Principal, principal_from
 from fairlead.protocol.targets.list_kind import ListKind
-from fairlead.server.features.subscription_quota import SubscriptionQuota
 from fairlead.transport.memory import memory_pair
 from fairlead.wire import Message, Notification, Request, Success, to_json
 from tests.support.catalog_items import raw
@@ -48,7 +47,6 @@ class Place:
             views=ClientViews(views, View.everything()),
             subscriptions=parts,
             changes=parts,
-            quota=SubscriptionQuota(),
             interceptors=interceptors,
             desk=parts,
             input_timeout=1.0,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ class FakeMember:
     name = "red"
 
     def __init__(self) -> None:
-        self.filtered = False
+        self.spec = SimpleNamespace(filters_tools=False)
         self.asked: list[Exchange] = []
         self.left_by: list[Any] = []
         self.hung_up: list[Any] = []
@@ -183,7 +184,7 @@ async def test_lists_of_a_restricted_client_come_from_the_catalog() -> None:
 
 async def test_a_filter_of_the_entry_restricts_all_clients() -> None:
     place = Place()
-    place.member.filtered = True
+    place.member.spec.filters_tools = True
     assert "tools" in await place.ask("tools/list", {}, BOB)
     assert place.member.asked == []
 

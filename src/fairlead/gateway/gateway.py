@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import structs
@@ -27,7 +28,7 @@ from .backends.backend import Member
 from .backends.connector import BackendConnector, ServerEntry
 from .backends.gateway_servers import GatewayServers, ServerSource
 from .backends.registry import BackendRegistry
-from .backends.relay_factory import RelayFactory
+from .backends.relay_factory import create_relay
 from .backends.upstream_events import LIST_CHANGED, UpstreamEvents
 from .background_tasks import BackgroundTasks
 from .catalog.list_comparison import ListComparison
@@ -132,10 +133,7 @@ class Gateway(HttpRunnable):
             fresh=self.settings.fresh,
             search=self.settings.search,
         )
-        self._router = Router(
-            *(self.catalog, self._registry, self._lists, self._views),
-            self.upstreams.connected,
-        )
+        self._router = Router(self.catalog, self._registry, self._lists, self._views)
         self._resolver = TargetResolver(
             *(self.catalog, self._registry, self._lists),
             *(self._router, self._views),
@@ -168,9 +166,7 @@ class Gateway(HttpRunnable):
         )
 
         # Endpoints, and connections to the servers
-        self._log_levels = LogLevels(
-            self.upstreams, self._registry, self._clients.merged, self._tasks
-        )
+        self._log_levels = LogLevels(self._registry, self._clients.merged, self._tasks)
         self._endpoint = self._merged_endpoint()
         self.handler: Handler = self._endpoint.handler
         self._connector, self._listeners = self._connect_servers()
@@ -202,7 +198,6 @@ class Gateway(HttpRunnable):
     def _merged_endpoint(self) -> MergedEndpoint:
         handshake = HandshakeResults(
             *(self.info, self.settings.instructions, self._envelope),
-            upstreams=self.upstreams,
             registry=self._registry,
             lists=self._lists,
             views=self._views,
@@ -232,7 +227,6 @@ class Gateway(HttpRunnable):
             views=self._views,
             subscriptions=self.subscriptions,
             changes=self.changes,
-            quota=self.quota,
             interceptors=self.interceptors,
             desk=None if self.observing is None else self.observing.desk,
             input_timeout=self.settings.relay.input_timeout,
@@ -240,11 +234,12 @@ class Gateway(HttpRunnable):
 
     def _search_tools(self) -> "SearchTools":
         # Imported on demand, because most gateways do not use the search.
-        from .search.search_tools import SearchTools, shown_hooks
+        from .search.search_tools import SearchTools
 
-        shown = shown_hooks(self.interceptors)
         return SearchTools(
-            self.catalog, shown, listed=self._lists.ready, expect=self._router.expect_tool
+            *(self.catalog, self.interceptors),
+            listed=self._lists.ready,
+            expect=self._router.expect_tool,
         )
 
     def _server_endpoint(self, member: Member) -> SingleServerEndpoint:
@@ -270,7 +265,13 @@ class Gateway(HttpRunnable):
         )
         connector = BackendConnector(
             *(self._servers, self.catalog, self._registry),
-            relays=RelayFactory(self.settings, self.parked, self.quota, self.interceptors),
+            new_relay=partial(
+                create_relay,
+                settings=self.settings,
+                parked=self.parked,
+                quota=self.quota,
+                interceptors=self.interceptors,
+            ),
             new_endpoint=self._server_endpoint,
             added=self._serve_endpoint,
             removed=self._end_endpoint,

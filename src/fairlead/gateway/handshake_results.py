@@ -10,7 +10,6 @@ from ..protocol.downgrade.results import downgrade_result
 from ..protocol.revisions import Revision
 from ..server.features.change_broadcaster import ChangeBroadcaster
 from ..server.results.result_envelope import ResultEnvelope
-from ..upstream.upstream_registry import UpstreamRegistry
 from ..wire import to_json
 from .backends.registry import BackendRegistry
 from .catalog.list_requests import MergedLists
@@ -37,7 +36,6 @@ class HandshakeResults:
         instructions: str | None,
         envelope: ResultEnvelope,
         *,
-        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         lists: MergedLists,
         views: ClientViews,
@@ -47,7 +45,6 @@ class HandshakeResults:
         self._info = info
         self._own_instructions = instructions
         self._envelope = envelope
-        self._upstreams = upstreams
         self._registry = registry
         self._lists = lists
         self._views = views
@@ -87,11 +84,10 @@ class HandshakeResults:
             await self._lists.ready()
         view = self._views.view_of(exchange.caller)
         found: dict[str, str] = {}
-        for server, upstream in self._upstreams.items():
-            member = self._registry.owner(server)
-            text = upstream.instructions
-            if member is not None and text and view.includes(member.name):
-                found.setdefault(member.name, text)
+        for member in self._registry.within(view):
+            for upstream in member.upstreams:
+                if upstream.instructions:
+                    found.setdefault(member.name, upstream.instructions)
         texts, room = [], MERGED_INSTRUCTIONS_TEXT.value
         for name, text in sorted(found.items()):
             if len(text) > INSTRUCTIONS_TEXT.value:

@@ -13,7 +13,6 @@ from ..protocol.headers import ParamHeader
 from ..protocol.identity.principal import Principal
 from ..protocol.outgoing_params import Identity
 from ..server.features.change_broadcaster import ChangeBroadcaster
-from ..server.features.subscription_quota import SubscriptionQuota
 from ..server.http_app.endpoint_handler import EndpointHandler
 from ..transport.channel import Channel
 from ..wire import Notification
@@ -46,7 +45,6 @@ class MergedEndpoint(EndpointHandler):
         views: ClientViews,
         subscriptions: ClientSubscriptions,
         changes: ChangeBroadcaster,
-        quota: SubscriptionQuota,
         interceptors: Sequence[Interceptor],
         desk: "HoldDesk | None",
         input_timeout: float,
@@ -62,14 +60,13 @@ class MergedEndpoint(EndpointHandler):
         self._views = views
         self._subscriptions = subscriptions
         self._changes = changes
-        self._quota = quota
         self._interceptors = interceptors
         self._desk = desk
         self._input_timeout = input_timeout
 
     def attach(self, channel: Channel, principal: Principal) -> Peer:
         """Serve one client in the background. Close the returned peer to disconnect it."""
-        client = ConnectedClient(principal, self._input_timeout, self._interceptors, self._quota)
+        client = ConnectedClient(principal, self._input_timeout, self._interceptors)
         client.on_attached = partial(self._subscriptions.session_attached, client)
         client.on_lost = partial(self._subscriptions.session_lost, client)
         peer = Peer(

@@ -8,6 +8,7 @@ policies for a tool apply here too. Names that a view assigns apply to the merge
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -256,12 +257,10 @@ class SingleServerEndpoint(EndpointHandler):
 
     async def wait_until_idle(self) -> None:
         """Wait at most `GRACE` seconds until all requests to the removed server are answered."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 while self._pending:
                     await self._idle.wait()
-        except TimeoutError:
-            pass
         # Let the tasks of the last requests send their responses.
         await asyncio.sleep(0)
 
@@ -386,7 +385,7 @@ class SingleServerEndpoint(EndpointHandler):
 
     def _restricts(self, view: View) -> bool:
         everything = View.everything()
-        return self._member.filtered or (view.allow, view.deny, view.hide) != (
+        return self._member.spec.filters_tools or (view.allow, view.deny, view.hide) != (
             everything.allow,
             everything.deny,
             everything.hide,

@@ -218,16 +218,20 @@ async def test_the_lists_of_the_best_replica_are_used(
 
 
 def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
-    upstreams = {name: SimpleNamespace(instructions=text) for name, text in texts.items()}
-    owners = {name: SimpleNamespace(name=name) for name in texts if name != "stranger"}
+    members = [
+        SimpleNamespace(name=name, upstreams=[SimpleNamespace(instructions=text)])
+        for name, text in texts.items()
+    ]
     introduced: list[Any] = []
+
+    def within(view: View) -> list[Any]:
+        return [member for member in members if view.includes(member.name)]
 
     async def ready() -> None:
         introduced.append("ready")
 
     parts: Any = {
-        "upstreams": upstreams,
-        "registry": SimpleNamespace(owner=owners.get),
+        "registry": SimpleNamespace(within=within),
         "lists": SimpleNamespace(ready=ready),
         "changes": SimpleNamespace(introduced=lambda *of: introduced.append("introduced")),
     }
@@ -243,7 +247,7 @@ def results(own: str | None = None, **texts: str | None) -> HandshakeResults:
     [
         (None, "bob", {"red": "r", "blue": "b"}, "blue: b\n\nred: r"),
         (None, "ada", {"red": "r", "blue": "b"}, "blue: b"),
-        (None, "bob", {"red": "", "blue": None, "stranger": "s"}, None),
+        (None, "bob", {"red": "", "blue": None}, None),
         ("mine", "bob", {"red": "r"}, "mine"),
     ],
 )

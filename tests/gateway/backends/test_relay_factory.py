@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fairlead.client.server_entry import read_entry
 from fairlead.config.server_spec import ServerSpec
 from fairlead.errors import ChannelClosed, RpcError
-from fairlead.gateway.backends.relay_factory import RelayFactory
+from fairlead.gateway.backends.relay_factory import create_relay
 from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.targets.list_kind import ListKind
@@ -26,7 +26,7 @@ async def passing(exchange: Exchange, proceed: Proceed) -> Answer:
 
 
 class Place:
-    """A factory, and the upstream of the relay that it created."""
+    """An upstream, and the relay that was created for it."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **spec: Any) -> None:
         entry = read_entry({"type": "http", "url": "http://127.0.0.1:1/mcp"})
@@ -34,8 +34,13 @@ class Place:
         self.upstream = Upstream("red", given, RELAY, starts=StartLimiter())
         self.parked, self.quota = ParkedCalls(RELAY), SubscriptionQuota()
         gateway = GatewaySettings(relay=RELAY, failure_threshold=2, reset_timeout=30.0)
-        factory = RelayFactory(gateway, self.parked, self.quota, [passing])
-        self.relay = factory.create(self.upstream)
+        self.relay = create_relay(
+            self.upstream,
+            settings=gateway,
+            parked=self.parked,
+            quota=self.quota,
+            interceptors=[passing],
+        )
 
 
 async def test_a_relay_forwards_on_the_connections_of_its_upstream() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,7 +81,10 @@ class FakeMember:
     """A server that may be starting; `start` is called when a request waits for it."""
 
     def __init__(self, name: str, start: Any = None) -> None:
-        self.name, self.names = name, [name, f"{name}#2"]
+        self.name = name
+        self.upstreams = [
+            SimpleNamespace(name=own, state="connected") for own in (name, f"{name}#2")
+        ]
         self.introduced, self.listed = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
         self._start = start
@@ -106,11 +110,10 @@ class Place:
         self.catalog.put("git", ListKind.TEMPLATES, templates("t:{x}"))
         self.members: dict[str, Any] = {name: FakeMember(name) for name in ("git", "time")}
         self.is_ready = True
-        self.connected = ["git", "time"]
         self.readied = 0
         self.views = ClientViews(views, View.everything())
         parts: Any = self
-        self.router = Router(self.catalog, parts, parts, self.views, lambda: self.connected)
+        self.router = Router(self.catalog, parts, parts, self.views)
 
     def within(self, view: View) -> list[Any]:
         return [member for member in self.members.values() if view.includes(member.name)]
@@ -164,8 +167,9 @@ async def test_the_error_mentions_a_server_that_may_have_the_name(
     name: str | None, connected: list[str], listed: bool, failed: bool, words: str
 ) -> None:
     place = Place()
-    place.connected = connected
     git = place.members["git"]
+    for upstream in git.upstreams:
+        upstream.state = "connected" if upstream.name in connected else "failed"
     if not listed:
         git.listed.clear()
     git.error = ConnectFailed("x") if failed else None

@@ -226,9 +226,13 @@ class Levels:
     """Servers by name, and the log levels that were requested from them."""
 
     def __init__(self, *servers: str) -> None:
-        self.servers = list(servers)
         self.asked: list[tuple[str, str]] = []
-        self.upstreams = {name: Upstream(self, name) for name in servers if name != "gone"}
+        self.members = {name: Member(self, name) for name in servers}
+
+
+class Member:
+    def __init__(self, levels: Levels, name: str) -> None:
+        self.upstreams: Any = [Upstream(levels, name)]
 
 
 class Upstream:
@@ -262,11 +266,11 @@ class Client:
 
 
 async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
-    known, tasks = Levels("red", "blue", "gone"), BackgroundTasks()
+    known, tasks = Levels("red", "blue"), BackgroundTasks()
     shared, stateless = Session(None, "debug", None), Session(None, stateless=True)
     default = Session(None, borrowed=True)  # the upstream restores its level
     mine, other, silent = Client(None, shared, stateless, default), Client("warning"), Client(None)
-    parts: Any = (known.upstreams, known, {1: mine, 2: other, 3: silent}, tasks)
+    parts: Any = (known, {1: mine, 2: other, 3: silent}, tasks)
     levels = LogLevels(*parts)
     client: Any = mine
     asked = exchange("logging/setLevel", {"level": "error"})
@@ -278,11 +282,11 @@ async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
     assert shared.requested == [("logging/setLevel", {"level": "debug"})]
     assert (stateless.requested, default.requested) == ([], [])
     known.asked.clear()
-    levels.apply_to(["blue"])
+    levels.apply_to(known.members["blue"].upstreams)
     await asyncio.sleep(0)
     assert known.asked == [("blue", "warning")]
     other.level = mine.level = None
-    levels.apply_to(["blue"])
+    levels.apply_to(known.members["blue"].upstreams)
     await asyncio.sleep(0)
     assert known.asked == [("blue", "warning")]
     await levels.set(exchange("logging/setLevel", {"level": "info"}), None)
@@ -291,7 +295,7 @@ async def test_servers_log_at_the_lowest_level_that_a_client_has_set() -> None:
 
 
 async def test_an_unknown_log_level_is_refused() -> None:
-    parts: Any = ({}, Levels(), {}, BackgroundTasks())
+    parts: Any = (Levels(), {}, BackgroundTasks())
     with pytest.raises(
         RpcError, match="Unknown log level 'loud': expected one of debug, info, "
     ) as why:

@@ -129,7 +129,7 @@ async def test_the_sessions_of_a_client_share_its_subscriptions() -> None:
     one.uris.add("a:1")
     assert other.uris is one.uris is client.watched
     assert quota.uris.total == 1
-    merged = ConnectedClient(ANONYMOUS, 1.0, quota=quota)
+    merged = ConnectedClient(ANONYMOUS, 1.0)
     merged.connect(peer())
     assert merged.session_with("one").uris is not merged.session_with("other").uris
 

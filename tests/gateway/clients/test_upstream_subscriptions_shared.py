@@ -61,13 +61,12 @@ async def test_a_server_gets_one_request_for_all_watchers_of_a_resource() -> Non
     assert (server.said, len(place.shared)) == (["+a:1"], 1)
     place.shared.remove("red", "a:1", "one")
     await place.idle()
-    assert place.shared.wants(place.member, "a:1")
+    assert place.shared.uris(place.member) == ["a:1"]
     assert server.said == ["+a:1"]
     place.shared.remove("red", "a:1", "other")
     place.shared.remove("red", "a:1", "other")  # removed already
     await place.idle()
     assert (server.said, len(place.shared)) == (["+a:1", "-a:1"], 0)
-    assert not place.shared.wants(place.member, "a:1")
     assert place.shared._by_member == {}
     assert place.shared._asked == set()
 
@@ -191,9 +190,9 @@ async def test_removing_an_unknown_watcher_changes_nothing() -> None:
     assert place.servers["red"].said == ["+a:1"]
     assert place.shared.uris(place.member) == ["a:1"]
     place.shared.remove("red", "a:1", "me")
-    assert (len(place.shared), place.shared.wants(place.member, "a:1")) == (1, True)
+    assert (len(place.shared), place.shared.uris(place.member)) == (1, ["a:1"])
     place.shared.remove("red", "a:1", "you")
-    assert (len(place.shared), place.shared.wants(place.member, "a:1")) == (0, False)
+    assert (len(place.shared), place.shared.uris(place.member)) == (0, [])
     assert place.shared.uris(place.member) == []
     await place.idle()
     assert place.servers["red"].said == ["+a:1", "-a:1"]

@@ -13,7 +13,7 @@ from fairlead.client import accept
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.search import search_index
-from fairlead.gateway.search.search_tools import SearchTools, shown_hooks
+from fairlead.gateway.search.search_tools import SearchTools
 from fairlead.interceptor import Answer, Exchange, InterceptorBase, Proceed
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.targets.list_kind import ListKind
@@ -209,7 +209,7 @@ class Searching:
         self.catalog = MergedCatalog()
         self.catalog.put("s", ListKind.TOOLS, tools(*names, description="About pelicans."))
         self._tools = SearchTools(
-            self.catalog, shown_hooks(interceptors), listed=self._listed, expect=self._expect
+            self.catalog, interceptors, listed=self._listed, expect=self._expect
         )
 
     async def _listed(self) -> None:
@@ -234,7 +234,8 @@ class Searching:
 
 def test_only_interceptors_with_a_shown_hook_are_called() -> None:
     curtain = Curtain()
-    assert shown_hooks([InterceptorBase(), curtain]) == [curtain.shown]
+    searching = Searching(interceptors=[InterceptorBase(), curtain])
+    assert searching._tools._shown == [curtain.shown]
 
 
 async def test_a_search_shows_tools_as_lists_do() -> None:

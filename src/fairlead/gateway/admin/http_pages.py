@@ -215,22 +215,19 @@ def render(now: dict[str, Any], url: str, *, needs_token: bool = False) -> str:
     )
 
 
-def _count(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
 def _row(server: dict[str, Any]) -> str:
     state = server["status"]
     look = "good" if state == "connected" else "bad" if server["error"] else "dim"
     error = f'<br><span class="dim">{_escape(server["error"])}</span>' if server["error"] else ""
     era = f"{server['era']} {server['revision']}" if server["era"] else ""
     latency = "" if server["latency_ms"] is None else f"{server['latency_ms']:g} ms"
+    counts = (server[key] for key in ("tools", "calls", "errors"))
     cells = [
         f"<td><code>{_escape(server['name'])}</code></td>",
         f'<td><span class="{look}">{_escape(state)}</span>{error}</td>',
         f"<td>{_escape(era)}</td>",
         f"<td>{_escape(server['transport'] or '')}</td>",
-        *(f'<td class="n">{_count(server[key])}</td>' for key in ("tools", "calls", "errors")),
+        *(f'<td class="n">{"" if count is None else count}</td>' for count in counts),
         f'<td class="n">{latency}</td>',
         f'<td class="dim">{_escape(server["source"] or "")}</td>',
     ]

@@ -3,7 +3,6 @@
 import time
 from typing import Any, Final
 
-from ...errors import LocalResourceError
 from ...protocol.identity.principal import Principal
 from ...protocol.public_reason import owner_reason, public_reason
 from ...protocol.revisions import Revision
@@ -95,12 +94,13 @@ class GatewayStatus:
 
     def _status(self, view: View, clients: int, *, public: bool) -> dict[str, Any]:
         members = sorted(self._registry.within(view), key=lambda member: member.name)
+        shortage = self._upstreams.starts.shortage.error
         return {
             **self._info,
             "uptime": round(time.time() - self._since, 1),
             "clients": clients,
             "parked": len(self._parked),
-            "shortage": None if (lack := self._shortage) is None else lack.resource,
+            "shortage": None if shortage is None else shortage.resource,
             "counts": {kind.value: len(self._catalog.names(kind, view)) for kind in ListKind},
             "servers": [
                 self._server(member, upstream, public)
@@ -109,13 +109,10 @@ class GatewayStatus:
             ],
         }
 
-    @property
-    def _shortage(self) -> LocalResourceError | None:
-        return self._upstreams.starts.shortage.error
-
     def _server(self, member: Member, upstream: Upstream, public: bool) -> dict[str, Any]:
         health = upstream.health
         assert health is not None  # each upstream of a gateway has one
+        reason = public_reason if public else owner_reason
         source = upstream.spec.source
         current = upstream.client
         revision = None if current is None else current.protocol_version
@@ -139,12 +136,8 @@ class GatewayStatus:
             "connections": [] if public else upstream.describe_connections(),
             "source": source.provider_name,
             "path": None if public else source.path,
-            "error": None if error is None else _why(error, public),
+            "error": None if error is None else reason(error),
         }
-
-
-def _why(error: BaseException, public: bool) -> str:
-    return public_reason(error) if public else owner_reason(error)
 
 
 def _era(version: str | None) -> str | None:

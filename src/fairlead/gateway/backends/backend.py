@@ -55,16 +55,9 @@ class Member:
         """The names of its upstreams."""
         return [relay.name for relay in self.replicas]
 
-    def has_tool(self, name: str) -> bool:
-        """Return True if the filters of the configuration permit a tool."""
-        return self._spec.has_tool(name)
-
     @property
-    def filtered(self) -> bool:
-        return self._spec.filters_tools
-
-    @property
-    def _spec(self) -> ServerSpec:
+    def spec(self) -> ServerSpec:
+        """The configuration of its first replica, whose tool filters apply."""
         return self.upstreams[0].spec
 
     @property
@@ -74,7 +67,7 @@ class Member:
 
     def remember(self, tools: list[dict[str, Any]]) -> None:
         """List tools from the last run until the server has listed its tools."""
-        shown = [Raw(to_json(tool)) for tool in tools if self.has_tool(str(tool.get("name")))]
+        shown = [Raw(to_json(tool)) for tool in self.spec.allowed(tools)]
         try:
             if self._catalog.put(self.name, ListKind.TOOLS, shown):
                 self._changed(ListKind.TOOLS)
@@ -123,7 +116,7 @@ class Member:
     def _put(self, kind: ListKind, items: list[Raw]) -> None:
         self._refused.pop(kind, None)
         try:
-            shown = self._spec.permitted(items) if kind is ListKind.TOOLS else items
+            shown = self.spec.permitted(items) if kind is ListKind.TOOLS else items
             if self._catalog.put(self.name, kind, shown):
                 self._changed(kind)
         except ListTooLarge as exc:

@@ -8,8 +8,10 @@ from typing import Any, Final, TypeAlias
 from ...client.server_entry import MCPServerEntry, read_entry
 from ...config.server_spec import ServerSpec
 from ...errors import ConfigError
+from ...relay.relay import Relay
 from ...relay.replicas import Replicas
 from ...relay.round_state import RoundStates
+from ...upstream.upstream import Upstream
 from ..background_tasks import BackgroundTasks
 from ..catalog.merged_catalog import MergedCatalog
 from ..clients.client_registry import ClientRegistry
@@ -19,7 +21,6 @@ from ..server_endpoint import SingleServerEndpoint
 from .backend import Member
 from .gateway_servers import ServerSource
 from .registry import BackendRegistry
-from .relay_factory import RelayFactory
 from .upstream_events import UpstreamEvents
 
 __all__ = ["BackendConnector", "ServerEntry"]
@@ -38,7 +39,7 @@ class BackendConnector:
         catalog: MergedCatalog,
         registry: BackendRegistry,
         *,
-        relays: RelayFactory,
+        new_relay: Callable[[Upstream], Relay],
         new_endpoint: Callable[[Member], SingleServerEndpoint],
         added: Callable[[str], None],
         removed: Callable[[str], Awaitable[None]],
@@ -54,7 +55,7 @@ class BackendConnector:
         self._servers = servers
         self._catalog = catalog
         self._registry = registry
-        self._relays = relays
+        self._new_relay = new_relay
         self._states = RoundStates()
         self._new_endpoint = new_endpoint
         self._added = added
@@ -110,7 +111,7 @@ class BackendConnector:
         """Add a member for servers that were just added, with the state that is already known."""
         upstreams = [self._servers.upstreams[own] for own in servers]
         changed = partial(self._events.list_changed, server=name)
-        relays = [self._relays.create(upstream) for upstream in upstreams]
+        relays = [self._new_relay(upstream) for upstream in upstreams]
         for upstream, relay in zip(upstreams, relays, strict=True):
             upstream.pool.on_connection = partial(self._events.connection_opened, upstream)
             relay.sees_default = partial(self._events.sees_default, upstream)
@@ -125,7 +126,7 @@ class BackendConnector:
             member.remember(remembered)
         for upstream in upstreams:
             member.update(upstream)
-        self._log_levels.apply_to(member.names)
+        self._log_levels.apply_to(member.upstreams)
 
     def arrange(self, names: Iterable[str]) -> None:
         """Set the order of the servers. If several list the same URI, the first of them owns it."""

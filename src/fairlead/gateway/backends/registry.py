@@ -22,11 +22,6 @@ class BackendRegistry:
         """True once every server has listed its items or is known to be unavailable."""
         return all(member.listed.is_set() for member in self.members.values())
 
-    @property
-    def servers(self) -> list[str]:
-        """The names of all upstreams, replicas included."""
-        return list(self._owners)
-
     def owner(self, server: str) -> Member | None:
         """Return the member to which an upstream belongs."""
         return self._owners.get(server)

@@ -6,27 +6,17 @@ be completed later, so it waits as long as a start may take.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ...errors import RpcError
+from .backend import Member
 
 __all__ = ["wait_until_found"]
 
 T = TypeVar("T")
 
 
-class StartingServer(Protocol):
-    """The part of a server that is needed to wait for its start."""
-
-    introduced: asyncio.Event  # set once the server has listed its items
-
-    async def introduction(self) -> RpcError | None:
-        """Wait until `introduced` is set; return an error if that takes too long."""
-
-
-async def wait_until_found(
-    look: Callable[[], T | None], members: Iterable[StartingServer]
-) -> T | None:
+async def wait_until_found(look: Callable[[], T | None], members: Iterable[Member]) -> T | None:
     """Return the result of `look`. While that is None, call it again whenever a member has listed.
 
     Raises:

@@ -97,17 +97,14 @@ class UpstreamEvents:
         return self._comparison.sees_default(upstream, caller)
 
     def _connection_notified(self, connection: UpstreamConnection, note: Notification) -> None:
-        if note.method == UPDATED:
-            uri = read_params_head(note.params).uri
-            if isinstance(uri, str):
-                self._resource_updated(connection, uri)
-
-    def _resource_updated(self, connection: UpstreamConnection, uri: str) -> None:
-        """Notify the sessions on a connection that are subscribed to the resource.
+        """Notify the sessions on a connection that are subscribed to a changed resource.
 
         The specification allows notifications about a part of a resource, which count as changes of
         the whole resource.
         """
+        uri = read_params_head(note.params).uri if note.method == UPDATED else None
+        if not isinstance(uri, str):
+            return
         # A copy, because sessions may leave the connection meanwhile.
         for session in list(connection.sessions):
             for watched in [one for one in session.uris if uri.startswith(one)]:

@@ -50,11 +50,9 @@ class MergedLists:
             left = member.began + self._deadline - time.monotonic()
             if left <= 0:
                 continue
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await member.listed.wait()
-            except TimeoutError:
-                pass
 
     def is_ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> bool:
         """Return True if the lists of a client are known. Otherwise, start comparing them."""

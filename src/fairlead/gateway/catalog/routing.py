@@ -1,6 +1,6 @@
 """Routing of names and URIs to the servers that own them, which may still be starting."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 from msgspec import UnsetType
@@ -35,14 +35,11 @@ class Router:
         registry: BackendRegistry,
         lists: MergedLists,
         views: ClientViews,
-        connected: Callable[[], Iterable[str]],
     ) -> None:
-        """`connected` returns the names of the connected upstreams."""
         self._catalog = catalog
         self._registry = registry
         self._lists = lists
         self._view_of = views.view_of
-        self._connected = connected
 
     async def tool(self, exchange: Exchange) -> Target:
         """Return the tool that a call names."""
@@ -122,11 +119,10 @@ class Router:
     def _unknown(self, what: str, name: str, view: View) -> RpcError:
         """Build an error that also names a server that may have the item but has not listed it."""
         message = f"Unknown {what}: {name}"
-        connected = set(self._connected())
         for member in self._registry.within(view):
             if not name.startswith(full_name(member.name, "")):
                 continue
-            if connected.isdisjoint(member.names):
+            if all(upstream.state != "connected" for upstream in member.upstreams):
                 message += f"; {member.name} is not connected"
             elif not member.listed.is_set() or member.error is not None:
                 message += f"; {member.name} has not listed its items"

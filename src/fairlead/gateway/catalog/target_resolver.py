@@ -149,20 +149,19 @@ class TargetResolver:
     def _endpoint(self, exchange: Exchange) -> str | None:
         """Return the server to which the endpoint or the connection of a message belongs."""
         if exchange.direction is Direction.SERVER_TO_CLIENT:
-            return self._sender(exchange)
+            carrier = exchange.edge.carrier
+            member = (
+                self._registry.owner(carrier.name)
+                if isinstance(carrier, UpstreamConnection)
+                else None
+            )
+            return None if member is None else member.name
         if exchange.server is not None or isinstance(exchange.message, Request):
             return exchange.server
         for name, endpoint in self._registry.endpoints.items():
             if exchange.edge in endpoint.clients:
                 return name
         return None
-
-    def _sender(self, exchange: Exchange) -> str | None:
-        carrier = exchange.edge.carrier
-        if not isinstance(carrier, UpstreamConnection):
-            return None
-        member = self._registry.owner(carrier.name)
-        return None if member is None else member.name
 
     def _resolved(
         self, target: Target, exchange: Exchange, view: View, server: str | None

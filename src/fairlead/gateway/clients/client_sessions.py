@@ -27,10 +27,8 @@ class ConnectedClient:
         principal: Principal,
         input_timeout: float,
         interceptors: Sequence[Interceptor] = (),
-        quota: SubscriptionQuota | None = None,
     ) -> None:
         self.principal = principal
-        self._quota = quota or SubscriptionQuota()
         self.peer: Peer  # set by `connect`, because the peer needs callbacks of this client
         self.introduction: Raw | None = None  # params of its `initialize`
         self.level: str | None = None
@@ -79,11 +77,6 @@ class ConnectedClient:
         session.on_lost = lambda: self.on_lost(session)
         return session
 
-    def _held(self) -> HeldUris:
-        return self._quota.held(
-            connection_key(self.principal, self.peer.channel.context, self.peer)
-        )
-
     def close(self) -> None:
         """Drop unsent messages after the connection has ended."""
         self.gone = True
@@ -107,13 +100,14 @@ class SingleServerClient(ConnectedClient):
         permits: Callable[[str], bool] = lambda uri: True,
     ) -> None:
         """`permits` returns True for URIs of which the client may be notified."""
-        super().__init__(principal, input_timeout, interceptors, quota)
+        super().__init__(principal, input_timeout, interceptors)
+        self._quota = quota or SubscriptionQuota()
         self.watched: HeldUris
         self._permits = permits
 
     def connect(self, peer: Peer) -> None:
         super().connect(peer)
-        self.watched = self._held()
+        self.watched = self._quota.held(connection_key(self.principal, peer.channel.context, peer))
 
     def _new_session(self) -> ClientSession:
         session = _SingleServerSession(self.principal, self._input_timeout, self._interceptors)

@@ -7,7 +7,7 @@ from ...protocol.own_errors import own_error
 from ...relay.request_params import level_of
 from ...upstream.connection.relayed_call import LEVELS
 from ...upstream.connection.upstream_connection import UpstreamConnection
-from ...upstream.upstream_registry import UpstreamRegistry
+from ...upstream.upstream import Upstream
 from ...wire.error_codes import INVALID_PARAMS
 from ..backends.registry import BackendRegistry
 from ..background_tasks import BackgroundTasks
@@ -22,13 +22,11 @@ class LogLevels:
 
     def __init__(
         self,
-        upstreams: UpstreamRegistry,
         registry: BackendRegistry,
         clients: Mapping[object, ConnectedClient],
         tasks: BackgroundTasks,
     ) -> None:
         """`clients` are those of the merged endpoint."""
-        self._upstreams = upstreams
         self._registry = registry
         self._clients = clients
         self._tasks = tasks
@@ -52,20 +50,18 @@ class LogLevels:
                 session.level = level
                 self._set_on(session.connection)
         # On the default connection, which clients share, the lowest level of all of them applies.
-        for name in self._registry.servers:
-            self._request(name, self._lowest() or level)
+        for member in self._registry.members.values():
+            self._request(member.upstreams, self._lowest() or level)
         return b"{}"
 
-    def apply_to(self, servers: list[str]) -> None:
+    def apply_to(self, upstreams: list[Upstream]) -> None:
         """Set the current level at new servers, if a client has set one."""
         level = self._lowest()
         if level is not None:
-            for name in servers:
-                self._request(name, level)
+            self._request(upstreams, level)
 
-    def _request(self, server: str, level: str) -> None:
-        upstream = self._upstreams.get(server)
-        if upstream is not None:
+    def _request(self, upstreams: list[Upstream], level: str) -> None:
+        for upstream in upstreams:
             self._tasks.start(log_failure(upstream.set_log_level(level)))
 
     def _set_on(self, connection: UpstreamConnection | None) -> None:

@@ -40,10 +40,6 @@ class UpstreamSubscriptions:
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def wants(self, member: Member, uri: str) -> bool:
-        """Return True if a client watches this resource of the server."""
-        return (member.name, uri) in self._watchers
-
     def uris(self, member: Member, changed: str | None = None) -> list[str]:
         """Return the watched URIs of a server; with `changed`, only those that a changed URI
         affects.
@@ -157,7 +153,7 @@ class UpstreamSubscriptions:
                 "%s: subscription to %s failed, retried after reconnecting: %s", replica, uri, exc
             )
         else:
-            if self.wants(member, uri):
+            if (member.name, uri) in self._watchers:
                 self._asked.add((replica, uri))
             else:
                 # The last watcher was removed during the request.

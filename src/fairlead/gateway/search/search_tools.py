@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
 
 from msgspec import Raw, UnsetType, structs
 
@@ -26,15 +25,7 @@ from .search_index import (
     search_result,
 )
 
-__all__ = ["SearchTools", "Shown", "shown_hooks"]
-
-Shown: TypeAlias = Callable[[Exchange, Raw], Raw | None]
-
-
-def shown_hooks(interceptors: Sequence[Interceptor]) -> list[Shown]:
-    """Return the hooks `shown` of interceptors that define one, such as a tool lock."""
-    hooks = map(hooks_of, interceptors)
-    return [one.shown for one in hooks if overrides(one, InterceptorBase.shown)]
+__all__ = ["SearchTools"]
 
 
 class SearchTools:
@@ -43,19 +34,20 @@ class SearchTools:
     def __init__(
         self,
         catalog: MergedCatalog,
-        shown: Sequence[Shown],
+        interceptors: Sequence[Interceptor],
         *,
         listed: Callable[[], Awaitable[None]],
         expect: Callable[[str, Caller], Awaitable[None]],
     ) -> None:
-        """`shown` are hooks that return a tool as a list would show it, or None to leave it out.
-        `listed` waits briefly for starting servers, `expect` for the server that has a certain
-        tool.
+        """The hook `shown` of an interceptor returns a tool as a list would show it, or None to
+        leave it out. `listed` waits briefly for starting servers, `expect` for the server that has
+        a certain tool.
 
         Raises `ConfigError` if the library for searching is not installed.
         """
         self._catalog = catalog
-        self._shown = shown
+        hooks = map(hooks_of, interceptors)
+        self._shown = [one.shown for one in hooks if overrides(one, InterceptorBase.shown)]
         self._listed = listed
         self._expect = expect
         everything = View.everything()
