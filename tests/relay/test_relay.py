@@ -445,7 +445,7 @@ async def test_failures_are_errors_for_the_client(
 ) -> None:
     relay = OneWay(failure, failure, alive=True).relay
     with pytest.raises(RpcError) as refused:
-        await relay.handle(single_exchange("tools/call", {}), None)
+        await relay._handle(single_exchange("tools/call", {}))
     assert (refused.value.code, refused.value.message) == (code, words)
     assert refused.value.data == {"x": 1} or refused.value.data["source"] == "proxy"
 
@@ -504,7 +504,7 @@ class Noted:
         self.done: list[str] = []
         self.own: set[Any] = set()
         self.default: Any = None
-        self.connections = list(connections)
+        self.all_connections = list(connections)
         relay: Any = self.relay
         relay.pool = self
         relay._bridge = lambda connection: self

@@ -18,8 +18,9 @@ QUESTION = {"resultType": "input_required", "requestState": "s1", "inputRequests
 
 
 def states() -> RoundStates:
-    ring = KeyRing()
-    return RoundStates(lambda: ring)
+    own = RoundStates()
+    own._ring = KeyRing()
+    return own
 
 
 def asked(state: Any, principal: Principal) -> Any:

@@ -412,18 +412,22 @@ async def test_clients_use_the_default_connection(
     one = scripted.upstream
     if first:
         one.serve_clients((), 0.0)
-        assert (one.current, one.connections) == (None, [])
+        assert (one.current, one.pool.all_connections) == (None, [])
     async with scripted:
         if not first:
             assert (one.current, one.pool.default) == (None, None)
             one.serve_clients((), 0.0)
         default = await one.default_connection()
-        assert (one.current, one.connections, one.pool.default) == (default, [default], one)
+        assert (one.current, one.pool.all_connections, one.pool.default) == (
+            default,
+            [default],
+            one,
+        )
         assert default.peer is scripted.clients[0].transport.peer
         assert default.borrowed
         assert one.pool.opener.speaks_stateless is default.stateless
         assert [tool["name"] for tool in one.tools or ()] == ["paint"]
-    assert (one.current, one.connections) == (None, [])
+    assert (one.current, one.pool.all_connections) == (None, [])
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
@@ -506,7 +510,7 @@ async def test_sessions_are_detached_from_a_default_connection_that_is_lost(
         assert (default.sessions, lost) == ({}, [(default, default.peer.end, [session])])
         other = await one.default_connection()
         assert other is not default
-        assert (one.connections, len(lost)) == ([other], 1)
+        assert (one.pool.all_connections, len(lost)) == ([other], 1)
 
 
 async def test_connections_are_described_as_plain_data(

@@ -205,13 +205,6 @@ class Relay(StandInServer):
             await asyncio.wait(self._ending, timeout=5.0)
 
     @property
-    def connections(self) -> list[UpstreamConnection]:
-        """All connections to the server on which requests are forwarded."""
-        default = self.pool.default
-        current = None if default is None else default.current
-        return self.pool.connections if current is None else [current, *self.pool.connections]
-
-    @property
     def rank(self) -> Rank:
         """The likelihood that a call succeeds now, for choosing one of several equal servers."""
         upstream = self.upstream
@@ -241,14 +234,14 @@ class Relay(StandInServer):
         # On the shared connection, the id or token may belong to a request of another client.
         if note.method in _NAMING_A_REQUEST:
             return
-        connection = next((one for one in self.connections if one.stateless), None)
+        connection = next((one for one in self.pool.all_connections if one.stateless), None)
         if connection is not None:
             connection.outbox.put(note)
 
     async def end_streams(self) -> None:
         """End all subscriptions."""
         self.hang_up()
-        for connection in self.connections:
+        for connection in self.pool.all_connections:
             if connection.changes is not None:
                 await connection.changes.end()
 
@@ -263,14 +256,6 @@ class Relay(StandInServer):
         # Notifications precede later requests. `initialize` is first, so they arrived after it.
         if session is not None and session.passage.busy and exchange.method != "initialize":
             await session.passage.passed()
-        return await self.handle(exchange, session)
-
-    async def handle(self, exchange: Exchange, session: ClientSession | None) -> Answer:
-        """Handle a request. `session` is None for a request outside of any session.
-
-        Raises:
-            RpcError: The server refused the request or cannot be reached.
-        """
         try:
             return await self.answer(exchange, session)
         except RpcError:
@@ -285,6 +270,8 @@ class Relay(StandInServer):
 
     async def answer(self, exchange: Exchange, session: ClientSession | None) -> Answer:
         """Handle a request; raise errors that let the caller try another server.
+
+        `session` is None for a request outside of any session.
 
         Raises:
             RpcError: The server refused the request.
@@ -344,7 +331,7 @@ class Relay(StandInServer):
     def hang_up(self, edge: object | None = None) -> None:
         """End the subscriptions of one client, or of all clients."""
         self._same_era.hang_up(edge)
-        for connection in self.connections:
+        for connection in self.pool.all_connections:
             if connection.changes is not None:
                 connection.changes.stop(edge)
 

@@ -123,8 +123,10 @@ class Replicas(Sequence[Relay]):
                     failure = exc
                     break
                 else:
-                    if len(self._relays) > 1:
-                        self._remember_session(exchange, client, relay)
+                    several = len(self._relays) > 1
+                    # A client that disconnected during the call would stay in the dictionary.
+                    if several and not caller.stateless and client is not None and not client.gone:
+                        self._sticky[client] = relay
                     if sealed:
                         answer = self._states.seal(
                             answer,
@@ -182,13 +184,6 @@ class Replicas(Sequence[Relay]):
             order.remove(preferred)
             order.insert(0, preferred)
         return order
-
-    def _remember_session(
-        self, exchange: Exchange, client: SessionHolder | None, relay: Relay
-    ) -> None:
-        # A client that disconnected during the call would stay in the dictionary.
-        if not exchange.caller.stateless and client is not None and not client.gone:
-            self._sticky[client] = relay
 
     def leave(self, client: SessionHolder) -> None:
         """End the sessions of a client that has disconnected."""

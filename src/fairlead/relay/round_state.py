@@ -4,7 +4,6 @@ A stateless client returns the state of a round with its next request. A sealed 
 only from the client that received it, and names the replica that sent it.
 """
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
@@ -39,13 +38,10 @@ class _Round(Struct, rename="camel"):
 class RoundStates:
     """Key ring for sealing states for clients and opening states that clients return."""
 
-    def __init__(self, make_ring: Callable[[], KeyRing] = KeyRing.from_environment) -> None:
-        self._make_ring = make_ring
-
     # Created on first use, because most relays never forward a state.
     @cached_property
     def _ring(self) -> KeyRing:
-        return self._make_ring()
+        return KeyRing.from_environment()
 
     def seal(self, answer: Answer, *, server: str, replica: str, principal: Principal) -> Answer:
         """Return the result of a call with its state sealed, if it has one."""

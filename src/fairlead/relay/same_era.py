@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -22,6 +23,7 @@ from ..upstream.connection.relayed_call import ASKING, LEVELS, RelayedCall
 from ..upstream.connection.relayed_params import RelayedParams, params_of
 from ..upstream.connection.turn_lock import Turn
 from ..upstream.connection.upstream_connection import UpstreamConnection, remove_subscriber
+from ..wire import RequestId
 from ..wire.error_codes import INTERNAL_ERROR
 from .client_session import ClientSession
 from .relay_settings import RelaySettings
@@ -77,20 +79,15 @@ class SameEraForwarder:
         headers = exchange.transport.headers
         channel = connection.peer.channel
         # Only requests over HTTP can have these headers, and only their headers are a `HeaderMap`.
+        on_sent: Callable[[RequestId], None] | None = None
         if (
             channel.carries_headers
             and isinstance(headers, HeaderMap)
             and exchange.method == "tools/call"
+            and (given := headers.starting_with(b"mcp-param-"))
         ):
-            given = headers.starting_with(b"mcp-param-")
-            if given:
-                return await connection.pass_on(
-                    call,
-                    passing,
-                    timeout=timeout,
-                    on_sent=lambda sent: channel.add_headers(sent, given),
-                )
-        return await connection.pass_on(call, passing, timeout=timeout)
+            on_sent = partial(channel.add_headers, headers=given)
+        return await connection.pass_on(call, passing, timeout=timeout, on_sent=on_sent)
 
     async def _listen(self, exchange: Exchange, stream: Coroutine[Any, Any, Raw]) -> Answer:
         """Keep a subscription open until the client, the server or `hang_up` ends it."""

@@ -140,9 +140,7 @@ class ConnectionKeeper(ABC):
         self._settle()
         if owner is not None:
             owner.cancel()
-        ending = asyncio.get_running_loop().create_task(self._finish(owner))
-        self._follow_to_its_end(ending)
-        return ending
+        return self._follow_to_its_end(self._finish(owner))
 
     async def _finish(self, owner: "asyncio.Task[None] | None") -> None:
         # Both closings run concurrently, because each may wait for processes to exit.
@@ -151,9 +149,7 @@ class ConnectionKeeper(ABC):
         await closing
         if owner is not None:
             await asyncio.wait((owner,))
-        # `halt` has added the current task to `_ending`, and a task cannot wait for itself.
-        if ending := self._ending - {asyncio.current_task()}:
-            await asyncio.wait(ending, timeout=END_LIMIT)
+        await self._wait_for_ends()
 
     async def reconnect(self) -> None:
         """Connect again, also after a suspension, and wait for the outcome.
@@ -338,8 +334,7 @@ class ConnectionKeeper(ABC):
         why = f"the server {public}"
         self.lose(client, ConnectFailed(why, public=public))
         # Pending calls fail with this reason.
-        closing = client.transport.peer.close(why, public=public)
-        self._follow_to_its_end(asyncio.get_running_loop().create_task(closing))
+        self._follow_to_its_end(client.transport.peer.close(why, public=public))
 
     def rest(self) -> None:
         """Close the connection until it is needed again."""
@@ -373,18 +368,19 @@ class ConnectionKeeper(ABC):
 
     async def _wait_for_ends(self) -> None:
         """Wait for connections that are being closed: two of a server never run side by side."""
+        # The current task may be one that closes a connection, and cannot wait for itself.
         if ending := self._ending - {asyncio.current_task()}:
             await asyncio.wait(ending, timeout=END_LIMIT)
 
     async def _end(self, work: Coroutine[Any, Any, None]) -> None:
         """Close something in a task, and wait for it for a limited time only."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._follow_to_its_end(task)
-        await asyncio.wait((task,), timeout=END_LIMIT)
+        await asyncio.wait((self._follow_to_its_end(work),), timeout=END_LIMIT)
 
-    def _follow_to_its_end(self, task: "asyncio.Task[Any]") -> None:
+    def _follow_to_its_end(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._has_ended)
+        return task
 
     def _has_ended(self, task: "asyncio.Task[Any]") -> None:
         self._ending.discard(task)

@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Coroutine, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -24,9 +24,10 @@ from ..errors import (
 from ..limits import LIST_SECONDS, RELISTING
 from ..protocol.methods import has_capability
 from ..protocol.targets.list_kind import ListKind
+from .connection_keeper import ConnectionKeeper
 from .server_lists import NEEDED_CAPABILITY, ServerLists
 
-__all__ = ["ConnectionTasks", "DesiredState", "TasksOwner"]
+__all__ = ["ConnectionTasks", "DesiredState"]
 
 log = logging.getLogger("fairlead.manager")
 
@@ -37,11 +38,6 @@ LIST_GRACE = 2.0  # seconds for lists other than tools, before a server counts a
 LONGEST_DELAY = 60.0  # seconds between attempts to list
 
 _LISTS: tuple[WatchedChanges, ...] = ("tools", "prompts", "resources")
-_KINDS_OF: dict[str, tuple[ListKind, ...]] = {
-    "tools": (ListKind.TOOLS,),
-    "prompts": (ListKind.PROMPTS,),
-    "resources": (ListKind.RESOURCES, ListKind.TEMPLATES),
-}
 
 
 class DesiredState(Struct):
@@ -51,25 +47,15 @@ class DesiredState(Struct):
     log_level: str | None = None
 
 
-class TasksOwner(Protocol):
-    """The owner of the connection, as its tasks use it."""
-
-    name: str
-    answered: float
-
-    @property
-    def busy(self) -> bool:
-        """True while a request is in progress."""
-
-    def lose(self, client: MCPClient, why: BaseException | None) -> None:
-        """Mark the connection as lost."""
-
-
 class ConnectionTasks:
     """The tasks of one connection. They end with it, and the failure of one of them ends it."""
 
     def __init__(
-        self, owner: TasksOwner, client: MCPClient, lists: ServerLists, settings: UpstreamSettings
+        self,
+        owner: ConnectionKeeper,
+        client: MCPClient,
+        lists: ServerLists,
+        settings: UpstreamSettings,
     ) -> None:
         self._owner = owner
         self._client = client
@@ -119,7 +105,8 @@ class ConnectionTasks:
             else:
                 log.warning("%s: the desired state was not restored in time", self._owner.name)
         self._begun = True
-        self._watch_session()
+        channel = self._client.transport.peer.channel
+        channel.on_renewed = self._session_renewed
         self._start(self._keep_listed())
         if self._settings.health_interval:
             self._start(self._ping())
@@ -127,8 +114,8 @@ class ConnectionTasks:
     def heard(self, method: str) -> None:
         """Handle `list_changed` of a list that is not followed on the stream of changes."""
         name = method.split("/")[1] if method.endswith("/list_changed") else ""
-        if name in _KINDS_OF and name not in self._followed:
-            self.request(_KINDS_OF[name])
+        if name not in self._followed:
+            self._list_changed(name)
 
     def refresh(self) -> None:
         """Request all lists again, in the background."""
@@ -148,6 +135,9 @@ class ConnectionTasks:
         if self._stale:
             self._has_stale.set()
 
+    def _list_changed(self, name: str) -> None:
+        self.request(kind for kind, needed in NEEDED_CAPABILITY.items() if needed == name)
+
     def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -158,11 +148,9 @@ class ConnectionTasks:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        if isinstance(error, ChannelClosed | ConnectFailed):
-            self._owner.lose(self._client, error)
-        else:
+        if not isinstance(error, ChannelClosed | ConnectFailed):
             log.error("%s: a task of the connection failed", self._owner.name, exc_info=error)
-            self._owner.lose(self._client, error)
+        self._owner.lose(self._client, error)
 
     # Lists
 
@@ -232,7 +220,7 @@ class ConnectionTasks:
             async with self._client.changes(*self._followed) as changes:
                 began.set_result(None)
                 async for change in changes:
-                    self.request(_KINDS_OF.get(change.kind, ()))
+                    self._list_changed(change.kind)
         except (FairleadError, OSError) as exc:
             log.warning("%s: changes of lists cannot be followed: %s", self._owner.name, exc)
             self._followed = ()  # so that `heard` handles notifications outside of the stream
@@ -292,17 +280,11 @@ class ConnectionTasks:
             elif isinstance(outcome, BaseException):
                 raise outcome
 
-    def _watch_session(self) -> None:
-        """Register a callback for a new HTTP session, in which the server has lost the desired
-        state.
-        """
-        channel = self._client.transport.peer.channel
-        channel.on_renewed = self._session_renewed
-
     def _session_renewed(self) -> None:
         self._start(self._renewed())
 
     async def _renewed(self) -> None:
+        """Restore the desired state, which the server has lost in a new HTTP session."""
         log.info("%s: the server began a new session", self._owner.name)
         self.refresh()  # the server may have restarted with other lists
         try:

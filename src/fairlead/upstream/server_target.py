@@ -51,13 +51,8 @@ def target_for(
         return ServerTarget(name=name, open=lambda: _attach(target), is_process=False)
     entry = read_entry(target)
 
-    async def as_it_is() -> MCPServerEntry:
-        return entry
-
-    find = resolve or as_it_is
-
     async def dial() -> Channel:
-        return await _dial(await find(), on_stderr)
+        return await _dial(entry if resolve is None else await resolve(), on_stderr)
 
     return ServerTarget(
         name=name,

@@ -105,16 +105,6 @@ class Upstream(ConnectionKeeper):
         return self.lists.errors.get(ListKind.TOOLS)
 
     @property
-    def connections(self) -> list[UpstreamConnection]:
-        """All connections on which requests of clients are forwarded."""
-        default = [] if self._default is None else [self._default]
-        return [*default, *self.pool.connections]
-
-    @property
-    def _shares_all(self) -> bool:
-        return self.settings.share == "all"
-
-    @property
     def instructions(self) -> str | None:
         """The instructions of the server for models, while it is connected."""
         return None if self.client is None else self.client.instructions
@@ -130,7 +120,7 @@ class Upstream(ConnectionKeeper):
                 "calls": len(one.calls),
                 "idle_s": round(max(one.now() - one.used, 0.0), 1),
             }
-            for one in self.connections
+            for one in self.pool.all_connections
         ]
 
     # Requests of the program on the default connection
@@ -143,6 +133,7 @@ class Upstream(ConnectionKeeper):
         """
         client = await self.ready()
         await client.subscribe(uri)
+        # Only a subscription that the server accepted is restored.
         self.wanted.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
@@ -288,7 +279,8 @@ class Upstream(ConnectionKeeper):
             """Return the handler that asks a client, or None if the request concerns our calls."""
             # While a request of the program is in progress, the question may belong to it.
             ours = self._in_use or not connection.calls
-            return connection.request_received if self._shares_all or not ours else None
+            shared = self.settings.share == "all"
+            return connection.request_received if shared or not ours else None
 
         transport.answer_with = answer_with
         self.pool.opener.learn_era(connection.stateless)
@@ -302,7 +294,8 @@ class Upstream(ConnectionKeeper):
         client = await self._open(await self._resolved())
         self.client = client
         client.transport.on_close = partial(self.lose, client)
-        client.transport.on_error = self._report_error
+        # Such an error does not end the connection. A loss is reported when the channel closes.
+        client.transport.on_error = partial(log.info, "%s: %s", self.name)
         if self._serves_clients:
             self._default = self._for_clients(client)
             self.pool.trim()
@@ -355,7 +348,7 @@ class Upstream(ConnectionKeeper):
             raise connect_timeout_error(self.name, self.timeout)
         # Also on cancellation, because the attempt may have started a process.
         except BaseException:
-            self._follow_to_its_end(asyncio.get_running_loop().create_task(_undo(opening)))
+            self._follow_to_its_end(_undo(opening))
             raise
 
     def _listeners(self) -> Callbacks:
@@ -368,12 +361,6 @@ class Upstream(ConnectionKeeper):
             return None if mine is None else mine(method, params)
 
         return {**self._callbacks, "on_notification": on_notification}
-
-    def _report_error(self, error: Exception) -> None:
-        """Log an error that does not end the connection. A loss is reported when the channel
-        closes.
-        """
-        log.info("%s: %s", self.name, error)
 
     def lose(self, client: MCPClient, why: BaseException | None) -> None:
         super().lose(client, why)

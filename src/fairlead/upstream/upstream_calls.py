@@ -69,9 +69,7 @@ class UpstreamCalls:
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource; the subscription is restored after a reconnect."""
-        await self.read("resources/subscribe", lambda client: client.subscribe(uri))
-        # Only a subscription that the server accepted is restored.
-        self.upstream.wanted.uris[uri] = None
+        await self.read("resources/subscribe", lambda _: self.upstream.subscribe(uri))
 
     async def refresh_tools(self) -> None:
         """List the tools again.

@@ -466,7 +466,7 @@ class Outbox:
     """Outbox of a client, which may have queued notifications."""
 
     def __init__(self, empty: bool) -> None:
-        self.empty, self.flushes = empty, 0
+        self.busy, self.flushes = not empty, 0
 
     async def flushed(self) -> None:
         self.flushes += 1

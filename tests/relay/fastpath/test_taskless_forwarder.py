@@ -102,12 +102,12 @@ class FakeSession:
         self.answers: list[tuple[Any, Any]] = []
         self.again: list[Any] = []
         self.ordered = 0
-        self.outbox = SimpleNamespace(empty=True, flushed=self._flushed)
+        self.outbox = SimpleNamespace(busy=False, flushed=self._flushed)
         self.flushes = 0
 
     async def _flushed(self) -> None:
         self.flushes += 1
-        self.outbox.empty = True
+        self.outbox.busy = False
 
     def answer(self, taken: Any, request_id: Any, outcome: Any) -> None:
         self.answers.append((request_id, outcome))
@@ -319,7 +319,7 @@ async def test_notifications_precede_the_response(what: str) -> None:
     place = Place()
     place.take(asked())
     if what == "client reads slowly":
-        place.session.outbox.empty = False
+        place.session.outbox.busy = True
         place.connection.passage.free.set()
     else:
         place.connection.passage.busy = True

@@ -196,7 +196,7 @@ async def test_a_server_that_does_not_respond_times_out(virtual_time: VirtualTim
     target = ServerTarget(name="red", open=open_silent, is_process=False)
     server, began = Opened(target, connect_timeout=7.0, era="handshake"), virtual_time.now
     with pytest.raises(ConnectFailed, match=r"red did not answer within 7 s") as refused:
-        await server.opener.open_with_handshake(INTRODUCTION, ANONYMOUS, others=False)
+        await server.opener.open(INTRODUCTION, ANONYMOUS, stateless=False, others=False)
     assert refused.value.public == "did not answer within 7 s"
     assert virtual_time.now == began + 7.0
     assert server.opener.error is refused.value
@@ -238,7 +238,7 @@ async def test_a_connection_is_opened_in_the_preferred_era() -> None:
 
 async def test_a_shared_handshake_leaves_the_stateless_era_unknown() -> None:
     server = Opened()
-    connection = await server.opener.open_with_handshake(INTRODUCTION, ANONYMOUS, others=False)
+    connection = await server.opener.open(INTRODUCTION, ANONYMOUS, stateless=False, others=False)
     assert (connection.stateless, connection.introduction) == (False, None)
     assert (server.opener.speaks_stateless, server.opener.speaks_handshake) == (None, True)
     await connection.close()

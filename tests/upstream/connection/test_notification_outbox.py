@@ -45,7 +45,7 @@ async def test_notifications_to_a_reading_peer_are_sent_at_once() -> None:
     box.put(Notification("a"), 5)
     box.put(Notification("b"))
     assert reader.sent == [("a", 5), ("b", None)]
-    assert box.empty
+    assert not box.busy
 
 
 async def test_notifications_to_a_congested_peer_are_sent_later_in_order() -> None:
@@ -56,12 +56,12 @@ async def test_notifications_to_a_congested_peer_are_sent_later_in_order() -> No
     reader.congested = False
     # must not overtake the first one, although the channel is free again
     box.put(Notification("b"))
-    assert (reader.sent, box.empty) == ([], False)
+    assert (reader.sent, box.busy) == ([], True)
     reader.drained.set()
     async with asyncio.timeout(5):
         await box.flushed()
     assert reader.sent == [("a", 5), ("b", None)]
-    assert box.empty
+    assert not box.busy
 
 
 async def test_each_queued_notification_waits_for_the_channel_to_drain() -> None:
@@ -98,7 +98,7 @@ async def test_queued_notifications_to_a_disconnected_peer_are_dropped() -> None
     reader.drained.set()
     async with asyncio.timeout(5):
         await box.flushed()
-    assert (reader.sent, box.count, box.bytes, box.empty) == ([], 0, 0, True)
+    assert (reader.sent, box.count, box.bytes, box.busy) == ([], 0, 0, False)
 
 
 async def test_the_oldest_notifications_to_a_slow_peer_are_dropped_and_logged_once(
@@ -129,4 +129,4 @@ async def test_a_closed_outbox_sends_nothing() -> None:
     box.close()
     reader.drained.set()
     await asyncio.sleep(0)
-    assert (reader.sent, box.empty, box.count) == ([], True, 0)
+    assert (reader.sent, box.busy, box.count) == ([], False, 0)

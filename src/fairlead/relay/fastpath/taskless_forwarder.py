@@ -403,7 +403,7 @@ class _ForwardedCall:
             method = self._call.exchange.message.method
             outcome = self._forwarder.bridge.plain_outcome(method, self._connection, outcome)
         outbox = self._call.outbox
-        if (outbox is None or outbox.empty) and not self._connection.passage.busy:
+        if (outbox is None or not outbox.busy) and not self._connection.passage.busy:
             self._finish(outcome)
         # Notifications that are still in the pipeline look up the call by its id, so the call stays
         # registered until they have passed.

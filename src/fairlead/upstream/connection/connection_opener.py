@@ -35,7 +35,7 @@ from ...protocol.revisions import NEWEST
 from ...transport.backoff import Backoff
 from ...wire import Success
 from ..server_target import ServerTarget
-from ..starts.start_limiter import StartLimiter, StartPriority
+from ..starts.start_limiter import StartLimiter
 from .upstream_connection import UpstreamConnection
 from .upstream_param_headers import ServerParamHeaders
 
@@ -154,24 +154,18 @@ class ConnectionOpener:
             log.debug("%s: the stateless probe failed as well: %s", self.target.name, exc)
             raise refusal from None
 
-    async def open_with_handshake(
-        self, introduction: dict[str, Any], principal: Principal, *, others: bool
-    ) -> UpstreamConnection:
-        """Open a connection of the handshake era that does not belong to one session."""
-        return await self._converse(introduction, principal, stateless=False, others=others)
-
     async def find_out(
         self, introduction: dict[str, Any], principal: Principal, *, others: bool
     ) -> UpstreamConnection:
         """Open a connection in the era that the server prefers."""
         try:
-            return await self._converse(introduction, principal, stateless=None, others=others)
+            return await self.open(introduction, principal, stateless=None, others=others)
         except ChannelClosed as exc:
             if exc.exit_code is None or not exc.delivered or self.settings.era == "stateless":
                 raise
         # Some servers exit on an unknown first message, so the next process gets `initialize`.
         self._backoffs[principal].try_at_once()
-        connection = await self._converse(introduction, principal, stateless=False, others=others)
+        connection = await self.open(introduction, principal, stateless=False, others=others)
         self.speaks_stateless = False
         return connection
 
@@ -235,7 +229,9 @@ class ConnectionOpener:
             )
         connection: UpstreamConnection | None = None
         try:
-            async with self._slot(), asyncio.timeout(self.settings.connect_timeout or None):
+            # Only processes need a start slot.
+            slot = self._starts.starting() if self.target.is_process else contextlib.nullcontext()
+            async with slot, asyncio.timeout(self.settings.connect_timeout or None):
                 channel = await self.target.open()
                 connection = self._new_connection(channel, principal, identity)
                 await converse(connection)
@@ -271,12 +267,6 @@ class ConnectionOpener:
         connection.peer.channel.param_headers_of = self.param_headers.of
         return connection
 
-    def _slot(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Return the start slot of a process; other connections need none."""
-        if not self.target.is_process:
-            return contextlib.nullcontext()
-        return self._starts.starting(lambda: StartPriority.CALL)
-
     def _described(self, exc: BaseException) -> BaseException:
         error = exc
         if isinstance(exc, TimeoutError) and not isinstance(exc, FairleadError):
@@ -296,7 +286,7 @@ class ConnectionOpener:
                 del self._backoffs[next(iter(self._backoffs))]
             self._backoffs.setdefault(principal, _FailedAttempts()).failed(error)
 
-    async def _converse(
+    async def open(
         self,
         introduction: dict[str, Any],
         principal: Principal,
@@ -304,6 +294,7 @@ class ConnectionOpener:
         stateless: bool | None,
         others: bool,
     ) -> UpstreamConnection:
+        """Open a connection of one era that does not belong to one session; None probes."""
         identity = Identity(introduction["clientInfo"], introduction["capabilities"])
 
         async def converse(connection: UpstreamConnection) -> None:

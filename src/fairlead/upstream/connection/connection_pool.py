@@ -119,8 +119,8 @@ class UpstreamPool(OpenConnections):
 
     def _greet(self, caller: Caller) -> Callable[[], Awaitable[UpstreamConnection]]:
         introduction = introduction_of(for_handshake_server(caller.capabilities), caller)
-        return lambda: self.opener.open_with_handshake(
-            introduction, caller.principal, others=self._others
+        return lambda: self.opener.open(
+            introduction, caller.principal, stateless=False, others=self._others
         )
 
     async def for_asking(self, caller: Caller) -> tuple[UpstreamConnection, Turn | None]:
@@ -281,7 +281,8 @@ class UpstreamPool(OpenConnections):
         if connection is not None:
             # otherwise it may refuse only this client
             if refused is RefusedInitialize.NO_HANDSHAKE:
-                self._lacks_handshake()
+                self.opener.speaks_handshake = False
+                self._learn(no_handshake=True)
             return connection
         capabilities = for_handshake_server(caller.capabilities)
         with self._reserve(caller.principal):
@@ -401,10 +402,6 @@ class UpstreamPool(OpenConnections):
         )
         self._learn(is_single=True)
         return default
-
-    def _lacks_handshake(self) -> None:
-        self.opener.speaks_handshake = False
-        self._learn(no_handshake=True)
 
     # Opening
 

@@ -25,10 +25,6 @@ class _Outbox(WorkQueue[tuple[Notification, RequestId | None]]):
     def __init__(self) -> None:
         super().__init__(lambda entry: size_of(entry[0]), MAX_NOTES, MAX_BYTES)
 
-    @property
-    def empty(self) -> bool:
-        return not self.busy
-
     def on_drop(self) -> None:
         QUEUED_NOTIFICATIONS.hit()
         if self.dropped == 1:

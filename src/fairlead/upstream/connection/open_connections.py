@@ -100,6 +100,12 @@ class OpenConnections:
         return [*shared, *self.own]
 
     @property
+    def all_connections(self) -> list[UpstreamConnection]:
+        """All connections, the default one first if it is open."""
+        default = self._current_default
+        return self.connections if default is None else [default, *self.connections]
+
+    @property
     def _current_default(self) -> UpstreamConnection | None:
         return None if self.default is None else self.default.current
 

@@ -109,7 +109,7 @@ class RelayedCall:
 
     async def flushed(self) -> None:
         """Wait until all notifications have been sent: the response must not overtake them."""
-        if self.outbox is not None and not self.outbox.empty:
+        if self.outbox is not None and self.outbox.busy:
             await self.outbox.flushed()
 
     def moved_to(self, exchange: Exchange) -> None:

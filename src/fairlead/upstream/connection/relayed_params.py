@@ -49,7 +49,7 @@ _Meta = dict[str, Raw]
 class RelayedParams:
     """The params of one request that is forwarded to another connection."""
 
-    __slots__ = ("_given", "_tracked", "members", "meta")
+    __slots__ = ("_given", "members", "meta", "tracked")
 
     def __init__(self, params: Params) -> None:
         self._given: Params = params
@@ -57,12 +57,8 @@ class RelayedParams:
         self.members = members
         meta = members.get("_meta") if members else None
         self.meta: _Meta | None = None if meta is None else members_of(meta)
-        self._tracked = self.meta is not None and self.meta.pop(TOKEN, None) is not None
-
-    @property
-    def tracked(self) -> bool:
-        """True if the sender wants progress notifications."""
-        return self._tracked
+        # The sender wants progress notifications.
+        self.tracked = self.meta is not None and self.meta.pop(TOKEN, None) is not None
 
     def without(self, keys: tuple[str, ...]) -> None:
         """Remove members of `_meta`."""
@@ -89,7 +85,7 @@ class RelayedParams:
         members, meta = self.members, self.meta
         if members is None:
             raise RpcError(INVALID_PARAMS, UNREADABLE, {"source": "proxy"})
-        if self._tracked:
+        if self.tracked:
             meta = dict(meta or {})
             meta[TOKEN] = Raw(
                 b"%d" % request_id if type(request_id) is int else to_json(request_id)

@@ -30,7 +30,7 @@ from ...protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from ...wire import Notification, Request, RequestId
 from ...wire.error_codes import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .notification_outbox import PeerOutbox
-from .relayed_call import LEVELS, RelayedCall
+from .relayed_call import LEVELS, CallSession, RelayedCall
 from .relayed_params import with_subscription_id
 
 if TYPE_CHECKING:
@@ -43,23 +43,16 @@ UPDATED: Final = "notifications/resources/updated"
 log = logging.getLogger("fairlead.gateway")
 
 
-class EventReceiver(Hashable, Protocol):
+class EventReceiver(CallSession, Hashable, Protocol):
     """A client session, as the connection to its server sees it."""
 
     principal: Principal
     peer: Peer
-    outbox: PeerOutbox
     level: str | None
 
     @property
     def uris(self) -> Collection[str]:
         """The resources that the session is subscribed to."""
-
-    def wants_log(self, rank: int) -> bool:
-        """Return True if the session wants log messages of this severity."""
-
-    def takes(self, note: Notification) -> bool:
-        """Return True if the session wants this notification directly from the server."""
 
     def tell(self, note: Notification) -> None:
         """Send a notification of the server to the client."""

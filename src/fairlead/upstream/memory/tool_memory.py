@@ -38,11 +38,18 @@ class ToolMemory:
 
     def recall(self, server: str, entry: MCPServerEntry) -> bool:
         """Load the cache entry of a server; return True if it contains tools."""
-        tools = self._from_cache(server, entry)
-        if tools is None:
+        if self._cache is None:
             return False
-        self._tools[server] = tools
-        return True
+        try:
+            tools = self._cache.get(server, entry)
+            if tools is None and self._cache.failed(server, entry):
+                self._failing.add(server)
+        except Exception:  # a store of the host program may raise anything
+            log.exception("%s: the cached tools could not be read", server)
+            return False
+        if tools is not None:
+            self._tools[server] = tools
+        return tools is not None
 
     def update(self, upstream: Upstream) -> None:
         """Store a server's new tools, or that it failed to start."""
@@ -70,18 +77,6 @@ class ToolMemory:
         """Wait until the cache is written, or the time limit has passed."""
         if self._writing:
             await asyncio.wait(self._writing, timeout=WRITE_LIMIT)
-
-    def _from_cache(self, server: str, entry: MCPServerEntry) -> list[dict[str, Any]] | None:
-        if self._cache is None:
-            return None
-        try:
-            tools = self._cache.get(server, entry)
-            if tools is None and self._cache.failed(server, entry):
-                self._failing.add(server)
-            return tools
-        except Exception:  # a store of the host program may raise anything
-            log.exception("%s: the cached tools could not be read", server)
-            return None
 
     def _keep(self, upstream: Upstream, tools: list[dict[str, Any]] | None) -> None:
         """Write the cache entry in a thread; a failure is only logged."""
