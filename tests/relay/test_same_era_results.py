@@ -373,7 +373,7 @@ async def test_a_session_that_waits_for_its_turn_is_moved(virtual_time: VirtualT
     assert virtual_time.now - begun == pytest.approx(0.25)
     assert moved == [(session, call.caller)]
     assert (connection.sent, other.sent, other.turned) == ([], [({"name": "x"}, 3600.0)], [True])
-    assert (connection.turns.waiting, other.turns.free) == (0, True)
+    assert (len(connection.turns._waiting), other.turns.free) == (0, True)
     held.release()
 
 

@@ -130,7 +130,7 @@ async def test_a_failed_stream_is_not_counted(virtual_time: VirtualTime) -> None
     [
         (PROCESS, ChannelClosed("x"), False),
         (PROCESS, ConnectFailed("x"), False),
-        (PROCESS, RequestTimeout(5.0, "tools/call"), True),
+        (PROCESS, RequestTimeout(5.0, "tools/call"), False),
         (HTTP, ChannelClosed("x"), True),
         (HTTP, ConnectFailed("x"), True),
         (HTTP, HttpError(500), True),

@@ -558,7 +558,7 @@ async def test_the_process_is_checked_when_a_client_stops_waiting(
             scripted.upstream._liveness, "check_hang", lambda *of: checked.append(of)
         )
         default = await scripted.upstream.default_connection()
-        default.unanswered()
+        default.on_unanswered()
         assert [of[0] for of in checked] == [default.peer]
 
 

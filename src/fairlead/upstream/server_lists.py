@@ -32,7 +32,7 @@ class ServerLists:
         self.for_client = for_client
         self.items: dict[ListKind, list[Raw]] = {}
         self.errors: dict[ListKind, Exception] = {}
-        self.on_changed: Callable[[ListKind], None] | None = None
+        self.on_changed: Callable[[ListKind], None] = lambda kind: None
         self.version = 0  # number of changes to lists that had been read before
         self.listed_at = -inf  # time at which a list was last read
         self._tools: tuple[list[Raw], list[dict[str, Any]]] | None = None
@@ -56,14 +56,12 @@ class ServerLists:
         self.items[kind] = items
         self.listed_at = time.monotonic()
         self.errors.pop(kind, None)
-        if self.on_changed is not None:
-            self.on_changed(kind)
+        self.on_changed(kind)
 
     def fail(self, kind: ListKind, error: Exception) -> None:
         """Record why a list could not be read; the previous list stays."""
         self.errors[kind] = error
-        if self.on_changed is not None:
-            self.on_changed(kind)
+        self.on_changed(kind)
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:

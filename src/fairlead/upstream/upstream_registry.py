@@ -49,10 +49,17 @@ class UpstreamRegistry(Mapping[str, Upstream]):
         self.events = StatusReporter()
         self._change_listeners: list[ChangeListener] = []
         self._entry_listeners: list[Callable[[MCPServerEntry], None]] = []
-        self._kinds = tuple(kinds)
-        self._for_client = for_client
-        self._config = config
-        self._callbacks: Callbacks = callbacks or {}
+        self._new_upstream = partial(
+            Upstream,
+            starts=self.starts,
+            kinds=tuple(kinds),
+            for_client=for_client,
+            config=config,
+            callbacks=callbacks,
+            changed=self._changed,
+            told=self.events.report_notification,
+            resolved=self._resolved,
+        )
         self._upstreams: dict[str, Upstream] = {}
 
     def __getitem__(self, name: str) -> Upstream:
@@ -70,20 +77,9 @@ class UpstreamRegistry(Mapping[str, Upstream]):
 
     def add(self, name: str, spec: ServerSpec, *, lazy: bool = False) -> Upstream:
         """Add a server; call its `start` to connect it."""
-        upstream = self._upstreams[name] = Upstream(
-            name,
-            spec,
-            structs.replace(self.settings, **spec.settings),
-            starts=self.starts,
-            kinds=self._kinds,
-            for_client=self._for_client,
-            lazy=lazy or spec.entry.lazy,
-            config=self._config,
-            callbacks=self._callbacks,
-            changed=self._changed,
-            told=self.events.report_notification,
-            resolved=self._resolved,
-        )
+        settings = structs.replace(self.settings, **spec.settings)
+        upstream = self._new_upstream(name, spec, settings, lazy=lazy or spec.entry.lazy)
+        self._upstreams[name] = upstream
         upstream.pool.recall(self._memory.load(spec.entry))
         upstream.pool.on_facts = partial(self._memory.save, spec.entry)
         return upstream

@@ -86,7 +86,7 @@ class FakeConnection:
     def now(self) -> float:
         return 5.0
 
-    def unanswered(self) -> None:
+    def on_unanswered(self) -> None:
         self.given_up += 1
 
 

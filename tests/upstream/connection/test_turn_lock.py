@@ -17,13 +17,13 @@ async def test_one_owner_holds_the_lock_at_a_time_in_order_of_arrival() -> None:
     second = asyncio.create_task(turns.take("b", 5.0))
     third = asyncio.create_task(turns.take("c", 5.0))
     await asyncio.sleep(0)
-    assert turns.waiting == 2
+    assert len(turns._waiting) == 2
     first.release()
     first.release()  # releasing twice is harmless
     turn = await second
     await asyncio.sleep(0)
     assert not third.done()
-    assert (turns.waiting, turns.free) == (1, False)
+    assert (len(turns._waiting), turns.free) == (1, False)
     turn.release()
     (await third).release()
     assert turns.free
@@ -56,7 +56,7 @@ async def test_waiting_for_a_turn_times_out() -> None:
     held = await turns.take("a", 1.0)
     with pytest.raises(TimeoutError):
         await turns.take("b", 0.01)
-    assert turns.waiting == 0
+    assert len(turns._waiting) == 0
     held.release()
     assert turns.free
 
@@ -96,7 +96,7 @@ async def test_the_first_turn_of_several_locks_is_taken_and_no_other_is_kept(
     with pytest.raises(TimeoutError):
         await first_turn(locks, "me", 5.0)
     assert virtual_time.now == began + 5.0
-    assert [lock.waiting for lock in locks] == [0, 0, 0]
+    assert [len(lock._waiting) for lock in locks] == [0, 0, 0]
 
 
 async def test_a_lock_that_is_free_is_taken_at_once() -> None:

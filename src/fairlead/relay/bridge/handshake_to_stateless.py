@@ -220,15 +220,12 @@ class HandshakeToStateless:
             return
         # The id of the subscription is one of the relay, and unknown in the handshake era.
         plain = with_subscription_id(note, None)
-        if note.method == "notifications/resources/updated":
-            members = members_of(note.params) if isinstance(note.params, Raw) else None
-            uri = string_of((members or {}).get("uri"))
-            for session in list(self._connection.sessions):
-                if uri in session.uris:
-                    session.tell(plain)
-            return
+        updated = note.method == "notifications/resources/updated"
+        members = members_of(note.params) if updated and isinstance(note.params, Raw) else None
+        uri = string_of((members or {}).get("uri"))
         for session in list(self._connection.sessions):
-            session.tell(plain)
+            if not updated or uri in session.uris:
+                session.tell(plain)
 
     def _missed(self) -> None:
         """Notify all sessions that changes may have been missed."""

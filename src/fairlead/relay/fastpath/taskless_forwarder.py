@@ -385,7 +385,7 @@ class _ForwardedCall:
         if not self._over:
             self._leave()
             self._connection.peer.outbound.cancel_forwarded(self._id, reason)
-            self._connection.unanswered()
+            self._connection.on_unanswered()
         # The function is replaced, because a late outcome must not reach the client.
         if self._done is not None:
             self._done = _ignore_outcome
@@ -398,7 +398,7 @@ class _ForwardedCall:
             return
         self._over = True
         if isinstance(outcome, RequestTimeout):
-            self._connection.unanswered()
+            self._connection.on_unanswered()
         if self._bridged is not None:
             method = self._call.exchange.message.method
             outcome = self._forwarder.bridge.plain_outcome(method, self._connection, outcome)

@@ -47,7 +47,7 @@ class UpstreamPool(OpenConnections):
     ) -> None:
         """`starts` limits the number of processes that start at once."""
         super().__init__(target, settings, starts)
-        self.on_connection: Callable[[UpstreamConnection], None] | None = None
+        self.on_connection: Callable[[UpstreamConnection], None] = lambda connection: None
         self._opening: dict[Hashable, asyncio.Task[UpstreamConnection]] = {}
         self._ran_twice = False  # a second process was opened beside the default one
         self._trying_handshake = asyncio.Lock()
@@ -476,8 +476,7 @@ class UpstreamPool(OpenConnections):
         self._look_after(connection)
         if self.default is not None:
             self.default.connections_changed()
-        if self.on_connection is not None:
-            self.on_connection(connection)
+        self.on_connection(connection)
 
     async def close(self) -> None:
         """Close all connections, including those that are being opened."""

@@ -84,7 +84,7 @@ class OpenConnections:
         self._timers: dict[UpstreamConnection, asyncio.TimerHandle] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self.facts = ServerFacts()
-        self.on_facts: Callable[[ServerFacts], None] | None = None  # called with new facts
+        self.on_facts: Callable[[ServerFacts], None] = lambda facts: None  # called with new facts
         self._liveness = LivenessProbe(settings.hang_timeout)
         self._losses: dict[ConnectionKey, deque[float]] = {}
         self._reserved: Counter[Principal] = Counter()  # connections that are being opened
@@ -128,8 +128,7 @@ class OpenConnections:
         new = structs.replace(self.facts, **facts)
         if new != self.facts:
             self.facts = new
-            if self.on_facts is not None:
-                self.on_facts(new)
+            self.on_facts(new)
 
     # Limits
 

@@ -81,7 +81,8 @@ class ServerEvents:
         self.calls: dict[RequestId, RelayedCall] = {}
         self.uris: dict[str, set[object]] = {}  # subscribers by URI of the resource
         self.changes: ChangeBroadcaster | None = None  # for stateless clients of a handshake server
-        self.on_news: Callable[[Notification], None] | None = None  # outside of calls (stateless)
+        # called with notifications outside of calls (stateless)
+        self.on_news: Callable[[Notification], None] = lambda note: None
         self.listeners: list[Callable[[Notification], None]] = []  # called with every notification
         # Called when the server requests roots, with the session and whether a call is the reason.
         self.on_roots: Callable[[EventReceiver, bool], None] | None = None
@@ -218,8 +219,7 @@ class ServerEvents:
             listener(note)
         is_ours = note.method == ACKNOWLEDGED and _subscription(note) not in self.calls
         if is_ours:  # Interceptors do not see the acknowledgement of our own subscription.
-            if self.on_news is not None:
-                self.on_news(note)
+            self.on_news(note)
             return
         related = self.peer.related_request_id
         self.intercept(note, lambda passed: self._passed(passed, related), related)
@@ -274,8 +274,7 @@ class ServerEvents:
         if call is None and named is None and not exists(note.method):
             call = _only_call(self.calls.values())  # an extension that only client and server know
         if call is None:
-            if self.on_news is not None:
-                self.on_news(note)
+            self.on_news(note)
             return
         if note.method == "notifications/cancelled":
             # The server ends a subscription, which settles the request like a final result.

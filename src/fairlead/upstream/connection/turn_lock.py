@@ -37,10 +37,6 @@ class TurnLock:
     def free(self) -> bool:
         return not self._held and not self._waiting
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
     def try_take(self, owner: object, *, urgent: bool = False) -> Turn | None:
         """Return a turn if one is free. An urgent one of the current owner precedes those that
         wait.

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -40,7 +40,7 @@ class UpstreamConnection(ServerEvents):
         channel: Channel | Peer,
         *,
         identity: Identity | None = None,
-        id_format: str = "integer",
+        id_format: Literal["integer", "string"] = "integer",
         input_timeout: float = 600.0,
         directed: bool = True,
         interceptors: Sequence[Interceptor] = (),
@@ -57,7 +57,8 @@ class UpstreamConnection(ServerEvents):
         self.level: str | None = None  # handshake era: the log level that was requested
         self.param_headers: ServerParamHeaders | None = None  # None: the relay sends no headers
         self.stream_count = 0  # listen streams of stateless clients
-        self.on_unanswered: Callable[[], None] | None = None  # called when a caller stopped waiting
+        # Called when a caller stopped waiting. The owner checks if the server responds.
+        self.on_unanswered: Callable[[], None] = lambda: None
         self.on_idle: Callable[[], None] | None = None  # called once when no client uses it
         self.now = asyncio.get_running_loop().time
         self.used = self.now()
@@ -75,28 +76,21 @@ class UpstreamConnection(ServerEvents):
             self.agreement = channel.conversation.agreement
             channel.on_malformed = malformed_frame_hook(interceptors) or channel.on_malformed
         else:
-            self.peer = self._new_peer(channel, identity, id_format, directed, input_timeout)
+            conversation = Conversation(
+                ConversationRole.CLIENT,
+                identity,
+                id_format=id_format,
+                directed=directed,
+                principal=ANONYMOUS,  # of the server itself; its messages carry that of a client
+            )
+            self.peer = self._new_peer(channel, conversation, input_timeout)
         self.outbox = PeerOutbox(self.peer)
         self.peer.carrier = self
         self.peer.on_extra_members = self.receive_extra_members
         if not self.borrowed:
             self.peer.start()
 
-    def _new_peer(
-        self,
-        channel: Channel,
-        identity: Identity | None,
-        id_format: str,
-        directed: bool,
-        input_timeout: float,
-    ) -> Peer:
-        conversation = Conversation(
-            ConversationRole.CLIENT,
-            identity,
-            id_format="string" if id_format == "string" else "integer",
-            directed=directed,
-            principal=ANONYMOUS,  # of the server itself; its messages carry that of a client
-        )
+    def _new_peer(self, channel: Channel, conversation: Conversation, input_timeout: float) -> Peer:
         peer = Peer(
             channel,
             conversation,
@@ -192,10 +186,10 @@ class UpstreamConnection(ServerEvents):
             wanted = False
             # a cancellation is the normal end of those
             if exchange.message.method != "subscriptions/listen":
-                self.unanswered()
+                self.on_unanswered()
             raise
         except RequestTimeout:
-            self.unanswered()
+            self.on_unanswered()
             raise
         finally:
             self.used = self.now()
@@ -216,11 +210,6 @@ class UpstreamConnection(ServerEvents):
         if self.on_idle is not None and self.idle:
             report, self.on_idle = self.on_idle, None
             report()
-
-    def unanswered(self) -> None:
-        """Report that a caller stopped waiting. The owner checks if the server responds."""
-        if self.on_unanswered is not None:
-            self.on_unanswered()
 
     def activate(self, note: Notification | None = None) -> None:
         """Send `initialized`, unless that was done; `note` is the client's own notification."""
