@@ -9,6 +9,7 @@ from ..errors import (
     ConnectFailed,
     HttpError,
     LocalResourceError,
+    RequestTimeout,
     ServerBusy,
     TransportError,
 )
@@ -78,10 +79,11 @@ class _Call:
             return
         # A cancellation is not an `Exception`, and not an error.
         health.errors += isinstance(error, Exception)
-        # The loss of a process counts against its connection key: a client that crashes its own
-        # process must not block others from a server that works. The breaker ignores cancellations.
-        lost = isinstance(error, ChannelClosed | ConnectFailed) and health.is_process
-        self._permit.ended(asyncio.CancelledError() if lost else error)
+        # A process that exits or hangs counts against its connection key: a client that crashes its
+        # own process must not block others from a server that works. The breaker ignores
+        # cancellations.
+        lost = isinstance(error, ChannelClosed | ConnectFailed | RequestTimeout)
+        self._permit.ended(asyncio.CancelledError() if lost and health.is_process else error)
 
 
 def _is_failure(exc: BaseException) -> bool:
