@@ -92,9 +92,6 @@ class OutboundRequests:
 
         The differences to `request`: `fill` returns the params for the id of the new request, and
         `overhear` gets the unchanged progress notifications.
-
-        Raises:
-            RpcError, RequestTimeout, ChannelClosed, LocalProtocolError: As `request` does.
         """
         if not self._line.open:
             raise self._line.not_connected_error()

@@ -9,7 +9,7 @@ The parts share one `ConnectionState`; two of them are attributes, for code that
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Coroutine, Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -21,12 +21,13 @@ from ..limits import IN_FLIGHT
 from ..protocol.conversation.conversation import Conversation, ConversationRole
 from ..protocol.envelope import SessionContext
 from ..transport.channel import Channel, complete_channel
-from ..wire import Notification, RequestId, Success
+from ..wire import Notification, Params, RequestId, Success
 from .connection_state import ConnectionState
 from .inbound_dispatch import InboundDispatcher
 from .inbound_in_flight import InFlight
 from .inbound_requests import InboundRequests, InlineHandler, OnCancelled
 from .outbound_requests import OutboundRequests
+from .pending_requests import OnProgress, OnProgressNotification
 from .taskless_requests import Delegate
 
 __all__ = ["Peer"]
@@ -79,10 +80,6 @@ class Peer(ReplyPathBase):
         self._work = InFlight(max_in_flight)
         self._line = line = ConnectionState(channel, conversation, self._work)
         self.outbound = make_outbound(line, input_timeout)
-        # Attributes instead of methods, which would add a call to each message.
-        self.request = self.outbound.request
-        self.notify = self.outbound.notify
-        self.forward = self.outbound.forward
         self._inbound_requests = InboundRequests(
             line,
             self,
@@ -104,6 +101,89 @@ class Peer(ReplyPathBase):
             hang_up=self._give_up,
         )
         self.delegated = self._inbound_requests.delegated
+
+    # Requests and notifications. Code that runs for every forwarded message or every call of a
+    # client uses `outbound` and `delegated` directly, which saves one Python call.
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | Raw | None = None,
+        *,
+        timeout: float = 30.0,
+        max_total: float = 0.0,
+        on_progress: OnProgress | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        quiet: bool = False,
+        reply_to: RequestId | None = None,
+        reserved: RequestId | None = None,
+    ) -> Coroutine[Any, Any, Raw]:
+        """Send a request and wait for the bytes of its result.
+
+        A `timeout` of 0 means no limit. With `max_total`, progress restarts the timeout until that
+        many seconds have passed in all. `on_sent` gets the id of the request. A `quiet` request is
+        not cancelled at the peer when its caller stops waiting. `reply_to` is the request of the
+        peer that this one belongs to, `reserved` an id that was reserved before.
+
+        Raises:
+            RpcError: The peer answered with an error.
+            RequestTimeout: No response came in time; the peer was notified.
+            ChannelClosed: The connection ended first.
+            LocalProtocolError: The request is not allowed now.
+        """
+        return self.outbound.request(
+            method,
+            params,
+            timeout=timeout,
+            max_total=max_total,
+            on_progress=on_progress,
+            on_sent=on_sent,
+            quiet=quiet,
+            reply_to=reply_to,
+            reserved=reserved,
+        )
+
+    def notify(
+        self, method: str, params: Mapping[str, Any] | Raw | None = None, *, timeout: float = 30.0
+    ) -> Coroutine[Any, Any, None]:
+        """Send a notification; wait while the peer reads slowly.
+
+        Raises:
+            ChannelClosed: The notification was certainly not delivered.
+            RequestTimeout: The peer does not read; the notification was not sent.
+        """
+        return self.outbound.notify(method, params, timeout=timeout)
+
+    def forward(
+        self,
+        method: str,
+        fill: Callable[[RequestId], Params],
+        *,
+        extra: dict[str, Raw] | None = None,
+        timeout: float = 0.0,
+        max_total: float = 0.0,
+        overhear: OnProgressNotification | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
+        reply_to: RequestId | None = None,
+    ) -> Coroutine[Any, Any, Raw]:
+        """Forward a request of another connection and wait for its result.
+
+        The differences to `request`: `fill` returns the params for the id of the new request, and
+        `overhear` gets the unchanged progress notifications.
+
+        Raises:
+            RpcError, RequestTimeout, ChannelClosed, LocalProtocolError: As `request` does.
+        """
+        return self.outbound.forward(
+            method,
+            fill,
+            extra=extra,
+            timeout=timeout,
+            max_total=max_total,
+            overhear=overhear,
+            on_sent=on_sent,
+            reply_to=reply_to,
+        )
 
     def add_extra_members(self, request_id: RequestId, members: dict[str, Raw]) -> None:
         """Send these members beside the result or the error of a request of the peer."""

@@ -69,7 +69,7 @@ class RequestMixin:
             try:
                 if retries and not self.transport.connected:
                     await self._reconnector.renew(self._reconnector.generation)
-                return await self.transport.peer.request(
+                return await self.transport.peer.outbound.request(
                     method,
                     params,
                     timeout=limit,
