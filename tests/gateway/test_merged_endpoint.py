@@ -28,7 +28,8 @@ ADA, BOB = principal_from("ada"), principal_from("bob")
 class Place:
     """An endpoint, and records of its calls to the other parts of a gateway."""
 
-    inline_methods = ("inline",)
+    # Handlers of requests, which these tests do not send.
+    subscribe = unsubscribe = listen = set = initialize = discover = None
 
     def __init__(self, *interceptors: Any, **views: View) -> None:
         self.done: list[Any] = []
@@ -39,18 +40,25 @@ class Place:
         self.block_all = self.done.append
         parts: Any = self
         self.endpoint = MergedEndpoint(
-            parts,
             info={"name": "x", "version": "1"},
             clients=self.clients,
             registry=parts,
             catalog=self.catalog,
+            lists=parts,
+            router=parts,
             views=ClientViews(views, View.everything()),
             subscriptions=parts,
             changes=parts,
+            log_levels=parts,
+            handshake=parts,
+            envelope=parts,
             interceptors=interceptors,
+            search=None,
             desk=parts,
+            until_disconnected=parts,
             input_timeout=1.0,
         )
+        self.endpoint.handler = self.handler
 
     async def handler(self, asked: Exchange) -> Answer:
         if self.hold is not None:
@@ -60,9 +68,6 @@ class Place:
                 self.done.append(("cancelled", *cause.args))
                 raise
         return to_json({"method": asked.method})
-
-    def answer_inline(self, asked: Exchange) -> Answer:
-        return b'{"inline":1}'
 
     @property
     def replicas(self) -> Any:

@@ -46,7 +46,6 @@ from .clients.upstream_subscriptions import UpstreamSubscriptions
 from .clients.view_changes import ViewUpdater
 from .gateway_settings import GatewaySettings
 from .handshake_results import HandshakeResults
-from .merged_dispatch import MergedDispatcher
 from .merged_endpoint import MergedEndpoint
 from .operations.notification_log import NotificationLog
 from .server_endpoint import SingleServerEndpoint
@@ -203,32 +202,23 @@ class Gateway(HttpRunnable):
             views=self._views,
             changes=self.changes,
         )
-        dispatcher = MergedDispatcher(
-            self.interceptors,
-            clients=self._clients.merged,
+        return MergedEndpoint(
+            info=self.info,
+            clients=self._clients,
             registry=self._registry,
             catalog=self.catalog,
             lists=self._lists,
             router=self._router,
             views=self._views,
             subscriptions=self.subscriptions,
+            changes=self.changes,
             log_levels=self._log_levels,
             handshake=handshake,
             envelope=self._envelope,
-            search=self._search_tools() if self.settings.search else None,
-            until_disconnected=self._disconnector.until_disconnected,
-        )
-        return MergedEndpoint(
-            dispatcher,
-            info=self.info,
-            clients=self._clients,
-            registry=self._registry,
-            catalog=self.catalog,
-            views=self._views,
-            subscriptions=self.subscriptions,
-            changes=self.changes,
             interceptors=self.interceptors,
+            search=self._search_tools() if self.settings.search else None,
             desk=None if self.observing is None else self.observing.desk,
+            until_disconnected=self._disconnector.until_disconnected,
             input_timeout=self.settings.relay.input_timeout,
         )
 

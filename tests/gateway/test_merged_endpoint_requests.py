@@ -11,7 +11,7 @@ from fairlead import RpcError
 from fairlead.gateway import Gateway, View
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.clients.client_views import ClientViews
-from fairlead.gateway.merged_dispatch import MergedDispatcher
+from fairlead.gateway.merged_endpoint import MergedEndpoint
 from fairlead.interceptor import Answer, Exchange, Proceed
 from fairlead.protocol.targets.list_kind import ListKind
 from fairlead.protocol.targets.targets import Target
@@ -119,7 +119,7 @@ async def test_every_request_passes_the_interceptors() -> None:
     assert seen == ["initialize", "ping", "tools/list"]
 
 
-# The dispatcher alone
+# The endpoint alone
 
 
 class FakeBackend:
@@ -139,7 +139,7 @@ class FakeBackend:
 
 
 class Parts:
-    """The collaborators of a dispatcher, with one server `git` and its tool `log`."""
+    """The collaborators of an endpoint, with one server `git` and its tool `log`."""
 
     def __init__(self, *interceptors: Any, search: Any = None) -> None:
         self.git = FakeBackend("git")
@@ -149,23 +149,27 @@ class Parts:
         self.calls: list[Any] = []
         self.catalog = MergedCatalog()
         self.catalog.put("git", ListKind.TOOLS, tools("log"))
-        self.clients: dict[object, Any] = {}
+        self.merged: dict[object, Any] = {}  # clients by peer
         self._search = search
         parts: Any = self
-        self.dispatcher = MergedDispatcher(
-            interceptors,
-            clients=self.clients,
+        self.endpoint = MergedEndpoint(
+            info={"name": "x", "version": "1"},
+            clients=parts,
             registry=parts,
             catalog=self.catalog,
             lists=parts,
             router=parts,
             views=ClientViews({}, ALL),
             subscriptions=parts,
+            changes=parts,
             log_levels=parts,
             handshake=parts,
             envelope=ResultEnvelope({"name": "x", "version": "1"}),
+            interceptors=interceptors,
             search=None if search is None else parts,
+            desk=None,
             until_disconnected=self.until_disconnected,
+            input_timeout=1.0,
         )
 
     def is_ready_for(self, asked: Exchange, client: Any) -> bool:
@@ -210,7 +214,7 @@ class Parts:
 
     async def ask(self, method: str, params: Any = None, **about: Any) -> Any:
         return json.loads(
-            bytes(await self.dispatcher.handler(exchange(method, params, **about)) or b"")
+            bytes(await self.endpoint.handler(exchange(method, params, **about)) or b"")
         )
 
 
@@ -232,8 +236,8 @@ def test_requests_that_need_no_waiting_are_answered_inline(
     parts = Parts()
     parts.is_ready, parts.compared = ready, compared
     request = exchange(method, {}, stateless=stateless)
-    client = parts.clients[request.edge] = object()
-    assert parts.dispatcher.answer_inline(request) == answer
+    client = parts.merged[request.edge] = object()
+    assert parts.endpoint.answer_inline(request) == answer
     listed = answer is not None and b"tools" in answer
     assert parts.calls == ([(ListKind.TOOLS, client)] if listed else [])
 
@@ -242,8 +246,8 @@ def test_no_method_is_inline_if_there_are_interceptors() -> None:
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(asked)
 
-    assert Parts().dispatcher.inline_methods == {"ping", "tools/list"}
-    assert Parts(look).dispatcher.inline_methods == set()
+    assert Parts().endpoint.inline_methods == {"ping", "tools/list"}
+    assert Parts(look).endpoint.inline_methods == set()
 
 
 @pytest.mark.parametrize(
@@ -261,9 +265,9 @@ async def test_lists_wait_for_starting_servers(method: str, kind: ListKind) -> N
     assert parts.calls == ["alone", ("ready", None), (kind, None)]
     assert (await parts.ask(method, {}))["resultType"] == "complete"
     request = exchange(method, {}, stateless=False)
-    client = parts.clients[request.edge] = SimpleNamespace(incoming=parts)
+    client = parts.merged[request.edge] = SimpleNamespace(incoming=parts)
     parts.calls.clear()
-    await parts.dispatcher.handler(request)
+    await parts.endpoint.handler(request)
     assert parts.calls == ["passed", ("ready", client), (kind, client)]
 
 
@@ -281,9 +285,9 @@ async def test_a_request_is_forwarded_with_its_client(
     parts = Parts()
     assert await parts.ask(method, {}) == {"by": "git"}
     request = exchange(method, {})
-    client = parts.clients[request.edge] = SimpleNamespace(incoming=parts)
+    client = parts.merged[request.edge] = SimpleNamespace(incoming=parts)
     parts.calls.clear()
-    assert await parts.dispatcher.handler(request) == b'{"by":"git"}'
+    assert await parts.endpoint.handler(request) == b'{"by":"git"}'
     assert parts.calls == ["passed"]  # for notifications that were sent before
     assert parts.git.asked == [(*asked, None), (*asked, client)]
 
