@@ -1,6 +1,5 @@
 """Groups of commands: dispatch to a command, and help that lists them."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
@@ -61,11 +60,11 @@ def _unknown(group: str, commands: Commands, name: str, elsewhere: str | None) -
 
 def _help(program: str, commands: Commands, about: str, examples: str) -> int:
     width = max(map(len, commands))
-    print(f"{styled('usage:', '1', sys.stdout)} {program} COMMAND ...\n\n{about}\n")
-    print(styled("commands:", "1", sys.stdout))
+    print(f"{styled('usage:', '1')} {program} COMMAND ...\n\n{about}\n")
+    print(styled("commands:", "1"))
     for name, (does, _) in commands.items():
-        print(f"  {styled(name.ljust(width), '36', sys.stdout)}  {does}")
+        print(f"  {styled(name.ljust(width), '36')}  {does}")
     if examples:
-        print(f"\n{styled('examples:', '1', sys.stdout)}\n{examples}", end="")
+        print(f"\n{styled('examples:', '1')}\n{examples}", end="")
     print(f"\nRun `{program} COMMAND --help` for the options of a command.")
     return 0

@@ -143,7 +143,7 @@ async def _measure(client: MCPClient) -> None:
 
 
 def _tell(text: str, colour: str = "") -> None:
-    print(styled(text, colour, sys.stdout) if colour else text, flush=True)
+    print(styled(text, colour), flush=True)
 
 
 def _step(title: str) -> None:
@@ -151,7 +151,7 @@ def _step(title: str) -> None:
 
 
 def _heard(kind: str, text: str) -> None:
-    _tell(f"      {styled(kind, '33', sys.stdout)}: {safe(text)}")
+    _tell(f"      {styled(kind, '33')}: {safe(text)}")
 
 
 def _outcome(*lines: str, mark: str = "✓", colour: str = "32") -> None:
@@ -192,4 +192,4 @@ class _ShownChannel:
         text = safe(encode(message).decode("utf-8", "replace"))
         width = shutil.get_terminal_size((100, 0)).columns - 4
         shown = text if len(text) <= width else f"{text[: width - 1]}…"
-        _tell(f"  {styled(arrow, '35' if arrow == '→' else '36', sys.stdout)} {shown}")
+        _tell(f"  {styled(arrow, '35' if arrow == '→' else '36')} {shown}")

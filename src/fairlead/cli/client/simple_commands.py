@@ -151,13 +151,13 @@ def _show_tools(server: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -
     info = server.get("serverInfo") or {}
     name = f"{info.get('name') or 'Unnamed server'} {info.get('version') or ''}".strip()
     facts = f" · {pluralize(len(tools), 'tool')} · protocol {server.get('protocolVersion')}"
-    write_styled(_styled(visible(name), "1") + _styled(facts, "2"))
+    write_styled(styled(visible(name), "1") + styled(facts, "2"))
     for tool in tools:
         annotations = tool.get("annotations")
         hints: Mapping[str, Any] = annotations if isinstance(annotations, Mapping) else {}
         title = tool.get("title") or hints.get("title")
         shown = f"  {visible(str(title))}" if title else ""
-        write_styled(f"\n{_styled(visible(str(tool.get('name'))), '1;36')}{shown}")
+        write_styled(f"\n{styled(visible(str(tool.get('name'))), '1;36')}{shown}")
         description = safe(str(tool.get("description") or "")).strip().splitlines()
         rows = [
             [(name + "*" * required, "32"), (kind, "33"), (" ".join(about.split()), "2")]
@@ -166,11 +166,7 @@ def _show_tools(server: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -
         for line in (*description, *columns(rows)):
             write_styled(f"  {line}".rstrip())
     if any(required for tool in tools for _, required, _, _ in arguments_of(tool)):
-        write_styled(_styled("\n* required", "2"))
-
-
-def _styled(text: str, colour: str) -> str:
-    return styled(text, colour, sys.stdout)
+        write_styled(styled("\n* required", "2"))
 
 
 async def _prompts(client: MCPClient, options: Namespace) -> int:

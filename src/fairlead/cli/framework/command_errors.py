@@ -97,12 +97,12 @@ def print_message(label: str, text: str, colour: str = "") -> None:
         sys.stderr.write(f"  {line}\n" if line.strip() else "\n")
 
 
-def styled(text: str, code: str, stream: TextIO) -> str:
-    """Return the text in a colour if the stream is a terminal that supports colours.
+def styled(text: str, code: str, stream: TextIO | None = None) -> str:
+    """Return the text in a colour if the stream (default: stdout) is a terminal with colours.
 
     Importing a rendering library would delay every command.
     """
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    if plain or not code or not stream.isatty():
+    if plain or not code or not (stream or sys.stdout).isatty():
         return text
     return f"\x1b[{code}m{text}\x1b[0m"

@@ -105,7 +105,7 @@ def columns(rows: Sequence[Sequence[str | tuple[str, str]]]) -> list[str]:
     widths = [min(length, _WIDEST) for length in longest]
     return [
         "  ".join(
-            styled(text, colour, sys.stdout) + " " * (width - len(text))
+            styled(text, colour) + " " * (width - len(text))
             for (text, colour), width in zip(row, widths, strict=True)
             if width
         ).rstrip()

@@ -165,7 +165,7 @@ _COLOURS = {"connected": "32", "failed": "31", "reconnecting": "33"}
 
 
 def _tell(label: str, text: str, colour: str = "36") -> None:
-    start = styled(visible(label) + ":", colour, sys.stdout) if label else " " * 5
+    start = styled(visible(label) + ":", colour) if label else " " * 5
     sys.stdout.write(f"{start} {safe(text)}\n")
     sys.stdout.flush()
 

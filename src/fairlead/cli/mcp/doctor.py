@@ -150,29 +150,29 @@ def _programs(servers: list[FoundServer]) -> list[DoctorFinding]:
 
 
 def _show_machine(findings: list[DoctorFinding]) -> None:
-    write_styled(styled("this machine", "1", sys.stdout))
+    write_styled(styled("this machine", "1"))
     for finding in findings:
-        sign = styled("!", "33", sys.stdout) if finding.odd else _mark(finding.ok)
+        sign = styled("!", "33") if finding.odd else _mark(finding.ok)
         write_styled(f"  {sign} {finding.text}")
         if finding.hint:
-            write_styled(f"    {styled('→', '36', sys.stdout)} {finding.hint}")
+            write_styled(f"    {styled('→', '36')} {finding.hint}")
 
 
 def _show(checkup: ServerCheck) -> None:
     found, failed = checkup.found, checkup.failed
     where = f"{source_of(found.host_title, found.level)}, {found.place}"
-    write_styled(f"\n{styled(visible(found.name), '1', sys.stdout)}  {visible(where)}")
+    write_styled(f"\n{styled(visible(found.name), '1')}  {visible(where)}")
     for step in checkup.steps:
         _show_step(step)
     for warning in checkup.warnings:
-        write_styled(f"  {styled('!', '33', sys.stdout)} {warning}")
+        write_styled(f"  {styled('!', '33')} {warning}")
     if failed is not None:
         colour = "31" if checkup.approved else "33"
-        write_styled(f"  {styled(failed.sentence, colour, sys.stdout)}")
+        write_styled(f"  {styled(failed.sentence, colour)}")
         for line in failed.details:
-            write_styled(f"  {styled('|', '2', sys.stdout)} {line}")
+            write_styled(f"  {styled('|', '2')} {line}")
         if failed.hint:
-            write_styled(f"  {styled('→', '36', sys.stdout)} {failed.hint}")
+            write_styled(f"  {styled('→', '36')} {failed.hint}")
 
 
 def _sum_up(checkups: list[ServerCheck], broken: int) -> None:
@@ -240,4 +240,4 @@ def _show_step(step: CheckStep) -> None:
 
 
 def _mark(ok: bool) -> str:
-    return styled("✓", "32", sys.stdout) if ok else styled("✗", "31", sys.stdout)
+    return styled("✓", "32") if ok else styled("✗", "31")

@@ -141,12 +141,12 @@ def _show(rows: list[Row], found: DiscoveredServers) -> None:
     for row in rows:
         if row.get("error"):
             text = f"{visible(row['name'])}: {first_line(row['error'])}"
-            write_styled(styled(text, "31", sys.stdout))
+            write_styled(styled(text, "31"))
     for problem in found.warnings:
-        write_styled(styled(visible(str(problem)), "33", sys.stdout))
+        write_styled(styled(visible(str(problem)), "33"))
     well = ("connected", "configured", "idle", "disabled", "duplicate")
     if any(row["status"] not in well for row in rows):
-        write_styled(styled("Run `fairlead doctor` for suggested fixes.", "2", sys.stdout))
+        write_styled(styled("Run `fairlead doctor` for suggested fixes.", "2"))
 
 
 def _table(rows: list[Row]) -> list[list[tuple[str, str]]]:

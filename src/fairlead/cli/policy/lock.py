@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -223,10 +222,10 @@ def _show_changed(changed: Mapping[str, list[ToolDifference]]) -> None:
         if not found:
             write(f"{visible(name)}: unchanged")
         for one in found:
-            write(styled(f"{visible(name)}: {visible(one.name)} {_IS[one.kind]}", "1", sys.stdout))
+            write(styled(f"{visible(name)}: {visible(one.name)} {_IS[one.kind]}", "1"))
             for line in one.lines:
                 colour = {"-": "31", "+": "32"}.get(line[:1], "2")
-                write("  " + styled(visible(line), colour, sys.stdout))
+                write("  " + styled(visible(line), colour))
 
 
 _IS = {"changed": "has changed", "new": "is new", "gone": "was removed"}
