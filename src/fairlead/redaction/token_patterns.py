@@ -21,6 +21,7 @@ _START: Final = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f][0-9A-Fa-
 # leaves a text that does not match after that many characters and consumes one that does.
 _NO_MORE: Final = r"(?![0-9A-Za-z])"
 _MANY: Final = 500  # possible starts of tokens, above which one search by an automaton is faster
+# A new pattern also needs its prefix in one of the tables below, or `may_hold_token` skips it.
 _TOKENS: Final = (
     r"gh[pousr]_[A-Za-z0-9]{20,}+",  # GitHub
     r"github_pat_[A-Za-z0-9_]{20,}+",

@@ -1,4 +1,7 @@
-"""HTTP headers of a client's requests: configured ones and those of the protocol."""
+"""HTTP headers of a client's requests: configured ones and those of the protocol.
+
+`http1/pool.py` adds `Host`, `User-Agent` and the headers for framing.
+"""
 
 import inspect
 import logging
