@@ -164,9 +164,7 @@ class _Preview:
                 return f"the default for {name} (not set)"
             case "input":
                 return f"the default of the input {name}, unless you enter another value"
-            case "file":
-                return f"the file {file_beside(self._found, name)}"
-        return f"the {kind} {name}"
+        return f"the file {file_beside(self._found, name)}"
 
 
 def _yours(variable: str) -> str:
