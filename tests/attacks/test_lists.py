@@ -12,6 +12,7 @@ from fairlead.client.api.list_budget import ListBudget, ListTooLarge
 from fairlead.gateway import Gateway
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import ITEM_BYTES, LIST_BYTES, PAGE_BYTES, TEMPLATES
 from fairlead.manager import MCPManager
 from fairlead.protocol.revisions import Revision
@@ -136,7 +137,7 @@ def tool(name: str, size: int = 0) -> Raw:
 
 
 def test_all_lists_together_are_limited_in_bytes() -> None:
-    catalog = MergedCatalog(server_bytes=3000, total_bytes=5000)
+    catalog = MergedCatalog(GatewaySettings(max_server_bytes=3000, max_catalog_bytes=5000))
     assert catalog.put("a", ListKind.TOOLS, [tool("x", 2000)])
     with pytest.raises(ListTooLarge, match="its lists have more than 3000 bytes"):
         catalog.put("a", ListKind.PROMPTS, [tool("p", 2000)])

@@ -238,9 +238,9 @@ async def test_closing_ends_calls_that_wait_for_input_of_their_client(tmp_path: 
             await asked.wait()
             assert len(gateway.parked) == 1
             upstream = gateway.upstreams["red"]
-            assert upstream.connections
+            assert list(upstream.pool.all_connections)
             await gateway.close()
-            assert (len(gateway.parked), upstream.connections) == (0, [])
+            assert (len(gateway.parked), list(upstream.pool.all_connections)) == (0, [])
             call.cancel()
             await asyncio.wait({call})
 

@@ -114,13 +114,7 @@ class Gateway(HttpRunnable):
         self.quota = SubscriptionQuota()
 
         # Merged lists and views
-        self.catalog = MergedCatalog(
-            self.settings.page_size,
-            list_bytes=self.settings.max_list_bytes,
-            list_items=self.settings.max_list_items,
-            server_bytes=self.settings.max_server_bytes,
-            total_bytes=self.settings.max_catalog_bytes,
-        )
+        self.catalog = MergedCatalog(self.settings)
         self._registry = BackendRegistry()
         self.members, self.endpoints = self._registry.members, self._registry.endpoints
         self._clients = ClientRegistry(self.endpoints)

@@ -111,6 +111,7 @@ class SingleServerEndpoint(EndpointHandler):
             "resources/subscribe": partial(self._answer_checked, self._check_uri),
             "completion/complete": partial(self._answer_checked, self._check_reference),
         }
+        self._refuse: _Restricted = partial(self._answer_checked, _reject_method)
         self.clients: dict[object, SingleServerClient] = {}  # by peer
         # Stateless clients: the connection and the principal of each.
         self.listeners: dict[object, tuple[object, Principal]] = {}
@@ -287,7 +288,7 @@ class SingleServerEndpoint(EndpointHandler):
         view = self._views.view_of(exchange.caller)
         self._check_included(view)
         if self._restricts(view):
-            handle = self._restricted.get(exchange.method, self._answer_unknown)
+            handle = self._restricted.get(exchange.method, self._refuse)
             return handle(exchange, self._for_this_server(view))
         return self._handlers.get(exchange.method, self._forward)(exchange)
 
@@ -333,9 +334,6 @@ class SingleServerEndpoint(EndpointHandler):
         self._check_included(view)
         check(exchange, self._for_this_server(view))
         return await self._member.replicas.answer(exchange, client)
-
-    def _answer_unknown(self, exchange: Exchange, view: View) -> Awaitable[Answer]:
-        return self._answer_checked(_reject_method, exchange, view)
 
     async def _list(self, kind: ListKind, exchange: Exchange, view: View) -> bytes:
         """Return a list of the server as the view has it, on one page."""

@@ -17,6 +17,7 @@ from fairlead.gateway.backends.backend import Member
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.gateway.handshake_results import CAPABILITIES, HandshakeResults
 from fairlead.limits import INSTRUCTIONS_TEXT, MERGED_INSTRUCTIONS_TEXT
 from fairlead.protocol.revisions import NEWEST_HANDSHAKE, Revision
@@ -57,7 +58,7 @@ class Place:
 
     def __init__(self, *servers: Server, **catalog: Any) -> None:
         self.servers = servers or (Server(),)
-        self.catalog = MergedCatalog(**catalog)
+        self.catalog = MergedCatalog(GatewaySettings(**catalog))
         self.changed: list[ListKind] = []
         replicas = Replicas("red", [server.relay for server in self.servers])
         self.member = Member("red", replicas, self.catalog, self.changed.append)
@@ -168,7 +169,7 @@ async def test_tools_excluded_by_the_entry_are_not_listed() -> None:
 
 
 async def test_a_list_that_is_too_large_is_not_kept() -> None:
-    place = Place(server_bytes=5)
+    place = Place(max_server_bytes=5)
     place.member.remember([{"name": "log"}])
     assert (place.tools, place.changed, place.ready) == ([], [], (True, False))
     place.servers[0].put(ListKind.TOOLS)
@@ -180,7 +181,7 @@ async def test_a_list_that_is_too_large_is_not_kept() -> None:
 
 
 async def test_a_list_that_is_too_large_is_an_error_until_it_is_replaced() -> None:
-    place = Place(server_bytes=5)
+    place = Place(max_server_bytes=5)
     place.servers[0].put(ListKind.TOOLS)
     place.update()
     place.servers[0].upstream.lists.put(ListKind.PROMPTS, [])

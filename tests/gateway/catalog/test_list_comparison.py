@@ -18,6 +18,7 @@ from fairlead.gateway import Gateway
 from fairlead.gateway.background_tasks import BackgroundTasks
 from fairlead.gateway.catalog.list_comparison import ListComparison
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import LIST_VARIANTS, RELISTING
 from fairlead.protocol.caller import Caller
 from fairlead.protocol.identity.principal import ANONYMOUS
@@ -87,7 +88,7 @@ class Place:
     """A comparison, its catalog, and the changes that it reports."""
 
     def __init__(self, **limits: int) -> None:
-        self.catalog = MergedCatalog(**limits)
+        self.catalog = MergedCatalog(GatewaySettings(**limits))
         self.tasks = BackgroundTasks()
         self.changed: list[tuple[Any, set[ListKind]]] = []
         self.comparison = ListComparison(
@@ -421,7 +422,7 @@ async def test_lists_of_a_connection_that_are_too_large_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "fairlead.gateway")
-    place, connection = Place(server_bytes=5), connection_with("a", "b")
+    place, connection = Place(max_server_bytes=5), connection_with("a", "b")
     place.open(FakeUpstream(), connection)
     connection.announce()
     [task] = place.tasks._tasks

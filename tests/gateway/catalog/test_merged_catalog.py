@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import CATALOG_VIEWS
 from fairlead.protocol.revisions import NEWEST, Revision
 from fairlead.protocol.targets.list_kind import ListKind
@@ -152,7 +153,7 @@ def test_the_number_of_kept_view_lists_is_limited() -> None:
     st.integers(0, 4),
 )
 def test_every_listed_tool_is_routed_to_its_server(lists: dict[str, list[str]], size: int) -> None:
-    catalog = MergedCatalog(page_size=size)
+    catalog = MergedCatalog(GatewaySettings(page_size=size))
     for server, names in lists.items():
         catalog.put(server, ListKind.TOOLS, tools(*names))
     found, cursor = [], None

@@ -14,6 +14,7 @@ from fairlead.gateway.catalog.list_requests import MergedLists
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
 from fairlead.gateway.clients.client_views import ClientViews
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import CATALOG_BYTES, PAGE_BYTES, SERVER_CATALOG_BYTES
 from fairlead.protocol.revisions import NEWEST
 from fairlead.protocol.targets.list_kind import ListKind
@@ -105,7 +106,9 @@ def test_the_owner_of_a_template_is_found_by_its_text() -> None:
 def test_lists_have_a_limited_size(room: int, fits: bool, each: bool) -> None:
     items, prompts = tools("log"), [raw(name="p")]
     size = sum(map(len, items)) + sum(map(len, prompts)) + room
-    one = MergedCatalog(**({"server_bytes": size} if each else {"total_bytes": size}))
+    one = MergedCatalog(
+        GatewaySettings(**({"max_server_bytes": size} if each else {"max_catalog_bytes": size}))
+    )
     limit = SERVER_CATALOG_BYTES if each else CATALOG_BYTES
     other, hits = "git" if each else "time", limit.hits
     one.put("git", TOOLS, items)
@@ -381,7 +384,10 @@ def test_dropping_a_server_removes_its_variants() -> None:
 @pytest.mark.parametrize(("room", "fits"), [(0, True), (-1, False)])
 def test_variants_have_a_limited_size(room: int, fits: bool) -> None:
     size = sum(map(len, tools("ask")))
-    one, hits = MergedCatalog(server_bytes=2 * size + room), SERVER_CATALOG_BYTES.hits
+    one, hits = (
+        MergedCatalog(GatewaySettings(max_server_bytes=2 * size + room)),
+        SERVER_CATALOG_BYTES.hits,
+    )
     one.put("git", TOOLS, tools("log"))
     one.put_variant("git", 1, {TOOLS: tools("ask")})
     if fits:
@@ -396,7 +402,7 @@ def test_variants_have_a_limited_size(room: int, fits: bool) -> None:
 
 def test_a_variant_may_be_put_again() -> None:
     size = sum(map(len, tools("ask")))
-    one = MergedCatalog(server_bytes=size)
+    one = MergedCatalog(GatewaySettings(max_server_bytes=size))
     for _ in range(2):
         one.put_variant("git", 1, {TOOLS: tools("ask")})
 

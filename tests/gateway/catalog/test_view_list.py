@@ -8,6 +8,7 @@ import pytest
 from fairlead.errors import RpcError
 from fairlead.gateway.catalog.merged_catalog import MergedCatalog
 from fairlead.gateway.catalog.views import View
+from fairlead.gateway.gateway_settings import GatewaySettings
 from fairlead.limits import TEMPLATES
 from fairlead.protocol.revisions import NEWEST
 from fairlead.protocol.targets.list_kind import ListKind
@@ -62,7 +63,7 @@ def test_a_new_name_that_is_in_use_replaces_the_other_item() -> None:
 
 
 def test_all_pages_together_are_the_whole_list() -> None:
-    catalog = MergedCatalog(page_size=3)
+    catalog = MergedCatalog(GatewaySettings(page_size=3))
     catalog.put("s", ListKind.TOOLS, tools(*"gfedcba"))
     seen, cursor, pages = [], None, 0
     while True:
@@ -76,7 +77,7 @@ def test_all_pages_together_are_the_whole_list() -> None:
 
 
 def test_a_change_between_two_pages_skips_and_repeats_no_item() -> None:
-    catalog = MergedCatalog(page_size=2)
+    catalog = MergedCatalog(GatewaySettings(page_size=2))
     catalog.put("s", ListKind.TOOLS, tools(*"bcde"))
     first = page(catalog)
     catalog.put("s", ListKind.TOOLS, tools(*"abde"))  # the last item of the page was removed
@@ -87,7 +88,7 @@ def test_a_change_between_two_pages_skips_and_repeats_no_item() -> None:
 
 
 def test_pages_of_invented_cursors_are_not_kept() -> None:
-    catalog = MergedCatalog(page_size=2)
+    catalog = MergedCatalog(GatewaySettings(page_size=2))
     catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
     for number in range(100):
         cursor = base64.urlsafe_b64encode(b"tools:s_b%d" % number).decode()
@@ -97,7 +98,7 @@ def test_pages_of_invented_cursors_are_not_kept() -> None:
 
 
 def test_an_invalid_cursor_is_refused() -> None:
-    catalog = MergedCatalog(page_size=1)
+    catalog = MergedCatalog(GatewaySettings(page_size=1))
     catalog.put("s", ListKind.TOOLS, tools("a", "b"))
     catalog.put("s", ListKind.PROMPTS, [raw(name="a"), raw(name="b")])
     elsewhere = page(catalog, ListKind.PROMPTS)["nextCursor"]
@@ -152,7 +153,7 @@ def test_a_denied_template_is_not_matched() -> None:
     ("size", "pages"), [(0, [4]), (1, [1, 1, 1, 1]), (3, [3, 1]), (4, [4]), (5, [4])]
 )
 def test_pages_have_as_many_items_as_the_page_size(size: int, pages: list[int]) -> None:
-    catalog = MergedCatalog(page_size=size)
+    catalog = MergedCatalog(GatewaySettings(page_size=size))
     catalog.put("s", ListKind.TOOLS, tools(*"abcd"))
     found, cursor = [], None
     while True:

@@ -114,7 +114,7 @@ class BackendConnector:
         relays = [self._new_relay(upstream) for upstream in upstreams]
         for upstream, relay in zip(upstreams, relays, strict=True):
             upstream.pool.on_connection = partial(self._events.connection_opened, upstream)
-            relay.sees_default = partial(self._events.sees_default, upstream)
+            relay.sees_default = partial(self._events.comparison.sees_default, upstream)
         member = Member(name, Replicas(name, relays, self._states), self._catalog, changed)
         # Before the lists arrive, so that the order of the servers is the order of their entries.
         self._catalog.expect(name)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from typing import Any, Final
 
-from ...protocol.caller import Caller, read_params_head
+from ...protocol.caller import read_params_head
 from ...protocol.targets.list_kind import ListKind
 from ...server.features.change_broadcaster import UPDATED, ChangeBroadcaster
 from ...upstream.connection.upstream_connection import UpstreamConnection
@@ -42,7 +42,7 @@ class UpstreamEvents:
         audience_of: Callable[[str], Container[object] | None],
     ) -> None:
         """`audience_of` returns the connections that may see a server; None means all."""
-        self._comparison = comparison
+        self.comparison = comparison
         self._registry = registry
         self._subscriptions = subscriptions
         self._changes = changes
@@ -90,11 +90,7 @@ class UpstreamEvents:
     def connection_opened(self, upstream: Upstream, connection: UpstreamConnection) -> None:
         """Listen to a connection that was opened for clients which do not use the default one."""
         connection.listeners.append(partial(self._connection_notified, connection))
-        self._comparison.connection_opened(upstream, connection)
-
-    def sees_default(self, upstream: Upstream, caller: Caller) -> bool:
-        """Return True if a client is known to see the default lists of a server."""
-        return self._comparison.sees_default(upstream, caller)
+        self.comparison.connection_opened(upstream, connection)
 
     def _connection_notified(self, connection: UpstreamConnection, note: Notification) -> None:
         """Notify the sessions on a connection that are subscribed to a changed resource.

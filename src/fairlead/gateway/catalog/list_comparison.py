@@ -105,9 +105,6 @@ class ListComparison:
                 # Without an assignment, each further list request would start another attempt.
                 known = upstream.variants.of_key(key) or DEFAULT_VARIANT
                 upstream.variants.assign(key, known, upstream.lists.version)
-                return
-            if upstream.variants.of_key(key) == DEFAULT_VARIANT:
-                upstream.pool.retire_unused(connection)
 
     # Connections
 
@@ -136,9 +133,6 @@ class ListComparison:
             await self._take_in(upstream, key, connection, connection.opened_for)
         except (FairleadError, TimeoutError) as exc:
             log.info("%s: comparing the lists failed: %s", upstream.name, exc)
-            return
-        if upstream.variants.of_key(key) == DEFAULT_VARIANT:
-            upstream.pool.retire_unused(connection)
 
     def relisted(self, connection: UpstreamConnection | None) -> asyncio.Event | None:
         """Return an event that is set once a connection has listed a change that it announced."""
@@ -199,6 +193,8 @@ class ListComparison:
                 number, version = DEFAULT_VARIANT, None
         upstream.variants.assign(key, number, version)
         self._report(upstream, key, before, number)
+        if upstream.variants.of_key(key) == DEFAULT_VARIANT:
+            upstream.pool.retire_unused(connection)
 
     def _report(
         self,

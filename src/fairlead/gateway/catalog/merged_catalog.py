@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from msgspec import Raw
 
 from ...client.api.list_budget import ListBudget, ListTooLarge
-from ...limits import CATALOG_BYTES, CATALOG_VIEWS, LIST_BYTES, LIST_ITEMS, SERVER_CATALOG_BYTES
+from ...limits import CATALOG_BYTES, CATALOG_VIEWS, SERVER_CATALOG_BYTES
 from ...protocol.headers import ParamHeader
 from ...protocol.revisions import Revision
 from ...protocol.targets.list_kind import ListKind
@@ -19,6 +19,7 @@ from ...protocol.targets.name_forms import normalize_name
 from ...protocol.targets.targets import Target
 from ...protocol.targets.unique_names import Pair, full_name, merge_names
 from ...wire.error_codes import INVALID_REQUEST
+from ..gateway_settings import GatewaySettings
 from .catalog_item import CatalogItem, read_item
 from .view_list import ViewList
 from .views import View
@@ -37,23 +38,9 @@ log = logging.getLogger("fairlead.gateway")
 class MergedCatalog:
     """The lists of all servers. Each server replaces its own."""
 
-    def __init__(
-        self,
-        page_size: int = 0,
-        *,
-        list_bytes: int = LIST_BYTES.value,
-        list_items: int = LIST_ITEMS.value,
-        server_bytes: int = SERVER_CATALOG_BYTES.value,
-        total_bytes: int = CATALOG_BYTES.value,
-    ) -> None:
-        """`page_size` is the number of items per page; 0 means one page for all items.
-
-        The other parameters limit the size of one list, of all lists of a server, and of all lists.
-        """
-        self._page_size = page_size
-        self._bounds = list_bytes, list_items
-        self._server_bytes = server_bytes
-        self._total_bytes = total_bytes
+    def __init__(self, settings: GatewaySettings | None = None) -> None:
+        """`settings` has the page size, and the limits of lists; None means the defaults."""
+        self._settings = settings or GatewaySettings()
         self._sizes: dict[str, dict[ListKind, int]] = {}
         # All servers, including removed ones, in the order of `expect` or `arrange`: the first one
         # that lists a URI owns it.
@@ -117,11 +104,10 @@ class MergedCatalog:
         defaults = self._servers.setdefault(server, {})
         known = self._variants.setdefault(server, {})
         size = sum(len(item) for items in lists.values() for item in items)
-        if size * (len(known.keys() - {number}) + 1) > self._server_bytes:
+        most = self._settings.max_server_bytes
+        if size * (len(known.keys() - {number}) + 1) > most:
             SERVER_CATALOG_BYTES.hit()
-            why = (
-                f"the lists of {server} for some clients have more than {self._server_bytes} bytes"
-            )
+            why = f"the lists of {server} for some clients have more than {most} bytes"
             raise ListTooLarge(why, code=INVALID_REQUEST)
         before = known.get(number, {})
         new = known[number] = {
@@ -172,7 +158,7 @@ class MergedCatalog:
         """
         found = self._view_list(kind, view, selection)
         page = found.pages.get((revision, cursor))
-        return found.page(revision, cursor, self._page_size) if page is None else page
+        return found.page(revision, cursor, self._settings.page_size) if page is None else page
 
     def tool(self, name: str, view: View) -> Target | None:
         """Return the tool of that name, if the view has it."""
@@ -271,15 +257,16 @@ class MergedCatalog:
 
     def budget(self, kind: ListKind) -> ListBudget:
         """Return the limits for reading one list of a server."""
-        return ListBudget(kind.method, *self._bounds)
+        settings = self._settings
+        return ListBudget(kind.method, settings.max_list_bytes, settings.max_list_items)
 
     def _make_room(self, server: str, kind: ListKind, size: int) -> None:
         sizes = self._sizes.get(server, {})
         others = sum(much for one, much in sizes.items() if one is not kind)
         everywhere = sum(sum(one.values()) for one in self._sizes.values()) - sizes.get(kind, 0)
         for limit, most, used in (
-            (SERVER_CATALOG_BYTES, self._server_bytes, others),
-            (CATALOG_BYTES, self._total_bytes, everywhere),
+            (SERVER_CATALOG_BYTES, self._settings.max_server_bytes, others),
+            (CATALOG_BYTES, self._settings.max_catalog_bytes, everywhere),
         ):
             if used + size > most:
                 limit.hit()
