@@ -10,21 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...client.server_entry import MCPServerEntry, MCPStdioServerConfig
 from ...config.upstream_settings import OLD_SHARE
-from ...errors import ConfigError
-from ...gateway import Relay, RelaySettings
-from ...interceptor import Interceptor
-from ...recording.tape.known_secrets import secrets_of
-from ...redaction.redact_messages import Redactor
-from ...server.run_program import run_program
-from ...transport.http.client.http1.url import EndpointUrl
-from ...upstream.server_target import ServerTarget, target_for
 from ..framework.access_options import ACCESS, require_network
 from ..framework.command_errors import NO_CONNECTION, CommandError, UsageError, print_message
 from ..framework.connect_target import ConnectTarget, parse_with_server
-from ..framework.listen_address import ListenAddress, serve_at
-from ..framework.output import safe, visible
 from ..framework.parser import (
     INPUT,
     JOURNAL,
@@ -36,11 +25,13 @@ from ..framework.parser import (
     option,
     seconds,
 )
-from ..framework.remedies import find_program
-from .tape_options import recording
 
 if TYPE_CHECKING:
+    from ...client.server_entry import MCPServerEntry
+    from ...gateway import Relay
+    from ...interceptor import Interceptor
     from ...policy.rules.ruleset import RuleSet
+    from ...upstream.server_target import ServerTarget
 
 __all__ = [
     "ListenTarget",
@@ -54,11 +45,13 @@ __all__ = [
 
 
 def run(argv: Sequence[str]) -> int:
+    from .tape_options import recording
+
     options, target = parse_with_server(_parser(), argv, "proxy")
     made: list[Relay] = []
     with recording(options) as interceptors:
 
-        def make() -> Relay:
+        def make() -> "Relay":
             made.append(_relay(options, target, interceptors))
             return made[0]
 
@@ -86,7 +79,7 @@ def run_record(argv: Sequence[str]) -> int:
     return run(["--record", *argv])
 
 
-def serve(options: Namespace, make: Callable[[], Relay]) -> int:
+def serve(options: Namespace, make: Callable[[], "Relay"]) -> int:
     """Serve the relay that `make` returns at the address of `--listen`."""
     listen = ListenTarget.of(options.listen)
     if listen.kind == "stdio":
@@ -128,14 +121,18 @@ class ListenTarget:
         )
 
 
-def _on_stdio(relay: Relay) -> int:
+def _on_stdio(relay: "Relay") -> int:
+    from ...server.run_program import run_program
+
     if sys.stdin is not None and sys.stdin.isatty():
         print_message("serving", f"{relay.name} on stdin and stdout. Stop with Ctrl-C or Ctrl-D.")
     run_program(relay.run_stdio)
     return 0
 
 
-def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], Relay]) -> int:
+def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], "Relay"]) -> int:
+    from ..framework.listen_address import ListenAddress, serve_at
+
     if listen.kind in ("https", "wss") and options.tls_cert is None:
         raise UsageError(f"{listen.kind} requires a certificate: --tls-cert FILE")
     kind = {"https": "http", "wss": "ws"}.get(listen.kind, listen.kind)
@@ -155,8 +152,10 @@ def _on_network(listen: ListenTarget, options: Namespace, make: Callable[[], Rel
 def _relay(
     options: Namespace,
     target: ConnectTarget,
-    interceptors: Callable[[MCPServerEntry], list[Interceptor]],
-) -> Relay:
+    interceptors: "Callable[[MCPServerEntry], list[Interceptor]]",
+) -> "Relay":
+    from ...gateway import Relay, RelaySettings
+
     limits = {}
     if options.timeout is not None:
         limits = {"connect_timeout": options.timeout, "call_timeout": options.timeout}
@@ -177,16 +176,22 @@ def _relay(
     return relay
 
 
-def _watched(way: ServerTarget, entry: MCPServerEntry, **options: Any) -> Relay:
+def _watched(way: "ServerTarget", entry: "MCPServerEntry", **options: Any) -> "Relay":
     from ...recording.journal import Journal
+    from ...recording.tape.known_secrets import secrets_of
+    from ...redaction.redact_messages import Redactor
     from ..tap.watched_relay import WatchedRelay
 
     journal = Journal(redactor=Redactor(values=secrets_of(entry)))
     return WatchedRelay(way, journal=journal, **options)
 
 
-def require_program(entry: MCPServerEntry) -> None:
+def require_program(entry: "MCPServerEntry") -> None:
     """Raise `CommandError` for a missing program now: the first client may connect much later."""
+    from ...client.server_entry import MCPStdioServerConfig
+    from ..framework.output import visible
+    from ..framework.remedies import find_program
+
     if isinstance(entry, MCPStdioServerConfig) and find_program(entry) is None:
         raise CommandError(
             f"Program not found: {visible(entry.command)!r}",
@@ -195,11 +200,13 @@ def require_program(entry: MCPServerEntry) -> None:
         )
 
 
-def _rules(path: str | None, entry: MCPServerEntry) -> "list[RuleSet]":
+def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
     if path is None:
         return []
     from ...policy.rules.gateway_actions import gateway_actions
     from ...policy.rules.ruleset import RuleSet
+    from ...recording.tape.known_secrets import secrets_of
+    from ...redaction.redact_messages import Redactor
 
     known = Redactor(values=secrets_of(entry))
     return [RuleSet.of_file(path, actions=gateway_actions(), known=known)]
@@ -207,18 +214,20 @@ def _rules(path: str | None, entry: MCPServerEntry) -> "list[RuleSet]":
 
 def target_of_options(
     options: Namespace, target: ConnectTarget
-) -> tuple[ServerTarget, MCPServerEntry]:
+) -> "tuple[ServerTarget, MCPServerEntry]":
     """Return the target that a command line names, and its current entry.
 
     The variables of a configured server are resolved again for each connection.
     """
+    from ...upstream.server_target import target_for
+
     if target.name:
         from ...config.variables.resolve import resolve_in_thread
         from ..framework.server_lookup import named_server
 
         server = asyncio.run(named_server(target.name, options))
 
-        async def resolve() -> MCPServerEntry:
+        async def resolve() -> "MCPServerEntry":
             return (await resolve_in_thread(server.found, inputs=server.given)).entry
 
         entry = server.resolved.entry
@@ -238,6 +247,9 @@ def target_of_options(
 
 def _require_url(target: ConnectTarget) -> None:
     """Raise `UsageError` for an invalid URL now: the first client may connect much later."""
+    from ...errors import ConfigError
+    from ...transport.http.client.http1.url import EndpointUrl
+
     try:
         EndpointUrl.parse(re.sub(r"(?i)^ws", "http", target.url))
     except ConfigError as exc:
@@ -249,6 +261,8 @@ def _require_url(target: ConnectTarget) -> None:
 
 def _show(line: str) -> None:
     """Forward a line of the server's stderr, as a client would see it without the proxy."""
+    from ..framework.output import safe
+
     sys.stderr.write(f"{safe(line)}\n")
 
 

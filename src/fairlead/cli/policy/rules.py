@@ -1,21 +1,21 @@
 """`fairlead rules`: checks rules files, and tests them with a tape."""
 
+import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...policy.actions.action_registry import ACTIONS, Factory
-from ...policy.hold_desk import HoldDesk
-from ...policy.rules import DryRunResult, RulesError, dry_run_tape, read_rules
-from ...policy.rules.build_actions import WRITING, ActionContext
-from ...policy.rules.gateway_actions import gateway_actions
 from ..command_group import run_one
 from ..framework.command_errors import FAILED, CommandError, styled
 from ..framework.output import as_json, pluralize, safe, visible, write
 from ..framework.parser import JSON, TAPE, Parser, flag, option
-from ..recording.places import open_tape
+
+if TYPE_CHECKING:
+    from ...policy.actions.action_registry import Factory
+    from ...policy.rules import DryRunResult, RulesError
 
 __all__ = ["run", "run_check", "run_test"]
 
@@ -39,6 +39,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_check(argv: Sequence[str]) -> int:
+    from ...policy.actions.action_registry import ACTIONS
+    from ...policy.rules import RulesError, read_rules
+    from ...policy.rules.build_actions import WRITING, ActionContext
+
     options = Parser(
         "rules check",
         "Read a rules file, and show its rules or all errors in it. Code that it refers to is "
@@ -72,7 +76,7 @@ def run_check(argv: Sequence[str]) -> int:
     return 0
 
 
-def _wrong(exc: RulesError, options: Namespace) -> int:
+def _wrong(exc: "RulesError", options: Namespace) -> int:
     if as_json(options, {"rules": [], "mistakes": msgspec.to_builtins(exc.mistakes)}):
         return FAILED
     count = len(exc.mistakes)
@@ -86,6 +90,9 @@ def _wrong(exc: RulesError, options: Namespace) -> int:
 
 
 def run_test(argv: Sequence[str]) -> int:
+    from ...policy.rules import RulesError, dry_run_tape
+    from ..recording.places import open_tape
+
     options = Parser(
         "rules test",
         "Show the effect of a rules file on the messages of a tape. Actions that would send, wait "
@@ -113,14 +120,14 @@ def run_test(argv: Sequence[str]) -> int:
     return 0
 
 
-def _show(one: DryRunResult, *, as_json: bool) -> None:
+def _show(one: "DryRunResult", *, as_json: bool) -> None:
     if as_json:
         write(msgspec.json.encode(one).decode())
         return
     arrow = "→" if one.dir == "client_to_server" else "←"
     what = one.method if one.target is None else f"{one.method} {one.target}"
     colour = {"passed": "32", "blocked": "31", "dropped": "31"}.get(one.outcome, "33")
-    outcome = styled(one.outcome, colour)
+    outcome = styled(one.outcome, colour, sys.stdout)
     by = f" by {', '.join(one.rules)}" if one.rules else ""
     did = f" ({'; '.join(one.did)})" if one.did else ""
     write(f"{one.seq:>5} {arrow} {visible(what)}: {outcome}{visible(by + did)}")
@@ -136,5 +143,8 @@ class _Nobody:
         pass
 
 
-def _actions() -> Mapping[str, Factory]:
+def _actions() -> "Mapping[str, Factory]":
+    from ...policy.hold_desk import HoldDesk
+    from ...policy.rules.gateway_actions import gateway_actions
+
     return gateway_actions(HoldDesk(), _Nobody())

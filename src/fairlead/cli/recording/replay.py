@@ -7,13 +7,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
-from ...errors import ChannelClosed, ConnectFailed, FairleadError, HttpError
-from ...gateway import Relay
-from ...recording.replay import ComparedCall, Pace, TapeServer, replay_tape
-from ...recording.tape import TapeReader
 from ..framework.command_errors import (
     FAILED,
     NO_CONNECTION,
@@ -22,7 +19,6 @@ from ..framework.command_errors import (
     print_message,
 )
 from ..framework.connect_target import ConnectTarget, parse_with_server
-from ..framework.describe_failure import describe_failure
 from ..framework.output import as_json, safe, visible, write
 from ..framework.parser import (
     IGNORE,
@@ -39,6 +35,12 @@ from ..framework.suggested_commands import suggest
 from ..gateway import proxy
 from .places import open_tape, print_integrity_warnings, progress, reading
 from .tape_diff import format_value
+
+if TYPE_CHECKING:
+    from ...errors import FairleadError
+    from ...gateway import Relay
+    from ...recording.replay import ComparedCall, Pace, TapeServer
+    from ...recording.tape import TapeReader
 
 __all__ = ["run"]
 
@@ -59,7 +61,7 @@ def run(argv: Sequence[str]) -> int:
     if keyed:
         _listen_to_keys(player)
 
-    def make() -> Relay:
+    def make() -> "Relay":
         return player.for_both_eras(f"tape {visible(Path(reader.base).name)}")
 
     try:
@@ -69,7 +71,9 @@ def run(argv: Sequence[str]) -> int:
             print_message("not on the tape", safe(what), "33")
 
 
-def _player(reader: TapeReader, options: Namespace, pace: Pace) -> TapeServer:
+def _player(reader: "TapeReader", options: Namespace, pace: "Pace") -> "TapeServer":
+    from ...recording.replay import TapeServer
+
     with reading(), progress(reader):
         player = TapeServer(reader, matching=options.match, pace=pace)
     print_integrity_warnings(reader)
@@ -77,7 +81,9 @@ def _player(reader: TapeReader, options: Namespace, pace: Pace) -> TapeServer:
     return player
 
 
-def _pace(timing: str) -> Pace:
+def _pace(timing: str) -> "Pace":
+    from ...recording.replay import Pace
+
     if timing in ("immediate", "stepped"):
         return Pace(stepped=timing == "stepped")
     try:
@@ -89,7 +95,7 @@ def _pace(timing: str) -> Pace:
         ) from None
 
 
-def _listen_to_keys(player: TapeServer) -> None:
+def _listen_to_keys(player: "TapeServer") -> None:
     """Control the replay by keys: Enter steps, p pauses, r resumes, s N seeks."""
     keys = "Enter: one step, N: N steps, p: pause, r: resume, s N: go to message N"
     print_message("keys", keys, "36")
@@ -143,6 +149,9 @@ def _serving_parser() -> Parser:
 
 
 def _against(argv: Sequence[str]) -> int:
+    from ...errors import FairleadError
+    from ...recording.replay import replay_tape
+
     options, target = parse_with_server(_against_parser(), argv, "replay TAPE --against")
     reader = open_tape(options.tape)
     way, _ = proxy.target_of_options(options, target)
@@ -169,8 +178,11 @@ def _against(argv: Sequence[str]) -> int:
     return 0 if report.same else FAILED
 
 
-def _nobody_there(exc: FairleadError, options: Namespace, target: ConnectTarget) -> CommandError:
+def _nobody_there(exc: "FairleadError", options: Namespace, target: ConnectTarget) -> CommandError:
     """Return the error for a server that cannot be reached. Its stderr was already shown."""
+    from ...errors import ChannelClosed, ConnectFailed, HttpError
+    from ..framework.describe_failure import describe_failure
+
     failed = describe_failure(exc, target)
     sentence, hint = failed.sentence, failed.hint
     if isinstance(exc, ChannelClosed) and exc.reason:
@@ -190,7 +202,7 @@ def _nobody_there(exc: FairleadError, options: Namespace, target: ConnectTarget)
     ).without(target.secrets(headers))
 
 
-def _show(each: ComparedCall) -> None:
+def _show(each: "ComparedCall") -> None:
     if each.same:
         return
     write(visible(f"{each.seq} {each.what}: {each.error or 'different response'}"))
