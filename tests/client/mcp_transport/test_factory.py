@@ -118,7 +118,7 @@ async def test_abort_timeout_and_cancellation_raise_different_errors(entry: dict
         signal.abort(KeyError("the user left"))
         with pytest.raises(KeyError, match="the user left"):
             await asked
-        with pytest.raises(KeyError):  # also a signal that was aborted before
+        with pytest.raises(KeyError):  # the signal was aborted before the request
             await transport.request("silence", options=RequestOptions(signal=signal))
         bare = AbortSignal()
         asked = asyncio.create_task(
@@ -176,7 +176,7 @@ async def test_requests_of_the_server_are_answered(entry: dict[str, Any]) -> Non
 
 
 @pytest.mark.covers("STD-07", "TRN-07")
-async def test_the_end_is_reported_once_with_its_exit_code(entry: dict[str, Any]) -> None:
+async def test_the_exit_of_a_server_is_reported_once_with_its_code(entry: dict[str, Any]) -> None:
     transport = StdioTransport(entry)
     ended: asyncio.Future[ChannelClosed] = asyncio.get_running_loop().create_future()
     transport.on_close = ended.set_result
@@ -188,7 +188,7 @@ async def test_the_end_is_reported_once_with_its_exit_code(entry: dict[str, Any]
 
 
 @pytest.mark.covers("TRN-03")
-async def test_entries_are_read_in_all_spellings(
+async def test_the_type_of_an_entry_selects_the_transport(
     entry: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert isinstance(create_transport(entry), StdioTransport)

@@ -1,4 +1,4 @@
-"""Calls of a server with dicts as on the wire; `TypedCallMixin` has the typed ones."""
+"""Client methods that return results as dicts; `TypedCallMixin` has the typed ones."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -38,7 +38,7 @@ _Ask = Callable[[dict[str, Any]], Awaitable[Raw]]  # sends the request with thes
 class CallMixin(ListMixin):
     """The part of a client that calls tools and reads resources and prompts.
 
-    Input that the server requests meanwhile is answered.
+    Requests of the server for input are answered during a call.
     """
 
     def __init__(
@@ -74,13 +74,12 @@ class CallMixin(ListMixin):
         rounds: bool = True,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Call a tool and return its result, `isError` or not.
+        """Call a tool and return its result, even if `isError` is set.
 
-        With `errors="envelope"` the complete JSON-RPC response is returned, and failures of the
-        transport (timeouts, lost connections) as synthetic error responses. `retry=True` allows to
-        repeat the call after a failure, even if the server may have received it. `rounds=False`
-        returns a request for input instead of answering it. `headers` are sent with this call, over
-        HTTP.
+        With `errors="envelope"`, return the complete JSON-RPC response; failures of the transport
+        (timeouts, lost connections) become synthetic error responses. With `retry=True`, repeat the
+        call after a failure, even if the server may have received it. With `rounds=False`, return a
+        request for input instead of answering it. `headers` are sent with this call, over HTTP.
 
         Raises:
             InputNotGiven: The server requested input that this client cannot provide.
@@ -168,7 +167,10 @@ class CallMixin(ListMixin):
     async def read_resource(
         self, uri: str, *, cache: bool = True, rounds: bool = True
     ) -> dict[str, Any]:
-        """Return the contents of a resource; `rounds=False` returns a request for input."""
+        """Return the contents of a resource.
+
+        With `rounds=False`, return a request for input instead of answering it.
+        """
         params = {"uri": uri}
         return await self._finished(
             "resources/read", params, self._read("resources/read", params, cache), rounds
@@ -240,7 +242,7 @@ class CallMixin(ListMixin):
 
 
 async def _enveloped(call: Callable[..., Awaitable[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the complete response to a call; failures of the transport as synthetic errors."""
+    """Return the complete response to a call; failures of the transport become error responses."""
     ids: list[RequestId] = []
     try:
         result = await call(on_sent=ids.append)

@@ -105,7 +105,7 @@ class Reconnector:
             self._watch = asyncio.ensure_future(self._look_after(interval))
 
     def lost(self) -> None:
-        """Reconnect without waiting for a request, because listeners wait for changes."""
+        """Reconnect in the background now, so that listeners do not wait for the next request."""
         if self.can_renew and self._reviving is None:
             self._reviving = asyncio.ensure_future(self._revive())
 
