@@ -21,7 +21,9 @@ __all__ = ["MergedLists"]
 
 
 class MergedLists:
-    """Merged lists for clients, answered from the catalog. Old lists are fetched again."""
+    """Merged lists for clients, answered from the catalog. Outdated lists are fetched again in the
+    background.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class MergedLists:
         self._deadline = deadline
         self._fresh = fresh
         self._search = search
-        self._checked = -inf  # time of the last check for old lists
+        self._checked = -inf  # time of the last check for outdated lists
 
     async def ready(self) -> None:
         """Wait for servers that have not listed their items yet, each until its deadline."""
@@ -59,7 +61,7 @@ class MergedLists:
         return not self._comparisons(exchange.caller, client) and not self._relisted(client)
 
     async def ready_for(self, exchange: Exchange, client: ConnectedClient | None) -> None:
-        """Wait for servers that have not listed their items yet, in general or for such a client.
+        """Wait until all servers have listed their items, both in general and for this client.
 
         Clients are notified later of items that are not known by the deadline.
         """
@@ -93,7 +95,7 @@ class MergedLists:
         return found
 
     def sees_variant(self, client: ConnectedClient, server: str) -> bool:
-        """Return True if a client sees other lists of a server than the default ones."""
+        """Return True if the lists of a server that a client sees are not the default ones."""
         caller, member = client.peer.conversation.peer, self._members.get(server)
         return (
             caller is not None and member is not None and self._variant(member, caller, client) > 0
@@ -139,7 +141,7 @@ class MergedLists:
         )
 
     def _refresh_old(self) -> None:
-        """Fetch old lists again in the background. The current request still uses them."""
+        """Fetch outdated lists again in the background. The current request still uses them."""
         fresh, now = self._fresh, time.monotonic()
         # At most once a second, because this runs for every list request.
         if not fresh or now - self._checked < min(fresh, 1.0):
