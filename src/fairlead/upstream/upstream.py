@@ -154,7 +154,7 @@ class Upstream(ConnectionKeeper):
             self._tasks.refresh()
 
     def keep_lists(self, kinds: Iterable[ListKind]) -> None:
-        """Keep these lists in addition from now on."""
+        """Keep additional lists. Those that are new are requested in the background."""
         new = self.lists.add_kinds(kinds)
         if self._tasks is not None and new:
             self._tasks.request(new)
@@ -332,7 +332,7 @@ class Upstream(ConnectionKeeper):
     async def _open_in_time(self, entry: MCPServerEntry) -> MCPClient:
         """Connect within the time limit, which begins here and not with the wait for a slot.
 
-        A server that does not respond takes a while to end; that happens in the background.
+        A server that does not respond is stopped in the background, because that takes a while.
         """
         began = time.monotonic()
         opening = asyncio.get_running_loop().create_task(
