@@ -31,7 +31,7 @@ __all__ = ["SchemaValidator"]
 BACKTRACKING: Final = 1000  # backtracking steps of a pattern with look-around
 DEEPEST: Final = 256  # levels of a value; the validator itself refuses more
 EFFORT: Final = 500_000  # nodes times levels that are examined to count paths
-TOO_MANY: Final = 1e12  # paths, at which counting stops
+TOO_MANY: Final = 1e12  # number of paths at which counting stops
 
 
 class SchemaValidator:
@@ -207,9 +207,9 @@ class _Paths:
         self._here = self._count_here()
 
     def at_once(self) -> float:
-        """Return the number of paths to any position, without references to themselves.
+        """Return the maximum number of paths to one position, without recursive references.
 
-        The validator caches its findings about recursive references, so these add no paths.
+        The validator caches its findings about these, so they add no paths.
         """
         if self.unknown:
             return max(self._here, default=1)
@@ -223,7 +223,7 @@ class _Paths:
         return TOO_MANY
 
     def deepest(self, most: int) -> int:
-        """Return the depth of a value up to which no position has more than `most` paths."""
+        """Return the maximum depth of values in which each position has at most `most` paths."""
         before = list(self._here)
         if self.unknown:
             return 1

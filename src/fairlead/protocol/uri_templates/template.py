@@ -14,7 +14,7 @@ __all__ = ["UriTemplate"]
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _NAME = re.compile(r"(?:\w|%[0-9A-Fa-f]{2})+(?:\.(?:\w|%[0-9A-Fa-f]{2})+)*")
 _ENDS = "/?#"  # never in the value of a simple variable, where they are escaped
-_JOINTS = 3  # variables without a delimiter after them, from which on a template is too ambiguous
+_JOINTS = 3  # number of variables without a delimiter after them that is too ambiguous
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _NOT_IN_URIS = re.compile(r"[^A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 
@@ -41,7 +41,7 @@ _OPERATORS = {
 
 
 class UriTemplate:
-    """One template.
+    """Parsed URI template.
 
     Raises (when created):
         ValueError: The text is not a template, or needs level 4.
@@ -74,13 +74,14 @@ class UriTemplate:
         )
         self._query_names = {_normalized(name): name for name in self.optional}
         literals = [part for part in self._parts if isinstance(part, str)]
-        # Most templates have a single spelling, so URIs are compared with them unchanged.
+        # True if a URI can spell the literals with different escapes. Otherwise, as for most
+        # templates, URIs are not normalized before they are matched.
         self._has_spellings = any(
             "%" in text or _NOT_IN_URIS.search(text) for text in (*literals, *self.optional)
         )
         literal = sum(len(part) for part in self._parts if isinstance(part, str))
         wild = sum(part[0].reserved for part in self._parts if not isinstance(part, str))
-        # A template with more literal text is more specific. Compare the tuples as they are.
+        # A template with more literal text is more specific, so the largest tuple wins.
         self.specificity = (literal, -wild, -len(names))
         if self._joints() >= _JOINTS:
             raise ValueError(f"{text!r} must separate its variables by delimiters")
@@ -163,9 +164,9 @@ def _fits(uri: str) -> bool:
 
 
 def _normalized(text: str) -> str:
-    """Return the spelling of a text with only characters of URIs and upper-case escapes.
+    """Escape the characters that a URI cannot contain, and write all escapes in upper case.
 
-    Escapes of characters of URIs stay: `%2F` is not the same as `/` (RFC 3986, section 6.2.2).
+    Other escapes are not decoded: `%2F` is not the same as `/` (RFC 3986, section 6.2.2).
     """
     if "%" in text:
         text = _ESCAPED.sub(lambda escape: escape[0].upper(), text)

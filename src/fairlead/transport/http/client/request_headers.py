@@ -93,8 +93,9 @@ class RequestHeaders:
         return _over(self._delete, {"Mcp-Session-Id": session_id})
 
     def told(self, version: str | None) -> dict[str, str]:
-        """Return the headers for a notification or response; `version` is that of the stateless
-        era.
+        """Return the headers for a notification or response.
+
+        `version` is the revision of the last stateless request, or None if there was none.
         """
         if version is None or self.version is not None:
             return self.post
@@ -103,7 +104,7 @@ class RequestHeaders:
     def asked(
         self, request: Request, head: ParamsHead, extra: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Return the headers for a request; one that states its revision is stateless.
+        """Return the headers for a request. A request that declares its revision is stateless.
 
         `extra` are headers of this request only, which replace configured ones.
         """
@@ -133,10 +134,10 @@ class RequestHeaders:
         return headers
 
     async def refreshed(self, error: HttpError, generation: int) -> bool:
-        """Return True if credentials newer than `generation`, refused with `error`, are available.
+        """Return True if there are newer credentials than `generation`, which `error` refused.
 
         Raises:
-            HttpError: The hook failed; this is `error`.
+            HttpError: The hook failed; `error` is raised.
             FairleadError: The hook raised it.
         """
         if error.status not in (401, 403):

@@ -14,7 +14,7 @@ _MAPPED = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
 
 
 def mapped_status(code: int) -> int:
-    """Return the status of an error for clients that want a status for every error."""
+    """Return the status of an error if every error must have a 4xx or 5xx status."""
     if code in _MAPPED:
         return _MAPPED[code]
     status = status_of(code)
@@ -44,7 +44,7 @@ class ErrorStatus:
         return mapped_status(answer.code) if isinstance(answer, Failure) else 200
 
     def is_mapped(self, call: HttpCall) -> bool:
-        """Return True if every kind of error has its own status."""
+        """Return True if every error must have a 4xx or 5xx status."""
         return (
             self._settings.error_status == "mapped"
             or b"status=mapped" in call.headers.get(b"prefer", b"").lower()

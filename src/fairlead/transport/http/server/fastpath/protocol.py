@@ -37,7 +37,7 @@ MAX_QUICK_HEADERS = 40
 # Headers that change the response or need handling that only the ASGI path has.
 _UNUSUAL = frozenset({b"origin", b"prefer", b"x-correlation-id", b"content-encoding"})
 _BOTH = (None, b"application/json, text/event-stream", b"*/*")  # values of `Accept`
-MAX_QUICK_CHUNKS = 16  # pieces of a body; for a longer body the gain does not matter
+MAX_QUICK_CHUNKS = 16  # chunks of one body; a longer body would gain little
 MAX_KNOWN = 8  # heads per connection, which usually differ only in the length of the body
 MAX_KNOWN_BYTES = 4 << 10  # bytes of one head
 _END = b"\r\n\r\n"
@@ -45,7 +45,7 @@ _STATELESS = b"io.modelcontextprotocol/"  # prefix of metadata that only statele
 
 
 class FastPathProtocol(GuardedProtocol):
-    """HTTP protocol that answers complete POSTs without ASGI, which costs more than the calls.
+    """HTTP protocol that answers complete POSTs without ASGI, because ASGI costs more than a call.
 
     Everything else takes the ASGI path as if it had just arrived: other methods and paths,
     refusals, and requests that arrive while another one is being answered.
@@ -65,10 +65,9 @@ class FastPathProtocol(GuardedProtocol):
         self._body: list[bytes] | None = None  # body of a request that may take the fast path
         self._head: RequestHead | None = None  # and its head
         self._piece = b""  # data being parsed, if it starts with a request
-        self._known: dict[
-            bytes, tuple[RequestHead, int]
-        ] = {}  # by their bytes; with the body's length
-        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)  # the one used last
+        # Parsed heads and the lengths of their bodies, by the bytes of the head.
+        self._known: dict[bytes, tuple[RequestHead, int]] = {}
+        self._last: tuple[bytes, RequestHead | None, int] = (b"", None, 0)  # the entry used last
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -153,7 +152,7 @@ class FastPathProtocol(GuardedProtocol):
         super().on_message_complete()
 
     def _usual_way(self) -> None:
-        """Leave the fast path: call uvicorn with the callbacks that were held back."""
+        """Leave the fast path: call uvicorn's callbacks, which were delayed until now."""
         held, self._body = self._body, None
         super().on_headers_complete()
         for chunk in held or ():
