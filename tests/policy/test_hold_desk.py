@@ -63,7 +63,7 @@ async def test_a_request_is_held_listed_and_resumed() -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_params_of_a_held_request_are_changed() -> None:
+async def test_params_of_a_held_request_can_be_changed() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", {**CALL, "_meta": {"vendor": 1}})
@@ -74,14 +74,14 @@ async def test_params_of_a_held_request_are_changed() -> None:
             desk.change(held.id, params=[1])
         desk.change(held.id, params={"name": "sub", "arguments": {"a": 2}})
         request = await server.method("tools/call")
-        meta = {"vendor": 1}  # need not be repeated
+        meta = {"vendor": 1}  # kept, although the new params do not contain it
         assert request["params"] == {"name": "sub", "arguments": {"a": 2}, "_meta": meta}
         server.reply(request, {"content": []})
         assert "result" in await client.answer_to(asked)
 
 
 @pytest.mark.covers("GTW-08")
-async def test_a_request_is_answered_without_the_server() -> None:
+async def test_a_held_request_can_be_answered_without_the_server() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, server):
         asked = client.ask("tools/call", CALL)
@@ -107,7 +107,7 @@ async def test_an_operators_result_is_completed_for_the_era() -> None:
 
 
 @pytest.mark.covers("GTW-08")
-async def test_a_request_is_blocked_with_a_reason() -> None:
+async def test_a_held_request_can_be_blocked_with_a_reason() -> None:
     desk = HoldDesk()
     async with held_up(desk) as (_, client, _server):
         asked = client.ask("tools/call", CALL)

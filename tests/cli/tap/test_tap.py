@@ -245,7 +245,7 @@ def test_a_tape_is_found_by_the_name_of_its_tap(person: Person) -> None:
         with TapeWriter(folder / name) as tape:
             message = json.dumps({"jsonrpc": "2.0", "method": method}).encode()
             tape.write(message, Direction.CLIENT_TO_SERVER)
-    # the tapped program itself is not the tape
+    # a program of the same name must not be read as the tape
     (person.project / "my-notes").write_text("#!/bin/sh\n")
     for name, newest in (("my notes", "20260103-101010-5"), ("my-notes-c", "20260104-101010-5")):
         done = person.does("tape", "show", name)
@@ -276,7 +276,7 @@ SERVER = """
 """
 
 
-def test_a_conversation_is_on_the_tape_without_its_secrets(person: Person) -> None:
+def test_a_conversation_is_recorded_without_its_secrets(person: Person) -> None:
     file = script(person.folder, SERVER % SECRET)
     tape = person.folder / "notes"
     said = talk({"id": 1, "method": "tools/call", "params": {"name": "a", "password": SECRET}})

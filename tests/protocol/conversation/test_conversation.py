@@ -172,7 +172,7 @@ def test_ping_may_come_before_the_handshake() -> None:
     assert us.mark_answered("p")
 
 
-def test_an_assumed_revision_serves_requests_without_a_handshake() -> None:
+def test_requests_without_a_handshake_are_served_with_the_assumed_revision() -> None:
     us = Conversation(ConversationRole.SERVER, assume=Revision.V2025_03_26, principal=ANONYMOUS)
     event = us.receive(Request(1, "tools/list"))
     assert event == RequestReceived(
@@ -398,7 +398,7 @@ def test_initialize_in_a_stateless_envelope_makes_no_handshake() -> None:
     assert us.state is SessionState.UNINITIALIZED
 
 
-def test_the_id_of_the_handshake_may_be_used_and_cancelled_in_the_other_era() -> None:
+def test_stateless_request_with_the_id_of_the_handshake_can_be_cancelled() -> None:
     us = server()
     assert asked(us.receive(stateless(0))).id == 0
     assert us.receive(cancellation(0)) == RequestCancelled(0, "", cancellation(0))
@@ -586,7 +586,7 @@ def test_initialize_is_never_cancelled() -> None:
 
 
 @pytest.mark.covers("PRO-18")
-def test_a_server_may_cancel_its_request_under_the_id_of_our_initialize() -> None:
+def test_client_accepts_the_cancellation_of_a_request_with_the_id_of_initialize() -> None:
     us = Conversation(ConversationRole.CLIENT, principal=ANONYMOUS)
     assert us.request("initialize").id == 1
     us.receive(Success(1, Raw(b"{}")))

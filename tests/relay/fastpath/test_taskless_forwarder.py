@@ -462,7 +462,7 @@ async def test_a_request_that_a_synchronous_interceptor_refuses_is_not_sent() ->
     assert place.outbound.sent == []
 
 
-async def test_a_cancelled_request_gets_no_error_of_an_interceptor() -> None:
+async def test_a_cancelled_request_gets_no_error_from_an_interceptor() -> None:
     place = Place(Half("a", [], RpcError(5, "no")))
     place.take(asked()).cancel("enough")
     for _ in range(3):
@@ -498,7 +498,7 @@ async def test_a_request_that_cannot_be_forwarded_continues_in_a_task_in_order()
     assert len(place.usual) == 1
 
 
-async def test_an_interceptor_that_may_wait_needs_a_task_unless_it_passes() -> None:
+async def test_an_async_interceptor_needs_a_task_for_requests_that_concern_it() -> None:
     log: list[str] = []
 
     class Looking:
@@ -519,7 +519,7 @@ async def test_an_interceptor_that_may_wait_needs_a_task_unless_it_passes() -> N
 
 
 @pytest.mark.parametrize(("method", "forwarded"), [("x/y", True), ("tools/call", False)])
-async def test_a_request_outside_of_a_session_needs_no_task_if_it_is_passed(
+async def test_a_request_outside_of_a_session_needs_no_task_if_no_interceptor_is_concerned(
     method: str, forwarded: bool
 ) -> None:
     class Looking(InterceptorBase):
@@ -574,7 +574,7 @@ async def test_a_request_waits_for_earlier_notifications_in_interceptors(whose: 
     assert bare.take(asked()) is not None  # without interceptors, the order does not matter
 
 
-async def test_a_request_outside_of_a_session_passes_synchronous_interceptors() -> None:
+async def test_synchronous_interceptors_are_called_for_a_request_outside_of_a_session() -> None:
     log: list[str] = []
     place, got = Place(Half("a", log)), []
     cancel = place.forwarder.delegate_post(asked(), got.append)

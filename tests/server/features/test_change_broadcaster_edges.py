@@ -140,7 +140,7 @@ async def test_end_stops_waiting_for_a_stalled_listener_after_a_second(
     assert broadcaster.stop() == []
 
 
-async def test_change_is_sent_in_the_next_iteration() -> None:
+async def test_changes_are_merged_and_sent_within_a_few_loop_iterations() -> None:
     broadcaster = ChangeBroadcaster()
     one = Listening(broadcaster, promptsListChanged=True, resourceSubscriptions=["a", "b", "a"])
     await one.acknowledged.wait()
