@@ -1,4 +1,4 @@
-"""Exponential backoff: the delays between attempts at something that fails or ends."""
+"""Exponential backoff: delays between attempts to connect or to repeat a failed operation."""
 
 import random
 
@@ -6,7 +6,9 @@ __all__ = ["Backoff", "exponential"]
 
 
 def exponential(initial: float, attempt: int, maximum: float) -> float:
-    """Return the delay after `attempt` earlier ones, each twice the one before, without jitter."""
+    """Return the delay after `attempt` earlier delays, without jitter. Each doubles the previous
+    one.
+    """
     # A larger exponent would overflow a float.
     return min(initial * 2.0 ** min(attempt, 64), maximum)
 
@@ -29,7 +31,7 @@ class Backoff:
         self._maximum = maximum
         self._jitter = jitter
         self._attempts = 0
-        self.delay = initial  # the last delay, without jitter
+        self.delay = initial  # the delay last returned by `next`, without jitter
 
     def next(self) -> float:
         """Return the next delay and store its value without jitter in `delay`."""
@@ -40,16 +42,16 @@ class Backoff:
     def after(self, lasted: float) -> float:
         """Return the next delay after an attempt that ended after `lasted` seconds.
 
-        If it lasted at least as long as the last delay, the delays start again with the initial
-        one. A connection that ends regularly after a while is reopened soon; one that ends at once
-        is retried ever more slowly.
+        If the attempt lasted at least as long as the last delay, the delays start again with the
+        initial one. A connection that ends after a while is therefore reopened soon, and a
+        connection that ends immediately is retried after longer and longer delays.
         """
         if lasted >= self.delay:
             self.reset()
         return self.next()
 
     def undo(self) -> None:
-        """Undo the last increase, because that delay was cut short."""
+        """Undo the last increase, because the caller did not wait for the full delay."""
         self._attempts = max(0, self._attempts - 1)
 
     def reset(self) -> None:

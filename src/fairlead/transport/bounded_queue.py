@@ -1,4 +1,4 @@
-"""Queues with limits in items and bytes, and a queue that is emptied by a task."""
+"""Queues with limits in items and bytes, and a queue whose items are processed by a task."""
 
 import asyncio
 from collections import deque
@@ -11,11 +11,14 @@ T = TypeVar("T")
 
 
 class BoundedQueue(Generic[T]):
-    """A queue of items. An item without a size is a marker, neither counted nor dropped."""
+    """A queue with limits. An item without a size is a marker, which is neither counted nor
+    dropped.
+    """
 
     def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
-        self.items: deque[T] = deque()  # never replaced; change it only through the methods
-        self.count = 0  # without markers
+        # Never reassigned. Change it only through the methods of this class.
+        self.items: deque[T] = deque()
+        self.count = 0  # number of items, without markers
         self.bytes = 0
         self.dropped = 0
         self.max_items = max_items
@@ -68,11 +71,11 @@ class BoundedQueue(Generic[T]):
 
 
 class WorkQueue(BoundedQueue[T]):
-    """A bounded queue that its own task empties, one item at a time."""
+    """A bounded queue whose items are processed by its own task, one at a time."""
 
     def __init__(self, size: Callable[[T], int | None], max_items: int, max_bytes: int) -> None:
         super().__init__(size, max_items, max_bytes)
-        self.busy = False  # the task exists
+        self.busy = False  # True while the task exists
         self.paused = False
         self._task: asyncio.Task[None] | None = None
 
@@ -95,7 +98,7 @@ class WorkQueue(BoundedQueue[T]):
             while self.items and not self.paused:
                 await self.handle(self.pop())
         finally:
-            # `close` may have been followed by `start`, so that another task is the current one.
+            # After `close` and `start`, another task may be the current one.
             if self._task is asyncio.current_task():
                 self._task = None
                 self.busy = False

@@ -1,4 +1,4 @@
-"""The `Channel` protocol: a bidirectional stream of messages with one peer, whatever they mean."""
+"""The `Channel` protocol: a bidirectional stream of messages with one peer."""
 
 from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
@@ -10,7 +10,8 @@ from ..errors import FairleadError, RemoteProtocolError
 from ..protocol.envelope import TransportContext
 from ..wire import Batch, Message, Request, RequestId
 
-if TYPE_CHECKING:  # not imported at run time: a server over stdio does not need it
+# Not imported at run time, because a server over stdio does not need this module.
+if TYPE_CHECKING:
     from ..protocol.headers import ParamHeader
 
 __all__ = [
@@ -52,14 +53,14 @@ class Channel(Protocol):
 
     # Members that only HTTP implements
 
-    # Called after the server has forgotten the session and a new one was opened.
+    # Called when a new session was opened because the server no longer knows the old one.
     on_renewed: Callable[[], None] | None
-    # Returns the arguments of a tool to be sent in headers as well.
+    # Returns the arguments of a tool that are sent in headers as well as in the body.
     param_headers_of: "Callable[[str], tuple[ParamHeader, ...]] | None"
 
     @property
     def id(self) -> str | None:
-        """Id of the client's session, on the server side."""
+        """Id of the session, on the side of the server."""
 
     @property
     def has_stream(self) -> bool:
@@ -118,10 +119,10 @@ class Channel(Protocol):
         """Send a successful response, the most frequent message, without building a `Success`."""
 
     def send_request(self, number: int, method: str, params: Raw) -> None:
-        """Send a request that is only forwarded."""
+        """Send a request whose params are forwarded as received."""
 
     def join_writes(self) -> None:
-        """Announce that several messages will be sent, which the channel may write as one."""
+        """Announce that several messages follow, so that the channel may write them together."""
 
     @property
     def congested(self) -> bool:
@@ -139,7 +140,7 @@ class Channel(Protocol):
         """Close the stream of a request of the peer that ends without a response (cancelled)."""
 
     def detach(self, request_id: RequestId) -> None:
-        """Close the stream of a long request, if its response can be fetched later."""
+        """Close the stream of a request early, if the client can fetch the response later."""
 
     async def close(self) -> None:
         """Close the channel gracefully within a bounded time. Safe to call more than once."""

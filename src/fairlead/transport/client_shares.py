@@ -120,7 +120,8 @@ class ClientShares(Generic[T]):
             victim = self._idle_of_several(largest)
         fair = max(1, self._total // (len(self._held) + (own == 0)))
         if victim is None and own < fair < self._most:
-            # The item is in use, but its client is above the fair share and the new one below.
+            # Evict an item in use: its client is above the fair share, and the new client is below
+            # it.
             return self.largest()
         return victim
 
@@ -140,7 +141,7 @@ class ClientShares(Generic[T]):
                 found.append(item)
             else:
                 del clients[client]
-                clients[client] = None  # re-inserted at the end
+                clients[client] = None  # moved to the end, so that the next search starts after it
         return min(found, key=self._used, default=None)
 
     def _move(self, client: str, before: int, after: int) -> None:

@@ -1,4 +1,4 @@
-"""Waiting of senders until a channel accepts more data."""
+"""An event on which senders wait until a channel accepts more data."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ class DrainWaiter:
         """Wait for the next `wake`. Cancelling one task leaves the others waiting."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
-        # Shielded, because all waiting tasks share the future.
+        # Shielded: cancelling one task must not cancel the future that all waiting tasks share.
         await asyncio.shield(self._future)
 
     def wake(self) -> None:

@@ -11,7 +11,7 @@ GZIP, ZLIB, BARE = 31, 15, -15  # values of the `wbits` parameter of zlib
 
 
 class Decompressor:
-    """Incremental decompressor that limits the size of each decompressed piece."""
+    """Incremental decompressor that limits the size of each decompressed chunk."""
 
     def __init__(self, encoding: str) -> None:
         """Select the format by the value of `Content-Encoding`.

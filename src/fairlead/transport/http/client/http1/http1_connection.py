@@ -16,14 +16,14 @@ from .response import HttpResponse
 
 __all__ = ["Http1Connection"]
 
-MAX_HEAD = 64 << 10  # bytes of status line and headers, of trailers, and between pieces of a body
+MAX_HEAD = 64 << 10  # bytes of status line and headers, of trailers, and between chunks of a body
 AT_ONCE = 256 << 10  # bytes written without waiting for the peer to read them
 
 
 class Http1Connection(asyncio.Protocol):
     """An HTTP/1.1 connection and the callbacks of its parser; it handles one request at a time."""
 
-    idle_since: float  # set by the pool
+    idle_since: float  # time at which the connection became idle; set by the pool
     # State of the response being received:
     _status: int
     _until_close: bool
@@ -36,7 +36,7 @@ class Http1Connection(asyncio.Protocol):
         lost: Callable[["Http1Connection"], None],
     ) -> None:
         """`idle` is called when another request may be sent, `lost` when the connection closes."""
-        self.heard = False  # bytes have been received since the last request
+        self.heard = False  # True if bytes have been received since the last request
         self.socket: socket | None = None
         self._host = host
         self._idle, self._lost = idle, lost
@@ -44,14 +44,14 @@ class Http1Connection(asyncio.Protocol):
         self._parser: Any = httptools.HttpResponseParser(self)
         self._transport: Any = None
         self._answer: HttpResponse | None = None
-        # done once the head is received
+        # completed when the head of the response is received
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._reason = b""
         self._fields: list[tuple[bytes, bytes]] = []
-        self._problem = ""  # found by a parser callback
+        self._problem = ""  # a violation of HTTP that a parser callback has found
         self._keep = False
         # A connection with an unfinished request cannot be reused, even after a complete response.
-        self._unsent = False  # part of the request is not written yet
+        self._unsent = False  # True while part of the request is not written yet
         self._full = False  # the write buffer is full
         self._room: asyncio.Future[None] | None = None
         self._paused = False  # reading is paused
@@ -70,7 +70,7 @@ class Http1Connection(asyncio.Protocol):
         except BlockingIOError:
             return True
         except OSError:
-            pass  # closed or broken
+            pass  # the connection is closed or broken
         return False
 
     async def ask(self, url: str, head: bytes, body: bytes | None) -> HttpResponse:
@@ -105,7 +105,7 @@ class Http1Connection(asyncio.Protocol):
         return answer
 
     async def _write(self, head: bytes, body: memoryview) -> None:
-        """Write in pieces until the body is complete or the response begins."""
+        """Write the request in chunks until the body is complete or the response begins."""
         self._unsent = True
         self._transport.write(head)
         for start in range(0, len(body), AT_ONCE):

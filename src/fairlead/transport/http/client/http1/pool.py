@@ -23,7 +23,7 @@ __all__ = ["ConnectionPool"]
 # uvicorn and Node close connections that were idle for 5 s. A POST on a connection that is just
 # being closed fails, and the client cannot know whether it arrived.
 KEEP_ALIVE = 4.0  # seconds
-TURNS = 10  # iterations of the loop in which to process unexpected data on a kept connection
+TURNS = 10  # iterations of the loop that are granted to process unread data on a kept connection
 # Idempotent methods, which are sent again if the server closes a kept connection instead of
 # responding. A POST may already have been executed.
 REPEATABLE = frozenset(("GET", "DELETE"))
@@ -56,7 +56,8 @@ class ConnectionPool:
         self._address = address
         self._tls = tls
         self._proxy = proxy
-        self._forwarder = proxy if tls is None else None  # with TLS the proxy opens tunnels instead
+        # With TLS the proxy opens a tunnel instead of forwarding requests.
+        self._forwarder = proxy if tls is None else None
         self._connect_timeout = connect_timeout
         try:
             self._name = _ascii(parts.hostname or "")
@@ -105,7 +106,7 @@ class ConnectionPool:
             reply = await line.ask(url, head, body)
         if reply.status == 407 and self._forwarder is not None:
             reply.close()
-            # the proxy refused; the request did not reach the server
+            # The proxy refused the request, so it did not reach the server.
             raise self._unreachable(refusal(407))
         return reply
 
@@ -154,7 +155,7 @@ class ConnectionPool:
             raise self._unreachable(why, exc) from exc
         except (OSError, RuntimeError, ssl.CertificateError, UnicodeError) as exc:
             raise self._unreachable(str(exc) or type(exc).__name__, exc) from exc
-        if line.usable:  # False if it was lost already; `ask` then raises
+        if line.usable:  # A connection that is already lost is not registered; `ask` raises for it.
             self._lines.add(line)
         # The pool may have been closed while the connection was being opened.
         if self._closed:
@@ -214,7 +215,7 @@ class ConnectionPool:
             raise
         if secured is None:
             raise ConnectionResetError("the proxy closed the connection")
-        line.connection_made(secured)  # `start_tls` does not call it
+        line.connection_made(secured)  # `start_tls` does not call `connection_made`
         return line
 
     def _line(self) -> Http1Connection:
@@ -224,7 +225,8 @@ class ConnectionPool:
         if self._closed:
             line.drop()
             return
-        # Not loop.time(): uvloop updates its clock once per iteration, and a busy one is long.
+        # Not loop.time(): uvloop updates its clock once per iteration, and an iteration may take
+        # long.
         line.idle_since = monotonic()
         self._kept.append(line)
         if self._timer is None:

@@ -23,7 +23,7 @@ class Proxy:
     """A proxy that forwards requests and opens tunnels."""
 
     def __init__(self, url: str, tls: Callable[[], ssl.SSLContext]) -> None:
-        """Parse the URL of a proxy; `tls` is called for an `https://` one.
+        """Parse the URL of a proxy; `tls` creates the context for an `https://` proxy.
 
         Raises:
             ConnectFailed: The URL is not that of an HTTP proxy.
@@ -36,7 +36,7 @@ class Proxy:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             expected = "expected http://HOST:PORT or https://HOST:PORT"
             raise ConnectFailed(f"Invalid proxy {parts.scheme}://{host_of(url)}: {expected}")
-        self.name = host_of(url)  # for error messages, without credentials
+        self.name = host_of(url)  # host for error messages, without credentials
         self.host = parts.hostname
         self.port = port or (443 if parts.scheme == "https" else 80)
         self.tls = tls() if parts.scheme == "https" else None
@@ -97,7 +97,7 @@ class _ConnectResponse(asyncio.Protocol):
 
 
 def refusal(status: int) -> str:
-    """Describe a proxy's response with which it refused to forward a request."""
+    """Describe the status with which a proxy refused to forward a request or to open a tunnel."""
     try:
         return f"the proxy answered {status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -10,7 +10,7 @@ from .decompression import Decompressor
 
 __all__ = ["BodySource", "HttpResponse", "media_type"]
 
-MAX_ERROR_BODY = 1 << 20  # bytes read of the body of an error response
+MAX_ERROR_BODY = 1 << 20  # maximum number of bytes read from the body of an error response
 MAX_UNREAD = 256 << 10  # bytes of a body that are buffered before reading from the socket is paused
 
 
@@ -33,7 +33,7 @@ class HttpResponse:
 
     def __init__(self, source: BodySource, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.url = url
-        self.complete = False  # all of the body has arrived, or the connection failed
+        self.complete = False  # True once the body is complete or the connection has failed
         self.seen = 0  # bytes of the body received so far
         self._source = source
         self._loop = loop
@@ -41,7 +41,7 @@ class HttpResponse:
         self._pieces: list[bytes] = []
         self._size = 0  # bytes in `_pieces`
         self._most = MAX_UNREAD  # limit of `_size`
-        self._whole = False  # the reader waits for the complete body
+        self._whole = False  # True if the reader waits for the complete body
         self._waiter: asyncio.Future[None] | None = None
         self._error: ChannelClosed | None = None
         self._unpacker: Decompressor | None = None
@@ -108,7 +108,7 @@ class HttpResponse:
         try:
             if self._is_packed():
                 return await self._read_packed(limit)
-            # The limit replaces back-pressure here: the body is needed as a whole.
+            # A limit instead of back-pressure, because the complete body is needed.
             self._most, self._whole = limit, True
             if not self.complete:
                 self._source.resume()

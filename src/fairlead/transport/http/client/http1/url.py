@@ -15,9 +15,9 @@ _PORTS = {"http": 80, "https": 443}
 class EndpointUrl(Struct, frozen=True):
     """URL of an HTTP endpoint, optionally on a unix socket."""
 
-    url: str  # without credentials
+    url: str  # the URL without credentials
     socket: str | None = None  # the path of a unix socket
-    authorization: str | None = None  # from credentials in the URL
+    authorization: str | None = None  # value of `Authorization` for the credentials in the URL
 
     @classmethod
     def parse(cls, url: str) -> "EndpointUrl":
