@@ -23,11 +23,12 @@ __all__ = ["MethodRoute", "RequestDispatcher", "answer_completion", "answer_list
 class MethodRoute(NamedTuple):
     """The functions that handle one method."""
 
-    # May return None if the request has to wait after all.
+    # Handles a request without waiting; returns None for a request that must be handled in a task.
     at_once: Callable[[Exchange], Answer] | None
-    # None: `at_once` handles every request of the method.
+    # Handles a request in a task; None if `at_once` handles every request of the method.
     in_task: Callable[[Exchange], Awaitable[Answer]] | None = None
-    offers: object = True  # falsy while `server/discover` does not declare the method
+    # falsy if `server/discover` does not currently declare the capability of the method
+    offers: object = True
 
 
 class RequestDispatcher:
@@ -36,13 +37,13 @@ class RequestDispatcher:
     """
 
     def __init__(self, *, inline: bool) -> None:
-        """`inline` is False if every request must pass the interceptors."""
+        """`inline` is False if the server has interceptors, which `answer_inline` would bypass."""
         self._routes: tuple[dict[str, MethodRoute], dict[str, MethodRoute]] = ({}, {})
         self._inline = inline
         self.inline_methods: set[str] = set()  # methods that `answer_inline` may be called for
 
     def register(self, routes: Mapping[str, MethodRoute]) -> None:
-        """Set the routes of all methods."""
+        """Replace all routes by the given ones."""
         self._routes = by_era(routes)
         for method, route in routes.items():
             if route.in_task is None:

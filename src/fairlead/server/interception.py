@@ -27,7 +27,9 @@ __all__ = ["InterceptedHandler"]
 
 
 class InterceptedHandler:
-    """Handler inside the interceptors of a server; its notifications and requests pass them too."""
+    """Handler wrapper that passes the notifications and requests of the handler through the
+    interceptors.
+    """
 
     def __init__(
         self, interceptors: tuple[Interceptor, ...], info: dict[str, Any], handler: Handler
@@ -45,7 +47,8 @@ class InterceptedHandler:
             # reply path would call them twice.
             return self._handler(exchange)
         if isinstance(edge, NullReplyPath):
-            # This reply path drops notifications and cannot send requests.
+            # `NullReplyPath` drops notifications and cannot send requests, so no message has to
+            # pass.
             return self._handler(exchange)
         kind = _PartsEdge if isinstance(edge, FragmentSender) else _InterceptedReplyPath
         return self._handler(replace(exchange, edge=kind(edge, self._notifier)))

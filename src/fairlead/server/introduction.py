@@ -26,7 +26,9 @@ class Introduction:
     def __init__(
         self, offers: Registration, info: dict[str, Any], envelope: ResultEnvelope
     ) -> None:
-        """`offers` is described; its broadcaster receives what was declared to each session."""
+        """`offers` holds the registered entries; its broadcaster records the capabilities that were
+        declared to each session.
+        """
         self._offers = offers
         self._info = info
         self._envelope = envelope

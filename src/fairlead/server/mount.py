@@ -99,7 +99,7 @@ def _signed(result: Answer, info: dict[str, Any]) -> Answer:
 
 
 def _follow(ours: PagedList[E], theirs: PagedList[E], stem: str, adapt: Callable[[E], E]) -> None:
-    # entries of the inner server by its own names, as registered in the outer one
+    # entries that are mounted now, by the names that the inner server uses
     mounted: dict[str, E] = {}
 
     def follow() -> None:

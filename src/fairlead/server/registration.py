@@ -56,8 +56,8 @@ class Registration:
 
     @registry.setter
     def registry(self, registry: MCPToolRegistry) -> None:
-        # The old registry may be used by another server and must not notify the clients of this
-        # one.
+        # The previous registry may be used by another server and must no longer notify the clients
+        # of this server.
         self._tools.listeners.remove(self._tools_changed)
         self._use(registry)
 

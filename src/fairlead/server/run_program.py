@@ -73,8 +73,8 @@ def _settle_memory() -> None:
     # With the default threshold of 700 objects, dozens of concurrent calls trigger the collector
     # again and again, although the objects of running calls are not garbage.
     gc.set_threshold(10_000, 10, 10)
-    # Freeing one large allocation raises the size from which glibc maps and unmaps each buffer
-    # separately.
+    # Freeing one large allocation raises the threshold above which glibc maps and unmaps each
+    # buffer separately.
     bytes(16 << 20)
 
 

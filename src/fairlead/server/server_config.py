@@ -23,8 +23,9 @@ class MCPServerConfig:
     per_tool_timeouts: dict[str, float] | None = None
     rate_limit_rate: float = 50.0
     rate_limit_burst: int = 100
-    per_tool_rate: float | dict[str, float] = 0.0  # per second: for each tool, or by tool name
-    per_tool_burst: int = 0  # 0: the calls of one second
+    # calls per second: one rate for every tool, or a rate by tool name
+    per_tool_rate: float | dict[str, float] = 0.0
+    per_tool_burst: int = 0  # 0: as many calls as the rate allows in one second
     warm_up: bool = True
     log_level: str = "INFO"
     input_timeout: float = 600.0
@@ -32,7 +33,8 @@ class MCPServerConfig:
     max_in_flight: int = IN_FLIGHT.value
     max_message_bytes: int = 16 * 1024 * 1024
     cache_ttl: float = 0.0  # seconds that stateless clients may cache lists and contents
-    cache_scope: str = "private"  # or "public": shared caches may serve them to any client
+    # "public" allows shared caches to serve lists and contents to any client
+    cache_scope: str = "private"
     tool_modules: tuple[str, ...] = ()  # imported at start-up for their functions marked `mcp_tool`
     tool_entry_points: bool = False  # also load the `fairlead.tools` entry points of packages
 

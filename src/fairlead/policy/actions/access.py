@@ -17,8 +17,8 @@ from .block import blocked_error
 
 __all__ = ["Allow"]
 
-MAX_KNOWN: Final = 1024  # methods and targets that are remembered as allowed
-LONGEST: Final = 256  # longest method and targets, in characters, that are remembered
+MAX_KNOWN: Final = 1024  # number of methods and targets that are remembered as allowed
+LONGEST: Final = 256  # characters of a method and its targets; longer ones are not remembered
 
 _Place = tuple[str, str | UnsetType | tuple[Target, ...], str | UnsetType]
 _ANSWERS: Final = (bytes, Raw)
@@ -126,10 +126,10 @@ class Allow(SyncInterceptor):
 
 
 def _place(exchange: Exchange) -> _Place:
-    """Return the values that the decision about a message depends on.
+    """Return the values that determine whether a message is allowed.
 
-    Without a resolver or a displayed name, the raw name and URI are enough, and computing the
-    targets is saved.
+    Without a resolver or a displayed name, the raw name and URI are enough, so the targets need not
+    be computed.
     """
     method, head = exchange.message.method, exchange.head
     if exchange.resolver is None and exchange.displayed is None and method not in NESTED:

@@ -22,9 +22,9 @@ from ...wire.json import read_json
 
 __all__ = ["Audit"]
 
-MAX_PAYLOAD: Final = 4096  # bytes of params that are written
+MAX_PAYLOAD: Final = 4096  # bytes of params that are written to a line
 LOOKED_AT: Final = 64 << 10  # bytes of a malformed frame that are searched for secrets
-MAX_TEXT: Final = 500  # characters of any text in a line
+MAX_TEXT: Final = 500  # characters of each text in a line
 MAX_TARGETS: Final = 20  # resources of one subscription that are listed
 COMPLAIN_AGAIN: Final = 60.0  # seconds between two reports of lost lines
 
@@ -36,9 +36,9 @@ log = logging.getLogger("fairlead.gateway.audit")
 class Audit(InterceptorBase):
     """Log of the outcome of each message: passed, refused, dropped, failed or cancelled.
 
-    Put this action outside of all that decide, because it only sees their outcome. The content of a
-    message is not written, except for the params that `payloads` selects: redacted, and cut at
-    `max_payload` bytes.
+    Put this action before all actions that decide about messages, because it records their outcome.
+    The content of a message is not written, except for the params that `payloads` selects:
+    redacted, and cut at `max_payload` bytes.
     """
 
     waits: ClassVar = False
@@ -110,7 +110,7 @@ class Audit(InterceptorBase):
         except Exception as exc:
             self._decided(exchange, "failed", began, exc)
             raise
-        # Not handled here, only recorded: CancelledError is not an Exception.
+        # A cancellation is recorded and raised again; CancelledError is not an Exception.
         except BaseException:
             self._decided(exchange, "cancelled", began)
             raise
@@ -120,7 +120,9 @@ class Audit(InterceptorBase):
         return answer
 
     def on_malformed(self, offence: MalformedFrame) -> None:
-        """Record a frame that is not a message, or not one that is allowed now."""
+        """Record a frame that is not a valid message, or a message that is not allowed at this
+        point.
+        """
         line: dict[str, Any] = {
             "decision": "offence",
             "direction": offence.direction.value,
@@ -183,7 +185,9 @@ class Audit(InterceptorBase):
         return f"{start}… ({len(clean)} bytes)"
 
     def _put(self, line: dict[str, Any], payload: dict[str, Any]) -> None:
-        """Write a line without secrets; the payload has none and is not cut like other texts."""
+        """Write a line after redacting it. `payload` is redacted already and is not cut like other
+        texts.
+        """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         kept = {"at": at, **{key: held for key, held in line.items() if held is not None}}
         raw = single_line(to_json({**self._texts.value(kept), **payload}))
@@ -243,7 +247,7 @@ def _did_not_fit(exchange: Exchange, answer: Answer) -> bool:
 
 
 class _Error(Struct):
-    """The error of a tool, in the text of a block."""
+    """The error object that a failing tool returns as the text of a content block."""
 
     code: str = ""
 

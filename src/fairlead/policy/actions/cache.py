@@ -154,8 +154,8 @@ def _private(exchange: Exchange) -> tuple[object, ...]:
 
 
 def _question(exchange: Exchange) -> bytes | None:
-    """Return the params without `_meta`, the endpoint and the kind of caller, or None if not
-    cacheable.
+    """Return a cache key from the params without `_meta`, the endpoint and the kind of caller; None
+    if the request cannot be cached.
     """
     members, caller = members_of_params(exchange.message.params), exchange.caller
     if members is None or members.keys() & ROUND_MEMBERS:

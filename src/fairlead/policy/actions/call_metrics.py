@@ -12,13 +12,13 @@ from ...wire import Request
 
 __all__ = ["Measuring"]
 
-# Resources are not counted separately: a URI may contain anything, so the series would be
-# unlimited.
+# Resources have no series of their own: a URI may contain anything, so the number of series would
+# be unlimited.
 _NAMED = ("tools/call", "prompts/get")
 
 
 class Measuring(SyncInterceptor):
-    """Counter of requests in both directions. Put it first, or right behind a journal."""
+    """Counter of requests in both directions. Put it first, or directly after the journal."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

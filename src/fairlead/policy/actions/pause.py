@@ -35,7 +35,9 @@ class Pause(InterceptorBase):
         otherwise: HoldOutcome | None = None,
         reason: str | None = None,
     ) -> None:
-        """Set the condition and the phases; `limit` and `otherwise` default to the desk's."""
+        """Set the condition and which messages are held; `limit` and `otherwise` default to those
+        of the desk.
+        """
         if limit is not None and limit <= 0:
             raise ValueError(f"`limit` must be greater than 0, not {limit:g}")
         self._desk = desk

@@ -33,14 +33,15 @@ from ...wire.json import read_json
 __all__ = ["RateLimit"]
 
 MAX_BUCKETS: Final = RATE_BUCKETS.value
-FEW: Final = 1_000  # below this number no bucket is evicted soon, so their order is not maintained
+# with fewer buckets than this, none is evicted soon, so their order is not maintained
+FEW: Final = 1_000
 _UP: Final = Direction.CLIENT_TO_SERVER
-CLOSE_ENOUGH: Final = 0.01  # fraction of a token that may be missing
+CLOSE_ENOUGH: Final = 0.01  # fraction of a token that may be missing when a request is allowed
 _NONE: Final = b"{}"  # capabilities of a client that supports no input requests
-MAX_ROUNDS: Final = 20  # of one call; clients stop at the same number
+MAX_ROUNDS: Final = 20  # rounds of one call; clients stop at the same number
 MAX_OPEN: Final = REMEMBERED_ROUNDS.value
-LONGEST_RESULT: Final = 1 << 20  # bytes of a result that is searched for input requests
-LEAST_WAIT: Final = 0.001  # seconds; a client must never be given a delay of 0
+LONGEST_RESULT: Final = 1 << 20  # bytes; longer results are not searched for input requests
+LEAST_WAIT: Final = 0.001  # seconds; a client must never be told to retry after 0 seconds
 
 Per = Literal["all", "client", "identity", "tool", "session"]
 
@@ -169,7 +170,7 @@ def _session(exchange: Exchange) -> Hashable:
 
 
 def _tool(exchange: Exchange) -> Hashable:
-    """Return the key of a tool: one bucket, whatever name and spelling a call uses."""
+    """Return the key of a tool, which is the same for all names and spellings of the tool."""
     name, plain = exchange.head.name, exchange.resolver is None and exchange.displayed is None
     if plain and type(name) is str and exchange.message.method == "tools/call":
         return _spelled(name) if len(name) <= LONGEST else _LONG_NAMES
@@ -186,7 +187,7 @@ def _spelled(name: str) -> str:
     return normalize_name(name).casefold()
 
 
-LONGEST: Final = 256  # characters of a name; all that are longer share a bucket
+LONGEST: Final = 256  # characters of a name; all longer names share a bucket
 _LONG_NAMES: Final = ("long names",)
 
 
@@ -210,10 +211,12 @@ class _Wanted(Struct, rename="camel"):
 
 
 class _Rounds:
-    """Further rounds that calls may have, from the results of earlier rounds."""
+    """Registry of the further rounds that calls may have, filled from the results of earlier
+    rounds.
+    """
 
     def __init__(self) -> None:
-        # Number of rounds left by owner and digest of the call. The oldest entries are evicted
+        # Number of remaining rounds by owner and digest of the call. The oldest entries are evicted
         # first.
         self.open: OrderedDict[tuple[Hashable, bytes], int] = OrderedDict()
 

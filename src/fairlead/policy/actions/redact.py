@@ -45,7 +45,8 @@ class Redact(SyncInterceptor):
         if known is not None:
             self._redactor.follow(known)
         to_server, to_client = to in ("server", "both"), to in ("client", "both")
-        # For each direction of a request: redact the request, redact its response.
+        # For each direction of a request: whether to redact the request, and whether to redact its
+        # response.
         self._up, self._down = (to_server, to_client), (to_client, to_server)
 
     def before(self, exchange: Exchange) -> tuple[Exchange, After | None]:

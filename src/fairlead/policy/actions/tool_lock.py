@@ -34,8 +34,9 @@ class ToolOrigin(Struct, frozen=True):
 
     server: str
     name: str  # the server's own name of the tool
-    definition: Raw | None = None  # if already known
-    described: bool = False  # the tool is only described, not called
+    definition: Raw | None = None  # current definition of the tool, if the endpoint has it already
+    # the request only shows the definition of the tool and does not call it
+    described: bool = False
 
 
 FindTool: TypeAlias = Callable[[Exchange, str], ToolOrigin | None]
@@ -101,7 +102,8 @@ class ToolLock(InterceptorBase):
         self._server, self._find, self._wait = server, find, wait
         self._new = new
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
-        self._approved: set[tuple[str, str, str]] = set()  # server, name, digest
+        # server, name and digest of each definition that an operator approved
+        self._approved: set[tuple[str, str, str]] = set()
         self._asking: dict[tuple[str, str], asyncio.Lock] = {}
         self._strangers: set[str] = set()  # servers without an entry in the lock
 
@@ -110,7 +112,7 @@ class ToolLock(InterceptorBase):
             return await proceed(exchange)
         if self._file is not None and self._file.reload_if_changed():
             self._lock = self._file.lock
-            self._known.clear()  # the differences refer to the old lock
+            self._known.clear()  # the stored differences refer to the previous lock
             self._strangers.clear()
         if exchange.method == "tools/call" and exchange.target is not None:
             await self._check_call(exchange, exchange.target)
@@ -210,7 +212,7 @@ class ToolLock(InterceptorBase):
     # Calls
 
     async def _check_call(self, exchange: Exchange, name: str) -> None:
-        # The routing would wait for the tool as well, but only after this check.
+        # Routing would also wait for the tool, but it happens after this check.
         if self._wait is not None:
             await self._wait(exchange, name)
         whose = self._whose(exchange, name)

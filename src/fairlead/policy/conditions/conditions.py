@@ -15,7 +15,8 @@ from .target_tests import TargetTest, server_test, target_test
 
 __all__ = ["ALWAYS", "NAMING", "SOURCES", "Condition", "Report", "compile_condition", "names"]
 
-Report: TypeAlias = Callable[[SourceLocation, str], None]  # called with a location and a mistake
+# called with the location and the text of a mistake
+Report: TypeAlias = Callable[[SourceLocation, str], None]
 
 
 class Condition(Protocol):
@@ -25,13 +26,15 @@ class Condition(Protocol):
         """Return the result if it depends on the key alone, else None."""
 
     def index_hooks(self, key: MessageKey) -> Hooks:
-        """Return the hooks of which one must match before the condition can hold for this key."""
+        """Return hooks for the rule index. The condition can hold for this key only if one of them
+        matches.
+        """
 
     def holds(self, facts: Facts, /) -> bool: ...
 
 
 class _ByKey:
-    """A condition on the key: its method, direction or kind, or its target for some methods."""
+    """A condition on the key of a message: its method, direction or kind, or its targets."""
 
     def __init__(
         self,
@@ -71,11 +74,11 @@ class _ByFacts:
 
 
 class _Several:
-    """Conditions that must all hold, or of which one must hold if `one_suffices`."""
+    """Conditions that must all hold; with `one_suffices`, at least one of them must hold."""
 
     def __init__(self, parts: Sequence[Condition], *, one_suffices: bool = False) -> None:
         self._parts = parts
-        self._decides = one_suffices  # the result of a single part that decides the whole
+        self._decides = one_suffices  # result of one part that decides the result of the whole
 
     def known(self, key: MessageKey) -> bool | None:
         verdicts = [part.known(key) for part in self._parts]
@@ -121,7 +124,7 @@ class _Not:
 
 
 def names(raw: Any, *keys: str, kinds: Sequence[str] = ()) -> bool:
-    """Return True if conditions use one of these keys or kinds at any depth."""
+    """Return True if a `when` contains one of these keys, or one of these kinds, at any depth."""
     if isinstance(raw, list):
         return any(names(one, *keys, kinds=kinds) for one in raw)
     if not isinstance(raw, dict):
@@ -242,7 +245,7 @@ _TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "resource": (*_RESOURCES, "notifications/resources/updated", *sorted(NESTED)),
 }
 NAMING: Final = (*_TARGETS, "server")  # conditions on the targets of a message
-# for methods with targets of several kinds
+# kinds of targets to compare, for methods that have targets of several kinds
 _KINDS: Final = {"prompt": "prompt", "resource": "resource"}
 _NAMES: Final[dict[str, Callable[[Facts], str | None]]] = {
     "identity": lambda facts: principal_name(facts.exchange.caller.principal),
@@ -271,7 +274,9 @@ def _about(
 
 
 def _path(path: str | None) -> str | None:
-    """Return the path without trailing slashes: an endpoint is served with and without one."""
+    """Return the path without trailing slashes, because an endpoint is served with and without
+    them.
+    """
     return path if path is None else path.rstrip("/") or "/"
 
 
@@ -283,7 +288,7 @@ def _of(look: Callable[[Facts], Any], test: Test) -> Callable[[Facts], bool]:
     return holds
 
 
-# One of a few
+# Conditions with a fixed set of values
 
 
 def _kind(wanted: Any, answers: bool) -> Condition:
@@ -305,7 +310,7 @@ def _era(facts: Facts) -> str:
     return "stateless" if facts.exchange.caller.stateless else "handshake"
 
 
-# The value or values of a message that the hooks of a source are compared with.
+# Functions that return the value or values that the hooks of a source are compared with.
 SOURCES: Final[dict[str, Callable[[Facts], str | tuple[str, ...] | None]]] = {
     **_NAMES,
     "server": lambda facts: facts.servers,
@@ -328,9 +333,9 @@ def _few(wanted: Any, options: tuple[str, ...]) -> frozenset[str]:
     return frozenset(chosen)
 
 
-# Members by their path
+# Conditions on members of a message, by path
 
-# The attribute of `Facts` for each tree.
+# The attribute of `Facts` that each key of a condition searches.
 _TREES: Final = {"params": "params", "result": "result", "error": "failure", "headers": "headers"}
 _KEYS: Final = (
     *("all", "any", "not", "kind", "direction", "era", "method", "server", "size"),

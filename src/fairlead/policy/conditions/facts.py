@@ -22,13 +22,13 @@ __all__ = ["ANY", "Facts", "MessageKey", "ServerOf", "key_of"]
 ServerOf: TypeAlias = Callable[[Exchange], str | None]
 
 
-# The targets of a key that represents every target. Compared by identity, so no real target equals
-# it.
+# Placeholder for the targets of a key that stands for every target. It is compared by identity, so
+# a real target never equals it.
 ANY: Final = (Target("other", "*", "*"),)
 
 
 class MessageKey(Struct, frozen=True):
-    """The properties of a message that rule out most rules."""
+    """The properties of a message that are compared first, because they rule out most rules."""
 
     method: str
     direction: Direction
@@ -47,7 +47,7 @@ _NOT_YET: Any = object()
 
 
 class Facts(Struct):
-    """A message, and its response once there is one."""
+    """A message and its response, if available, with decoded values for conditions."""
 
     exchange: Exchange
     server_of: ServerOf
@@ -57,7 +57,7 @@ class Facts(Struct):
     _servers: tuple[str, ...] | None = None
     _params: Any = _NOT_YET
     _result: Any = _NOT_YET
-    # Values by path, because several rules use the same ones.
+    # Values by path, cached because several rules use the same path.
     _at: dict[object, Sequence[Any]] | None = None
 
     @property
@@ -92,7 +92,7 @@ class Facts(Struct):
         if self._result is _NOT_YET:
             answer = self.answer
             self._result = None if answer is None else _decoded(answer, INTERNAL_ERROR)
-            # The receiver must see the value that was checked, not the other member of the same
+            # The receiver must get the value that was checked, not another member with the same
             # name.
             if answer is not None and repeats_a_name(answer, self._result):
                 self.answer = _once(answer)

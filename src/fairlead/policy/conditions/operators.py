@@ -10,12 +10,13 @@ from ...redaction.linear_regex import LinearPattern
 
 __all__ = ["OPERATORS", "InvalidTest", "Test", "compare", "find", "is_test", "name_test"]
 
-Test: TypeAlias = Callable[[Sequence[Any]], bool]  # takes all values at a path, often one
+# takes all values at a path, usually a single one
+Test: TypeAlias = Callable[[Sequence[Any]], bool]
 _Single: TypeAlias = Callable[[Any], bool]
 
 
 class InvalidTest(Exception):
-    """A test in a rule is invalid; `operator` is its unknown key, if that is the reason."""
+    """An invalid test in a rule. `operator` is the unknown operator, if the test has one."""
 
     def __init__(self, reason: str, operator: str | None = None) -> None:
         super().__init__(reason)
@@ -41,7 +42,9 @@ def name_test(wanted: Any) -> Test:
 
 
 def value_test(wanted: Any) -> Test:
-    """Compile a test of any value: one to be equal to, a list of them, or a map of operators."""
+    """Compile a test of any value: a value to be equal to, a list of allowed values, or a map of
+    operators.
+    """
     if isinstance(wanted, dict):
         return compare(wanted)
     if isinstance(wanted, list):

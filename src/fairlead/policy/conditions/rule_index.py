@@ -49,7 +49,7 @@ class RuleIndex:
 
 
 class _Values:
-    """The hooks on one value."""
+    """Index of the hooks on the value at one path."""
 
     __slots__ = ("_any_like", "_equal", "_like", "_starts", "_there")
 
@@ -99,7 +99,7 @@ class _Values:
 
 
 class _Branch:
-    """The hooks below one segment of a path."""
+    """Index of the hooks whose paths continue below one segment."""
 
     __slots__ = ("_below", "_each", "_here", "_items", "_whole")
 
@@ -108,7 +108,7 @@ class _Branch:
         self._below: dict[str, _Branch] = {}
         self._items: dict[str, int] = {}  # numeric segments; `1` and `01` are the same item
         self._each: _Branch | None = None
-        self._whole: dict[str, _Values] = {}  # members whose names contain dots
+        self._whole: dict[str, _Values] = {}  # hooks on members whose names contain dots
 
     def add(self, path: tuple[str, ...], hint: IndexHint, number: int) -> None:
         if not path:
@@ -133,7 +133,7 @@ class _Branch:
         if type(value) is dict:
             below = self._below
             if below:
-                # Iterate over the smaller of the two.
+                # Iterate over the smaller of the two dictionaries.
                 for name in value if len(value) < len(below) else below:
                     if name in below and name in value:
                         below[name].look(value[name], caught)

@@ -20,31 +20,31 @@ __all__ = [
 
 
 class IndexHint(NamedTuple):
-    """A requirement on the value at a place."""
+    """A requirement on one value of a message: equal to a value, matching a pattern, or present."""
 
     kind: Literal["equal", "like", "there"]
     wanted: Any = None
 
 
 class IndexHook(NamedTuple):
-    """A place, given by a source and a path in it, and a requirement on its value."""
+    """A requirement on the value at a path of a source, such as the params."""
 
     source: str
     path: tuple[str, ...]
     hint: IndexHint
 
 
-# At least one of them must match. None means that no requirement is known.
+# At least one hook or hint must match. None means that no requirement can be derived.
 Hooks: TypeAlias = tuple[IndexHook, ...] | None
 Hints: TypeAlias = tuple[IndexHint, ...] | None
 
 _THERE: Final = (IndexHint("there"),)
-# sources that are expensive because they must be decoded
+# sources that are expensive to compare because they must be decoded first
 _DECODED: Final = frozenset({"params", "result", "failure"})
 
 
 def hints_of_name(wanted: Any) -> Hints:
-    """Return the requirements of a test of names; see `name_test`."""
+    """Return hints that a test of names implies; see `name_test`."""
     if isinstance(wanted, str):
         return (_like(wanted),)
     if isinstance(wanted, list):
@@ -53,14 +53,14 @@ def hints_of_name(wanted: Any) -> Hints:
 
 
 def hints_of_value(wanted: Any) -> Hints:
-    """Return the requirements of a test of values; see `value_test`."""
+    """Return hints that a test of values implies; see `value_test`."""
     if isinstance(wanted, list):
         return tuple(_equal(one) for one in wanted)
     return _compared(wanted) if isinstance(wanted, dict) else (_equal(wanted),)
 
 
 def most_selective(several: Sequence[Hooks]) -> Hooks:
-    """Return the hooks that match least often, of conditions that must all hold."""
+    """Return the hooks that probably match least often, from several conditions that must all hold."""
     found = [hooks for hooks in several if hooks is not None]
     return min(found, key=_weight) if found else None
 
@@ -73,7 +73,9 @@ def _weight(hooks: tuple[IndexHook, ...]) -> tuple[int, int, int]:
 
 
 def _compared(operators: Any) -> Hints:
-    """Return the requirements of one operator: all must hold, so those of one are sufficient."""
+    """Return hints for a map of operators. All operators must hold, so the hints of one are
+    sufficient.
+    """
     if not isinstance(operators, dict):
         return None
     for name in ("equals", "in", "like", *_NEEDING):

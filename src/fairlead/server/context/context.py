@@ -90,7 +90,7 @@ class Context:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The `_meta` of the request as received."""
+        """The `_meta` object of the request, unchanged."""
         params = self.exchange.message.params
         if isinstance(params, UnsetType):
             return {}
@@ -102,11 +102,11 @@ class Context:
         return correlation_id(self.exchange)
 
     def close_stream(self) -> None:
-        """Close the HTTP stream of a waiting client, in revisions in which clients resume such
+        """Close the HTTP stream of a waiting client if its revision allows clients to resume
         streams.
 
-        For long calls: the connection is freed, and the client reconnects for the response. With
-        other transports and revisions this does nothing.
+        Use it in long calls: the connection is freed, and the client reconnects to fetch the
+        response. With other transports and revisions this does nothing.
         """
         self.exchange.edge.detach(self.exchange)
 
@@ -305,7 +305,9 @@ class Context:
 
     @property
     def round_ended(self) -> bool:
-        """Return True if the function was stopped because requests for input are pending."""
+        """Return True if the handler was stopped to send its pending requests for input to the
+        client.
+        """
         return self.rounds is not None and self.rounds.ended
 
     def wait(self, awaitable: Any) -> Any:
@@ -323,7 +325,7 @@ class Context:
             self._waits.discard(waiting)
 
     def release(self) -> None:
-        """Mark the call as over and wake a thread that still waits in `wait`."""
+        """Mark the call as over and cancel the futures that threads of the handler await in `wait`."""
         self._over = True
         # A copy, because a woken thread removes its future from the set.
         for waiting in tuple(self._waits):
@@ -336,7 +338,8 @@ class Context:
         if not caller.can(capability):
             whole = capability.partition(".")[0]
             if capability == "elicitation.form" and not caller.can(whole):
-                # An empty `elicitation` capability means support for forms; the error names that.
+                # An empty `elicitation` capability means that forms are supported, so the error
+                # names `elicitation`.
                 capability = whole
             raise CannotAsk(
                 f"The client {caller.name!r} did not declare the capability {capability!r}",

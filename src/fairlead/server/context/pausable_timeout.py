@@ -19,10 +19,11 @@ class PausableTimeout:
     def __init__(self) -> None:
         self._paused = 0
         self._left: float  # seconds that were left when the timer was last started
-        self._since: float  # loop time of that start
+        self._since: float  # loop time at which the timer was last started
         self._task: _Task
         self._expire: Callable[[_Task], None]
-        self._timer: Deadlines[_Task] | None = None  # None: not started, or stopped
+        # None if the timeout is not started or was stopped
+        self._timer: Deadlines[_Task] | None = None
 
     def start(
         self,

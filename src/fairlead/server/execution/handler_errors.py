@@ -47,9 +47,9 @@ def sensitive_parts(exchange: Exchange) -> tuple[object, ...]:
 
 
 async def log_errors(exchange: Exchange, proceed: Proceed) -> Answer:
-    """Log errors of the other interceptors, which may reject a request or fail.
+    """Log the errors with which other interceptors reject a request or fail.
 
-    The outermost interceptor of a server that has others.
+    This is the outermost interceptor of a server that has interceptors.
     """
     try:
         return await proceed(exchange)

@@ -12,7 +12,7 @@ __all__ = ["ends_round", "missing_capability", "questions_of"]
 
 
 def missing_capability(exc: CannotAsk) -> RpcError:
-    """Return the error that names the capability a stateless client would have to declare."""
+    """Return the error for a stateless client that did not declare a required capability."""
     required = nested_capability(exc.capability)
     return RpcError(MISSING_CAPABILITY, str(exc), {"requiredCapabilities": required})
 

@@ -63,10 +63,11 @@ class ToolRunner:
         self._level = config.log_level.lower()
         self.workers = WorkerThreads()
         self._longest = config.max_message_bytes or sys.maxsize
-        self._expired: set[asyncio.Task[Any]] = set()  # cancelled because of their timeout
-        # cancelled a second time, because they continued
+        # tasks of tools that were cancelled because of their timeout
+        self._expired: set[asyncio.Task[Any]] = set()
+        # tasks of tools that ignored their first cancellation and were cancelled a second time
         self._stubborn: set[asyncio.Task[Any]] = set()
-        # remaining coroutines of those, without a caller
+        # detached coroutines that ignored both cancellations; no caller waits for them
         self._left: set[asyncio.Task[None]] = set()
         self._leave_behind = self._leave  # Bound once, because every call that waits needs it.
         # One timer per event loop: tests and embedding programs may use a server from several
@@ -210,14 +211,15 @@ class ToolRunner:
         task.cancel()
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a tool again that continued after its timeout, so that the caller is answered."""
+        """Cancel a tool that ignored its timeout a second time, so that its caller gets a response."""
         self._stubborn.add(task)
-        task.uncancel()  # The two cancellations count as one for `_watched`.
+        task.uncancel()  # `_watched` treats the two cancellations as one.
         task.cancel()
 
     def _leave(self, coroutine: _Work, waiting: Any) -> bool:
-        """Detach a coroutine that ignored both cancellations from its caller. Return True if it
-        was.
+        """Detach a coroutine that ignored both cancellations from its caller.
+
+        Return False if it was not cancelled twice or too many coroutines are detached already.
         """
         task = asyncio.current_task()
         if task not in self._stubborn:

@@ -72,7 +72,7 @@ class ChangeSender(Protocol):
 
 
 class _DirectSender(ChangeSender):
-    """The default of both methods."""
+    """Sender with the default methods, which send notifications directly."""
 
 
 class _Session:
@@ -195,11 +195,13 @@ class ChangeBroadcaster:
             return await self._serve(exchange, honoured)
 
     async def listen_admitted(self, exchange: Exchange, capabilities: Mapping[str, Any]) -> bytes:
-        """Serve a `subscriptions/listen` that is counted already. Otherwise like `listen`."""
+        """Serve a `subscriptions/listen` request that already counts towards the limits. Otherwise
+        like `listen`.
+        """
         return await self._serve(exchange, self._honoured(exchange, capabilities))
 
     async def _serve(self, exchange: Exchange, honoured: dict[str, Any]) -> bytes:
-        """Send the notifications of a stream until the stream ends."""
+        """Send notifications to a listen stream until the stream ends."""
         room, listener = self._room(), _Listener(exchange.edge, _wanted(honoured))
         tag = {SUBSCRIPTION_KEY: exchange.request_id}
         # Changes are recorded from here on, but the acknowledgement has to be the first message.
@@ -226,7 +228,9 @@ class ChangeBroadcaster:
         await self._sender.to_listener(exchange, Notification(method, Raw(to_json(params))))
 
     def stop(self, edge: object | None = None) -> list[_Listener]:
-        """Mark the listeners of one connection, or all of this loop, as ending, and return them."""
+        """Mark the listeners of one connection, or all listeners of this event loop, as ending, and
+        return them.
+        """
         ending = [x for x in self._room().listeners if edge in (None, x.edge)]
         for listener in ending:
             listener.ending = True
@@ -234,7 +238,9 @@ class ChangeBroadcaster:
         return ending
 
     async def end(self, edge: object | None = None) -> None:
-        """End the listeners of one connection, or all of this loop, because the server stops."""
+        """End the listeners of one connection, or all listeners of this event loop, and wait for
+        their final results.
+        """
         ending = self.stop(edge)
         if not ending:
             return

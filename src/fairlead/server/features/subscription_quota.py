@@ -23,7 +23,7 @@ __all__ = ["HeldUris", "SubscriptionQuota"]
 
 
 class _Quota:
-    """Counts by key and in total."""
+    """Counts of subscriptions or streams per key and in total, with a limit for each."""
 
     def __init__(self, each: Limit, together: Limit | None) -> None:
         self.each = each
@@ -68,7 +68,7 @@ class SubscriptionQuota:
         self._by_connection = _Quota(CONNECTION_LISTENERS, None)
 
     def held(self, key: Hashable) -> "HeldUris":
-        """Return an empty set for the resources that a session of a client subscribes to."""
+        """Return an empty set that counts the resources a session subscribes to for its client."""
         return HeldUris(self.uris, key)
 
     @contextmanager

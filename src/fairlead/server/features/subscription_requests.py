@@ -16,7 +16,7 @@ __all__ = ["SubscriptionRequests"]
 
 
 class SubscriptionRequests:
-    """Registration of clients with the change broadcaster."""
+    """Handlers that register subscriptions of clients with the change broadcaster."""
 
     def __init__(
         self,

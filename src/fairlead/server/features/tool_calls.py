@@ -32,8 +32,8 @@ class ToolCalls:
         runner: ToolRunner,
         complete: bytes,
     ) -> None:
-        """`complete` is the end of results for stateless clients."""
-        self.listing = listing  # listing of the current registry of the server
+        """`complete` is the JSON that closes each result for a stateless client."""
+        self.listing = listing  # the listing of the registry that the server uses now
         self.limiter = _make_limiter(config)
         self._config = config
         self._runner = runner
@@ -59,7 +59,7 @@ class ToolCalls:
         return self._runner.run(entry, exchange, tail)
 
     def call_inline(self, exchange: Exchange) -> bytes | None:
-        """Call an inline tool; return None for all other tools."""
+        """Call an inline tool; return None if the tool is not inline."""
         entry = self.listing.get(exchange.target or "")
         if entry is None or not entry.inline:
             return None
@@ -69,7 +69,7 @@ class ToolCalls:
         return self._runner.run_inline(entry, exchange, tail)
 
     def _limited(self, limiter: RateLimiter, name: str, exchange: Exchange, tail: bytes) -> bytes:
-        """Return the error result of a rate-limited call, before any work is done (SRV-23)."""
+        """Return the error result of a call over the rate limit; the tool is not called (SRV-23)."""
         error = MCPToolError(
             f"Too many calls: '{name}' was not run",
             code=MCPErrorCode.RATE_LIMITED,
@@ -78,7 +78,8 @@ class ToolCalls:
             suggestion=f"Try again in {max(limiter.wait(name), 0.001):.3g} s",
         )
         extra = {"correlation_id": error.correlation_id}
-        # Later ones are logged at DEBUG: a client over the limit would fill the log.
+        # Only the first rejection is logged as a warning: a client over the limit would fill the
+        # log.
         if self._logged_limit:
             log.debug("%s [%s]: refused, rate limited", name, error.correlation_id, extra=extra)
         else:

@@ -39,7 +39,7 @@ class ToolEntry(Struct, eq=False):
     convert: Callable[[Any, bytes], EncodedResult] | None = None
     warm_up: Callable[[], None] = lambda: None  # compiles the schemas that every call needs
     home: Handler | None = None  # handler of the inner server, for a mounted tool
-    name: str = ""  # that of the definition
+    name: str = ""  # the name in the definition
     param_headers: "tuple[ParamHeader, ...]" = ()
 
     def __post_init__(self) -> None:

@@ -48,7 +48,9 @@ class HttpApp:
         pages: PageHandler | None = None,
         others: Mapping[str, EndpointHandler] | None = None,
     ) -> None:
-        """`others` are further endpoints by path."""
+        """`others` maps paths to the handlers of further endpoints; `pages` handles all other
+        paths.
+        """
         self.server = server
         self.settings = settings
         # Registered, so that the token never appears in the log.
@@ -65,7 +67,7 @@ class HttpApp:
         self._opening = asyncio.Lock()
 
     def add(self, path: str, other: EndpointHandler) -> None:
-        """Serve another endpoint from now on."""
+        """Serve another endpoint at this path from now on."""
         self._others[path] = other
         self.edges[path] = _edge(other, replace(self.settings, path=path))
 
@@ -135,7 +137,7 @@ class HttpApp:
             await call.reject_slow_body()
 
     def _endpoint(self, path: str, method: str) -> HttpEndpoint | None:
-        """Return the endpoint of a path with a trailing slash, or of the root of a mounted
+        """Return the endpoint for a path, which may end with a slash or be the root of a mounted
         application.
         """
         path = path.rstrip("/")

@@ -38,7 +38,7 @@ _BLOCKS = frozenset(
 
 
 class EncodedResult(Struct, frozen=True, gc=False):
-    """The result of a tool. If `plain` is True, it is the same in every revision."""
+    """An encoded tool result. If `plain` is True, the same bytes are valid in every revision."""
 
     result: bytes
     plain: bool = True
@@ -53,7 +53,7 @@ def as_content(value: Any, tail: bytes = b"}") -> EncodedResult:
     `tail` closes the object with the members that the era adds. The encoder appends it itself, so
     that a large text is copied only once.
     """
-    # The exact type, because a subclass of str may have its own `__str__`; it is handled at the
+    # Compared by exact type: a subclass of str may have its own `__str__` and is handled at the
     # end.
     if type(value) is str:
         return EncodedResult(text_result(value, tail))
@@ -169,7 +169,7 @@ def _block(value: Any) -> Any:
 
 
 def _is_mixed_content(values: Sequence[Any]) -> bool:
-    """Return True for blocks with or without strings between them.
+    """Return True for a list with at least one content block and otherwise only strings and blocks.
 
     A list of strings alone is encoded as JSON, like any other value.
     """

@@ -25,8 +25,8 @@ from .encode_result import (
 
 __all__ = ["OutputSchema", "OutputSpec", "output_of"]
 
-# A JSON Schema; a type; True: the return annotation; False: no schema; None: the return annotation
-# if it is an object in JSON.
+# A dict is a JSON Schema. True uses the return annotation, False means no schema, and None uses the
+# return annotation if its values are objects in JSON.
 OutputSchema: TypeAlias = dict[str, Any] | type | types.UnionType | bool | None
 
 
@@ -35,10 +35,11 @@ class OutputSpec:
 
     def __init__(self, schema: dict[str, Any], kind: Any = None, *, wrapped: bool = False) -> None:
         self.schema = schema
-        self._wrapped = wrapped  # not an object in JSON: sent as {"result": value}
+        # True if values are not objects in JSON and are sent as {"result": value}
+        self._wrapped = wrapped
         self._checker = Checker(schema, "result")
         self._decode = None
-        # Decoding is faster than validation against the schema, where it can replace it.
+        # Decoding the JSON as the type is faster than validating it against the schema.
         if kind is not None and _reads_back(kind, set()):
             self._decode = msgspec.json.Decoder(kind).decode
 

@@ -25,11 +25,13 @@ class ResultEnvelope:
         self._cacheable = b"," + freshness + self.complete
 
     def answered(self, members: bytes, caller: Caller) -> bytes:
-        """Return a result from its members, given without braces."""
+        """Return a complete result for the era of the caller; `members` is its JSON without braces."""
         return b"{%b%b" % (members, self.complete if caller.stateless else b"}")
 
     def listed(self, members: bytes, caller: Caller, freshness: bytes | None = None) -> bytes:
-        """Return a result that may be cached, from its members."""
+        """Return a complete result with cache hints for stateless callers; `members` is its JSON
+        without braces.
+        """
         if not caller.stateless:
             return b"{%b}" % members
         if freshness is not None:
@@ -37,7 +39,7 @@ class ResultEnvelope:
         return b"{%b%b" % (members, self._cacheable)
 
     def called(self, result: bytes, caller: Caller) -> bytes:
-        """Return the result of a tool that the gateway itself provides."""
+        """Return the complete result of a tool that the gateway itself provides."""
         if caller.stateless:
             return result[:-1] + self.complete
         return bytes(downgrade_result("tools/call", Raw(result), caller.revision))

@@ -48,7 +48,7 @@ def with_meta(base: Any, notes: Iterable[Any]) -> Any:
 
 
 def read_notes(notes: Iterable[Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return the limits by msgspec's names, the texts (title, description, examples) and other
+    """Return the limits under msgspec's names, the texts (title, description, examples), and other
     keywords.
     """
     limits: dict[str, Any] = {}
@@ -98,13 +98,15 @@ def _limit(name: str, value: Any) -> Any:
 
 
 def satisfies_limit(value: Any, name: str, limit: Any) -> bool:
-    """Return True if a value satisfies a limit, named as in msgspec."""
+    """Return True if a value satisfies a limit; `name` is msgspec's name of the limit."""
     return bool(_CHECKS[name](value, limit))
 
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> Callable[[str], bool]:
-    """Return a function that searches a pattern in linear time, unless it has look-around."""
+    """Return a function that searches for a pattern, in linear time unless the pattern has
+    look-around.
+    """
     try:
         # The linear engine is loaded on first use: few tools have patterns.
         from ...redaction.linear_regex import LinearPattern

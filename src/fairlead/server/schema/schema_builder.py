@@ -41,7 +41,8 @@ class SchemaBuilder:
     def __init__(self, *, output: bool = False) -> None:
         self.defs: dict[str, Any] = {}
         self._output = output
-        self._unread: dict[str, Any] = {}  # definitions before renaming, to recognize equal ones
+        # definitions before they were renamed, to recognize equal definitions
+        self._unread: dict[str, Any] = {}
         self._objects: dict[Any, TypeSchema] = {}
 
     def native(self, kind: Any) -> TypeSchema:

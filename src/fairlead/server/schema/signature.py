@@ -48,7 +48,8 @@ class Signature:
         self._names = [name for name, _, _ in fields]
         self._converters: dict[str, Callable[[Any, bool], Any]] = {}
         self._decode: Callable[[Raw | bytes], Any]
-        self._decode_strictly: Callable[[Raw | bytes], Any]  # used if the signature has numbers
+        # used if the signature has numeric parameters
+        self._decode_strictly: Callable[[Raw | bytes], Any]
         forms = SchemaBuilder()
         try:
             struct = _struct(fields)
@@ -276,8 +277,8 @@ def _unresolved(function: Callable[..., Any], exc: NameError) -> str:
     return "an annotation"
 
 
-# In strings, the decoder accepts "nan" and "inf" as numbers, which JSON does not have. Arguments
-# that may contain one are validated against the schema; the escape could spell either.
+# The decoder accepts the strings "nan" and "inf" as numbers, which JSON does not have. Arguments
+# that may contain them are validated against the schema. A `\u` escape could spell either of them.
 _NOT_FINITE = re.compile(rb'(?i:nan|inf|infinity)"|\\u')
 
 
