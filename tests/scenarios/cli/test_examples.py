@@ -22,7 +22,7 @@ def test_the_ten_line_client_calls_the_ten_line_server(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_the_ten_line_server_works_on_the_command_line() -> None:
+def test_call_command_works_with_the_ten_line_server() -> None:
     serve = (sys.executable, "-m", "fairlead", "serve", str(EXAMPLES / "ten_line_server.py"))
     done = fairlead("call", "add", "a=1", "b=2", "--", *serve)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")

@@ -21,20 +21,20 @@ def test_resources_are_listed_one_per_line() -> None:
     assert {item["uri"] for item in listed} >= {"demo://about", "notes://all"}
 
 
-def test_a_text_is_written_unchanged() -> None:
+def test_read_writes_a_text_resource_unchanged() -> None:
     done = fairlead("read", "demo://about", *DEMO)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("# Fairlead demo\n")
 
 
-def test_bytes_are_written_to_a_pipe_unchanged() -> None:
+def test_read_writes_a_binary_resource_to_a_pipe_unchanged() -> None:
     command = [sys.executable, "-m", "fairlead", "read", "demo://sunrise.png", *DEMO]
     done = subprocess.run(command, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0
     assert done.stdout.startswith(b"\x89PNG\r\n")
 
 
-def test_an_unknown_resource_is_an_error() -> None:
+def test_read_fails_for_an_unknown_resource() -> None:
     done = fairlead("read", "demo://nothing", *DEMO)
     assert done.returncode == 1
     assert "Resource not found: demo://nothing" in done.stderr
@@ -62,13 +62,13 @@ def test_ping_shows_the_server_and_its_revision() -> None:
 
 
 @pytest.mark.parametrize("command", ["resources", "prompts", "ping"])
-def test_a_command_without_dashes_is_an_error_with_the_right_form(command: str) -> None:
+def test_server_command_without_two_dashes_is_rejected_with_the_correct_form(command: str) -> None:
     done = fairlead(command, "python", "server.py")
     assert done.returncode == 2
     assert f"`fairlead {command} -- python server.py`" in done.stderr
 
 
-def test_an_argument_is_completed(tmp_path: Path) -> None:
+def test_value_of_a_prompt_argument_is_completed(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(
         """

@@ -48,7 +48,7 @@ async def test_a_demo_of_both_eras_is_served_without_configured_servers(
             rolled = await client.call_tool("notebook_roll_dice", {"seed": 1, "times": 2})
             assert '"total":' in text_of(rolled)
             moored = await client.call_tool("harbour_moor", {"ship": "Ada", "berth": "A2"})
-            # after an elicitation, which our client answered
+            # The tool elicits a confirmation, which our client answers.
             assert text_of(moored) == "Ada is moored at A2."
             about = await client.read_resource("demo://about")
             assert "Fairlead demo" in about["contents"][0]["text"]
@@ -148,7 +148,7 @@ def test_the_gateway_does_not_connect_to_itself(person: Person) -> None:
 
 
 @pytest.mark.covers("CMD-06")
-def test_a_taken_port_is_reported_with_its_holder(person: Person) -> None:
+def test_a_port_in_use_is_reported_with_the_process_that_uses_it(person: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         hang_up = threading.Thread(target=lambda: taken.accept()[0].close())  # noqa: PLW0108 - later
@@ -161,7 +161,7 @@ def test_a_taken_port_is_reported_with_its_holder(person: Person) -> None:
 
 
 @pytest.mark.covers("CMD-06")
-def test_another_gateway_at_the_port_is_suggested(person: Person) -> None:
+def test_a_gateway_that_already_uses_the_port_is_suggested(person: Person) -> None:
     with running(person, *ANY) as up:
         url = up.url
         port = url.rpartition(":")[2].removesuffix("/mcp")
@@ -179,11 +179,11 @@ def test_the_default_address_is_port_8765(person: Person) -> None:
     assert "http://127.0.0.1:8765/mcp" in help
     assert "http://127.0.0.1:8765/mcp" in person.does("gateway", "--help").out
     with running(person, "up") as up:
-        # The port may be in use where this runs; the message then names it.
+        # If another program uses the port, the error message contains the number too.
         assert "8765" in up.wait_for("8765")
 
 
-def test_other_machines_need_a_token(person: Person) -> None:
+def test_listening_for_other_machines_requires_a_token(person: Person) -> None:
     done = person.runs("up", "--listen", "0.0.0.0:0")
     assert done.code == 2
     assert "0.0.0.0 can be reached from other machines, and no token is required" in done.err
@@ -215,7 +215,8 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
         url = up.url.removesuffix("/mcp")
         up.wait_for("harbour: connected")
         assert "open-sesame" not in up.said
-        assert person.runs("mcp", "reload", "--url", url).code == 1  # without the token
+        # the admin API refuses a request without the token
+        assert person.runs("mcp", "reload", "--url", url).code == 1
         done = person.runs("mcp", "reconnect", "harbour", "--url", url, env=token)
         assert (done.code, done.out.split()[:2]) == (0, ["harbour", "connected"])
         assert person.runs("ping", f"{url}/mcp").code == 0
@@ -225,7 +226,8 @@ def test_an_admin_token_opens_the_admin_api(person: Person) -> None:
 
 def test_further_signals_do_not_interrupt_the_shutdown(person: Person) -> None:
     with running(person, *ANY) as up:
-        for name in ("harbour", "notebook"):  # output written later is not an error
+        # wait, so that the output of connecting servers is not taken for an error
+        for name in ("harbour", "notebook"):
             up.wait_for(f"{name}: connected")
         while up.process.poll() is None:
             up.process.send_signal(signal.SIGTERM)

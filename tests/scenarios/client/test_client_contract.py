@@ -38,7 +38,7 @@ def test_settings_have_the_documented_defaults() -> None:
         "input_timeout": 600.0,
     }
     assert {name: defaults[name] for name in required} == required
-    # Settings that are not required are off or harmless.
+    # The documentation does not fix the other defaults, which are off or harmless.
     assert {name: defaults[name] for name in defaults.keys() - required.keys()} == {
         "cache": True,
         "max_list_bytes": 8 << 20,
@@ -110,7 +110,7 @@ def test_every_exception_is_in_the_documented_tree() -> None:
 
 
 @pytest.mark.covers("ARC-12")
-def test_exceptions_have_their_facts_as_attributes() -> None:
+def test_details_of_an_exception_are_attributes() -> None:
     refused = errors.RpcError(-1, "no", {"why": 1})
     assert (refused.code, refused.message, refused.data) == (-1, "no", {"why": 1})
     http = errors.HttpError(503, "busy", {"retry-after": "3"})

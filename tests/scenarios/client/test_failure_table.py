@@ -75,7 +75,7 @@ async def failing(rest: Any, error: type[Exception], words: str) -> None:
 
 @pytest.mark.covers("QUA-03")
 @pytest.mark.parametrize("status", [400, 403, 500, 502])
-async def test_an_error_status_is_raised(status: int) -> None:
+async def test_an_http_error_status_is_raised_as_a_transport_error(status: int) -> None:
     async def rest(call: Call) -> None:
         await call.answer(status, "another program answers here")
 
@@ -83,7 +83,7 @@ async def test_an_error_status_is_raised(status: int) -> None:
 
 
 @pytest.mark.covers("QUA-03")
-async def test_invalid_json_fails_the_request() -> None:
+async def test_a_response_with_invalid_json_fails_the_request() -> None:
     async def rest(call: Call) -> None:
         await call.answer(200, b'{"jsonrpc":', Content_Type="application/json")
 

@@ -133,7 +133,7 @@ async def test_a_callback_that_raises_fails_only_the_call(
         ("folders", [5], "on_roots returned 5, expected a path, URI or root"),
     ],
 )
-async def test_an_invalid_value_of_a_callback_is_an_error_with_the_expected_form(
+async def test_an_invalid_value_of_a_callback_is_rejected_with_the_expected_form(
     version: str, tool: str, wrong: Any, words: str
 ) -> None:
     config = MCPClientConfig(protocol_version=version)
@@ -249,7 +249,7 @@ async def test_twenty_concurrent_reads_survive_the_loss_of_their_connection(
         async with asyncio.timeout(20):
             found = await asyncio.gather(*calls)
         assert [contents[0].uri for contents in found] == [f"memo://{n}" for n in range(20)]
-        assert client.generation == 1  # one new connection for all of them
+        assert client.generation == 1  # all reads share one new connection
     assert len(heard(tmp_path, "resources/read")) == 40
 
 

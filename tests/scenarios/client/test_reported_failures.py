@@ -164,7 +164,7 @@ async def test_any_task_can_close_clients_in_any_order_and_repeatedly(
     first, second, third = [await MCPClient.connect_stdio(command) for _ in range(3)]
     pids = [int(text_of(await c.call_tool("pid"))) for c in (first, second, third)]
     await first.close()  # the client that was opened first
-    await asyncio.create_task(second.close())  # by a task that did not open it
+    await asyncio.create_task(second.close())  # closed by a task that did not open it
     await asyncio.gather(third.close(), third.close(), second.close(), first.close())
     assert [client.connected for client in (first, second, third)] == [False] * 3
     await all_gone(pids)
@@ -442,7 +442,8 @@ async def test_the_error_of_a_lost_connection_has_the_exit_status_and_stderr(
         said = str(closed.value)
         assert "database is on fire" in said
         assert ("3" if how == "exit" else "SIGSEGV") in said
-        with pytest.raises(ChannelClosed, match="database is on fire"):  # later calls too
+        # later calls have the same reason
+        with pytest.raises(ChannelClosed, match="database is on fire"):
             await client.call_tool("t")
     with pytest.raises(ConnectFailed, match="no-such-program"):
         await MCPClient.connect_stdio(["no-such-program", "--x"])

@@ -28,7 +28,7 @@ def snippets() -> list[CodeType]:
 async def test_every_snippet_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     for code in snippets():
-        done = eval(code, names)  # a coroutine where the snippet awaits
+        done = eval(code, names)  # a snippet with `await` evaluates to a coroutine
         if done is not None:
             await done
     printed = capsys.readouterr().out

@@ -34,7 +34,7 @@ from tests.support.gateway_servers import (
 )
 from tests.support.gateway_servers import serving as serving_http
 
-ROUNDS = 150  # number of sessions
+ROUNDS = 150  # number of sessions that the leak test opens
 TOKENS = {"a": "alice", "b": "bob"}
 BOB = View(
     servers=("red",),
@@ -86,7 +86,8 @@ async def test_a_view_applies_to_lists_calls_reads_and_completions(version: str)
         assert not {"red_secret", "red_grow", "red_who"} & set(listed)
         assert not [name for name in listed if name.startswith("blue")]
         assert (await bob.call("whoami")).text.startswith("red")
-        assert (await bob.call("red_grow", {"tool": "x"})).text == "grown"  # hidden, but not denied
+        # the view hides this tool from lists, but does not deny calls
+        assert (await bob.call("red_grow", {"tool": "x"})).text == "grown"
         for name in ("red_secret", "secret", "red_who", "blue_secret", "blue_who"):
             assert await refused(bob.call_tool(name, {})) == -32602
 
@@ -199,7 +200,7 @@ async def test_interceptors_see_merged_names_at_every_endpoint() -> None:
             assert ("tools/call", "red_who") in rule.seen
 
 
-async def test_tools_excluded_by_a_file_are_unavailable() -> None:
+async def test_tools_excluded_in_the_configuration_are_unavailable() -> None:
     async with (
         asyncio.timeout(LIMIT),
         serving_http(make("red")) as red,

@@ -66,11 +66,12 @@ async def test_tokens_rules_pools_and_audit_work_together(tmp_path: Path, versio
                 await bob.call_tool("one_secret")
             assert (await alice.call_tool("one_secret"))["content"]
             pids = {await pid_of(alice, "pool_who") for _ in range(4)}
-            assert len(pids) == (2 if version != HANDSHAKE else 1)  # a session stays at one server
+            # a session stays at one process of the pool
+            assert len(pids) == (2 if version != HANDSHAKE else 1)
             with pytest.raises(RpcError):
-                # the request was delivered, so it is not repeated
+                # The request reached the process before the process exited, so it is not retried.
                 await alice.call_tool("pool_die")
-            assert await pid_of(alice, "pool_who")  # the other process is running
+            assert await pid_of(alice, "pool_who")  # served by the second process of the pool
         lines = [json.loads(line) for line in audit.read_text().splitlines()]
         calls = [line for line in lines if line["method"] == "tools/call"]
         decided = {(line.get("identity"), line["target"], line["decision"]) for line in calls}
@@ -82,7 +83,7 @@ async def test_tokens_rules_pools_and_audit_work_together(tmp_path: Path, versio
 @pytest.mark.parametrize(
     ("per", "limited"),
     [
-        ("client", [True, True, True, True]),  # all clients have one address
+        ("client", [True, True, True, True]),  # all clients of this test have the same address
         ("identity", [True, False, True, True]),
         ("tool", [False, True, True, True]),
         ("session", [True, False, False, True]),

@@ -53,7 +53,7 @@ class Watch:
 
 
 class Quick(Watch):
-    """The same, without a task."""
+    """A `Watch` that the runtime calls without a task."""
 
     waits = False
 
@@ -181,7 +181,9 @@ async def test_a_tape_replays_requests_inside_of_results(tmp_path: Path, matchin
 
 
 @pytest.mark.parametrize("path", ["", "/asking"])
-async def test_a_gateway_passes_them_to_interceptors_over_http(path: str) -> None:
+async def test_requests_inside_of_results_pass_interceptors_of_a_gateway_over_http(
+    path: str,
+) -> None:
     watch, guest = Watch(), Guest()
     async with (
         asyncio.timeout(LIMIT),

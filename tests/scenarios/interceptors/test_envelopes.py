@@ -62,7 +62,7 @@ async def standing(where: str, around: list[Interceptor]) -> AsyncIterator[tuple
 @pytest.mark.covers("GTW-01")
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("where", ["server", "relay", "gateway", "door"])
-async def test_path_and_session_are_known_over_http(where: str, version: str) -> None:
+async def test_envelopes_have_the_path_and_session_over_http(where: str, version: str) -> None:
     seen = Seen()
     async with asyncio.timeout(LIMIT), standing(where, [seen]) as (url, tool):
         async with MCPClient.connect_http(url, config(version)) as client:

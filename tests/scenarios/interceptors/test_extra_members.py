@@ -16,7 +16,7 @@ from tests.support.raw_relay import ASKED, META, STATELESS, members, scene
 
 
 class Quick:
-    """An interceptor without a task."""
+    """An interceptor that is called without a task."""
 
     waits: ClassVar = False
 
@@ -25,7 +25,7 @@ class Quick:
 
 
 async def waiting(exchange: Exchange, proceed: Proceed) -> Answer:
-    """Forward in a task."""
+    """Forward the exchange after a wait, which requires a task."""
     await asyncio.sleep(0)
     return await proceed(exchange)
 
@@ -86,7 +86,7 @@ async def test_unknown_members_of_a_client_response_are_forwarded(way: str) -> N
 
 @pytest.mark.covers("GTW-04")
 @pytest.mark.parametrize("way", WAYS)
-async def test_members_of_a_cancelled_call_are_not_kept(way: str) -> None:
+async def test_members_of_a_late_response_are_not_added_to_the_next_response(way: str) -> None:
     async with scene(interceptors=WAYS[way]) as place:
         client = await place.session()
         server = await place.server()

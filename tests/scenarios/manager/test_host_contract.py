@@ -72,7 +72,7 @@ async def note() -> str:
 server.run()
 """
 
-# A server without a library. Each start reads how `tools/list` shall end.
+# A server without a library. At each start it reads from a file how to answer `tools/list`.
 LISTING = """
 import json, sys
 behaviour = open(sys.argv[1]).read().split()
@@ -160,7 +160,8 @@ async def test_every_server_is_in_the_mapping_of_its_state(tmp_path: Path) -> No
         servers = {"a": entry(tmp_path, "a"), "failed": {"command": "/no/such/program"}}
         connecting = asyncio.create_task(manager.connect_servers(servers, {"a": source}))
         await until(lambda: "a" in manager.get_all_server_names())
-        assert manager.sources["a"] is source  # known before it is connected
+        # the source of a server is listed before the server is connected
+        assert manager.sources["a"] is source
         await connecting
         await manager.wait_for_connection("a")
         await until(lambda: manager.describe()["failed"].state == "failed")
@@ -219,7 +220,7 @@ async def test_servers_receive_the_folder_of_the_host_as_root(
         assert await run(manager, "mcp_a_roots") == tmp_path.as_uri()
     async with MCPManager(tmp_path, config=config, on_roots=None) as manager:
         await manager.connect_servers({"a": program(tmp_path, CHANGING)})
-        # the error that roots are not supported
+        # the tool returns the client's error: roots are not supported
         assert "roots" in await run(manager, "mcp_a_roots")
         assert tmp_path.as_uri() not in await run(manager, "mcp_a_roots")
 
@@ -257,7 +258,7 @@ async def test_subscriptions_are_restored_after_a_loss(
         updated = ("a", "notifications/resources/updated", "note://one")
         await run(manager, "mcp_a_touch")
         await manager.subscribe("note://one")
-        assert updated not in heard  # only subscribed resources
+        assert updated not in heard  # updates of other resources are not sent
         await run(manager, "mcp_a_touch")
         await until(lambda: updated in heard)
         heard.clear()
@@ -265,7 +266,8 @@ async def test_subscriptions_are_restored_after_a_loss(
         await manager.wait_for_connection("a")
         await run(manager, "mcp_a_touch")
         await until(lambda: updated in heard)
-        await run(manager, "mcp_a_add", {"kind": "tool"})  # list changes are also followed
+        # list changes are also followed on the new connection
+        await run(manager, "mcp_a_add", {"kind": "tool"})
         await until(lambda: manager.get_tool("mcp_a_late") is not None)
         await manager.unsubscribe("note://one")
         heard.clear()
@@ -275,7 +277,7 @@ async def test_subscriptions_are_restored_after_a_loss(
         assert updated not in heard
 
 
-async def test_a_failed_list_is_requested_again(tmp_path: Path) -> None:
+async def test_a_failed_list_request_is_retried(tmp_path: Path) -> None:
     rules = Rules(tools_retry=0.05)
     async with MCPManager(rules=rules) as manager:
         await manager.connect_servers({"a": listing(tmp_path, "refuse", "nonsense", "refuse", "x")})
@@ -285,7 +287,7 @@ async def test_a_failed_list_is_requested_again(tmp_path: Path) -> None:
         assert manager.describe()["a"].generation == 1
 
 
-async def test_a_change_that_arrives_with_the_response_is_not_lost(tmp_path: Path) -> None:
+async def test_a_list_change_that_arrives_with_the_list_is_not_lost(tmp_path: Path) -> None:
     async with MCPManager() as manager:
         servers = {"a": listing(tmp_path, "one", "twice", "twice", "last")}
         await manager.connect_servers(servers)
@@ -339,7 +341,7 @@ async def test_a_late_failure_of_a_server_is_an_event_and_an_error_of_its_tools(
     async with MCPManager(cache=cache) as manager:
         await manager.connect_servers(servers)
     os.unlink(gate)
-    os.mkfifo(gate)  # this time the server waits, and then fails
+    os.mkfifo(gate)  # the restarted server waits for this pipe, and then fails
     events: list[StatusEvent] = []
     async with MCPManager(cache=cache) as manager:
         manager.add_status_listener(events.append)
@@ -349,10 +351,10 @@ async def test_a_late_failure_of_a_server_is_an_event_and_an_error_of_its_tools(
         tool = manager.get_tool("mcp_a_x")
         assert isinstance(tool, DeferredMCPTool)
         waiting = asyncio.create_task(tool.execute())
-        await asyncio.to_thread(gate.write_text, "")  # an empty file, which is invalid
+        await asyncio.to_thread(gate.write_text, "")  # the server fails because the file is empty
         said = (await waiting).text
         assert said.startswith('MCP error: server "a" is not connected: ')
-        assert "IndexError" in said  # the last line of its stderr
+        assert "IndexError" in said  # the error quotes the last line of the server's stderr
         assert [event.kind for event in events if event.names == ("a",)] == ["failed"]
         # the tool stays registered and reports the error
         assert manager.get_tool("mcp_a_x") is tool
@@ -374,7 +376,7 @@ async def test_an_explicit_server_is_connected_despite_discovery_filters(tmp_pat
         json.dumps({"mcpServers": {"exa": exa}})
     )
     found = load_all_mcp_configs(tmp_path, home=tmp_path / "home", filters=[ExaFilter()])
-    assert found.configs == {}  # discovery skips it
+    assert found.configs == {}  # the filter hides the server from discovery
     async with MCPManager() as manager:
         loaded = await manager.connect_servers({"exa": exa})
         assert loaded.connected_servers == ["exa"]
@@ -388,7 +390,8 @@ async def test_a_server_may_start_slower_than_the_request_timeout(tmp_path: Path
         assert loaded.errors == []
         connection = manager.get_connection("slow")
         assert connection is not None
-        assert connection.client.transport.timeout == 0.5  # requests keep their own timeout
+        # requests keep their own timeout after the slow start
+        assert connection.client.transport.timeout == 0.5
 
 
 @pytest.mark.covers("HST-41", "HST-45")
@@ -417,7 +420,8 @@ async def test_a_registry_that_rejects_a_tool_keeps_the_others(tmp_path: Path) -
                 await session.refresh_mcp_tools(manager.get_tools())
             assert registry.tools == before
         assert registry.tools == {}
-        assert manager.get_connected_servers() == ["a", "b"]  # borrowed, so it stays connected
+        # the manager was passed to the session, so its servers stay connected
+        assert manager.get_connected_servers() == ["a", "b"]
 
 
 @pytest.mark.covers("HST-52")
@@ -502,7 +506,7 @@ async def test_the_queries_of_a_manager_return_its_servers_and_tools(tmp_path: P
         ):
             with pytest.raises(FairleadError, match="Unknown server 'a'; known servers: b"):
                 await asked
-        await manager.disconnect_server("a")  # already disconnected
+        await manager.disconnect_server("a")  # a second disconnection has no effect
         await manager.disconnect_all()
         assert (manager.get_all_server_names(), manager.get_tools()) == ([], [])
 

@@ -9,7 +9,7 @@ import pytest
 
 MOST_FRAMES = 32
 MOST_FILES = 15
-# A plain function runs in a thread with a time limit, which the event loop starts and ends.
+# A plain function runs in a thread; the event loop starts the thread and enforces the time limit.
 MOST_FRAMES_IN_THREAD = 41
 MOST_FILES_IN_THREAD = 18
 
@@ -19,8 +19,8 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
 }
 
-# A server on stdio that finally writes to stderr which functions of the package the event loop's
-# thread has entered for each message. A resumed coroutine counts again.
+# A server on stdio that counts the functions of the package that the event loop's thread enters for
+# each message, and writes them to stderr at its end. A resumed coroutine counts again.
 PROGRAM = """
 import json, os, sys
 import fairlead
@@ -91,7 +91,7 @@ async def frames_of_warm_call(era: str, tool: str) -> list[tuple[str, str]]:
             process.kill()
             await process.wait()
     messages = json.loads(said.splitlines()[-1])
-    # the shutdown adds frames to the last message
+    # The shutdown adds frames to the last message, so the message before it is used.
     return [(file, function) for file, function in messages[-2]]
 
 

@@ -25,7 +25,7 @@ async def opened(place: Scene, capabilities: Any = None) -> tuple[Client, Server
 
 
 class Noted:
-    """An interceptor that collects the notes of others."""
+    """An interceptor that collects the notes of other interceptors."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
@@ -88,7 +88,7 @@ async def test_a_renamed_tool_has_its_new_name_in_lists_and_calls() -> None:
 @pytest.mark.parametrize("version", BOTH)
 async def test_a_gateway_applies_changes_of_names_arguments_and_results(version: str) -> None:
     class OnlyFor:
-        """An interceptor for one tool."""
+        """An interceptor that applies another one to a single tool."""
 
         def __init__(self, tool: str, inner: Interceptor) -> None:
             self.tool, self.inner = tool, inner
@@ -206,7 +206,7 @@ async def test_a_mocked_error_has_its_data() -> None:
 
 
 class _Calls:
-    """An interceptor for calls and vendor notifications only."""
+    """An interceptor that applies another one to calls and vendor notifications only."""
 
     def __init__(self, inner: Interceptor) -> None:
         self._inner = inner

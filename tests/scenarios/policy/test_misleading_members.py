@@ -134,7 +134,7 @@ class Nonsense(SyncInterceptor):
 
 
 class LedNonsense(Nonsense):
-    """The same, as a coroutine without a task."""
+    """A `Nonsense` that is a coroutine and called without a task."""
 
     waits: ClassVar = False
 

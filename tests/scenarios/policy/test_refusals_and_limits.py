@@ -49,7 +49,7 @@ async def test_only_allowed_requests_are_forwarded() -> None:
 @pytest.mark.covers("GTW-06")
 async def test_a_block_rejects_requests_and_drops_notifications_in_both_directions() -> None:
     class Some:
-        """Blocks what is about mice."""
+        """An interceptor that blocks messages about mice."""
 
         def __init__(self) -> None:
             self.block = Block("no mice", -32050)
@@ -110,7 +110,7 @@ async def test_a_rate_limited_request_gets_a_retry_time(
                 answer = await answered(server, client, call)
             outcome.append("error" in answer)
         assert outcome == limited
-        call = client.ask("tools/list")  # only calls are limited
+        call = client.ask("tools/list")  # the limit applies only to `tools/call`
         assert "result" in await answered(server, client, call, {"tools": []})
         now += 2.0
         call = client.ask("tools/call", {"name": names[-1]})
@@ -153,7 +153,7 @@ async def test_a_request_over_the_time_limit_is_cancelled() -> None:
         assert stop["params"]["requestId"] == request["id"]
 
 
-async def test_a_timeout_of_another_component_is_not_converted() -> None:
+async def test_a_time_limit_does_not_convert_the_timeout_of_another_component() -> None:
     async def elsewhere(exchange: Exchange) -> Answer:
         raise TimeoutError("elsewhere")
 

@@ -1,4 +1,4 @@
-"""Calls that wait for a starting server: rules apply once the owner of the call is known."""
+"""Calls that wait for a starting server: rules on the server apply once it lists the called item."""
 
 import asyncio
 
@@ -44,7 +44,7 @@ async def test_a_rule_on_a_server_applies_to_calls_that_waited_for_it(
         await gate.knocked.wait()
         async with MCPClient.connect_http(url, config()) as client:
             calling = asyncio.ensure_future(client.request(method, params))
-            await client.list_tools()  # a later request, which is answered
+            await client.list_tools()  # a later request is answered while the call waits
             assert not calling.done()
             gate.open()
             with pytest.raises(RpcError, match="not this one"):

@@ -101,7 +101,7 @@ def properties(schema: str, node: dict[str, Any]) -> dict[str, Any]:
 
 
 def methods_in(schema: str, union: str) -> Iterable[str]:
-    """Return the methods of a union of messages; a union of one is not written as one."""
+    """Return the methods of a union of messages. A union with one member has no `anyOf`."""
     node = definitions(schema).get(union)
     if node is None:
         return []
@@ -170,7 +170,7 @@ def close(node: Any, *, left_open: bool = False) -> None:
     for name, member in (members or {}).items():
         close(member)
         if name == "params" and "properties" in member:
-            member["properties"].setdefault("_meta", {})  # all params may have it
+            member["properties"].setdefault("_meta", {})  # every kind of params may have `_meta`
     if members is not None and "method" in members:
         members.setdefault("jsonrpc", {})  # older schemas omit the envelope
         members.setdefault("id", {})
@@ -305,7 +305,7 @@ def test_examples_are_valid_and_survive_encoding_and_decoding(
 
 
 @pytest.mark.parametrize("value", [v for _, v in EXAMPLES if isinstance(v, BLOCKS)])
-def test_every_block_of_the_examples_is_known(value: Struct) -> None:
+def test_every_content_block_of_the_examples_is_decoded(value: Struct) -> None:
     assert decode_content(encode(value)) == value
 
 
@@ -313,10 +313,10 @@ def test_closed_schemas_reject_unknown_members() -> None:
     tool = EXAMPLES[1][1]
     check("2025-11-25", "Tool", tool)
     with pytest.raises(jsonschema_rs.ValidationError):
-        check("2025-06-18", "Tool", tool)  # icons were added later
+        check("2025-06-18", "Tool", tool)  # this revision has no icons
 
 
-def test_the_validator_fetches_nothing() -> None:
+def test_the_validator_does_not_fetch_references() -> None:
     with pytest.raises(ValueError, match="not allowed"):
         jsonschema_rs.validator_for({"$ref": "https://example.com/x.json"}, retriever=refuse)
 

@@ -123,7 +123,7 @@ def test_problems_of_the_lines_are_reported(shelf: Shelf, tape: bytes, says: str
     done = shelf.uses("odd")
     for what in READ:
         assert says in done[what][2], (what, done[what])
-    assert done["self"][0] == 0  # a tape never differs from itself
+    assert done["self"][0] == 0  # `tape diff` of a tape with itself reports no difference
 
 
 @pytest.mark.covers("GTW-10")
@@ -192,7 +192,7 @@ def test_responses_without_a_request_are_shown_and_kept_unless_filtered(shelf: S
     assert len((shelf.folder / "trimmed.tape.jsonl").read_bytes().splitlines()) == 2
     assert shelf.person.does("tape", "show", "odd", "--method", "tools/*").out == ""
     left = shelf.person.does("tape", "show", "good", "--from", "5").out
-    assert left == ""  # its request is on the tape, but was filtered out
+    assert left == ""  # the response is omitted, because its request was filtered out
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,8 @@ def test_a_damaged_tape_is_replayed_unchanged(shelf: Shelf) -> None:
     against = shelf.person.runs(
         "replay", "odd", "--against", *ignore, "--", sys.executable, str(server)
     )
-    assert against.code == 1  # a server accepts only one handshake
+    # the second handshake on this tape differs, because a server accepts only one
+    assert against.code == 1
     assert against.out.endswith("4 compared, 1 differ\n"), against.out
     for said in ("the sequence numbers decrease in 1 place", "odd.tape.json is missing"):
         assert said in against.err

@@ -13,7 +13,8 @@ import pytest
 from tests.support.cli_process import LIMIT, talk
 
 CALLS, SIZE = 96, 1_000_000
-MOST = 70 << 10  # KiB: the interpreter, our code and some messages; less than the size of the tape
+# KiB for the interpreter, our code and some messages; less than the size of the tape
+MOST = 70 << 10
 TEXT = "rope and tide, " * (SIZE // 15)
 
 SERVER = f"""
